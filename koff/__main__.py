@@ -1,0 +1,5 @@
+"""`python -m koff`."""
+
+from koff.cli import main
+
+main()
