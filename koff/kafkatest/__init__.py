@@ -1,0 +1,29 @@
+"""The test kit: a real Apache Kafka on loopback without Docker, and waiting without sleeping.
+
+with LocalKafka() as kafka:
+    topic = kafka.create_topic(partitions=3)
+    print(kafka.bootstrap)
+"""
+
+from koff.kafkatest.cluster import Cluster
+from koff.kafkatest.guard import GUARD, reap, spawn
+from koff.kafkatest.jars import KAFKA_VERSION, kafka_jars
+from koff.kafkatest.java import KafkaTestError
+from koff.kafkatest.local import LocalKafka
+from koff.kafkatest.node import Node
+from koff.kafkatest.ports import free_ports
+from koff.kafkatest.wait import wait_until
+
+__all__ = [
+    "GUARD",
+    "KAFKA_VERSION",
+    "Cluster",
+    "KafkaTestError",
+    "LocalKafka",
+    "Node",
+    "free_ports",
+    "kafka_jars",
+    "reap",
+    "spawn",
+    "wait_until",
+]

@@ -1,0 +1,36 @@
+"""Free loopback ports for servers that must know their port before they listen."""
+
+import random
+import socket
+
+HOST = "127.0.0.1"
+_BELOW_EPHEMERAL = range(20_000, 32_000)  # the kernel hands out 32768 and up to outgoing connections
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different ports nobody listens on now. Another process may take one before you do."""
+    ports: list[int] = []
+    for port in random.sample(_BELOW_EPHEMERAL, len(_BELOW_EPHEMERAL)):
+        if len(ports) == count:
+            break
+        if _is_free(port):
+            ports.append(port)
+    return ports
+
+
+def answers(port: int, *, timeout_s: float = 0.5) -> bool:
+    """Whether something accepts connections on `port`."""
+    try:
+        socket.create_connection((HOST, port), timeout_s).close()
+    except OSError:
+        return False
+    return True
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True

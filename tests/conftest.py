@@ -1,0 +1,47 @@
+"""What all tests share: a real Apache Kafka for those that need one."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from koff.kafkatest import Cluster, LocalKafka
+
+_NEED_KAFKA = {"kafka", "more_kafka"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m deselects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what uses a Kafka fixture, so that `-m "not kafka"` cannot miss one."""
+    for item in items:
+        if _NEED_KAFKA.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.kafka)
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Cluster]:
+    """The session's cluster, shared by all tests: use topics and groups of your own.
+
+    One local broker, or the cluster that `KOFF_TEST_BROKERS` names. Who stops brokers, or needs
+    security or configuration, takes `more_kafka`.
+    """
+    existing = os.environ.get("KOFF_TEST_BROKERS")
+    if existing:
+        yield Cluster(existing)
+        return
+    with LocalKafka() as local:
+        yield local
+
+
+@pytest.fixture
+def more_kafka() -> Iterator[Callable[..., LocalKafka]]:
+    """Starts a `LocalKafka` with the options it is called with; gone at the end of the test."""
+    with ExitStack() as started:
+        yield lambda **options: started.enter_context(LocalKafka(**options))
+
+
+@pytest.fixture
+def make_topic(kafka: Cluster) -> Callable[..., str]:
+    """Makes a topic in the session's cluster: `make_topic(name=None, partitions=1)` gives its name."""
+    return kafka.create_topic

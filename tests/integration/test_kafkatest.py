@@ -1,0 +1,196 @@
+"""The test kit itself: a Kafka that comes up, answers, and leaves nothing behind."""
+
+import subprocess
+import sys
+import textwrap
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from koff.kafkatest import Cluster, KafkaTestError, LocalKafka, java, kafka_jars, wait_until
+
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state not in "ZX"
+
+
+def test_a_topic_can_be_written_and_read(kafka: Cluster, make_topic: Callable[..., str]) -> None:
+    topic = make_topic(partitions=2)
+    producer = kafka.producer()
+    for partition in (0, 1):
+        producer.produce(topic, b"value", partition=partition)
+    producer.flush(30)
+    consumer = kafka.consumer(f"g-{uuid.uuid4().hex[:8]}")
+    consumer.subscribe([topic])
+    seen: list[bytes | None] = []
+
+    def read_both() -> bool:
+        seen.extend(message.value() for message in consumer.consume(10, 0.2))
+        return len(seen) == 2
+
+    try:
+        wait_until(read_both, what="both messages")
+    finally:
+        consumer.close()
+
+
+def test_a_tool_of_kafka_prints_and_a_failing_one_says_why(kafka: Cluster) -> None:
+    assert "kafka-consumer-groups" not in kafka.tool(GROUPS, "--bootstrap-server", kafka.bootstrap, "--list")
+    with pytest.raises(KafkaTestError, match="bogus is not a recognized option"):
+        kafka.tool(GROUPS, "--bogus")
+
+
+@pytest.mark.kafka
+def test_stopping_leaves_no_process_and_no_folder() -> None:
+    with LocalKafka() as local:
+        pid, folder = local.nodes[0].pid, local.folder
+        assert pid is not None
+        assert folder is not None
+        assert alive(pid)
+    assert not alive(pid)
+    assert not folder.exists()
+
+
+@pytest.mark.kafka
+def test_a_parent_that_is_killed_leaves_no_process_and_no_folder() -> None:
+    script = """
+        from koff.kafkatest import LocalKafka
+        kafka = LocalKafka()
+        kafka.start()
+        print(kafka.nodes[0].pid, kafka.folder, flush=True)
+        input()
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        try:
+            assert parent.stdout is not None
+            pid, folder = parent.stdout.readline().split()
+        finally:
+            parent.kill()
+    wait_until(lambda: not alive(int(pid)), what="the broker to go")
+    wait_until(lambda: not Path(folder).exists(), what="its folder to go")
+
+
+def test_data_outlives_a_restart_and_a_kill(more_kafka: Callable[..., LocalKafka]) -> None:
+    local = more_kafka()
+    topic = local.create_topic()
+    before = local.nodes[0].pid
+    local.restart()
+    assert local.nodes[0].pid != before
+    local.kill()
+    local.nodes[0].start()
+    local.wait_until_up()
+    assert topic in local.admin.list_topics(timeout=10).topics
+
+
+def test_a_paused_broker_answers_nobody_until_resumed(more_kafka: Callable[..., LocalKafka]) -> None:
+    local = more_kafka()
+    with local.paused(), pytest.raises(KafkaException):
+        AdminClient({"bootstrap.servers": local.bootstrap, "log_level": 0}).list_topics(timeout=1)
+    local.wait_until_up()
+
+
+def test_three_brokers_go_on_when_one_is_killed(more_kafka: Callable[..., LocalKafka]) -> None:
+    local = more_kafka(brokers=3)
+    topic = local.create_topic(replicas=3)
+    local.nodes[2].kill()
+    lost = local.nodes[2].id
+
+    def led_elsewhere() -> bool:
+        return local.admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader not in (-1, lost)
+
+    wait_until(led_elsewhere, what="a new leader")
+    local.nodes[2].start()
+    local.wait_until_up()
+
+
+@pytest.mark.kafka
+def test_a_broker_that_cannot_start_says_why() -> None:
+    with pytest.raises(KafkaTestError, match="compression\\.type"):
+        LocalKafka(config={"compression.type": "none-such"}).start()
+
+
+def sasl(local: LocalKafka, user: str, password: str) -> AdminClient:
+    return AdminClient(
+        {
+            "bootstrap.servers": local.sasl_bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": password,
+            "log_level": 0,
+        }
+    )
+
+
+def test_secured_listeners_let_in_who_may(more_kafka: Callable[..., LocalKafka]) -> None:
+    local = more_kafka(security=True)
+    topic = local.create_topic()
+    assert topic in sasl(local, "admin", local.users["admin"]).list_topics(timeout=10).topics
+    assert topic not in sasl(local, "alice", local.users["alice"]).list_topics(timeout=10).topics
+    with pytest.raises(KafkaException):
+        sasl(local, "alice", "wrong").list_topics(timeout=2)
+    tls = {"bootstrap.servers": local.ssl_bootstrap, "security.protocol": "SSL", "log_level": 0}
+    assert topic in AdminClient({**tls, "ssl.ca.location": str(local.ca_pem)}).list_topics(timeout=10).topics
+    with pytest.raises(KafkaException):
+        AdminClient(tls).list_topics(timeout=2)
+
+
+@pytest.fixture
+def empty_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A cache without jars, and a PATH with nothing on it but what the test puts there."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv("KOFF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    java.java_command.cache_clear()
+    yield programs
+    java.java_command.cache_clear()
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_without_maven_the_error_says_how_to_get_it(empty_path: Path) -> None:
+    with pytest.raises(KafkaTestError, match="apt-get install maven"):
+        kafka_jars()
+
+
+def test_without_java_the_error_says_how_to_get_it(empty_path: Path) -> None:
+    program(empty_path, "mvn", "exit 0")
+    with pytest.raises(KafkaTestError, match="apt-get install openjdk-17"):
+        kafka_jars()
+
+
+def test_an_old_java_is_refused(empty_path: Path) -> None:
+    program(empty_path, "mvn", "exit 0")
+    program(empty_path, "java", "echo 'openjdk version \"11.0.2\" 2019-01-15' >&2")
+    with pytest.raises(KafkaTestError, match="is Java 11, but Kafka needs 17"):
+        kafka_jars()
+
+
+def test_a_failing_maven_is_quoted(empty_path: Path) -> None:
+    program(empty_path, "java", "echo 'openjdk version \"17.0.2\" 2022-01-15' >&2")
+    program(empty_path, "mvn", "echo '[ERROR] Connection refused'; exit 1")
+    lines: list[str] = []
+    with pytest.raises(KafkaTestError, match="Connection refused.*settings.xml"):
+        kafka_jars(progress=lines.append)
+    assert lines
+    assert not list((empty_path.parent / "cache").glob("kafka-*/"))
