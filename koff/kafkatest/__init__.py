@@ -12,6 +12,7 @@ from koff.kafkatest.java import KafkaTestError
 from koff.kafkatest.local import LocalKafka
 from koff.kafkatest.node import Node
 from koff.kafkatest.ports import free_ports
+from koff.kafkatest.progress import ProgressLine
 from koff.kafkatest.wait import wait_until
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "KafkaTestError",
     "LocalKafka",
     "Node",
+    "ProgressLine",
     "free_ports",
     "kafka_jars",
     "reap",

@@ -16,7 +16,7 @@ from koff.kafkatest.jars import kafka_jars
 from koff.kafkatest.java import KafkaTestError, java_class
 from koff.kafkatest.wait import wait_until
 
-_TOOL_JVM = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")  # quick to start, gone soon
+_TOOL_JVM = ("-Xmx128m",)
 
 
 class Cluster:

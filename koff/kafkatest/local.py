@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -27,9 +27,10 @@ USERS = {"admin": "admin-secret", "alice": "alice-secret"}
 class LocalKafka(Cluster):
     """A KRaft cluster of `brokers` nodes, up between `start` and `stop`, or inside `with`.
 
-    `config` overrides server.properties. With `security` there are two more listeners: SASL/PLAIN at
-    `sasl_bootstrap` for `users` (name -> password), where everyone but admin needs ACLs; and TLS at
-    `ssl_bootstrap`, whose clients trust `ca_pem`. The plaintext listener may always do everything.
+    `config` overrides server.properties, `jvm_options` our options of Java (a heap of 512 MiB).
+    With `security` there are two more listeners: SASL/PLAIN at `sasl_bootstrap` for `users` (name ->
+    password), where everyone but admin needs ACLs; and TLS at `ssl_bootstrap`, whose clients trust
+    `ca_pem`. The plaintext listener may always do everything.
     `stop` removes the data; so does the end of this process, however it comes.
     """
 
@@ -41,7 +42,7 @@ class LocalKafka(Cluster):
         security: bool = False,
         users: Mapping[str, str] | None = None,
         version: str = KAFKA_VERSION,
-        heap: str = "512m",
+        jvm_options: Sequence[str] = (),
         timeout_s: float = 90.0,
         progress: Progress | None = None,
     ) -> None:
@@ -52,7 +53,7 @@ class LocalKafka(Cluster):
         self._config = dict(config or {})
         self._security = security
         self._version = version
-        self._heap = heap
+        self._jvm_options = ("-Xmx512m", *jvm_options)
         self._timeout_s = timeout_s
         self._say: Progress = progress or (lambda _line: None)
 
@@ -173,7 +174,7 @@ class LocalKafka(Cluster):
         security = security_properties(self.users, keystore) if self._security else {}
         ports = Ports.free(self._brokers)
         self.nodes = tuple(
-            Node(number, ports[number - 1], self.folder / f"node-{number}", jars, self._heap)
+            Node(number, ports[number - 1], self.folder / f"node-{number}", jars, self._jvm_options)
             for number in range(1, self._brokers + 1)
         )
         self._say("formatting storage")

@@ -2,7 +2,7 @@
 
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from koff.kafkatest.guard import reap, spawn
@@ -16,14 +16,16 @@ _TAIL = 30
 class Node:
     """A broker that can be stopped, killed, paused and started again on the same data and ports."""
 
-    def __init__(self, number: int, ports: Ports, folder: Path, jars: Path, heap: str) -> None:
+    def __init__(
+        self, number: int, ports: Ports, folder: Path, jars: Path, jvm_options: Sequence[str]
+    ) -> None:
         self.id = number
         self.ports = ports
         self.folder = folder
         self.log = folder / "kafka.log"
         self._output = folder / "output.log"
         self._jars = jars
-        self._heap = heap
+        self._jvm_options = jvm_options
         self._process: subprocess.Popen[bytes] | None = None
         self._paused = False
 
@@ -51,7 +53,9 @@ class Node:
         (self.folder / "server.properties").write_text(properties_text(properties))
         (self.folder / "log4j2.properties").write_text(LOG4J2.format(log=self.log))
         config = str(self.folder / "server.properties")
-        return self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", config, heap="64m")
+        return self._java(
+            "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", config, options=["-Xmx64m"]
+        )
 
     def end_format(self, tool: subprocess.Popen[bytes], timeout_s: float) -> None:
         try:
@@ -65,7 +69,9 @@ class Node:
         """Starts the process, without waiting until it answers."""
         if self.running:
             raise KafkaTestError(f"node {self.id} runs already, as process {self.pid}")
-        self._process = self._java("kafka.Kafka", str(self.folder / "server.properties"), heap=self._heap)
+        self._process = self._java(
+            "kafka.Kafka", str(self.folder / "server.properties"), options=self._jvm_options
+        )
 
     def listening(self) -> bool:
         """Whether it accepts connections. Raises `KafkaTestError` with its last words when it has died."""
@@ -106,9 +112,13 @@ class Node:
                 lines += path.read_text(errors="replace").splitlines()[-_TAIL:]
         return "\n".join(lines) or "(it logged nothing)"
 
-    def _java(self, class_name: str, *args: str, heap: str) -> subprocess.Popen[bytes]:
-        options = [f"-Xmx{heap}", "-XX:+ExitOnOutOfMemoryError", f"-Dkafka.logs.dir={self.folder}"]
-        options += [f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
+    def _java(self, class_name: str, *args: str, options: Sequence[str]) -> subprocess.Popen[bytes]:
+        options = [
+            *options,
+            "-XX:+ExitOnOutOfMemoryError",
+            f"-Dkafka.logs.dir={self.folder}",
+            f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}",
+        ]
         with self._output.open("ab") as output:
             return spawn(
                 java_class(self._jars, class_name, *args, options=options),

@@ -20,6 +20,8 @@ appender.file.layout.pattern=%d{{ISO8601}} %-5p %c{{1}} %m%n
 
 # One machine, few messages, groups that come and go quickly.
 _QUICK = {
+    "broker.session.timeout.ms": "5000",  # one started again after SIGKILL waits this long
+    "broker.heartbeat.interval.ms": "1000",
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from kafka_groups import consuming, java_consuming, produce
 
 from koff.kafkatest import Cluster, KafkaTestError, LocalKafka, java, kafka_jars, wait_until
 
@@ -190,7 +191,28 @@ def test_a_failing_maven_is_quoted(empty_path: Path) -> None:
     program(empty_path, "java", "echo 'openjdk version \"17.0.2\" 2022-01-15' >&2")
     program(empty_path, "mvn", "echo '[ERROR] Connection refused'; exit 1")
     lines: list[str] = []
-    with pytest.raises(KafkaTestError, match="Connection refused.*settings.xml"):
+    with pytest.raises(KafkaTestError, match=r"Connection refused.*settings\.xml"):
         kafka_jars(progress=lines.append)
     assert lines
     assert not list((empty_path.parent / "cache").glob("kafka-*/"))
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_of_librdkafka_is_seen_by_kafkas_own_tool(
+    kafka: Cluster, make_topic: Callable[..., str], protocol: str
+) -> None:
+    topic, group = make_topic(), f"g-{uuid.uuid4().hex[:8]}"
+    produce(kafka, topic, 3)
+    with consuming(kafka, group, topic, count=3, protocol=protocol, client_id="me"):
+        said = kafka.tool(GROUPS, "--bootstrap-server", kafka.bootstrap, "--describe", "--group", group)
+    row = next(line.split() for line in said.splitlines() if line.startswith(group))
+    assert row[1:6] == [topic, "0", "3", "3", "0"]
+    assert row[-1] == "me"
+
+
+def test_a_group_of_javas_console_consumer_is_seen(kafka: Cluster, make_topic: Callable[..., str]) -> None:
+    topic, group = make_topic(), f"g-{uuid.uuid4().hex[:8]}"
+    produce(kafka, topic, 3)
+    with java_consuming(kafka, group, topic, count=3):
+        described = kafka.admin.describe_consumer_groups([group])[group].result(10)
+        assert len(described.members) == 1

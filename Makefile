@@ -1,0 +1,63 @@
+# `make` prints what there is. Every target sets itself up: the virtual environment follows the lock file.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+MAKEFLAGS += --no-print-directory
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-unit check lint format lock bench jars clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(INSTALLED) ## a Kafka with live consumer groups, koff watching it, until Ctrl-C
+	@$(BIN)/koff demo $(ARGS)
+
+test: lint jars ## everything: what check looks at, then all tests, on a real Kafka started here
+	@$(BIN)/pytest $(ARGS)
+
+check: lint test-unit ## format, lint, types, imports and the tests that need no Kafka
+
+test-unit: $(INSTALLED) ## only the tests that need no Kafka
+	@$(BIN)/pytest -q -m "not kafka" $(ARGS)
+
+lint: $(INSTALLED) ## format, lint, types and imports
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+format: $(INSTALLED) ## rewrite the code as ruff would have it
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(INSTALLED) jars ## the benchmarks: figures as JSON
+	@set -e; for script in bench/*.py; do $(BIN)/python $$script; done
+
+jars: $(INSTALLED) ## fetch Kafka's jars into the cache, unless they are there
+	@$(BIN)/python -m koff.kafkatest
+
+lock: ## resolve the dependencies anew (needs uv)
+	@command -v uv >/dev/null || { echo "no 'uv' on PATH: pip install uv" >&2; exit 1; }
+	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header --upgrade --output-file requirements.lock
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header --upgrade --constraint requirements.lock --output-file requirements-dev.lock
+
+clean: ## remove the virtual environment, caches and builds (Kafka's jars stay in the user's cache)
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): requirements-dev.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || \
+	  { echo "no '$(PYTHON)' on PATH: install Python 3.11 or newer, or say make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "koff needs Python 3.11 or newer and $(PYTHON) is $$($(PYTHON) -V): say make PYTHON=python3.12" >&2; exit 1; }
+	@echo "setting up $(VENV) (once, about a minute)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@

@@ -1,0 +1,19 @@
+"""`python -m koff.kafkatest` fetches and prepares Kafka's jars, so that no test has to wait for them."""
+
+import sys
+
+from koff.kafkatest.archive import make_archive
+from koff.kafkatest.java import KafkaTestError
+from koff.kafkatest.progress import ProgressLine
+
+
+def main() -> None:
+    try:
+        with ProgressLine() as line:
+            make_archive(progress=line)
+    except KafkaTestError as error:
+        sys.exit(f"Error: {error}")
+
+
+if __name__ == "__main__":
+    main()
