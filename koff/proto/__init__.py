@@ -1,0 +1,1 @@
+"""Kafka's binary encoding: primitives, and schema tables compiled into codecs. No I/O."""

@@ -1,0 +1,224 @@
+"""The table of record types, and the decoder that follows it.
+
+A row says what a type's key and value are. It is the only thing to extend for a new type (with the
+union in `record`).
+"""
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from koff.proto.frozen import building
+from koff.proto.primitives import Malformed
+from koff.proto.reading import READ_ERRORS, key_reader, outer_reader, reason
+from koff.proto.writing import encode_key, encode_outer
+from koff.records import classic, consumer, offsets, share, share_state, streams
+from koff.records.message import Message
+from koff.records.record import DecodedRecord, Record, ShareStateRecord, Undecodable, Unknown
+
+Read = Callable[[bytes], Any]
+Struct = type[Any]
+
+
+class Row(NamedTuple):
+    """One record type."""
+
+    type: int
+    record: Struct
+    value: Struct
+    early: tuple[str, ...] = ()
+    """Layouts of early-access releases under the same version, newest first."""
+    name: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.name or self.record.__name__
+
+
+OFFSETS_ROWS = (
+    Row(0, offsets.OffsetCommit, offsets.OffsetCommitValue, name="LegacyOffsetCommit"),
+    Row(1, offsets.OffsetCommit, offsets.OffsetCommitValue),
+    Row(2, classic.GroupMetadata, classic.GroupMetadataValue),
+    Row(3, consumer.ConsumerGroupMetadata, consumer.ConsumerGroupMetadataValue),
+    Row(4, consumer.ConsumerGroupPartitionMetadata, consumer.ConsumerGroupPartitionMetadataValue, ("3.7",)),
+    Row(5, consumer.ConsumerGroupMemberMetadata, consumer.ConsumerGroupMemberMetadataValue, ("3.7",)),
+    Row(
+        6, consumer.ConsumerGroupTargetAssignmentMetadata, consumer.ConsumerGroupTargetAssignmentMetadataValue
+    ),
+    Row(
+        7,
+        consumer.ConsumerGroupTargetAssignmentMember,
+        consumer.ConsumerGroupTargetAssignmentMemberValue,
+        ("3.7",),
+    ),
+    Row(
+        8,
+        consumer.ConsumerGroupCurrentMemberAssignment,
+        consumer.ConsumerGroupCurrentMemberAssignmentValue,
+        ("3.7",),
+    ),
+    Row(9, share.ShareGroupPartitionMetadata, consumer.ConsumerGroupPartitionMetadataValue),
+    Row(10, share.ShareGroupMemberMetadata, share.ShareGroupMemberMetadataValue),
+    Row(11, share.ShareGroupMetadata, share.ShareGroupMetadataValue, ("4.0",)),
+    Row(12, share.ShareGroupTargetAssignmentMetadata, share.ShareGroupTargetAssignmentMetadataValue),
+    Row(13, share.ShareGroupTargetAssignmentMember, share.ShareGroupTargetAssignmentMemberValue),
+    Row(14, share.ShareGroupCurrentMemberAssignment, share.ShareGroupCurrentMemberAssignmentValue),
+    Row(15, share.ShareGroupStatePartitionMetadata, share.ShareGroupStatePartitionMetadataValue, ("4.0",)),
+    Row(16, consumer.ConsumerGroupRegularExpression, consumer.ConsumerGroupRegularExpressionValue),
+    Row(17, streams.StreamsGroupMetadata, streams.StreamsGroupMetadataValue),
+    Row(19, streams.StreamsGroupMemberMetadata, streams.StreamsGroupMemberMetadataValue),
+    Row(20, streams.StreamsGroupTargetAssignmentMetadata, streams.StreamsGroupTargetAssignmentMetadataValue),
+    Row(21, streams.StreamsGroupTargetAssignmentMember, streams.StreamsGroupTargetAssignmentMemberValue),
+    Row(22, streams.StreamsGroupCurrentMemberAssignment, streams.StreamsGroupCurrentMemberAssignmentValue),
+    Row(23, streams.StreamsGroupTopology, streams.StreamsGroupTopologyValue),
+)
+SHARE_STATE_ROWS = (
+    Row(0, share_state.ShareSnapshot, share_state.ShareSnapshotValue, ("4.0",)),
+    Row(1, share_state.ShareUpdate, share_state.ShareUpdateValue, ("4.0",)),
+)
+
+RECORD_TYPES: Mapping[int, str] = MappingProxyType({row.type: row.title for row in OFFSETS_ROWS})
+"""The types of `__consumer_offsets` by number."""
+SHARE_STATE_TYPES: Mapping[int, str] = MappingProxyType({row.type: row.title for row in SHARE_STATE_ROWS})
+"""The types of `__share_group_state` by number."""
+
+
+def record_name(type: int | None) -> str:
+    """Kafka's name for a type of `__consumer_offsets`; "Unknown" for others."""
+    return RECORD_TYPES.get(type, "Unknown") if type is not None else "Unknown"
+
+
+def title(record: DecodedRecord) -> str:
+    """Kafka's name for the record's type, in the topic it is of."""
+    types = SHARE_STATE_TYPES if isinstance(record, ShareStateRecord) else RECORD_TYPES
+    return types.get(record.type, type(record).__name__)
+
+
+class _Values(dict[bytes, Read]):
+    """Strict readers of a row's values by the two bytes of their version, made when first needed."""
+
+    def __init__(self, row: Row) -> None:
+        super().__init__()
+        self.row = row
+
+    def __missing__(self, version: bytes) -> Read:
+        read = value_reader(self.row, version, lenient=False)
+        self[version] = read
+        return read
+
+
+def value_reader(row: Row, version: bytes, *, lenient: bool) -> Read:
+    """Reads values of that version in the row's layouts. Raises `Malformed` when there is no such version."""
+    if len(version) < 2:
+        raise Malformed("ends before its version does" if version else "is empty")
+    number = int.from_bytes(version, "big", signed=True)
+    current = outer_reader(row.value, number, lenient=lenient)
+    if current is None:
+        raise Malformed(f"unknown version {number}")
+    if not row.early:
+        return current
+    early = [outer_reader(row.value, number, layout, lenient=lenient) for layout in row.early]
+    return _any_layout(current, [read for read in early if read is not None])
+
+
+def _any_layout(current: Read, early: list[Read]) -> Read:
+    """The present layout; an early one only where that does not fit and it does, to the last byte."""
+
+    def read(data: bytes) -> Any:
+        try:
+            value, refusal = current(data), None
+            if not value.trailing:
+                return value
+        except READ_ERRORS as error:
+            value, refusal = None, error
+        for read_early in early:
+            try:
+                found = read_early(data)
+            except READ_ERRORS:
+                continue
+            if not found.trailing:
+                return found
+        if refusal is not None:
+            raise refusal
+        return value
+
+    return read
+
+
+class _Readers(NamedTuple):
+    row: Row
+    type: int
+    key: Callable[[bytes, int, Any], Any]
+    values: _Values
+    group: Callable[[Any], str]
+
+
+_Building = building(Message)
+
+
+class Table:
+    """Decodes the records of one topic."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._readers = {
+            row.type.to_bytes(2, "big"): _Readers(
+                row,
+                row.type,
+                key_reader(row.record),
+                _Values(row),
+                operator.attrgetter("group" if "group" in row.record.__dataclass_fields__ else "group_id"),
+            )
+            for row in rows
+        }
+
+    def decode(self, key: bytes | None, value: bytes | None) -> Message:
+        """What the record says. Bytes that say nothing are an `Undecodable`: nothing is raised."""
+        try:
+            _, type_, read_key, values, group = self._readers[key[:2]]  # type: ignore[index]
+            record = read_key(key, type_, None if value is None else values[value[:2]](value))  # type: ignore[arg-type]
+        except (KeyError, TypeError, UnicodeDecodeError, *READ_ERRORS):
+            return self._decode_unusual(key, value)
+        message = _Building()
+        message.consumer = group(record)
+        message.record = record
+        message.__class__ = Message
+        return message  # type: ignore[no-any-return]
+
+    def _decode_unusual(self, key: bytes | None, value: bytes | None) -> Message:
+        """The same step by step, to say what is wrong; and strings that are no UTF-8."""
+        if key is None:
+            return Message("", Undecodable(key, value, "the key is null"))
+        if len(key) < 2:
+            return Message("", Undecodable(key, value, "the key ends before its type does"))
+        type_ = int.from_bytes(key[:2], "big", signed=True)
+        readers = self._readers.get(key[:2])
+        if readers is None:
+            return Message("", Unknown(type_, key, value))
+        read_key = key_reader(readers.row.record, lenient=True)
+        try:
+            tombstone = read_key(key, type_, None)
+        except READ_ERRORS as error:
+            return Message("", Undecodable(key, value, f"key: {reason(error)}", type_))
+        group = readers.group(tombstone)
+        if value is None:
+            return Message(group, tombstone)
+        try:
+            decoded = value_reader(readers.row, value[:2], lenient=True)(value)
+        except READ_ERRORS as error:
+            return Message(group, Undecodable(key, value, f"value: {reason(error)}", type_))
+        return Message(group, read_key(key, type_, decoded))
+
+
+OFFSETS = Table(OFFSETS_ROWS)
+SHARE_STATE = Table(SHARE_STATE_ROWS)
+
+decode = OFFSETS.decode
+decode_share_state = SHARE_STATE.decode
+
+
+def encode(record: Record) -> tuple[bytes | None, bytes | None]:
+    """The key and value a broker writes for the record. Raises `Malformed` when a field cannot be written."""
+    if isinstance(record, Unknown | Undecodable):
+        return record.key, record.value
+    return encode_key(record), None if record.value is None else encode_outer(record.value)
