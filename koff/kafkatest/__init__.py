@@ -11,7 +11,7 @@ from koff.kafkatest.jars import KAFKA_VERSION, kafka_jars
 from koff.kafkatest.java import KafkaTestError
 from koff.kafkatest.local import LocalKafka
 from koff.kafkatest.node import Node
-from koff.kafkatest.ports import free_ports
+from koff.kafkatest.ports import free_ports, is_free
 from koff.kafkatest.progress import ProgressLine
 from koff.kafkatest.wait import wait_until
 
@@ -24,6 +24,7 @@ __all__ = [
     "Node",
     "ProgressLine",
     "free_ports",
+    "is_free",
     "kafka_jars",
     "reap",
     "spawn",

@@ -13,7 +13,7 @@ def free_ports(count: int) -> list[int]:
     for port in random.sample(_BELOW_EPHEMERAL, len(_BELOW_EPHEMERAL)):
         if len(ports) == count:
             break
-        if _is_free(port):
+        if is_free(port):
             ports.append(port)
     return ports
 
@@ -27,7 +27,8 @@ def answers(port: int, *, timeout_s: float = 0.5) -> bool:
     return True
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether `port` can be listened on."""
     with socket.socket() as probe:
         try:
             probe.bind((HOST, port))

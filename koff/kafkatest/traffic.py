@@ -1,0 +1,141 @@
+"""Live traffic for a Kafka to look at: producers at a steady rate, and consumer groups of every temper."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import Consumer, KafkaException
+
+from koff.kafkatest.cluster import Cluster
+
+_TICK_S = 0.05
+_COMMIT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group: what it reads, in how many members, and how well it does."""
+
+    name: str
+    topics: Sequence[str]
+    members: int = 1
+    protocol: str = "classic"  # librdkafka's group.protocol; "consumer" is KIP-848's
+    pace: float | None = None  # the share of what is produced that it manages to read; None: all
+    leaves_after: int | None = None  # messages until its last commit; None: stays
+    about: str = ""
+
+
+TOPICS = {"orders": 6, "payments": 3, "clicks": 4}
+GROUPS = (
+    Group("keeps-up", ("orders",), about="reads all that is written"),
+    Group("falls-behind", ("orders",), pace=0.5, about="manages half of what is written"),
+    Group("stopped", ("payments",), leaves_after=50, about="committed once and left"),
+    Group(
+        "new-protocol", ("payments", "clicks"), protocol="consumer", about="Kafka's new protocol (KIP-848)"
+    ),
+    Group("two-members", tuple(TOPICS), members=2, about="two members share three topics"),
+)
+
+
+class Traffic:
+    """Writes `rate` messages a second over all `topics`, and runs `groups`, between entering and leaving.
+
+    Threads of this process. Topics are made on entering. Leaving takes a second or two, as members
+    leave their groups in order.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        rate: float = 200.0,
+        topics: dict[str, int] = TOPICS,
+        groups: Sequence[Group] = GROUPS,
+    ) -> None:
+        self._cluster = cluster
+        self._rate = rate
+        self._topics = topics
+        self._groups = groups
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        for name, partitions in self._topics.items():
+            self._cluster.create_topic(name, partitions)
+        self._run("producer", self._produce)
+        for group in self._groups:
+            for number in range(1, group.members + 1):
+                self._run(f"{group.name}-{number}", partial(self._consume, group, number))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(10.0)
+
+    def _run(self, name: str, work: Callable[[], None]) -> None:
+        # Daemons: a broker that went away must not keep the process from ending.
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _produce(self) -> None:
+        producer = self._cluster.producer({"linger.ms": 20})
+        names = list(self._topics)
+        began, sent = time.monotonic(), 0
+        while not self._over.wait(_TICK_S):
+            due = int((time.monotonic() - began) * self._rate)
+            for number in range(sent, due):
+                producer.produce(names[number % len(names)], key=str(number % 997), value=f"message {number}")
+            sent = due
+            producer.poll(0)
+        producer.flush(2)
+
+    def _consume(self, group: Group, number: int) -> None:
+        """One member's life."""
+        consumer = self._cluster.consumer(
+            group.name,
+            {
+                "group.protocol": group.protocol,
+                "client.id": f"{group.name}-{number}",
+                "enable.auto.commit": False,
+            },
+        )
+        consumer.subscribe(list(group.topics))
+        try:
+            self._read(consumer, group)
+            _commit(consumer)
+        finally:
+            consumer.close()
+
+    def _read(self, consumer: Consumer, group: Group) -> None:
+        """Reads and commits until the traffic is over, or this group has had enough."""
+        produced = self._rate * len(group.topics) / len(self._topics)  # a second, of this group's topics
+        began = committed_at = time.monotonic()
+        read = 0
+        while not self._over.is_set():
+            now = time.monotonic()
+            room = 500 if group.pace is None else int((now - began) * produced * group.pace) - read
+            if room > 0:
+                messages = consumer.consume(min(room, 500), _TICK_S)
+                read += sum(message.error() is None for message in messages)
+            else:
+                self._over.wait(_TICK_S)
+            if group.leaves_after is not None and read >= group.leaves_after:
+                return
+            if now - committed_at >= _COMMIT_S:
+                committed_at = now
+                _commit(consumer)
+
+
+def _commit(consumer: Consumer) -> None:
+    try:
+        consumer.commit(asynchronous=False)
+    except KafkaException:
+        pass  # nothing read yet, or a rebalance under way: the next commit has it

@@ -1,0 +1,103 @@
+"""`koff demo` as a user runs it: a process that shows lag, ends when told, and leaves nothing behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from koff.kafkatest import kafka_jars, wait_until
+
+pytestmark = pytest.mark.kafka
+
+
+class Demo:
+    """Starts demos whose every child carries a mark in its environment and writes below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mark = f"KOFF_TEST_MARK={uuid.uuid4().hex}"
+
+    def start(self, *args: str) -> "subprocess.Popen[str]":
+        name, value = self.mark.split("=")
+        return subprocess.Popen(
+            [sys.executable, "-m", "koff", "demo", *args],
+            env={**os.environ, name: value, "TMPDIR": str(self.folder)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def processes(self) -> list[int]:
+        """Whatever descends from the demo and still runs."""
+        found = []
+        for environment in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if self.mark.encode() in environment.read_bytes():
+                    found.append(int(environment.parent.name))
+            except OSError:  # it ended meanwhile, or is not ours to look at
+                continue
+        return found
+
+    def check_nothing_is_left(self) -> None:
+        wait_until(lambda: not self.processes(), timeout_s=10, what="the demo's processes to go")
+        left = [path for path in self.folder.iterdir() if path.name.startswith("koff-")]
+        assert left == []
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Demo:
+    kafka_jars()
+    return Demo(tmp_path)
+
+
+def lags(output: str, group: str) -> list[int]:
+    """The LAG column of `group` in each table shown."""
+    return [int(lag) for lag in re.findall(rf"^{group} +\w+ +\d+ +(\d+) ", output, re.MULTILINE)]
+
+
+def test_the_demo_shows_who_falls_behind_and_leaves_nothing(demo: Demo) -> None:
+    with demo.start("--seconds", "14", "--rate", "300") as running:
+        output, _ = running.communicate(timeout=120)
+    assert running.returncode == 0, output
+    behind, up, stopped = (lags(output, group) for group in ("falls-behind", "keeps-up", "stopped"))
+    assert len(behind) >= 3, output
+    assert behind == sorted(behind), output
+    assert behind[-1] > behind[0] + 100, output  # 50 a second
+    assert up[-1] < behind[-1], output
+    assert stopped[-1] > behind[-1], output
+    assert re.search(r"^two-members +Stable +2 ", output, re.MULTILINE), output
+    assert re.search(r"^stopped +Empty +0 ", output, re.MULTILINE), output
+    assert re.search(r"^new-protocol +\w+ +1 ", output, re.MULTILINE), output
+    demo.check_nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("at", "number"), [("starting Apache Kafka", signal.SIGINT), ("falls-behind .* \\d", signal.SIGTERM)]
+)
+def test_a_signal_ends_the_demo_at_any_time(demo: Demo, at: str, number: signal.Signals) -> None:
+    with demo.start() as running:
+        assert running.stdout is not None
+        seen = []
+        for line in running.stdout:
+            seen.append(line)
+            if re.match(at, line):
+                break
+        running.send_signal(number)
+        rest, _ = running.communicate(timeout=30)
+    assert running.returncode == 0, "".join(seen) + rest
+    assert "Traceback" not in rest
+    demo.check_nothing_is_left()
+
+
+def test_a_demo_that_is_killed_leaves_nothing(demo: Demo) -> None:
+    with demo.start() as running:
+        assert running.stdout is not None
+        wait_until(lambda: "starting koff monitor" in (running.stdout.readline() if running.stdout else ""))
+        running.kill()
+    demo.check_nothing_is_left()
