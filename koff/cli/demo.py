@@ -50,8 +50,6 @@ def demo(rate: float, port: int | None, seconds: float | None) -> None:
             _run(started, rate, port, seconds)
         except KeyboardInterrupt:
             click.echo()
-        except KoffError as error:
-            raise click.ClickException(str(error)) from error
         finally:
             no_more_interrupts()
             click.echo("stopping", err=True)
@@ -130,8 +128,12 @@ def _monitor(brokers: str, port: int) -> Iterator[Monitor]:
     GUARD.keep("folder", folder)
     listen = f"127.0.0.1:{port}"
     command = [sys.executable, "-m", "koff", "monitor", "--brokers", brokers, "--listen", listen]
+    # Options and properties in the environment are meant for the user's own clusters.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KOFF_")}
     with (folder / "monitor.log").open("wb") as log:
-        process = spawn(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        process = spawn(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
     try:
         yield Monitor(process, f"http://{listen}", folder / "monitor.log")
     finally:

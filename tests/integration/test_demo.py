@@ -20,7 +20,7 @@ class Demo:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.mark = f"KOFF_TEST_MARK={uuid.uuid4().hex}"
+        self.mark = f"DEMO_TEST_MARK={uuid.uuid4().hex}"
 
     def start(self, *args: str) -> "subprocess.Popen[str]":
         name, value = self.mark.split("=")
