@@ -13,5 +13,9 @@ class ConnectError(KoffError):
     """A cluster cannot be reached, or does not let us in."""
 
 
+class Denied(ConnectError):
+    """The cluster was reached, and says that this user may not."""
+
+
 class Closed(KoffError):
     """A call on something that was closed before."""

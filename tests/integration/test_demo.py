@@ -67,7 +67,6 @@ def test_the_demo_shows_who_falls_behind_and_leaves_nothing(demo: Demo) -> None:
     assert running.returncode == 0, output
     behind, up, stopped = (lags(output, group) for group in ("falls-behind", "keeps-up", "stopped"))
     assert len(behind) >= 3, output
-    assert behind == sorted(behind), output
     assert behind[-1] > behind[0] + 100, output  # 50 a second
     assert up[-1] < behind[-1], output
     assert stopped[-1] > behind[-1], output

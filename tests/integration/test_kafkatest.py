@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from kafka_groups import consuming, java_consuming, produce
+from tests.kafka_groups import consuming, java_consuming, produce
 
 from koff.kafkatest import Cluster, KafkaTestError, LocalKafka, java, kafka_jars, wait_until
 

@@ -1,0 +1,218 @@
+"""How fast `koff monitor` is right: commits written straight into `__consumer_offsets`, then read until ready.
+
+Prints JSON. Each shape is compared, in the same run, with a bare confluent-kafka consumer that reads the
+same topic and looks at nothing.
+
+    python bench/catchup.py --records 5000000 --groups 2000
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import statistics
+import struct
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import click
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from koff.kafkatest import LocalKafka, free_ports
+
+PARTITIONS_A_GROUP = 10
+OFFSETS = "__consumer_offsets"
+
+
+def main_partition(group: str, partitions: int = 50) -> int:
+    """The partition of the offsets topic that holds an ASCII-named group: Java's String.hashCode."""
+    h = 0
+    for c in group:
+        h = (31 * h + ord(c)) & 0xFFFFFFFF
+    return abs(h - (1 << 32) if h & 0x80000000 else h) % partitions
+
+
+def key(group: str, topic: str, partition: int) -> bytes:
+    g, t = group.encode(), topic.encode()
+    return struct.pack(f">hh{len(g)}sh{len(t)}si", 1, len(g), g, len(t), t, partition)
+
+
+def value(offset: int, topic_id: bytes) -> bytes:
+    """What a 4.3.1 broker writes: version 4, no metadata, the topic's id in tag 0."""
+    return struct.pack(">hqiBqBBB16s", 4, offset, 0, 1, time.time_ns() // 1_000_000, 1, 0, 16, topic_id)
+
+
+def write(bootstrap: str, records: int, groups: int, batch: int | None) -> float:
+    """Writes commits, ten a group at a time, and returns the seconds that it took."""
+    properties: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "client.id": "__admin_client",
+        "acks": "1",
+        "linger.ms": 50,
+        "queue.buffering.max.messages": 2_000_000,
+        "batch.size": 1_000_000,
+    }
+    if batch:
+        properties["batch.num.messages"] = batch
+    producer = Producer(properties)
+    names = [f"bench-{i:05d}" for i in range(groups)]
+    homes = [main_partition(name) for name in names]
+    keys = [
+        [key(name, f"bench-topic-{i % 20:02d}", p) for p in range(PARTITIONS_A_GROUP)]
+        for i, name in enumerate(names)
+    ]
+    topic_id = b"\1" * 16
+    started, written, round_ = time.monotonic(), 0, 0
+    while written < records:
+        round_ += 1
+        for home, group in zip(homes, keys, strict=True):
+            bytes_ = value(round_, topic_id)
+            for k in group:
+                while True:
+                    try:
+                        producer.produce(OFFSETS, bytes_, k, home)
+                        break
+                    except BufferError:
+                        producer.poll(0.1)
+            written += PARTITIONS_A_GROUP
+            if written >= records:
+                break
+        producer.poll(0)
+    producer.flush()
+    return time.monotonic() - started
+
+
+def bare_read(bootstrap: str, total: int) -> dict[str, float]:
+    """Reads the whole offsets topic with confluent-kafka alone."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bare",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "check.crcs": False,
+            "max.partition.fetch.bytes": 4 << 20,
+        }
+    )
+    count = len(consumer.list_topics(OFFSETS).topics[OFFSETS].partitions)
+    started, cpu, seen, ends = time.monotonic(), time.process_time(), 0, 0
+    consumer.assign([TopicPartition(OFFSETS, p, 0) for p in range(count)])
+    while ends < count:
+        for message in consumer.consume(20_000, 0.1):
+            if message.error():
+                ends += 1
+            else:
+                seen += 1
+    seconds, used = time.monotonic() - started, time.process_time() - cpu
+    consumer.close()
+    assert seen >= total, (seen, total)
+    return {"seconds": round(seconds, 3), "records_per_s": round(seen / seconds), "cpu_s": round(used, 2)}
+
+
+def monitor(bootstrap: str, total: int) -> dict[str, float]:
+    """Starts `koff monitor`, waits until it is ready, scrapes it."""
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    started = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "koff", "monitor", "--brokers", bootstrap, "--listen", f"127.0.0.1:{port}"],
+        stderr=subprocess.PIPE,
+    )
+    lines: list[dict[str, Any]] = []
+    assert process.stderr is not None
+    drain = threading.Thread(target=lambda: lines.extend(map(json.loads, process.stderr)), daemon=True)
+    drain.start()
+    try:
+        while status(f"{url}/readyz") != 200:
+            if process.poll() is not None:
+                raise SystemExit(f"koff monitor ended: {lines}")
+            time.sleep(0.02)
+        seconds = time.monotonic() - started
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        cpu = (int(fields[11]) + int(fields[12])) / 100
+        scrapes, body = [], b""
+        for _ in range(7):
+            at = time.monotonic()
+            body = fetch(f"{url}/metrics")
+            scrapes.append(time.monotonic() - at)
+        peak = int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())[1])  # type: ignore[index]
+    finally:
+        process.terminate()
+        process.wait(10)
+        drain.join(5)
+    caught_up = next(line["seconds"] for line in lines if line["event"] == "caught up")
+    return {
+        "seconds_to_ready": round(seconds, 3),
+        "records_per_s": round(total / seconds),
+        "log_drained_s": caught_up,
+        "drain_records_per_s": round(total / caught_up),
+        "cpu_s": cpu,
+        "cpu_us_per_record": round(cpu / total * 1e6, 3),
+        "peak_mib": round(peak / 1024, 1),
+        "lag_series": body.count(b"\nkoff_group_lag{"),
+        "scrape_ms": round(statistics.median(scrapes) * 1000, 1),
+        "scrape_bytes": len(body),
+    }
+
+
+def status(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as failure:
+        return failure.code
+    except OSError:
+        return 0
+
+
+def fetch(url: str) -> bytes:
+    request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return gzip.decompress(answer.read())
+
+
+def shape(records: int, groups: int, batch: int | None) -> dict[str, Any]:
+    """One shape on a broker of its own."""
+    with LocalKafka() as kafka:
+        for i in range(20):
+            kafka.create_topic(f"bench-topic-{i:02d}", partitions=PARTITIONS_A_GROUP)
+        first = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "makes-the-topic"})
+        first.commit(offsets=[TopicPartition("bench-topic-00", 0, 0)], asynchronous=False)
+        first.close()
+        written = write(kafka.bootstrap, records, groups, batch)
+        bare = bare_read(kafka.bootstrap, records)
+        koff = monitor(kafka.bootstrap, records)
+    return {
+        "records": records,
+        "series": groups * PARTITIONS_A_GROUP,
+        "records_a_batch": batch or "large",
+        "written_in_s": round(written, 1),
+        "koff": koff,
+        "bare_confluent_kafka": bare,
+        "koff_seconds_over_bare": round(koff["seconds_to_ready"] / bare["seconds"], 2),
+    }
+
+
+@click.command()
+@click.option("--records", default=5_000_000, show_default=True, help="Commits to write.")
+@click.option(
+    "--groups", default=2000, show_default=True, help=f"Groups, each over {PARTITIONS_A_GROUP} partitions."
+)
+@click.option(
+    "--shape", "shapes", type=click.Choice(["large", "ten"]), multiple=True, default=["large", "ten"]
+)
+def main(records: int, groups: int, shapes: tuple[str, ...]) -> None:
+    """Seconds, CPU and memory until `koff monitor` is ready."""
+    results = {name: shape(records, groups, 10 if name == "ten" else None) for name in shapes}
+    click.echo(json.dumps(results, indent=2))
+
+
+if __name__ == "__main__":
+    main()

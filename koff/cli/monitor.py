@@ -1,0 +1,77 @@
+"""`koff monitor`."""
+
+from __future__ import annotations
+
+import signal
+
+import click
+
+from koff.cli.options import cluster_conf, cluster_options, logging_options, option, set_up_logs
+from koff.config import MonitorConf
+from koff.monitor import Monitor
+from koff.reader import ReaderConf
+from koff.sampler import SamplerConf
+from koff.serve import ServeConf
+
+
+@click.command()
+@cluster_options
+@option(
+    "--listen", default="127.0.0.1:9850", metavar="HOST:PORT", help="Where to serve; :9850 is every address."
+)
+@option(
+    "--cluster-name",
+    default="",
+    help="Value of the label `cluster`.  [default: the cluster's id]",
+    show_default=False,
+)
+@option(
+    "--end-offset-interval",
+    default=5.0,
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="How often to sample the end offsets of all partitions.",
+)
+@option(
+    "--wait", is_flag=True, help="Keep trying when the brokers cannot be reached at the start (sidecars)."
+)
+@logging_options
+def monitor(
+    brokers: str,
+    properties: tuple[str, ...],
+    property_file: str | None,
+    offsets_topic: str,
+    listen: str,
+    cluster_name: str,
+    end_offset_interval: float,
+    wait: bool,
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Watch a cluster and serve the lag of all its groups to Prometheus.
+
+    Serves /metrics, /healthz (the process works) and /readyz (200 once the numbers can be believed).
+    Stops at SIGTERM or Ctrl-C.
+
+    \b
+    Examples:
+      koff monitor --brokers localhost:9092
+      koff monitor --brokers kafka:9093 --listen :9850 --wait --property-file tls.properties
+      KOFF_PROPERTY_SASL_PASSWORD=... koff monitor --brokers kafka:9094 \\
+          --property security.protocol=sasl_ssl --property sasl.mechanism=SCRAM-SHA-512 \\
+          --property sasl.username=koff
+    """
+    set_up_logs(log_format, log_level)
+    watch = Monitor(
+        MonitorConf(
+            cluster=cluster_conf(brokers, properties, property_file),
+            cluster_name=cluster_name,
+            wait=wait,
+            reader=ReaderConf(topic=offsets_topic),
+            sampler=SamplerConf(end_interval_s=end_offset_interval),
+            serve=ServeConf(listen),
+        )
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: watch.stop())
+    watch.run()

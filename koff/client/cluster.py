@@ -1,0 +1,226 @@
+"""One Kafka cluster, asked in bulk: its id, its topics, its offsets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import confluent_kafka
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import OffsetSpec as _Spec  # type: ignore[attr-defined]
+
+from koff.client.failures import FATAL_AT_START, connect_error, denied, kafka_error
+from koff.errors import Closed, ConfigError, ConnectError
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+class OffsetSpec(Enum):
+    """Which offset of a partition: its first, or the next one to be written."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class Isolation(Enum):
+    """What "latest" means: the high watermark, or the last stable offset."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as the cluster describes it: its id (22 characters, "" if unknown) and partition count."""
+
+    name: str
+    partitions: int
+    topic_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConf:
+    """How to reach a cluster. `properties` are librdkafka's, and win over koff's own choices."""
+
+    brokers: str
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # holds secrets
+    client_id: str = "koff"
+    connect_timeout_s: float = 8.0
+    request_timeout_s: float = 20.0
+
+    def librdkafka(self, **defaults: Any) -> dict[str, Any]:
+        """The properties for one librdkafka client; `defaults` yield to the user's properties."""
+        quiet = {} if "debug" in self.properties else {"log_level": 2}
+        return {
+            "client.id": self.client_id,
+            "reconnect.backoff.ms": 100,
+            "reconnect.backoff.max.ms": 5000,
+            **quiet,
+            **defaults,
+            **self.properties,
+            "bootstrap.servers": self.brokers,
+        }
+
+
+class Cluster:
+    """A connection for questions about a cluster. A context manager; `close` is safe twice.
+
+    Every method raises `ConnectError` with a line for a human when the cluster does not answer.
+    """
+
+    def __init__(self, conf: ClusterConf) -> None:
+        self.conf = conf
+        self.id = ""
+        self._errors: list[KafkaError] = []
+        self._admin: AdminClient | None = new_client(AdminClient, conf.librdkafka(), error_cb=self._note)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the connection."""
+        self._admin = None
+
+    def connect(self, *, wait: Callable[[ConnectError], bool] | None = None) -> Self:
+        """Reaches the cluster and learns its id, or raises `ConnectError` within the connect timeout.
+
+        With `wait`, a failure is handed to it instead, and the next try follows while it says true.
+        """
+        while True:
+            try:
+                self.id = self._reach()
+            except ConnectError as failure:
+                if wait is None or not wait(failure):
+                    raise
+            else:
+                return self
+
+    def topic(self, name: str) -> TopicInfo | None:
+        """The topic of that name, or None; never creates it. Raises `Denied` if we may not see it."""
+        return self.describe([name]).get(name)
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Those of the topics that exist, with their ids, in one request."""
+        wanted = list(names)
+        if not wanted:
+            return {}
+        found = {}
+        for name, future in self._ask("describe_topics", TopicCollection(wanted)).items():
+            try:
+                described = future.result(self.conf.request_timeout_s + 1)
+            except Exception as failure:
+                self._absent(name, failure)
+            else:
+                found[name] = TopicInfo(name, len(described.partitions), str(described.topic_id))
+        return found
+
+    def topics(self) -> dict[str, int]:
+        """All topics that we may see, with their partition counts, in one request."""
+        try:
+            listed = self._client().list_topics(timeout=self.conf.request_timeout_s)
+        except KafkaException as failure:
+            raise self._failed(failure) from failure
+        return {name: len(topic.partitions) for name, topic in listed.topics.items() if topic.error is None}
+
+    def offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        spec: OffsetSpec = OffsetSpec.LATEST,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int | str]:
+        """The offset of each partition, or the reason (a text) why that one cannot be had, in one call."""
+        of = _Spec.earliest() if spec is OffsetSpec.EARLIEST else _Spec.latest()  # type: ignore[no-untyped-call]
+        level = getattr(IsolationLevel, isolation.name)
+        wanted = {confluent_kafka.TopicPartition(topic, partition): of for topic, partition in partitions}
+        answers: dict[TopicPartition, int | str] = {}
+        if not wanted:
+            return answers
+        for at, future in self._ask("list_offsets", wanted, isolation_level=level).items():
+            partition = TopicPartition(at.topic, at.partition)
+            try:
+                answers[partition] = future.result(self.conf.request_timeout_s + 1).offset
+            except KafkaException as failure:
+                error = kafka_error(failure)
+                answers[partition] = error.name() if error else str(failure)
+        if all(answer in _UNREACHABLE for answer in answers.values()):
+            raise connect_error(self.conf.brokers, self._errors)
+        return answers
+
+    def _reach(self) -> str:
+        client, deadline = self._client(), time.monotonic() + self.conf.connect_timeout_s
+        self._errors.clear()
+        future = client.describe_cluster(request_timeout=self.conf.connect_timeout_s)
+        while not future.done():
+            client.poll(0.05)
+            if time.monotonic() > deadline or any(e.code() in FATAL_AT_START for e in self._errors):
+                raise connect_error(self.conf.brokers, self._errors)
+        try:
+            return str(future.result().cluster_id)
+        except KafkaException as failure:
+            client.poll(0)
+            raise self._failed(failure) from failure
+
+    def _ask(self, method: str, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        client = self._client()
+        client.poll(0)
+        self._errors.clear()
+        try:
+            answer: dict[Any, Any] = getattr(client, method)(
+                *args, request_timeout=self.conf.request_timeout_s, **kwargs
+            )
+        except KafkaException as failure:
+            raise self._failed(failure) from failure
+        return answer
+
+    def _absent(self, name: str, failure: BaseException) -> None:
+        """A topic that does not exist is no failure; all else is."""
+        error = kafka_error(failure)
+        code = error.code() if error else None
+        if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise denied(name, self.conf.brokers, "DESCRIBE") from failure
+        if code not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+            raise self._failed(failure) from failure
+
+    def _failed(self, failure: BaseException) -> ConnectError:
+        if self._admin is not None:
+            self._admin.poll(0)
+        error = kafka_error(failure)
+        return connect_error(self.conf.brokers, [*self._errors, *([error] if error else [])])
+
+    def _client(self) -> AdminClient:
+        if self._admin is None:
+            raise Closed(f"the connection to {self.conf.brokers} is closed")
+        return self._admin
+
+    def _note(self, error: KafkaError) -> None:
+        del self._errors[:-50]
+        self._errors.append(error)
+
+
+_UNREACHABLE = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_AUTHENTICATION", "_RESOLVE", "_SSL")
+
+
+def new_client(kind: Any, properties: dict[str, Any], **callbacks: Any) -> Any:
+    """A confluent-kafka client, or `ConfigError` naming the property that librdkafka refuses."""
+    try:
+        return kind({**properties, **callbacks})
+    except (KafkaException, ValueError, TypeError) as failure:
+        error = kafka_error(failure)
+        raise ConfigError(
+            f"librdkafka refuses the properties: {error.str() if error else failure}"
+        ) from failure

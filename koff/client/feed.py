@@ -1,0 +1,219 @@
+"""Many partitions of one topic in, batches out, over one librdkafka client and without a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from koff.client.cluster import ClusterConf, new_client
+from koff.client.failures import connect_error, denied, kafka_error
+from koff.errors import Closed, ConnectError
+
+_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
+_GONE = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedConf:
+    """How much a feed holds and waits. Sizes in KiB and bytes; tried out by bench/catchup.py."""
+
+    queue_kib: int = 16_384
+    fetch_bytes: int = 4 << 20
+    fetch_max_bytes: int = 16 << 20
+    fetch_wait_ms: int = 10
+    isolation: str = "read_committed"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLost:
+    """Reading a partition cannot go on where it was. `gone` when the partition itself is no more."""
+
+    partition: int
+    reason: str
+    gone: bool = False
+
+
+class RawRecord(NamedTuple):
+    """A record as it stood in its partition; `timestamp_ms` is since the epoch."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Records of one partition, in log order, still in librdkafka's hands: taken out a column at a time."""
+
+    partition: int
+    messages: list[Message]
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @property
+    def next_offset(self) -> int:
+        """One past the last record's offset."""
+        last: Any = self.messages[-1].offset()
+        return int(last) + 1
+
+    def keys(self) -> list[bytes | None]:
+        """The records' keys."""
+        return list(map(Message.key, self.messages))
+
+    def values(self) -> list[bytes | None]:
+        """The records' values."""
+        return list(map(Message.value, self.messages))
+
+    def __iter__(self) -> Iterator[RawRecord]:
+        m: Any
+        for m in self.messages:
+            yield RawRecord(self.partition, m.offset(), m.timestamp()[1], m.key(), m.value())
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What one `Feed.fetch` brought: records, ends reached (partition to offset), partitions lost.
+
+    `full` means that more was waiting.
+    """
+
+    runs: list[Run] = field(default_factory=list)
+    ends: dict[int, int] = field(default_factory=dict)
+    lost: list[PartitionLost] = field(default_factory=list)
+    full: bool = False
+
+
+class Feed:
+    """Reads partitions of `topic` that it was told to, commits nothing, joins nothing.
+
+    A context manager. Broker restarts and leader changes are librdkafka's to survive; `trouble` is the
+    latest thing that it said went wrong since the last record or end came in, else None.
+    """
+
+    def __init__(self, cluster: ClusterConf, topic: str, conf: FeedConf | None = None) -> None:
+        self.topic = topic
+        self.trouble: ConnectError | None = None
+        self._brokers = cluster.brokers
+        self._errors: list[KafkaError] = []
+        self._consumer: Consumer | None = new_client(
+            Consumer, self._properties(cluster, conf or FeedConf()), error_cb=self._note
+        )
+
+    @staticmethod
+    def _properties(cluster: ClusterConf, conf: FeedConf) -> dict[str, Any]:
+        properties = cluster.librdkafka(
+            **{
+                "queued.max.messages.kbytes": conf.queue_kib,
+                "queued.min.messages": 1_000_000,
+                "max.partition.fetch.bytes": conf.fetch_bytes,
+                "fetch.max.bytes": conf.fetch_max_bytes,
+                "fetch.wait.max.ms": conf.fetch_wait_ms,
+                "check.crcs": "false",
+            }
+        )
+        return {
+            **properties,
+            "group.id": properties.get("group.id", "koff"),  # librdkafka insists on one; never joined
+            "enable.auto.commit": "false",
+            "enable.auto.offset.store": "false",
+            "enable.partition.eof": "true",
+            "auto.offset.reset": "error",
+            "allow.auto.create.topics": "false",
+            "isolation.level": conf.isolation,
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops reading. Safe to call twice."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+    def add(self, offsets: Mapping[int, int]) -> None:
+        """Reads these partitions too, each from its offset."""
+        self._client().incremental_assign([TopicPartition(self.topic, p, o) for p, o in offsets.items()])
+
+    def remove(self, partitions: Iterable[int]) -> None:
+        """Reads these partitions no more."""
+        self._client().incremental_unassign([TopicPartition(self.topic, p) for p in partitions])
+
+    def fetch(self, max_records: int, timeout_s: float) -> Fetched:
+        """The next records, in log order within a partition; empty after `timeout_s` without any.
+
+        Returns what is there as soon as the first is: a lone commit does not wait for company. Raises
+        `ConnectError` when we may not read the topic.
+        """
+        consumer = self._client()
+        try:
+            first = consumer.consume(1, timeout_s)
+            got = first + consumer.consume(max_records - 1, 0) if first else first
+        except KafkaException as failure:
+            error = kafka_error(failure)
+            raise connect_error(self._brokers, [error] if error else []) from failure
+        fetched = Fetched(full=len(got) >= max_records)
+        if any(map(Message.error, got)):
+            got = [message for message in got if not self._event(message, fetched)]
+        fetched.runs = _runs(got)
+        if got or fetched.ends:
+            self.trouble = None
+        return fetched
+
+    def _event(self, message: Any, fetched: Fetched) -> bool:
+        """Whether `message` is no record but an event, which is then written into `fetched`."""
+        error = message.error()
+        if error is None:
+            return False
+        partition, code = message.partition(), error.code()
+        if code == KafkaError._PARTITION_EOF:
+            fetched.ends[partition] = message.offset()
+        elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise denied(self.topic, self._brokers, "READ")
+        elif code in _LOST or code in _GONE:
+            fetched.lost.append(PartitionLost(partition, error.str(), gone=code in _GONE))
+        else:
+            self._note(error)
+        return True
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return  # librdkafka looks for the coordinator of the group that we never join
+        del self._errors[:-20]
+        self._errors.append(error)
+        self.trouble = connect_error(self._brokers, self._errors)
+
+    def _client(self) -> Consumer:
+        if self._consumer is None:
+            raise Closed(f"the feed of {self.topic} is closed")
+        return self._consumer
+
+
+def _runs(messages: list[Message]) -> list[Run]:
+    """Cuts messages where the partition changes; sorts them by partition first when they are much mixed."""
+    if not messages:
+        return []
+    numbers = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
+    cuts = np.flatnonzero(np.diff(numbers)) + 1
+    if len(cuts) > 200:
+        order = np.argsort(numbers, kind="stable")
+        numbers, messages = numbers[order], [messages[i] for i in order.tolist()]
+        cuts = np.flatnonzero(np.diff(numbers)) + 1
+    edges = [0, *cuts.tolist(), len(messages)]
+    return [Run(int(numbers[a]), messages[a:b]) for a, b in pairwise(edges)]

@@ -1,0 +1,229 @@
+"""`koff monitor`: bytes -> records -> state -> lag -> metrics, wired, started and stopped here."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import structlog
+
+from koff.client import Cluster, Isolation, TopicPartition
+from koff.config import MonitorConf
+from koff.errors import ConnectError, Denied
+from koff.reader import Polled, Reader
+from koff.sampler import Sampler
+from koff.serve import ReaderStats, Readiness, Server
+from koff.tracker import Snapshot, Tracker
+
+log = structlog.get_logger("koff.monitor")
+
+STALE_INTERVALS = 5
+"""End offsets that were not renewed for so many intervals are not to be believed."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+
+
+class Monitor:
+    """Watches one cluster; a `View` of it for the server. `run` returns when `stop` was called."""
+
+    def __init__(self, conf: MonitorConf) -> None:
+        self.conf = conf
+        self.tracker = Tracker()
+        self._cluster = Cluster(conf.cluster)
+        self._reader = Reader(self._cluster, conf.reader)
+        self._sampler = Sampler(self._cluster, self.tracker, conf.sampler)
+        self._stopping = threading.Event()
+        self._failure: BaseException | None = None
+        self._trouble: ConnectError | None = None
+        self._stable: dict[int, int] = {}
+        self._had_caught_up = self._sampled = False
+
+    def stop(self) -> None:
+        """Ends `run` soon; may be called from a signal handler."""
+        self._stopping.set()
+
+    def run(self, started: Callable[[str], None] = lambda url: None) -> None:
+        """Serves until stopped. `started` is called with the server's address.
+
+        Raises `ConnectError` when the cluster cannot be reached at first (unless `conf.wait`) or refuses
+        us for good, `ConfigError` when the address cannot be listened on.
+        """
+        threads = []
+        with Server(self, self.conf.serve) as server, self._cluster:
+            started(server.url)
+            log.info("listening", url=server.url)
+            try:
+                self._cluster.connect(wait=self._wait)
+                if self._stopping.is_set():
+                    return
+                log.info("connected", brokers=self.conf.cluster.brokers, cluster=self.cluster)
+                for work in (self._read, self._sample):
+                    threads.append(
+                        threading.Thread(target=self._guarded, args=(work,), name=f"koff{work.__name__}")
+                    )
+                    threads[-1].start()
+                self._stopping.wait()
+            except ConnectError:
+                if not self._stopping.is_set():
+                    raise
+            finally:
+                self._stopping.set()
+                for thread in threads:
+                    thread.join()
+                self._reader.close()
+        if self._failure is not None:
+            raise self._failure
+        log.info("stopped")
+
+    @property
+    def cluster(self) -> str:
+        """The name given to the cluster, else its id."""
+        return self.conf.cluster_name or self._cluster.id
+
+    def snapshot(self) -> Snapshot:
+        """All groups."""
+        return self.tracker.snapshot()
+
+    def readiness(self) -> Readiness:
+        """Ready when the offsets topic was read to where it stood at the start, and end offsets are fresh."""
+        reader = self._reader
+        if not self._cluster.id:
+            return Readiness(
+                False, f"not ready: {self._trouble or f'connecting to {self.conf.cluster.brokers}'}"
+            )
+        if self._trouble is not None:
+            return Readiness(False, f"not ready: {self._trouble}")
+        if reader.topic_exists is None:
+            return Readiness(False, f"not ready: looking for {reader.conf.topic}")
+        if not reader.caught_up:
+            behind, total = reader.behind, reader.to_read
+            return Readiness(
+                False, f"not ready: read {total - behind} of {total} offsets of {reader.conf.topic}"
+            )
+        age = self._sampler.age_s
+        if age is None or not self._sampled:
+            return Readiness(False, "not ready: end offsets are not known yet")
+        if age > STALE_INTERVALS * self.conf.sampler.end_interval_s:
+            return Readiness(False, f"not ready: end offsets are {age:.0f} s old")
+        return Readiness(
+            True, "ready" if reader.topic_exists else f"ready: no {reader.conf.topic} yet, so no groups"
+        )
+
+    def reader_stats(self) -> ReaderStats:
+        """What the reader did so far."""
+        seen = self.tracker.seen.copy()
+        positions = self._reader.positions
+        behind = sum(max(0, stable - positions.get(p, stable)) for p, stable in self._stable.copy().items())
+        if not self._reader.caught_up:
+            behind = max(behind, self._reader.behind)
+        undecodable = seen.get("Undecodable", 0)
+        return ReaderStats(seen, undecodable, behind if self._reader.topic_exists is not None else None)
+
+    def _read(self) -> None:
+        """Keeps the tracker where the log is. What was read is shown once a fetch came back short."""
+        pause = FIRST_PAUSE_S
+        while not self._stopping.is_set():
+            try:
+                polled = self._reader.poll(0.2)
+                pause = FIRST_PAUSE_S
+            except ConnectError as failure:
+                started = self._reader.topic_exists is not None and not isinstance(failure, Denied)
+                if not (self.conf.wait or self._had_caught_up or started):
+                    raise
+                self._tell(failure, pause)
+                self._stopping.wait(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_S)
+                continue
+            self._note_trouble(self._reader.trouble)
+            if polled.runs or polled.lost:
+                self._apply(polled)
+            self._had_caught_up = self._had_caught_up or self._reader.caught_up
+
+    def _apply(self, polled: Polled) -> None:
+        """Applies this poll and, while more is waiting, the next ones, up to a second long: then it is shown."""
+        until = time.monotonic() + 1.0
+        with self.tracker.lock:
+            while True:
+                for partition in polled.lost:
+                    self.tracker.reset(partition)
+                for run in polled.runs:
+                    self.tracker.apply(run.partition, run.keys(), run.values())
+                if not polled.full or time.monotonic() > until or self._stopping.is_set():
+                    return
+                polled = self._reader.poll(0.0)
+
+    def _sample(self) -> None:
+        """Keeps end offsets fresh; sooner than planned when a partition is new."""
+        interval, known, caught_up = self.conf.sampler.end_interval_s, -1, False
+        while not self._stopping.is_set():
+            pause = FIRST_PAUSE_S
+            try:
+                known, caught_up = self.tracker.partition_count, self._reader.caught_up
+                self._sampler.sample()
+                self._sampled = caught_up
+                self._sample_stable()
+                due = time.monotonic() + interval
+            except ConnectError as failure:
+                self._tell(failure, pause)
+                due, pause = time.monotonic() + max(pause, interval), min(2 * pause, LONGEST_PAUSE_S)
+            while time.monotonic() < due and not self._stopping.wait(0.1):
+                if caught_up != self._reader.caught_up or (
+                    caught_up and known != self.tracker.partition_count
+                ):
+                    break
+
+    def _sample_stable(self) -> None:
+        at = [TopicPartition(self._reader.conf.topic, p) for p in self._reader.partitions]
+        answers = self._cluster.offsets(at, isolation=Isolation.READ_COMMITTED)
+        self._stable = {p.partition: offset for p, offset in answers.items() if isinstance(offset, int)}
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as failure:
+            self._failure = failure
+            self._stopping.set()
+
+    def _wait(self, failure: ConnectError) -> bool:
+        """Whether to go on trying to connect."""
+        self._trouble = failure
+        if self.conf.wait:
+            log.warning("waiting", why=str(failure))
+            self._stopping.wait(FIRST_PAUSE_S)
+        return self.conf.wait and not self._stopping.is_set()
+
+    def _tell(self, failure: ConnectError, pause: float) -> None:
+        self._note_trouble(failure, again_in_s=round(pause, 1))
+
+    def _note_trouble(self, trouble: ConnectError | None, **more: float) -> None:
+        """Says once that the brokers are lost, and once that they are back."""
+        if trouble is not None and self._trouble is None:
+            log.warning("brokers lost", why=str(trouble), **more)
+        if trouble is None and self._trouble is not None:
+            log.info("brokers back")
+        self._trouble = trouble
+
+
+def snapshots(
+    conf: MonitorConf, *, interval_s: float, progress: Callable[[str], None] = lambda text: None
+) -> Iterator[tuple[str, Snapshot]]:
+    """The cluster's name and the state of all its groups: now, and every `interval_s` for ever.
+
+    Each reads the log to its present end, then samples the end offsets. Raises `ConnectError`.
+    """
+    with Cluster(conf.cluster).connect() as cluster, Reader(cluster, conf.reader) as reader:
+        tracker, due = Tracker(), 0.0
+        sampler = Sampler(cluster, tracker, conf.sampler)
+        while True:
+            while not reader.caught_up or time.monotonic() < due:
+                polled = reader.poll(0.2)
+                for partition in polled.lost:
+                    tracker.reset(partition)
+                for run in polled.runs:
+                    tracker.apply(run.partition, run.keys(), run.values())
+                if not reader.caught_up:
+                    done, total = reader.to_read - reader.behind, reader.to_read
+                    progress(str(reader.trouble or f"read {done} of {total} offsets of {conf.reader.topic}"))
+            sampler.sample()
+            yield conf.cluster_name or cluster.id, tracker.snapshot()
+            due = time.monotonic() + interval_s

@@ -1,0 +1,280 @@
+"""Tails `__consumer_offsets`: every partition of it, from the start, for ever, through all that befalls it.
+
+`Reader` yields batches for a tracker, `Consumer` decoded messages for people and programs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from koff.client import (
+    Cluster,
+    ClusterConf,
+    Feed,
+    FeedConf,
+    Isolation,
+    OffsetSpec,
+    RawRecord,
+    Run,
+    TopicPartition,
+)
+from koff.errors import Closed, ConnectError
+from koff.records import Message, decode
+
+OFFSETS_TOPIC = "__consumer_offsets"
+log = structlog.get_logger("koff.reader")
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderConf:
+    """What to read, and how often to look whether the topic exists or has grown."""
+
+    topic: str = OFFSETS_TOPIC
+    batch_records: int = 20_000
+    missing_topic_interval_s: float = 1.0
+    growth_interval_s: float = 30.0
+    feed: FeedConf = field(default_factory=FeedConf)
+
+
+@dataclass(slots=True)
+class Polled:
+    """What one `Reader.poll` brought. `lost` partitions start anew: forget what they said before.
+
+    `full` means that more was waiting.
+    """
+
+    runs: list[Run] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    full: bool = False
+
+
+class Reader:
+    """Reads the offsets topic. A context manager. One thread polls; the properties may be read from any.
+
+    Caught up is judged by position and end of partition, never by the last record's offset: compaction,
+    control records and retention leave gaps at the end.
+    """
+
+    def __init__(self, cluster: Cluster, conf: ReaderConf | None = None) -> None:
+        self.conf = conf or ReaderConf()
+        self.caught_up_in_s: float | None = None
+        self.topic_exists: bool | None = None
+        self._cluster = cluster
+        self._feed: Feed | None = None
+        self._position: dict[int, int] = {}
+        self._target: dict[int, int] = {}
+        self._start: dict[int, int] = {}
+        self._topic_id = ""
+        self._waiting = 0
+        self._started = time.monotonic()
+        self._look_again = 0.0
+        self._records = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops reading. Safe to call twice."""
+        if self._feed is not None:
+            self._feed.close()
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions of the offsets topic that are being read."""
+        return sorted(self._position)
+
+    @property
+    def behind(self) -> int:
+        """How many offsets are yet to be read of those that there were at the start."""
+        return sum(max(0, target - self._position.get(p, 0)) for p, target in list(self._target.items()))
+
+    @property
+    def to_read(self) -> int:
+        """How many offsets there were to read at the start."""
+        return sum(target - self._start[p] for p, target in list(self._target.items()))
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether all has been read that was there at the start; true when there is no such topic yet."""
+        return self.topic_exists is not None and not self._waiting and self.behind == 0
+
+    @property
+    def targets(self) -> Mapping[int, int]:
+        """The last stable offsets when reading began, by partition."""
+        return self._target
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """The next offset to read, by partition."""
+        return dict(self._position)
+
+    @property
+    def trouble(self) -> ConnectError | None:
+        """What keeps records from coming in, if something does."""
+        return self._feed.trouble if self._feed else None
+
+    def poll(self, timeout_s: float) -> Polled:
+        """The next records; waits up to about `timeout_s` for one. With 0 it asks the cluster nothing.
+
+        Raises `ConnectError` when the topic may not be read, or cannot be looked for.
+        """
+        if timeout_s and time.monotonic() >= self._look_again:
+            lost = self._look()
+            if lost:
+                return Polled(lost=lost)
+        if not self._position or self._feed is None:
+            time.sleep(min(timeout_s, max(0.0, self._look_again - time.monotonic())))
+            return Polled()
+        fetched = self._feed.fetch(self.conf.batch_records, timeout_s)
+        polled = Polled(fetched.runs, full=fetched.full)
+        for run in fetched.runs:
+            self._position[run.partition] = run.next_offset
+            self._records += len(run)
+        for partition, offset in fetched.ends.items():
+            self._position[partition] = max(self._position.get(partition, 0), offset)
+        for loss in fetched.lost:
+            self._rebuild(loss.partition, loss.reason, gone=loss.gone)
+            polled.lost.append(loss.partition)
+        if self.caught_up_in_s is None and self.caught_up:
+            self.caught_up_in_s = time.monotonic() - self._started
+            log.info("caught up", records=self._records, seconds=round(self.caught_up_in_s, 3))
+        return polled
+
+    def _look(self) -> list[int]:
+        """Looks for the topic and for partitions that are new; returns partitions that are no more."""
+        topic = self._cluster.topic(self.conf.topic)
+        count = topic.partitions if topic else 0
+        if topic is None and self.topic_exists is not False:
+            log.info("no such topic yet: no groups; waiting for it", topic=self.conf.topic)
+        self._look_again = time.monotonic() + (
+            self.conf.growth_interval_s if topic else self.conf.missing_topic_interval_s
+        )
+        again = bool(topic and self._topic_id and topic.topic_id != self._topic_id)
+        if again:
+            log.warning("the topic was deleted and created again: reading it anew", topic=self.conf.topic)
+        self._topic_id = topic.topic_id if topic else ""
+        gone = [p for p in self._position if again or p >= count]
+        for partition in gone:
+            self._drop(partition)
+        new = [p for p in range(count) if p not in self._position]
+        self._waiting = len(new)
+        if new:
+            self._add(new)
+        self.topic_exists = (
+            topic is not None
+        )  # last: until then nobody may take an empty state for a whole one
+        return gone
+
+    def _add(self, partitions: list[int]) -> None:
+        at = [TopicPartition(self.conf.topic, p) for p in partitions]
+        starts = self._cluster.offsets(at, OffsetSpec.EARLIEST)
+        ends = self._cluster.offsets(at, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
+        known = {
+            p: (starts[p], ends[p]) for p in at if isinstance(starts[p], int) and isinstance(ends[p], int)
+        }
+        if len(known) < len(at):
+            reasons = {str(ends[p]) for p in at if p not in known}
+            log.warning(
+                "partitions not readable yet", topic=self.conf.topic, count=len(at) - len(known), why=reasons
+            )
+            self._look_again = time.monotonic() + self.conf.missing_topic_interval_s
+        if self._feed is None:
+            self._feed = Feed(self._cluster.conf, self.conf.topic, self.conf.feed)
+        positions = {}
+        for p, (start, end) in known.items():
+            positions[p.partition] = int(start)
+            self._target[p.partition] = int(end)
+            self._start[p.partition] = int(start)
+        self._feed.add(positions)
+        self._position.update(positions)
+        self._waiting -= len(known)
+        log.info("reading", topic=self.conf.topic, partitions=len(known), offsets=self.behind)
+
+    def _rebuild(self, partition: int, reason: str, *, gone: bool) -> None:
+        log.warning("partition lost" if gone else "partition starts anew", partition=partition, why=reason)
+        self._drop(partition)
+        self._look_again = 0.0
+
+    def _drop(self, partition: int) -> None:
+        assert self._feed is not None
+        self._waiting += 1
+        self._feed.remove([partition])
+        self._position.pop(partition, None)
+        self._target.pop(partition, None)
+
+
+class Consumer:
+    """Reads `__consumer_offsets` and yields what its records mean: an iterator and a context manager.
+
+    With `watch` it follows the topic for ever; without, it ends at the last stable offsets that the
+    topic had when it began. Raises `ConnectError` when the brokers cannot be reached or refuse, and
+    `Closed` from an iterator whose consumer was closed.
+
+        with koff.Consumer("localhost:9092", watch=False) as messages:
+            for message in messages:
+                print(message.consumer, message.offset_message)
+    """
+
+    def __init__(
+        self,
+        brokers: str | list[str],
+        watch: bool = True,
+        *,
+        properties: Mapping[str, str] | None = None,
+        topic: str = OFFSETS_TOPIC,
+    ) -> None:
+        addresses = brokers if isinstance(brokers, str) else ",".join(brokers)
+        self._watch, self._closed = watch, False
+        self._cluster = Cluster(ClusterConf(addresses, dict(properties or {}))).connect()
+        self._reader = Reader(self._cluster, ReaderConf(topic=topic))
+        self._messages = (message for batch in self.batches() for _, message in batch)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Message]:
+        return self
+
+    def __next__(self) -> Message:
+        return next(self._messages)
+
+    def batches(self) -> Iterator[list[tuple[RawRecord, Message]]]:
+        """The same messages in lists as they came in, each with the record that it was decoded from."""
+        while True:
+            if self._closed:
+                raise Closed("the consumer is closed")
+            polled = self._reader.poll(0.5)
+            batch = [
+                (record, decode(record.key, record.value)) for run in polled.runs for record in self._due(run)
+            ]
+            if batch:
+                yield batch
+            if not self._watch and self._reader.caught_up:
+                return
+
+    def close(self) -> None:
+        """Shuts the consumer down. Safe to call twice."""
+        self._closed = True
+        self._reader.close()
+        self._cluster.close()
+
+    def _due(self, run: Run) -> Iterator[RawRecord]:
+        """Those of the records that are asked for: without `watch`, only what was there at the start."""
+        until = None if self._watch else self._reader.targets.get(run.partition, 0)
+        return (record for record in run if until is None or record.offset < until)

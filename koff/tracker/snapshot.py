@@ -1,0 +1,147 @@
+"""The state of all groups at one moment, as columns for machines and as rows for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koff.lag import UNKNOWN, Lags, lag, lags, published
+from koff.tracker.groups import Group, Member
+from koff.tracker.partitions import PartitionSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSnapshot:
+    """The groups and commits of one partition of `__consumer_offsets`.
+
+    `groups` by the numbers in `group` (None: a number not in use). The columns, one row a commit: `group`,
+    `partition` (a row of `Snapshot.partitions`), `committed` offset, `committed_at` in ms since the epoch.
+    While `layout` is the same object, the rows' groups and partitions and the groups' names are the same.
+    """
+
+    layout: object
+    groups: list[Group | None]
+    group: NDArray[np.int32]
+    partition: NDArray[np.int32]
+    committed: NDArray[np.int64]
+    committed_at: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """One group on one partition. None: not known. `lag` is signed; publish `published_lag`."""
+
+    group: str
+    state: str
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+    member: Member | None
+
+    @property
+    def published_lag(self) -> int | None:
+        """The lag to show, never negative."""
+        return published(self.lag)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTotal:
+    """One group: the sum of its known lags (None when none is known) and how many are unknown."""
+
+    group: Group
+    lag: int | None
+    partitions: int
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All groups: shards by partition of the offsets topic; topic names by topic id where known."""
+
+    shards: Mapping[int, ShardSnapshot]
+    partitions: PartitionSnapshot
+    topic_names: Mapping[str, str]
+
+    def groups(self) -> Iterator[Group]:
+        """Every group, in no particular order."""
+        for shard in self.shards.values():
+            yield from filter(None, shard.groups)
+
+    def assignments(self, group: Group) -> Iterator[tuple[str | None, int, Member]]:
+        """Who reads what now: (topic, partition, member); topic None where only an unknown topic id is."""
+        for member in group.members:
+            for topic, partitions in member.assigned.items():
+                name = self.topic_names.get(topic) if group.type == "consumer" else topic
+                for partition in partitions:
+                    yield name, partition, member
+
+    def lags(self, shard: ShardSnapshot) -> Lags:
+        """Lag of each row of `shard`."""
+        return lags(end=self.partitions.end[shard.partition], committed=shard.committed)
+
+    def rows(self) -> Iterator[PartitionLag]:
+        """Every partition that a group committed to or is assigned, worst lag first, unknown last."""
+        rows = [row for shard in self.shards.values() for row in self._rows(shard)]
+        rows.sort(key=lambda r: (r.lag is None, -(r.lag or 0), r.group, r.topic, r.partition))
+        yield from rows
+
+    def totals(self) -> list[GroupTotal]:
+        """Every group with its total lag, worst first, unknown last."""
+        known: dict[str, list[int]] = {}
+        unknown: dict[str, int] = {}
+        for row in self.rows():
+            if row.published_lag is None:
+                unknown[row.group] = unknown.get(row.group, 0) + 1
+            else:
+                known.setdefault(row.group, []).append(row.published_lag)
+        totals = []
+        for group in self.groups():
+            lags_, missing = known.get(group.name, []), unknown.get(group.name, 0)
+            totals.append(GroupTotal(group, sum(lags_) if lags_ else None, len(lags_) + missing, missing))
+        return sorted(totals, key=lambda t: (t.lag is None, -(t.lag or 0), t.group.name))
+
+    def _rows(self, shard: ShardSnapshot) -> Iterator[PartitionLag]:
+        owners = {group.name: self._owners(group) for group in shard.groups if group}
+        names, numbers, ends = self.partitions.topic, self.partitions.partition, self.partitions.end
+        for index, at, committed in zip(
+            shard.group.tolist(), shard.partition.tolist(), shard.committed.tolist(), strict=True
+        ):
+            group = shard.groups[index]
+            assert group is not None
+            end, member = int(ends[at]), owners[group.name].pop((names[at], numbers[at]), None)
+            yield PartitionLag(
+                group.name,
+                group.state,
+                names[at],
+                numbers[at],
+                committed if committed >= 0 else None,
+                end if end != UNKNOWN else None,
+                lag(end=end, committed=committed),
+                member,
+            )
+        ends_of = (
+            dict(zip(zip(names, numbers, strict=True), ends.tolist(), strict=True))
+            if any(owners.values())
+            else {}
+        )
+        for group in filter(None, shard.groups):
+            for (topic, partition), member in owners[group.name].items():
+                end = ends_of.get((topic, partition), UNKNOWN)
+                yield PartitionLag(
+                    group.name,
+                    group.state,
+                    topic,
+                    partition,
+                    None,
+                    end if end != UNKNOWN else None,
+                    None,
+                    member,
+                )
+
+    def _owners(self, group: Group) -> dict[tuple[str, int], Member]:
+        return {(topic or "?", partition): member for topic, partition, member in self.assignments(group)}
