@@ -208,9 +208,9 @@ def base(cls: type[T]) -> type[T]:
     return cls
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """What one version of a struct looks like: the key codecs are cached by."""
+    """What one version of a struct looks like. There is one of each: codecs are cached by it."""
 
     struct: type[Any]
     version: int
