@@ -127,11 +127,20 @@ class Traffic:
                 read += sum(message.error() is None for message in messages)
             else:
                 self._over.wait(_TICK_S)
-            if group.leaves_after is not None and read >= group.leaves_after:
+            if (
+                group.leaves_after is not None
+                and read >= group.leaves_after
+                and _read_all_partitions(consumer)
+            ):
                 return
             if now - committed_at >= _COMMIT_S:
                 committed_at = now
                 _commit(consumer)
+
+
+def _read_all_partitions(consumer: Consumer) -> bool:
+    """Whether a commit now would cover each assigned partition: one without a commit has no lag to show."""
+    return all(partition.offset >= 0 for partition in consumer.position(consumer.assignment()))
 
 
 def _commit(consumer: Consumer) -> None:
