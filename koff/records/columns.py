@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
@@ -22,8 +23,10 @@ _METADATA_AT = (10, 10, 10, 14, 14)
 """By version: where the length of the metadata stands."""
 _FIXED = (20, 28, 20, 24, 24)
 """By version: the bytes of a value without metadata and tags."""
-_TOPIC_TAG = 18
-"""The bytes of the one known tag: its number, its size, a uuid."""
+_HEAD = 16
+"""The bytes in front that always stand at the same place, up to a length of two bytes."""
+_TAIL = 27
+"""The bytes behind the metadata in v4: a timestamp, the count of tags, number and size of one, a uuid."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +48,7 @@ def commit_values(values: Sequence[bytes]) -> CommitColumns:
     """The values of offset commits, any mix of versions 0 to 4. None of them may be null."""
     rows = len(values)
     lengths = np.fromiter(map(len, values), np.int64, rows)
-    data = np.frombuffer(b"".join((*values, _PAD)), np.uint8)
+    data = np.frombuffer(b"".join(values) + _PAD, np.uint8)
     return commit_columns(data, np.cumsum(lengths) - lengths, lengths)
 
 
@@ -62,69 +65,91 @@ def commit_columns(data: Bytes, starts: Ints, lengths: Ints) -> CommitColumns:
     )
     if rows == 0:
         return made
-    versions = _numbers(data, ">i2", starts)
+    heads = _cut(data, starts, _HEAD)
+    versions = _column(heads, 0, ">i2")
     for version in range(_NEWEST + 1):
-        found = np.flatnonzero((versions == version) & (lengths >= _FIXED[version]))
-        if len(found):
-            made = _fill(made, data, starts[found], lengths[found], version, found)
+        found = (versions == version) & (lengths >= _FIXED[version])
+        if found.all():
+            return _fill(made, data, starts, lengths, heads, version, slice(None))
+        if found.any():
+            some: Ints = np.flatnonzero(found).astype(np.int64, copy=False)
+            made = _fill(made, data, starts[some], lengths[some], heads[some], version, some)
     return made
 
 
-def _numbers(data: Bytes, dtype: str, at: Ints) -> NDArray[Any]:
-    """The numbers that stand at those places, which need not be aligned."""
-    size = np.dtype(dtype).itemsize
-    everywhere: NDArray[Any] = np.ndarray((len(data) - size + 1,), dtype, data, strides=(1,))
-    return everywhere[at]
+def _cut(data: Bytes, at: Ints, width: int) -> Bytes:
+    """(rows, width): the bytes that stand at those places; a view where those are evenly spaced."""
+    step = int(at[1] - at[0]) if len(at) > 1 else width
+    if step > 0 and (np.diff(at) == step).all():
+        return as_strided(data[at[0] :], (len(at), width), (step, 1))
+    everywhere: NDArray[Any] = np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
+    return everywhere[at].view(np.uint8).reshape(-1, width)
+
+
+def _column(rows: Bytes, at: int, dtype: str) -> NDArray[Any]:
+    """The numbers at a place in every row."""
+    column: NDArray[Any] = rows[:, at : at + np.dtype(dtype).itemsize].view(dtype)[:, 0]
+    return column
 
 
 def _fill(
-    made: CommitColumns, data: Bytes, starts: Ints, lengths: Ints, version: int, rows: Ints
+    made: CommitColumns,
+    data: Bytes,
+    starts: Ints,
+    lengths: Ints,
+    heads: Bytes,
+    version: int,
+    rows: Ints | slice,
 ) -> CommitColumns:
-    """`made` with the rows of one version filled in."""
-    metadata = starts + _METADATA_AT[version]
+    """`made` with the rows of one version filled in; starts, lengths and heads are of those rows."""
     if version < 4:
-        size = _numbers(data, ">i2", metadata).astype(np.int64)
-        behind = metadata + 2 + size
-        ok = (size >= 0) & (_FIXED[version] + size <= lengths)
+        size = _column(heads, _METADATA_AT[version], ">i2").astype(np.int64)
+        behind = size + (_METADATA_AT[version] + 2)
+        ok = (size >= 0) & (size + _FIXED[version] <= lengths)
     else:
-        size, behind = _compact_length(data, metadata)
-        ok = (size >= 0) & (behind + 9 <= starts + lengths)
-    behind[~ok] = 0
-    made.offset[rows] = _numbers(data, ">i8", starts + 2)
+        behind = _behind_compact(heads)
+        ok = (behind > 0) & (behind + 9 <= lengths)
+    behind *= ok
+    tails = _cut(data, starts + behind, _TAIL)
+    made.offset[rows] = _column(heads, 2, ">i8")
     if version >= 3:
-        made.leader_epoch[rows] = _numbers(data, ">i4", starts + 10)
-    made.commit_timestamp[rows] = _numbers(data, ">i8", behind)
+        made.leader_epoch[rows] = _column(heads, 10, ">i4")
+    made.commit_timestamp[rows] = _column(tails, 0, ">i8")
     if version == 1:
-        made.expire_timestamp[rows] = _numbers(data, ">i8", behind + 8)
+        made.expire_timestamp[rows] = _column(tails, 8, ">i8")
     if version == 4:
-        tagged, tags_ok = _tags(data, behind + 8, starts + lengths)
-        ok &= tags_ok
-        made = _with_topic_ids(made, data, behind[tagged & ok] + 11, rows[tagged & ok])
+        tagged = _topic_tagged(tails) & (behind + _TAIL <= lengths)
+        ok &= tagged | (tails[:, 8] == 0)
+        made = _with_topic_ids(made, _column(tails, 11, "V16"), tagged & ok, rows)
     made.ok[rows] = ok
     return made
 
 
-def _compact_length(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """Lengths written as varints of one or two bytes, and what stands behind the text; -1 for any other."""
-    first, second = data[at].astype(np.int64), data[at + 1].astype(np.int64)
-    short = first < 128
-    size = np.where(short, first, (first & 127) | second << 7) - 1
-    size[~short & (second >= 128)] = -1
-    return size, at + 2 - short + size
+def _behind_compact(heads: Bytes) -> Ints:
+    """Where the metadata ends if its length is a varint of one or two bytes; 0 for null and for any other."""
+    first = heads[:, 14].astype(np.int64)
+    if (first == 1).all():
+        return np.full(len(heads), 15, np.int64)
+    second = heads[:, 15].astype(np.int64)
+    length = np.where(first < 128, first, (first & 127) | second << 7)
+    fits = (length > 0) & ((first < 128) | (second < 128))
+    return (14 + length + (first >= 128)) * fits + 0
 
 
-def _tags(data: Bytes, at: Ints, ends: Ints) -> tuple[Mask, Mask]:
-    """Whether a topic id is there, and whether the section holds just that or nothing."""
-    at = np.minimum(at, len(data) - _TOPIC_TAG - 1)
-    count = data[at]
-    tagged = (count == 1) & (data[at + 1] == 0) & (data[at + 2] == 16) & (at + 1 + _TOPIC_TAG <= ends)
-    return tagged, tagged | (count == 0)
+def _topic_tagged(tails: Bytes) -> Mask:
+    """Whether the tag section begins like that of a topic id alone."""
+    count, number, size = tails[:, 8], tails[:, 9], tails[:, 10]
+    tagged: Mask = (count == 1) & (number == 0) & (size == 16)
+    return tagged
 
 
-def _with_topic_ids(made: CommitColumns, data: Bytes, at: Ints, rows: Ints) -> CommitColumns:
-    ids = _numbers(data, "V16", at).view(np.uint8).reshape(-1, 16)
-    if not ids.any():
+def _with_topic_ids(made: CommitColumns, ids: NDArray[Any], named: Mask, rows: Ints | slice) -> CommitColumns:
+    """`made` with the ids of those of its `rows` that name one."""
+    topic_id = np.zeros(len(made.ok), "V16")
+    if named.all():
+        topic_id[rows] = ids
+    else:
+        topic_id[np.arange(len(made.ok))[rows][named]] = ids[named]
+    if not topic_id.view(np.int64).any():
         return made
-    topic_id = np.zeros((len(made.ok), 16), np.uint8)
-    topic_id[rows] = ids
-    return dataclasses.replace(made, topic_id=topic_id)
+    return dataclasses.replace(made, topic_id=topic_id.view(np.uint8).reshape(-1, 16))
