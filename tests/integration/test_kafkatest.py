@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from tests.kafka_groups import consuming, java_consuming, produce
 
 from koff.kafkatest import Cluster, KafkaTestError, LocalKafka, java, kafka_jars, wait_until
+from tests.kafka_groups import consuming, java_consuming, produce
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
