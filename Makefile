@@ -56,7 +56,7 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 	  { echo "no '$(PYTHON)' on PATH: install Python 3.11 or newer, or say make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "koff needs Python 3.11 or newer and $(PYTHON) is $$($(PYTHON) -V): say make PYTHON=python3.12" >&2; exit 1; }
-	@echo "setting up $(VENV) (once, about a minute)"
+	@echo "bringing $(VENV) up to the lock file (a minute, the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
