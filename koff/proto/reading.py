@@ -101,6 +101,7 @@ class _Uuids(dict[bytes, str]):
 
 
 _UUIDS = _Uuids()
+_BEHIND_VERSION = 2
 
 
 def _new_source(of: type[Any], start: str | int, *, lenient: bool) -> _Source:
@@ -124,7 +125,7 @@ def _new_source(of: type[Any], start: str | int, *, lenient: bool) -> _Source:
 
 @primitives.cached
 def outer_reader(
-    of: type[Any], version: int, layout: str = "", *, start: int = 2, lenient: bool = False
+    of: type[Any], version: int, layout: str = "", *, lenient: bool = False
 ) -> Callable[[bytes], Any] | None:
     """Reads a versioned struct from the bytes behind its version; None when there is no such version.
 
@@ -135,7 +136,7 @@ def outer_reader(
     found = shape(of, version, layout)
     if found is None:
         return None
-    source = _new_source(of, start, lenient=lenient)
+    source = _new_source(of, _BEHIND_VERSION, lenient=lenient)
     source.line(f"made.version = {version}")
     source.line(f"made.layout = {layout!r}")
     _write_fields(source, found)
@@ -146,17 +147,20 @@ def outer_reader(
 
 
 @primitives.cached
-def key_reader(of: type[Any], *, start: int = 2, lenient: bool = False) -> Callable[[bytes, int, Any], Any]:
-    """Reads the fields of a record's key, and completes the record with its type and value."""
+def key_reader(of: type[Any], *, lenient: bool = False) -> Callable[[bytes, int, Any], tuple[Any, Any]]:
+    """Reads the fields of a record's key, and completes the record with its type and value.
+
+    Gives the record, and its first field: the group, whatever that is called.
+    """
     found = shape(of, 0)
     assert found is not None
-    source = _new_source(of, start, lenient=lenient)
+    source = _new_source(of, _BEHIND_VERSION, lenient=lenient)
     source.line("made.type = type_")
     source.line("made.value = value")
     _write_fields(source, found)
     source.line('made.key_trailing = buffer[at:] if at != end else b""')
     source.line("made.__class__ = Final")
-    source.line("return made")
+    source.line(f"return made, made.{found.fields[0].name}")
     return source.function(f"read_{of.__name__}", "buffer, type_, value")
 
 

@@ -4,7 +4,6 @@ A row says what a type's key and value are. It is the only thing to extend for a
 union in `record`).
 """
 
-import operator
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -146,75 +145,55 @@ def _any_layout(current: Read, early: list[Read]) -> Read:
     return read
 
 
-class _Readers(NamedTuple):
-    row: Row
-    type: int
-    key: Callable[[bytes, int, Any], Any]
-    values: _Values
-    group: Callable[[Any], str]
-
-
 _Building = building(Message)
 
 
-class Table:
-    """Decodes the records of one topic."""
+def _decoder(rows: Iterable[Row]) -> Callable[[bytes | None, bytes | None], Message]:
+    """`decode` for the records of one topic: a closure, since each attribute it looked up would be felt."""
+    rows_by_key = {row.type.to_bytes(2, "big"): row for row in rows}
+    readers = {key: (row.type, key_reader(row.record), _Values(row)) for key, row in rows_by_key.items()}
 
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self._readers = {
-            row.type.to_bytes(2, "big"): _Readers(
-                row,
-                row.type,
-                key_reader(row.record),
-                _Values(row),
-                operator.attrgetter("group" if "group" in row.record.__dataclass_fields__ else "group_id"),
-            )
-            for row in rows
-        }
-
-    def decode(self, key: bytes | None, value: bytes | None) -> Message:
+    def decode(key: bytes | None, value: bytes | None) -> Message:
         """What the record says. Bytes that say nothing are an `Undecodable`: nothing is raised."""
         try:
-            _, type_, read_key, values, group = self._readers[key[:2]]  # type: ignore[index]
-            record = read_key(key, type_, None if value is None else values[value[:2]](value))  # type: ignore[arg-type]
+            type_, read_key, values = readers[key[:2]]  # type: ignore[index]
+            record, group = read_key(key, type_, None if value is None else values[value[:2]](value))  # type: ignore[arg-type]
         except (KeyError, TypeError, UnicodeDecodeError, *READ_ERRORS):
-            return self._decode_unusual(key, value)
+            return _decode_unusual(rows_by_key, key, value)
         message = _Building()
-        message.consumer = group(record)
+        message.consumer = group
         message.record = record
         message.__class__ = Message
         return message  # type: ignore[no-any-return]
 
-    def _decode_unusual(self, key: bytes | None, value: bytes | None) -> Message:
-        """The same step by step, to say what is wrong; and strings that are no UTF-8."""
-        if key is None:
-            return Message("", Undecodable(key, value, "the key is null"))
-        if len(key) < 2:
-            return Message("", Undecodable(key, value, "the key ends before its type does"))
-        type_ = int.from_bytes(key[:2], "big", signed=True)
-        readers = self._readers.get(key[:2])
-        if readers is None:
-            return Message("", Unknown(type_, key, value))
-        read_key = key_reader(readers.row.record, lenient=True)
-        try:
-            tombstone = read_key(key, type_, None)
-        except READ_ERRORS as error:
-            return Message("", Undecodable(key, value, f"key: {reason(error)}", type_))
-        group = readers.group(tombstone)
-        if value is None:
-            return Message(group, tombstone)
-        try:
-            decoded = value_reader(readers.row, value[:2], lenient=True)(value)
-        except READ_ERRORS as error:
-            return Message(group, Undecodable(key, value, f"value: {reason(error)}", type_))
-        return Message(group, read_key(key, type_, decoded))
+    return decode
 
 
-OFFSETS = Table(OFFSETS_ROWS)
-SHARE_STATE = Table(SHARE_STATE_ROWS)
+def _decode_unusual(rows: Mapping[bytes, Row], key: bytes | None, value: bytes | None) -> Message:
+    """The same step by step, to say what is wrong; and strings that are no UTF-8."""
+    if key is None:
+        return Message("", Undecodable(key, value, "the key is null"))
+    if len(key) < 2:
+        return Message("", Undecodable(key, value, "the key ends before its type does"))
+    type_, row = int.from_bytes(key[:2], "big", signed=True), rows.get(key[:2])
+    if row is None:
+        return Message("", Unknown(type_, key, value))
+    read_key = key_reader(row.record, lenient=True)
+    try:
+        tombstone, group = read_key(key, type_, None)
+    except READ_ERRORS as error:
+        return Message("", Undecodable(key, value, f"key: {reason(error)}", type_))
+    if value is None:
+        return Message(group, tombstone)
+    try:
+        decoded = value_reader(row, value[:2], lenient=True)(value)
+    except READ_ERRORS as error:
+        return Message(group, Undecodable(key, value, f"value: {reason(error)}", type_))
+    return Message(group, read_key(key, type_, decoded)[0])
 
-decode = OFFSETS.decode
-decode_share_state = SHARE_STATE.decode
+
+decode = _decoder(OFFSETS_ROWS)
+decode_share_state = _decoder(SHARE_STATE_ROWS)
 
 
 def encode(record: Record) -> tuple[bytes | None, bytes | None]:
