@@ -77,7 +77,7 @@ def reap(
             process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             pass
-    _signal_group(process.pid, signal.SIGKILL)  # the rest of the group, or a leader that would not go
+        _signal_group(process.pid, signal.SIGKILL)  # the rest of the group, or a leader that would not go
     code = process.wait()
     for pipe in (process.stdin, process.stdout, process.stderr):
         _close(pipe)

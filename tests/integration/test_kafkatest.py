@@ -5,6 +5,7 @@ import sys
 import textwrap
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -216,3 +217,16 @@ def test_a_group_of_javas_console_consumer_is_seen(kafka: Cluster, make_topic: C
     with java_consuming(kafka, group, topic, count=3):
         described = kafka.admin.describe_consumer_groups([group])[group].result(10)
         assert len(described.members) == 1
+
+
+def test_two_that_ask_at_once_fetch_once(empty_path: Path) -> None:
+    called = empty_path.parent / "called"
+    program(empty_path, "java", "echo 'openjdk version \"17.0.2\" 2022-01-15' >&2")
+    find_output = "for a; do case $a in -DoutputDirectory=*) output=${a#*=};; esac; done"
+    program(empty_path, "mvn", f'echo x >> {called}; {find_output}; /bin/mkdir -p "$output"')
+    with ThreadPoolExecutor() as pool:
+        first, second = pool.map(lambda _: kafka_jars(), range(2))
+    assert first == second
+    assert first.is_dir()
+    assert called.read_text() == "x\n"
+    assert {path.name for path in first.parent.iterdir()} == {first.name, f"{first.name}.lock"}
