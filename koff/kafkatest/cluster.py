@@ -59,11 +59,19 @@ class Cluster:
         self.admin.create_topics([topic], operation_timeout=timeout_s)[name].result(timeout_s)
 
         def led() -> bool:
-            found = self.admin.list_topics(name, timeout=timeout_s).topics[name].partitions
-            return len(found) == partitions and all(partition.leader >= 0 for partition in found.values())
+            leaders = self.leaders(name)
+            return len(leaders) == partitions and min(leaders.values()) >= 0
 
         wait_until(led, timeout_s=timeout_s, what=f"leaders of {name}")
         return name
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        """Each partition's leader by broker id, -1 where there is none; empty while no broker tells."""
+        try:
+            partitions = self.admin.list_topics(topic, timeout=2).topics[topic].partitions
+        except KafkaException:
+            return {}
+        return {number: partition.leader for number, partition in partitions.items()}
 
     def producer(self, properties: Mapping[str, Any] | None = None) -> Producer:
         return Producer({**self._client(), **(properties or {})})

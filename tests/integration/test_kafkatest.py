@@ -113,7 +113,7 @@ def test_three_brokers_go_on_when_one_is_killed(more_kafka: Callable[..., LocalK
     lost = local.nodes[2].id
 
     def led_elsewhere() -> bool:
-        return local.admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader not in (-1, lost)
+        return local.leaders(topic).get(0, -1) not in (-1, lost)
 
     wait_until(led_elsewhere, what="a new leader")
     local.nodes[2].start()
