@@ -37,6 +37,7 @@ __all__ = [
     "array",
     "base",
     "field",
+    "fields_of",
     "nested",
     "nullable",
     "shape",
@@ -208,6 +209,12 @@ def base(cls: type[T]) -> type[T]:
     return cls
 
 
+def fields_of(struct: type[Any]) -> tuple[Field, ...]:
+    """Every field on the wire that some version or layout of the struct has."""
+    fields: tuple[Field, ...] = getattr(struct, _STRUCT)[0]
+    return fields
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """What one version of a struct looks like. There is one of each: codecs are cached by it."""
@@ -244,7 +251,7 @@ def shape(struct: type[Any], version: int, layout: str = "") -> Shape | None:
 
 @cached
 def _shape(struct: type[Any], version: int, flexible: bool, layout: str) -> Shape:
-    fields: tuple[Field, ...] = getattr(struct, _STRUCT)[0]
+    fields = fields_of(struct)
     present = tuple(each.within(layout) for each in fields if each.exists(version, layout))
     absent = tuple(each for each in fields if not each.exists(version, layout))
     return Shape(struct, version, flexible, layout, present, absent)

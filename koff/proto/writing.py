@@ -6,8 +6,8 @@ Tagged fields at their default are left out, tags come in ascending order, unkno
 import struct as packing
 from typing import Any
 
-from koff.proto.primitives import Malformed, uuid_bytes, write_tags, write_uvarint
-from koff.proto.schema import Shape, Wire, shape
+from koff.proto.primitives import STRING_MAX, Malformed, uuid_bytes, write_tags, write_uvarint
+from koff.proto.schema import Field, Shape, Wire, shape
 
 
 def encode_outer(value: Any) -> bytes:
@@ -31,19 +31,22 @@ def encode_key(record: Any) -> bytes:
 
 def _write_struct(out: bytearray, of: Shape, value: Any) -> None:
     for each in of.plain:
-        try:
-            _write_value(out, of, each.wire, getattr(value, each.name), tagged=False)
-        except (packing.error, AttributeError, TypeError, UnicodeError) as error:
-            raise Malformed(f"{of.struct.__name__}.{each.name} cannot be written: {error}") from error
+        _write_field(out, of, each, value)
     if of.flexible:
         tags = list(value.unknown_tags)
         for each in of.tagged:
-            given = getattr(value, each.name)
-            if given != each.default:
+            if getattr(value, each.name) != each.default:
                 data = bytearray()
-                _write_value(data, of, each.wire, given, tagged=True)
+                _write_field(data, of, each, value)
                 tags.append((each.tag, bytes(data)))
         write_tags(out, tags)
+
+
+def _write_field(out: bytearray, of: Shape, each: Field, value: Any) -> None:
+    try:
+        _write_value(out, of, each.wire, getattr(value, each.name), tagged=each.tag is not None)
+    except (packing.error, AttributeError, TypeError, UnicodeError) as error:
+        raise Malformed(f"{of.struct.__name__}.{each.name} cannot be written: {error}") from error
 
 
 def _write_value(out: bytearray, of: Shape, wire: Wire[Any], value: Any, *, tagged: bool) -> None:
@@ -73,6 +76,8 @@ def _write_sized(out: bytearray, of: Shape, wire: Wire[Any], value: Any) -> None
         raise TypeError("it must not be null")
     data = value.encode() if wire.kind == "string" and value is not None else value
     length = -1 if data is None else len(data)
+    if wire.kind == "string" and length > STRING_MAX:
+        raise TypeError(f"a string has at most {STRING_MAX} bytes, not {length}")
     if of.flexible:
         write_uvarint(out, length + 1)
     else:

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from koff.proto.plain import kafka_data
-from koff.proto.schema import Tag
+from koff.proto.schema import Tag, fields_of
 from koff.records.blobs import CONSUMER, UndecodableBlob, assignment, subscription
 from koff.records.classic import GroupMetadataValue
 from koff.records.message import Message
@@ -46,7 +46,7 @@ def kafka_line(message: Message) -> str:
 def as_dict(message: Message) -> dict[str, Any]:
     """The message as plain data for JSON: the same keys for every record of a type, bytes in hex.
 
-    Unknown tags and trailing bytes are there only when there are any.
+    Unknown tags, trailing bytes and the fields of an early layout are there only when there are any.
     """
     record = message.record
     if isinstance(record, Undecodable | Unknown):
@@ -92,10 +92,12 @@ _ONLY_WHEN_GIVEN = frozenset({"trailing", "key_trailing", "layout", "unknown_tag
 
 
 def _fields(struct: Any) -> dict[str, Any]:
+    layout = getattr(struct, "layout", "")
+    left_out = {each.name for each in fields_of(type(struct)) if each.only_in not in (None, layout)}
     fields = {}
     for each in dataclasses.fields(struct):
         given = getattr(struct, each.name)
-        if given or each.name not in _ONLY_WHEN_GIVEN:
+        if each.name not in left_out and (given or each.name not in _ONLY_WHEN_GIVEN):
             fields[each.name] = _plain(given)
     return fields
 

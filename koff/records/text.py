@@ -51,16 +51,15 @@ def text(message: Message) -> str:
     record = message.record
     match record:
         case Unknown():
-            size = "null" if record.value is None else f"{len(record.value)} bytes"
-            return _line("unknown", f"type {record.type} key={record.key.hex()} value={size}")
+            return _line("unknown", f"type {record.type}", _bytes(record.key, record.value))
         case Undecodable():
-            key, value = (("null" if data is None else data.hex()) for data in (record.key, record.value))
-            return _line("bad", shown(message.consumer), f"{record.reason} key={key} value={value}")
+            group = shown(message.consumer) if message.consumer else ""
+            return _line("bad", group, record.reason, _bytes(record.key, record.value))
         case OffsetCommit():
             return _line("offset", shown(message.consumer), _commit(record))
         case GroupMetadata():
-            group = message.group_message
-            return _line("group", shown(message.consumer), _classic(group) if group else "deleted")
+            found = message.group_message
+            return _line("group", shown(message.consumer), _classic(found) if found else "deleted")
         case _:
             kind, subject, said = _other(record)
             return _line(
@@ -83,6 +82,12 @@ def _quoted(words: str) -> str:
 
 def _line(kind: str, *words: str) -> str:
     return " ".join([kind.ljust(_KIND_WIDTH - 1), *filter(None, words)])
+
+
+def _bytes(key: bytes | None, value: bytes | None) -> str:
+    """As `koff decode` takes them: hex, `-` for null, `e` for none."""
+    key_hex, value_hex = ("-" if data is None else data.hex() or "e" for data in (key, value))
+    return f"key={key_hex} value={value_hex}"
 
 
 def _at(timestamp_ms: int) -> str:
@@ -150,7 +155,7 @@ def _other(record: DecodedRecord) -> tuple[str, str, str]:  # noqa: PLR0912 - on
     """Kind, subject (the member, the pattern) and what is said of it ("" in a tombstone)."""
     match record:
         case ConsumerGroupMetadata() | ShareGroupMetadata() | StreamsGroupMetadata():
-            return _GROUP_KIND[record.type], "", f"epoch {record.value.epoch}" if record.value else ""
+            return "group", _PROTOCOL[record.type], f"epoch {record.value.epoch}" if record.value else ""
         case (
             ConsumerGroupTargetAssignmentMetadata()
             | ShareGroupTargetAssignmentMetadata()
@@ -175,7 +180,7 @@ def _other(record: DecodedRecord) -> tuple[str, str, str]:  # noqa: PLR0912 - on
             topics = record.value.topics if record.value else ()
             return "pattern", _quoted(record.regular_expression), "[" + " ".join(map(shown, topics)) + "]"
         case StreamsGroupTopology():
-            return "topology", "", _topology(record)
+            return "group", "topology", _topology(record)
         case ConsumerGroupPartitionMetadata() | ShareGroupPartitionMetadata():
             found = record.value.topics if record.value else ()
             return (
@@ -184,7 +189,7 @@ def _other(record: DecodedRecord) -> tuple[str, str, str]:  # noqa: PLR0912 - on
                 " ".join(f"{shown(each.topic_name)}={each.num_partitions}" for each in found) or "none",
             )
         case ShareGroupStatePartitionMetadata():
-            return "share", "", _share_partitions(record)
+            return "group", "share state", _share_partitions(record)
         case ShareSnapshot() | ShareUpdate():
             return _share_state(record)
         case OffsetCommit() | GroupMetadata():
@@ -193,7 +198,7 @@ def _other(record: DecodedRecord) -> tuple[str, str, str]:  # noqa: PLR0912 - on
             assert_never(record)
 
 
-_GROUP_KIND = {3: "consumer", 11: "share", 17: "streams"}
+_PROTOCOL = {3: "consumer", 11: "share", 17: "streams"}
 
 
 def _member_metadata(
@@ -282,9 +287,9 @@ def _named(topic: NamedTopicPartitions | NamedTopic) -> str:
 
 def _share_state(record: ShareSnapshot | ShareUpdate) -> tuple[str, str, str]:
     kind = "snapshot" if isinstance(record, ShareSnapshot) else "update"
-    slot, value = f"{record.topic_id}/{record.partition}", record.value
+    slot, value = f"{record.topic_id}/{record.partition} {kind}", record.value
     if value is None:
-        return kind, slot, ""
+        return "share", slot, ""
     words = [f"= {value.start_offset}", f"epoch={value.leader_epoch}"]
     if value.delivery_complete_count != -1:
         words.append(f"complete={value.delivery_complete_count}")
@@ -293,7 +298,7 @@ def _share_state(record: ShareSnapshot | ShareUpdate) -> tuple[str, str, str]:
         f"x{each.delivery_count}"
         for each in value.state_batches
     )
-    return kind, slot, " ".join([*words, f"[{batches}]"])
+    return "share", slot, " ".join([*words, f"[{batches}]"])
 
 
 _DELIVERY = {0: "available", 2: "acknowledged", 4: "archived"}
