@@ -1,4 +1,4 @@
-"""How fast `koff monitor` is right: commits written straight into `__consumer_offsets`, then read until ready.
+"""How fast `koff monitor` is right: commits go straight into `__consumer_offsets`, and are read.
 
 Prints JSON. Each shape is compared, in the same run, with a bare confluent-kafka consumer that reads the
 same topic and looks at nothing.

@@ -2,8 +2,9 @@
 
 from koff.reader import Consumer
 from koff.records import GroupMember, GroupMessage, Message, OffsetMessage, TopicAndPartition, decode
+from koff.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = [
     "Consumer",
     "GroupMember",

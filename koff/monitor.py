@@ -21,6 +21,7 @@ log = structlog.get_logger("koff.monitor")
 STALE_INTERVALS = 5
 """End offsets that were not renewed for so many intervals are not to be believed."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+STOP_S = 1.0
 
 
 class Monitor:
@@ -53,13 +54,14 @@ class Monitor:
             started(server.url)
             log.info("listening", url=server.url)
             try:
-                self._cluster.connect(wait=self._wait)
+                self._cluster.connect(wait=self._wait, given_up=self._stopping.is_set)
                 if self._stopping.is_set():
                     return
                 log.info("connected", brokers=self.conf.cluster.brokers, cluster=self.cluster)
                 for work in (self._read, self._sample):
+                    name = f"koff{work.__name__}"
                     threads.append(
-                        threading.Thread(target=self._guarded, args=(work,), name=f"koff{work.__name__}")
+                        threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
                     )
                     threads[-1].start()
                 self._stopping.wait()
@@ -68,9 +70,11 @@ class Monitor:
                     raise
             finally:
                 self._stopping.set()
-                for thread in threads:
-                    thread.join()
-                self._reader.close()
+                until = time.monotonic() + STOP_S
+                for thread in threads:  # one that waits for brokers that are away is left behind
+                    thread.join(max(0.0, until - time.monotonic()))
+                if not any(thread.is_alive() for thread in threads):
+                    self._reader.close()
         if self._failure is not None:
             raise self._failure
         log.info("stopped")
@@ -140,7 +144,7 @@ class Monitor:
             self._had_caught_up = self._had_caught_up or self._reader.caught_up
 
     def _apply(self, polled: Polled) -> None:
-        """Applies this poll and, while more is waiting, the next ones, up to a second long: then it is shown."""
+        """Applies this poll, and the next while more is waiting, for up to a second, before it is shown."""
         until = time.monotonic() + 1.0
         with self.tracker.lock:
             while True:

@@ -44,8 +44,8 @@ class Sampler:
 
     def sample(self) -> None:
         """One round. Raises `ConnectError` when the cluster does not answer; then nothing was changed."""
+        self._look_at_topics()
         watched = [TopicPartition(*at) for at in self._tracker.watched()]
-        self._look_at_topics({at.topic for at in watched})
         present = [at for at in watched if at.partition < self._topics.get(at.topic, 0)]
         self._note_gone(set(watched).difference(present))
         ends = self._offsets(present, OffsetSpec.LATEST)
@@ -69,8 +69,9 @@ class Sampler:
             log.warning("no offset from some partitions", count=len(failed), why=sorted(set(failed.values())))
         return {at: offset for at, offset in answers.items() if isinstance(offset, int)}
 
-    def _look_at_topics(self, wanted: set[str]) -> None:
-        unknown = wanted - self._topics.keys() - self._missing
+    def _look_at_topics(self) -> None:
+        """Lists the topics when it is time, or when groups speak of topics that are not known yet."""
+        unknown = {topic for topic, _ in self._tracker.watched()} - self._topics.keys() - self._missing
         unnamed = self._tracker.unnamed_topics() - self._unresolved
         if time.monotonic() < self._topics_due and not unknown and not unnamed:
             return

@@ -52,7 +52,7 @@ def cluster_options(command: Command) -> Command:
                 multiple=True,
                 metavar="KEY=VALUE",
                 help="A librdkafka property, such as security.protocol=sasl_ssl; repeatable. Secrets are "
-                "better off in KOFF_PROPERTY_... variables or in a file: a command line can be read by others.",
+                "better off in KOFF_PROPERTY_... variables or in a file: others can read a command line.",
             ),
             option("--property-file", metavar="FILE", help="librdkafka properties, a key=value per line."),
             option("--offsets-topic", default=OFFSETS_TOPIC, help="The topic to read, for mirrored copies."),

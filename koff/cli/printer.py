@@ -71,4 +71,4 @@ def _text(record: RawRecord, message: Message) -> str:
 
 def _json(record: RawRecord, message: Message) -> str:
     where = {"partition": record.partition, "offset": record.offset, "timestamp": record.timestamp_ms}
-    return json.dumps({**where, **as_dict(message)}, ensure_ascii=False)
+    return json.dumps({"at": where, **as_dict(message)}, ensure_ascii=False)

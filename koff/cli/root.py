@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-import koff
 from koff.cli.demo import demo
 from koff.cli.lag import lag
 from koff.cli.monitor import monitor
 from koff.cli.printer import printer
 from koff.errors import ConfigError, KoffError
+from koff.version import VERSION
 
 
 class _Commands(click.Group):
@@ -43,7 +43,7 @@ class _Commands(click.Group):
         "max_content_width": 110,
     },
 )
-@click.version_option(koff.__version__, prog_name="koff")
+@click.version_option(VERSION, prog_name="koff")
 def main() -> None:
     """How far behind every Kafka consumer group is, and why.
 

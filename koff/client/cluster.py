@@ -96,14 +96,20 @@ class Cluster:
         """Lets go of the connection."""
         self._admin = None
 
-    def connect(self, *, wait: Callable[[ConnectError], bool] | None = None) -> Self:
+    def connect(
+        self,
+        *,
+        wait: Callable[[ConnectError], bool] | None = None,
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> Self:
         """Reaches the cluster and learns its id, or raises `ConnectError` within the connect timeout.
 
         With `wait`, a failure is handed to it instead, and the next try follows while it says true.
+        `given_up` is asked all along: once it says true, the failure so far is raised at once.
         """
         while True:
             try:
-                self.id = self._reach()
+                self.id = self._reach(given_up)
             except ConnectError as failure:
                 if wait is None or not wait(failure):
                     raise
@@ -161,13 +167,14 @@ class Cluster:
             raise connect_error(self.conf.brokers, self._errors)
         return answers
 
-    def _reach(self) -> str:
+    def _reach(self, given_up: Callable[[], bool]) -> str:
         client, deadline = self._client(), time.monotonic() + self.conf.connect_timeout_s
         self._errors.clear()
         future = client.describe_cluster(request_timeout=self.conf.connect_timeout_s)
         while not future.done():
             client.poll(0.05)
-            if time.monotonic() > deadline or any(e.code() in FATAL_AT_START for e in self._errors):
+            hopeless = any(error.code() in FATAL_AT_START for error in self._errors)
+            if hopeless or time.monotonic() > deadline or given_up():
                 raise connect_error(self.conf.brokers, self._errors)
         try:
             return str(future.result().cluster_id)

@@ -29,6 +29,7 @@ class FeedConf:
     fetch_bytes: int = 4 << 20
     fetch_max_bytes: int = 16 << 20
     fetch_wait_ms: int = 10
+    queue_backoff_ms: int = 5
     isolation: str = "read_committed"
 
 
@@ -120,6 +121,7 @@ class Feed:
                 "fetch.max.bytes": conf.fetch_max_bytes,
                 "fetch.wait.max.ms": conf.fetch_wait_ms,
                 "check.crcs": "false",
+                "fetch.queue.backoff.ms": conf.queue_backoff_ms,
             }
         )
         return {

@@ -63,7 +63,7 @@ class Server:
             self._server: ThreadingHTTPServer = kind((host, port), handler)
         except OSError as failure:
             raise ConfigError(
-                f"cannot listen on {self._conf.listen}: {failure.strerror or failure}; choose another --listen"
+                f"cannot listen on {self._conf.listen}: {failure.strerror or failure}; say --listen"
             ) from failure
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.1,), name="koff-http", daemon=True

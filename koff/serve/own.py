@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-import koff
 from koff.serve.view import View
+from koff.version import VERSION
 
 
 class OwnCollector(Collector):
@@ -44,7 +44,7 @@ class OwnCollector(Collector):
             behind.add_metric([cluster], stats.behind)
         yield behind
         build = GaugeMetricFamily("koff_build_info", "What is running.", labels=["version", "python"])
-        build.add_metric([koff.__version__, platform.python_version()], 1)
+        build.add_metric([VERSION, platform.python_version()], 1)
         yield build
 
 

@@ -99,7 +99,8 @@ class ConsumerState:
 def classic(message: Message) -> Group:
     """The group that a GroupMetadata value describes; it replaces whatever the group was."""
     record, group = message.record, message.group_message
-    assert isinstance(record, GroupMetadata) and record.value is not None
+    assert isinstance(record, GroupMetadata)
+    assert record.value is not None
     assert group is not None
     instances = {m.member_id: m.group_instance_id for m in record.value.members}
     members = []

@@ -11,6 +11,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import repeat
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +86,8 @@ class Shard:
         live = np.ones(len(rows), np.bool_)
         if None in values:
             live[:] = [value is not None for value in values]
-        decoded = commit_values([value or b"" for value in values])
+            values = [value or b"" for value in values]
+        decoded = commit_values(cast(Sequence[bytes], values))
         committed, committed_at = decoded.offset, decoded.commit_timestamp
         committed[~live] = UNKNOWN
         bad = np.flatnonzero(~decoded.ok & live)

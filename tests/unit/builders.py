@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from koff.records import (
+    AssignedPartitions,
     ConsumerGroupCurrentMemberAssignment,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadata,
@@ -11,7 +12,6 @@ from koff.records import (
     ConsumerGroupMetadataValue,
     ConsumerGroupTargetAssignmentMetadata,
     ConsumerGroupTargetAssignmentMetadataValue,
-    AssignedPartitions,
     GroupMetadata,
     GroupMetadataValue,
     Member,

@@ -1,0 +1,173 @@
+"""What koff says of real groups, against what Kafka's own tool says of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+
+from koff.kafkatest import LocalKafka, wait_until
+from tests.kafka_groups import consuming, java_consuming, produce
+from tests.koff_process import describe_groups, monitoring, run_koff
+
+pytestmark = pytest.mark.kafka
+GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+
+def commit(kafka: LocalKafka, group: str, *offsets: tuple[str, int, int]) -> None:
+    """Commits as an application without membership does."""
+    consumer = kafka.consumer(group)
+
+    def committed() -> bool:
+        """A coordinator that has only just been elected refuses at first."""
+        try:
+            consumer.commit(offsets=[TopicPartition(*at) for at in offsets], asynchronous=False)
+        except KafkaException as failure:
+            if not failure.args[0].retriable() and failure.args[0].name() != "NOT_COORDINATOR":
+                raise
+            return False
+        return True
+
+    wait_until(committed, timeout_s=30, what=f"the commit of {group}")
+    consumer.close()
+
+
+@pytest.fixture(scope="module")
+def busy() -> Iterator[LocalKafka]:
+    """A Kafka with live and dead groups of every protocol that writes offset commits."""
+    with LocalKafka() as kafka, ExitStack() as live:
+        orders = kafka.create_topic("orders", partitions=3)
+        clicks = kafka.create_topic("clicks", partitions=2)
+        kafka.create_topic("idle", partitions=1)
+        for partition in range(3):
+            produce(kafka, orders, 20, partition=partition)
+        for partition in range(2):
+            produce(kafka, clicks, 10, partition=partition)
+        live.enter_context(consuming(kafka, "classic", orders, "idle", count=60, client_id="classic-app"))
+        live.enter_context(consuming(kafka, "new-protocol", clicks, "idle", count=20, protocol="consumer"))
+        live.enter_context(java_consuming(kafka, "java", orders, count=60))
+        with consuming(kafka, "stopped", clicks, count=20):
+            pass
+        commit(kafka, "simple", (orders, 0, 5), (orders, 2, 20), (clicks, 1, 0))
+        commit(kafka, "beyond-the-end", (orders, 1, 1000))
+        for partition in range(3):
+            produce(kafka, orders, 7, partition=partition)
+        produce(kafka, clicks, 4)
+        yield kafka
+
+
+def kafkas_rows(kafka: LocalKafka) -> dict[tuple[str, str, int], dict[str, str]]:
+    return describe_groups(
+        kafka.tool(GROUPS_TOOL, "--bootstrap-server", kafka.bootstrap, "--describe", "--all-groups")
+    )
+
+
+def number(text: str) -> int | None:
+    return None if text == "-" else int(text)
+
+
+def test_koff_lag_and_metrics_agree_with_kafkas_own_tool_on_every_row(busy):
+    def seen() -> bool:
+        """The Java consumer has committed what it read."""
+        rows = kafkas_rows(busy)
+        return (
+            all(rows["java", "orders", p]["LAG"] == "0" for p in range(3))
+            if ("java", "orders", 0) in rows
+            else False
+        )
+
+    wait_until(seen, timeout_s=60, what="the Java consumer's commits")
+    expected = kafkas_rows(busy)
+    assert {group for group, _, _ in expected} == {
+        "classic", "new-protocol", "java", "stopped", "simple", "beyond-the-end",
+    }  # fmt: skip
+    result = run_koff("lag", "--brokers", busy.bootstrap, "--format", "json")
+    assert result.returncode == 0, result.stderr
+    rows = {(r["group"], r["topic"], r["partition"]): r for r in json.loads(result.stdout)["partitions"]}
+    assert rows.keys() == expected.keys()
+    with monitoring(busy.bootstrap) as monitor:
+        monitor.wait_until_ready()
+        metrics = monitor.metrics()
+    cluster = busy.cluster_id
+    for at, kafkas in expected.items():
+        row, lag = rows[at], number(kafkas["LAG"])
+        assert row["committed"] == number(kafkas["CURRENT-OFFSET"]), at
+        assert row["end"] == number(kafkas["LOG-END-OFFSET"]), at
+        assert row["lag"] == (None if lag is None else max(0, lag)), at
+        assert (row["client_host"] or "-") == kafkas["HOST"], at
+        assert (row["client_id"] or "-") == kafkas["CLIENT-ID"], at
+        labels = (cluster, at[0], at[1], str(at[2]))
+        assert metrics["koff_group_lag"].get(labels) == row["lag"], at
+        assert metrics["koff_group_committed_offset"].get(labels) == row["committed"], at
+        assert metrics["koff_partition_end_offset"][cluster, at[1], str(at[2])] == row["end"], at
+    assert len(metrics["koff_group_lag"]) == sum(row["lag"] is not None for row in rows.values())
+
+
+def test_a_commit_beyond_the_end_is_published_as_no_lag(busy):
+    result = run_koff("lag", "--brokers", busy.bootstrap, "--group", "^beyond", "--format", "json")
+    (row,) = json.loads(result.stdout)["partitions"]
+    assert (row["committed"], row["lag"]) == (1000, 0)
+    assert kafkas_rows(busy)["beyond-the-end", "orders", 1]["LAG"].startswith("-")
+
+
+def test_states_and_members_agree_with_kafkas_own_tool(busy):
+    printed = busy.tool(
+        GROUPS_TOOL, "--bootstrap-server", busy.bootstrap, "--describe", "--all-groups", "--state"
+    )
+    expected = {}
+    for line in printed.splitlines():
+        cells = line.split()
+        if cells and cells[0] != "GROUP":
+            state = next(c for c in cells if c in ("Stable", "Empty"))
+            expected[cells[0]] = (state, int(cells[-1]))
+    result = json.loads(run_koff("lag", "--brokers", busy.bootstrap, "--format", "json").stdout)
+    assert {g["group"]: (g["state"], g["members"]) for g in result["groups"]} == expected
+
+
+def test_totals_are_the_sums_of_the_rows(busy):
+    result = json.loads(run_koff("lag", "--brokers", busy.bootstrap, "--format", "json").stdout)
+    for total in result["groups"]:
+        lags = [r["lag"] for r in result["partitions"] if r["group"] == total["group"]]
+        assert total["partitions"] == len(lags)
+        assert total["unknown"] == lags.count(None)
+        assert total["lag"] == sum(filter(None, lags))
+
+
+@pytest.mark.parametrize(
+    ("group", "above", "code", "says"),
+    [
+        ("^stopped$", "4", 0, ""),
+        ("^stopped$", "3", 3, "stopped"),
+        ("^classic$", "1000", 4, "classic"),  # it is assigned idle/0 and never committed there
+        ("^classic$", "0", 3, "classic"),
+        ("^no-such$", "0", 4, "no such group"),
+    ],
+)
+def test_fail_above_tells_scripts_by_the_exit_code(busy, group, above, code, says):
+    result = run_koff("lag", "--brokers", busy.bootstrap, "--group", group, "--fail-above", above)
+    assert result.returncode == code
+    assert says in result.stderr
+
+
+def test_koff_leaves_no_group_behind(busy):
+    before = {g.group_id for g in busy.admin.list_consumer_groups().result(10).valid}
+    with monitoring(busy.bootstrap) as monitor:
+        monitor.wait_until_ready()
+        run_koff("printer", "--brokers", busy.bootstrap, "--no-follow")
+        run_koff("lag", "--brokers", busy.bootstrap)
+        assert monitor.stop() == 0
+    assert {g.group_id for g in busy.admin.list_consumer_groups().result(10).valid} == before
+
+
+def test_the_table_shows_who_reads_what_and_the_csv_has_every_row(busy):
+    table = run_koff("lag", "--brokers", busy.bootstrap).stdout
+    assert "classic-app@/127.0.0.1" in table
+    assert table.splitlines()[0].split() == [
+        "GROUP", "STATE", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER",
+    ]  # fmt: skip
+    lines = run_koff("lag", "--brokers", busy.bootstrap, "--format", "csv").stdout.splitlines()
+    assert lines[0] == "cluster,group,state,topic,partition,committed,end,lag,client_id,client_host"
+    assert len(lines) == 1 + len(kafkas_rows(busy))

@@ -1,0 +1,168 @@
+"""What goes wrong between koff and a cluster is said in one line, soon, with an exit code."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from koff.kafkatest import LocalKafka, free_ports, wait_until
+from tests.integration.test_against_kafka import commit
+from tests.koff_process import monitoring, run_koff
+
+pytestmark = pytest.mark.kafka
+COMMANDS = [("lag",), ("printer",), ("monitor", "--listen", "127.0.0.1:0")]
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[LocalKafka]:
+    with LocalKafka(
+        security=True, users={"admin": "a", "reader": "reader-secret", "blind": "blind-secret"}
+    ) as kafka:
+        topic = kafka.create_topic("orders")
+        commit(kafka, "g", (topic, 0, 0))
+        rights = [
+            ("reader", "__consumer_offsets", AclOperation.READ),
+            ("reader", "orders", AclOperation.DESCRIBE),
+            ("blind", "__consumer_offsets", AclOperation.DESCRIBE),
+        ]
+        bindings = [
+            AclBinding(
+                ResourceType.TOPIC,
+                topic,
+                ResourcePatternType.LITERAL,
+                f"User:{user}",
+                "*",
+                operation,
+                AclPermissionType.ALLOW,
+            )
+            for user, topic, operation in rights
+        ]
+        for future in kafka.admin.create_acls(bindings).values():
+            future.result(10)
+        yield kafka
+
+
+def as_user(user: str, password: str) -> dict[str, str]:
+    return {
+        "KOFF_PROPERTY_SECURITY_PROTOCOL": "sasl_plaintext",
+        "KOFF_PROPERTY_SASL_MECHANISM": "PLAIN",
+        "KOFF_PROPERTY_SASL_USERNAME": user,
+        "KOFF_PROPERTY_SASL_PASSWORD": password,
+    }
+
+
+def fails(*args: str, env: dict[str, str] | None = None) -> str:
+    """The one line with which `koff ARGS` ends, with code 1, within 10 s."""
+    started = time.monotonic()
+    result = run_koff(*args, env=env)
+    assert time.monotonic() - started < 10
+    assert result.returncode == 1, result
+    assert "Traceback" not in result.stderr
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("{")]
+    assert len(lines) == 1, result.stderr
+    return lines[0]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])
+def test_brokers_that_do_not_answer_are_named_with_the_cause_and_what_to_check(command):
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    line = fails(*command, "--brokers", address)
+    assert address in line
+    assert "Connection refused" in line
+    assert "check --brokers" in line
+
+
+def test_a_host_that_is_not_known_is_said(secured):
+    assert "cannot find Kafka at no-such-host.invalid:9092" in fails(
+        "lag", "--brokers", "no-such-host.invalid:9092"
+    )
+
+
+def test_the_wrong_protocol_is_said(secured):
+    assert "security.protocol" in fails("lag", "--brokers", secured.ssl_bootstrap)
+    assert "security.protocol" in fails("lag", "--brokers", secured.sasl_bootstrap)
+    assert "security.protocol" in fails(
+        "lag", "--brokers", secured.bootstrap, "--property", "security.protocol=ssl"
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])
+def test_a_wrong_password_is_said_and_not_shown(secured, command):
+    line = fails(*command, "--brokers", secured.sasl_bootstrap, env=as_user("reader", "wr0ng-secret"))
+    assert "refused the log-in" in line
+    assert secured.sasl_bootstrap in line
+    assert "wr0ng-secret" not in line
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])
+@pytest.mark.parametrize("user", ["blind", "nobody"])
+def test_a_user_who_may_not_read_the_offsets_topic_is_told_what_to_grant(secured, command, user):
+    password = "blind-secret"
+    if user == "nobody":
+        user, password = "reader", "reader-secret"
+        command = (*command, "--offsets-topic", "secret")
+    line = fails(*command, "--brokers", secured.sasl_bootstrap, env=as_user(user, password))
+    assert "no permission" in line or "secret" in line
+    assert "grant this user READ" in line
+
+
+def test_read_on_the_offsets_topic_and_describe_on_the_others_is_all_it_needs(secured):
+    result = run_koff(
+        "lag",
+        "--brokers",
+        secured.sasl_bootstrap,
+        "--fail-above",
+        "0",
+        env=as_user("reader", "reader-secret"),
+    )
+    assert result.returncode == 0, result.stderr
+    assert "orders" in result.stdout
+
+
+def test_tls_with_the_right_authority_works_and_without_it_is_said(secured, tmp_path):
+    properties = tmp_path / "tls.properties"
+    properties.write_text(f"# TLS\nsecurity.protocol=ssl\nssl.ca.location={secured.ca_pem}\n")
+    assert (
+        run_koff("lag", "--brokers", secured.ssl_bootstrap, "--property-file", str(properties)).returncode
+        == 0
+    )
+    line = fails("lag", "--brokers", secured.ssl_bootstrap, "--property", "security.protocol=ssl")
+    assert "ssl.ca.location" in line
+
+
+def test_secrets_appear_neither_in_logs_nor_in_help(secured):
+    environment = as_user("reader", "reader-secret") | {"KOFF_MONITOR_LOG_LEVEL": "debug"}
+    with monitoring(secured.sasl_bootstrap, env=environment) as monitor:
+        monitor.wait_until_ready()
+        monitor.metrics()
+        assert monitor.stop() == 0
+    assert "reader-secret" not in monitor.text
+    assert "reader-secret" not in run_koff("monitor", "--help", env=environment).stdout
+
+
+def test_wait_goes_on_trying_until_the_brokers_are_there(more_kafka):
+    kafka = more_kafka()
+    kafka.kill()
+    with monitoring(kafka.bootstrap, "--wait") as monitor:
+        wait_until(lambda: monitor.events("waiting"), timeout_s=20, what="the first failure")
+        assert monitor.get("/readyz")[0] == 503
+        assert "Connection refused" in monitor.get("/readyz")[1]
+        assert monitor.get("/healthz")[0] == 200
+        kafka.restart()
+        monitor.wait_until_ready(60)
+        assert monitor.stop() == 0
+
+
+def test_a_monitor_that_waits_stops_when_told_to():
+    with monitoring(f"127.0.0.1:{free_ports(1)[0]}", "--wait") as monitor:
+        wait_until(lambda: monitor.get("/healthz")[0] == 200, timeout_s=10, what="the server")
+        assert monitor.stop() == 0

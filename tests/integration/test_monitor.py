@@ -1,0 +1,214 @@
+"""`koff monitor` on a real Kafka: ready when it may be believed, there after whatever befalls the brokers."""
+
+from __future__ import annotations
+
+import struct
+import urllib.request
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
+
+from koff.kafkatest import wait_until
+from tests.integration.test_against_kafka import commit
+from tests.kafka_groups import consuming, produce
+from tests.koff_process import monitoring
+from tests.unit.builders import commit as commit_record
+
+pytestmark = pytest.mark.kafka
+
+
+def write(bootstrap: str, topic: str, *pairs, partition: int = 0) -> None:
+    """Writes records as they are, into the offsets topic too."""
+    producer = Producer({"bootstrap.servers": bootstrap, "client.id": "__admin_client"})
+    for key, value in pairs:
+        producer.produce(topic, value, key, partition)
+    assert producer.flush(10) == 0
+
+
+def lag_of(monitor, group: str) -> float | None:
+    lags = monitor.metrics().get("koff_group_total_lag", {})
+    return next((lag for labels, lag in lags.items() if labels[1] == group), None)
+
+
+def test_without_an_offsets_topic_it_is_ready_and_takes_the_topic_up_when_it_comes(more_kafka):
+    kafka = more_kafka()
+    topic = kafka.create_topic()
+    produce(kafka, topic, 10)
+    with monitoring(kafka.bootstrap, "--cluster-name", 'prod "1"') as monitor:
+        monitor.wait_until_ready()
+        assert monitor.get("/readyz")[1] == "ready: no __consumer_offsets yet, so no groups\n"
+        assert "__consumer_offsets" not in kafka.admin.list_topics(timeout=5).topics
+        commit(kafka, "first", (topic, 0, 4))
+        wait_until(lambda: lag_of(monitor, "first") == 6, timeout_s=20, what="the first group's lag")
+        monitor.wait_until_ready()
+        assert monitor.metrics()["koff_group_lag"] == {('prod "1"', "first", topic, "0"): 6}
+        assert monitor.stop() == 0
+    assert [line["event"] for line in monitor.log][-1] == "stopped"
+
+
+def test_it_serves_health_and_says_404_and_compresses(kafka):
+    with monitoring(kafka.bootstrap) as monitor:
+        monitor.wait_until_ready()
+        assert monitor.get("/healthz") == (200, "ok\n")
+        assert monitor.get("/nothing")[0] == 404
+        request = urllib.request.Request(monitor.url + "/metrics", headers={"Accept-Encoding": "gzip"})
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            assert answer.headers["Content-Encoding"] == "gzip"
+            assert answer.read()[:2] == b"\x1f\x8b"
+        openmetrics = {"Accept": "application/openmetrics-text; version=1.0.0"}
+        assert monitor.get("/metrics", **openmetrics)[1].endswith("# EOF\n")
+        assert monitor.stop() == 0
+
+
+def test_a_commit_a_rebalance_and_a_deletion_show_up_in_the_metrics(kafka):
+    topic = kafka.create_topic(partitions=2)
+    produce(kafka, topic, 10)
+    with monitoring(kafka.bootstrap) as monitor:
+        monitor.wait_until_ready()
+        cluster = kafka.cluster_id
+        with consuming(kafka, f"g-{topic}", topic, count=10):
+            state = (cluster, f"g-{topic}", "Stable")
+            wait_until(
+                lambda: state in monitor.metrics().get("koff_group_state", {}), timeout_s=20, what="Stable"
+            )
+            assert monitor.metrics()["koff_group_members"][cluster, f"g-{topic}"] == 1
+            produce(kafka, topic, 5)
+            wait_until(lambda: lag_of(monitor, f"g-{topic}") == 5, timeout_s=20, what="lag")
+        state = (cluster, f"g-{topic}", "Empty")
+        wait_until(lambda: state in monitor.metrics().get("koff_group_state", {}), timeout_s=20, what="Empty")
+        kafka.admin.delete_consumer_groups([f"g-{topic}"])[f"g-{topic}"].result(10)
+        wait_until(lambda: lag_of(monitor, f"g-{topic}") is None, timeout_s=20, what="the group to go")
+        assert (cluster, f"g-{topic}") not in monitor.metrics().get("koff_group_members", {})
+
+
+def test_a_topic_that_is_deleted_takes_its_series_along_and_is_logged_once(kafka):
+    topic, other = kafka.create_topic(), kafka.create_topic()
+    commit(kafka, f"g-{topic}", (topic, 0, 0), (other, 0, 0))
+    with monitoring(kafka.bootstrap) as monitor:
+        monitor.wait_until_ready()
+        end = (kafka.cluster_id, topic, "0")
+        wait_until(
+            lambda: end in monitor.metrics().get("koff_partition_end_offset", {}),
+            timeout_s=20,
+            what="the end offset",
+        )
+        kafka.admin.delete_topics([topic])[topic].result(10)
+        wait_until(
+            lambda: end not in monitor.metrics().get("koff_partition_end_offset", {}),
+            timeout_s=20,
+            what="the series to go",
+        )
+        labels = (kafka.cluster_id, f"g-{topic}", topic, "0")
+        wait_until(
+            lambda: labels not in monitor.metrics()["koff_group_lag"], timeout_s=20, what="the lag to go"
+        )
+        assert (kafka.cluster_id, f"g-{topic}", other, "0") in monitor.metrics()["koff_group_lag"]
+        assert monitor.stop() == 0
+    assert sum(line.get("topic") == topic for line in monitor.log) <= 1
+
+
+def test_a_garbage_record_is_counted_and_nothing_else_is_disturbed(kafka):
+    offsets = kafka.create_topic(partitions=3)
+    topic = kafka.create_topic()
+    good = commit_record("g", topic, 0, 3)
+    garbage = (struct.pack(">h", 1) + b"\x00", b"\x00\x04")
+    write(kafka.bootstrap, offsets, good, garbage, (good[0], b"\x00\x63"), commit_record("h", topic, 0, 1))
+    with monitoring(kafka.bootstrap, "--offsets-topic", offsets) as monitor:
+        monitor.wait_until_ready()
+        metrics = monitor.metrics()
+        assert list(metrics["koff_reader_undecodable_total"].values()) == [2]
+        assert metrics["koff_reader_records_total"][kafka.cluster_id, "OffsetCommit"] == 2
+        assert sorted(labels[1] for labels in metrics["koff_group_committed_offset"]) == ["g", "h"]
+
+
+def test_partitions_that_are_added_later_are_read_too(kafka):
+    offsets, topic = kafka.create_topic(partitions=1), kafka.create_topic()
+    write(kafka.bootstrap, offsets, commit_record("g", topic, 0, 0))
+    with monitoring(kafka.bootstrap, "--offsets-topic", offsets) as monitor:
+        monitor.wait_until_ready()
+        kafka.admin.create_partitions([NewPartitions(offsets, 2)])[offsets].result(10)
+        wait_until(
+            lambda: len(kafka.admin.list_topics(offsets, timeout=5).topics[offsets].partitions) == 2,
+            timeout_s=10,
+            what="the second partition",
+        )
+        write(kafka.bootstrap, offsets, commit_record("late", topic, 0, 0), partition=1)
+        wait_until(lambda: lag_of(monitor, "late") == 0, timeout_s=45, what="the group in the new partition")
+
+
+def test_an_offsets_topic_that_was_deleted_and_made_again_is_read_anew(kafka):
+    offsets, topic = kafka.create_topic(partitions=2), kafka.create_topic()
+    write(kafka.bootstrap, offsets, *(commit_record(f"old-{n}", topic, 0, 0) for n in range(9)))
+    with monitoring(kafka.bootstrap, "--offsets-topic", offsets) as monitor:
+        monitor.wait_until_ready()
+        assert lag_of(monitor, "old-8") == 0
+        kafka.admin.delete_topics([offsets])[offsets].result(10)
+        wait_until(
+            lambda: offsets not in kafka.admin.list_topics(timeout=5).topics, timeout_s=10, what="deletion"
+        )
+        kafka.create_topic(offsets, partitions=2)
+        write(kafka.bootstrap, offsets, commit_record("new", topic, 0, 0))
+        wait_until(lambda: lag_of(monitor, "new") == 0, timeout_s=60, what="the new topic's group")
+        wait_until(
+            lambda: lag_of(monitor, "old-8") is None, timeout_s=60, what="the old topic's groups to go"
+        )
+        monitor.wait_until_ready()
+
+
+def test_a_log_whose_front_was_deleted_is_read_from_where_it_starts(kafka):
+    offsets, topic = kafka.create_topic(partitions=1), kafka.create_topic()
+    write(kafka.bootstrap, offsets, commit_record("cut-off", topic, 0, 0), commit_record("kept", topic, 0, 0))
+    from confluent_kafka import TopicPartition
+
+    kafka.admin.delete_records([TopicPartition(offsets, 0, 1)])[TopicPartition(offsets, 0)].result(10)
+    with monitoring(kafka.bootstrap, "--offsets-topic", offsets) as monitor:
+        monitor.wait_until_ready()
+        assert (lag_of(monitor, "kept"), lag_of(monitor, "cut-off")) == (0, None)
+
+
+def test_it_is_ready_when_a_partition_ends_in_transaction_markers(kafka):
+    """A marker is no record: a reader that waits for the last record's offset waits for ever."""
+    offsets, topic = kafka.create_topic(partitions=1), kafka.create_topic()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"t-{offsets}"})
+    producer.init_transactions(10)
+    for group, end in (("committed", producer.commit_transaction), ("aborted", producer.abort_transaction)):
+        producer.begin_transaction()
+        key, value = commit_record(group, topic, 0, 0)
+        producer.produce(offsets, value, key, 0)
+        producer.flush(10)
+        end(10)
+    with monitoring(kafka.bootstrap, "--offsets-topic", offsets) as monitor:
+        monitor.wait_until_ready()
+        assert (lag_of(monitor, "committed"), lag_of(monitor, "aborted")) == (0, None)
+        assert list(monitor.metrics()["koff_reader_behind"].values()) == [0]
+
+
+def test_it_survives_a_broker_restart_and_says_so(more_kafka):
+    kafka = more_kafka()
+    topic = kafka.create_topic()
+    produce(kafka, topic, 10)
+    commit(kafka, "g", (topic, 0, 4))
+    with monitoring(kafka.bootstrap) as monitor:
+        monitor.wait_until_ready()
+        assert lag_of(monitor, "g") == 6
+        kafka.kill()
+        wait_until(lambda: monitor.get("/readyz")[0] == 503, timeout_s=30, what="503")
+        assert monitor.get("/healthz")[0] == 200
+        assert "cannot reach" in monitor.get("/readyz")[1]
+        kafka.restart()
+        monitor.wait_until_ready(60)
+        commit(kafka, "g", (topic, 0, 9))
+        wait_until(lambda: lag_of(monitor, "g") == 1, timeout_s=30, what="the commit after the restart")
+        assert monitor.stop() == 0
+    assert monitor.events("brokers lost")
+    assert monitor.events("brokers back")
+
+
+def test_it_stops_within_two_seconds_while_the_brokers_are_away(more_kafka):
+    kafka = more_kafka()
+    with monitoring(kafka.bootstrap) as monitor:
+        monitor.wait_until_ready()
+        kafka.kill()
+        wait_until(lambda: monitor.get("/readyz")[0] == 503, timeout_s=30, what="503")
+        assert monitor.stop() == 0

@@ -1,0 +1,177 @@
+"""`koff printer` and `koff.Consumer` on a real Kafka."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import koff
+from koff.kafkatest import wait_until
+from tests.integration.test_against_kafka import commit
+from tests.integration.test_monitor import write
+from tests.kafka_groups import consuming, produce
+from tests.koff_process import KOFF, run_koff
+from tests.unit.builders import commit as commit_record
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def offsets(kafka) -> str:
+    """A copy of an offsets topic, with commits, a deletion and garbage."""
+    topic = kafka.create_topic(partitions=2)
+    write(
+        kafka.bootstrap,
+        topic,
+        commit_record("payments", "orders", 0, 1),
+        commit_record("payments", "clicks", 0, 2),
+        commit_record("audit", "orders", 1, 3),
+        commit_record("audit", "orders", 1, None),
+        (b"\x00\x01\x00\x05gr", b"\xde\xad\xbe\xef"),
+    )
+    return topic
+
+
+def printed(kafka, offsets: str, *args: str) -> list[str]:
+    result = run_koff(
+        "printer", "--brokers", kafka.bootstrap, "--offsets-topic", offsets, "--no-follow", *args
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    return result.stdout.splitlines()
+
+
+def test_every_record_is_a_line_deletions_and_garbage_too(kafka, offsets):
+    lines = printed(kafka, offsets)
+    assert len(lines) == 5
+    assert "payments orders/0 = 1" in lines[0]
+    assert "audit orders/1 deleted" in lines[3]
+    assert "deadbeef" in lines[4]
+
+
+def test_groups_and_topics_are_chosen_by_regex(kafka, offsets):
+    assert len(printed(kafka, offsets, "--group", "^pay")) == 2
+    assert len(printed(kafka, offsets, "--topic", "order")) == 3
+    assert len(printed(kafka, offsets, "--group", "payments", "--topic", "clicks")) == 1
+
+
+def test_json_is_an_object_a_line_with_where_it_stood(kafka, offsets):
+    records = [json.loads(line) for line in printed(kafka, offsets, "--format", "json")]
+    first = records[0]
+    assert (first["at"]["partition"], first["at"]["offset"], first["record"]) == (0, 0, "OffsetCommit")
+    assert (first["group"], first["topic"], first["partition"]) == ("payments", "orders", 0)
+    assert first["value"]["offset"] == 1
+    assert records[3]["value"] is None
+    assert records[4]["record"] == "Undecodable"
+    assert records[4]["value"] == "deadbeef"
+
+
+def test_a_pipe_that_closes_early_ends_it_without_a_traceback(kafka, offsets):
+    write(kafka.bootstrap, offsets, *(commit_record("g", "t", 0, n) for n in range(20_000)))
+    command = f"{' '.join(KOFF)} printer --brokers {kafka.bootstrap} --offsets-topic {offsets} | head -n 3"
+    result = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout.splitlines()) == 3
+    assert result.stderr == ""
+
+
+def test_it_follows_and_flushes_and_ends_quietly_when_interrupted(kafka):
+    topic = kafka.create_topic()
+    group = f"g-{topic}"
+    process = subprocess.Popen(
+        [*KOFF, "printer", "--brokers", kafka.bootstrap, "--group", f"^{group}$"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        commit(kafka, group, (topic, 0, 7))
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert f"{topic}/0 = 7" in line
+        process.send_signal(2)
+        _, err = process.communicate(timeout=5)
+        assert process.returncode == 0
+        assert err == ""
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_consumer_of_the_seed_yields_messages_and_ends(kafka):
+    topic = kafka.create_topic()
+    produce(kafka, topic, 3)
+    group = f"g-{topic}"
+    with (
+        consuming(kafka, group, topic, count=3),
+        koff.Consumer(kafka.bootstrap.split(","), watch=False) as messages,
+    ):
+        mine = [message for message in messages if message.consumer == group]
+    commits = [message.offset_message for message in mine if message.offset_message]
+    assert (commits[-1].topic, commits[-1].partition, commits[-1].offset) == (topic, 0, 3)
+    (group_message,) = [m.group_message for m in mine if m.group_message and m.group_message.members]
+    assert group_message.complete
+    assert group_message.members[0].subscription == (koff.TopicAndPartition(topic, -1),)
+    assert group_message.members[0].assignment == (koff.TopicAndPartition(topic, 0),)
+
+
+def test_a_watching_consumer_goes_on_and_raises_once_it_is_closed(kafka):
+    topic = kafka.create_topic()
+    commit(kafka, f"g-{topic}", (topic, 0, 1))
+    with koff.Consumer(kafka.bootstrap) as messages:
+        assert next(m for m in messages if m.consumer == f"g-{topic}").offset_message.offset == 1
+        commit(kafka, f"g-{topic}", (topic, 0, 2))
+        assert next(m for m in messages if m.consumer == f"g-{topic}").offset_message.offset == 2
+    with pytest.raises(koff.errors.Closed):
+        next(messages)
+
+
+def test_watch_of_lag_repeats(kafka):
+    topic = kafka.create_topic()
+    commit(kafka, f"g-{topic}", (topic, 0, 0))
+    process = subprocess.Popen(
+        [
+            *KOFF,
+            "lag",
+            "--brokers",
+            kafka.bootstrap,
+            "--watch",
+            "--interval",
+            "0.2",
+            "--format",
+            "json",
+            "--group",
+            topic,
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["partitions"][0]["lag"] == 0
+        produce(kafka, topic, 3)
+        lags = []
+        wait_until(
+            lambda: (
+                lags.append(json.loads(process.stdout.readline())["partitions"][0]["lag"]) or lags[-1] == 3
+            ),
+            timeout_s=10,
+            what="the new lag",
+        )
+        process.send_signal(2)
+        process.communicate(timeout=5)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_python_dash_m_koff_is_the_same_command():
+    assert subprocess.run(
+        [sys.executable, "-m", "koff", "--version"], capture_output=True, text=True, check=True
+    ).stdout

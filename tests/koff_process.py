@@ -1,0 +1,143 @@
+"""koff as its users run it: a process with a command line, an exit code and two streams."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from koff.kafkatest import wait_until
+
+KOFF = (sys.executable, "-m", "koff")
+
+
+def run_koff(
+    *args: str, env: Mapping[str, str] | None = None, timeout_s: float = 30.0
+) -> subprocess.CompletedProcess[str]:
+    """`koff ARGS`, run to its end."""
+    return subprocess.run(
+        [*KOFF, *args],
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+class Monitor:
+    """A running `koff monitor`; `log` grows as it logs."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.log: list[dict[str, Any]] = []
+        self.text = ""
+        self._reading = threading.Thread(target=self._read, name="monitor-log")
+        self._reading.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.text += line
+            if line.startswith("{"):
+                self.log.append(json.loads(line))
+
+    @property
+    def url(self) -> str:
+        wait_until(
+            lambda: self.events("listening") or self.process.poll() is not None,
+            timeout_s=15,
+            what="the server",
+        )
+        assert self.events("listening"), self.text
+        return str(self.events("listening")[0]["url"])
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [line for line in list(self.log) if line["event"] == name]
+
+    def get(self, path: str, **headers: str) -> tuple[int, str]:
+        """Status and body."""
+        try:
+            with urllib.request.urlopen(
+                urllib.request.Request(self.url + path, headers=headers), timeout=10
+            ) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as failure:
+            with failure:
+                return failure.code, failure.read().decode()
+
+    def wait_until_ready(self, timeout_s: float = 20) -> None:
+        wait_until(lambda: self.get("/readyz")[0] == 200, timeout_s=timeout_s, what="/readyz")
+
+    def metrics(self) -> dict[str, dict[tuple[str, ...], float]]:
+        """Every sample, by metric name and then by its labels' values (in the exposition's order)."""
+        status, text = self.get("/metrics")
+        assert status == 200
+        samples: dict[str, dict[tuple[str, ...], float]] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                samples.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+        return samples
+
+    def stop(self) -> int:
+        """Ends it as Kubernetes would; returns the exit code. Must take less than 2 s."""
+        self.process.terminate()
+        try:
+            return self.process.wait(2)
+        finally:
+            self._reading.join(5)
+
+
+@contextmanager
+def monitoring(brokers: str, *args: str, env: Mapping[str, str] | None = None) -> Iterator[Monitor]:
+    """A `koff monitor` on a free port; killed at the end if it did not stop by itself."""
+    process = subprocess.Popen(
+        [
+            *KOFF,
+            "monitor",
+            "--brokers",
+            brokers,
+            "--listen",
+            "127.0.0.1:0",
+            "--end-offset-interval",
+            "0.5",
+            *args,
+        ],
+        env={**os.environ, **(env or {})},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    monitor = Monitor(process)
+    try:
+        yield monitor
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        monitor._reading.join(5)
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def describe_groups(printed: str) -> dict[tuple[str, str, int], dict[str, str]]:
+    """The rows that Kafka's ConsumerGroupCommand printed with --describe, by (group, topic, partition)."""
+    rows, header = {}, []
+    for line in printed.splitlines():
+        cells = re.split(r"\s+", line.strip())
+        if cells[0] == "GROUP":
+            header = cells
+        elif header and len(cells) == len(header):
+            row = dict(zip(header, cells, strict=True))
+            if row["TOPIC"] != "-":
+                rows[row["GROUP"], row["TOPIC"], int(row["PARTITION"])] = row
+    return rows
