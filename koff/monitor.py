@@ -35,7 +35,9 @@ class Monitor:
         self._sampler = Sampler(self._cluster, self.tracker, conf.sampler)
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
-        self._trouble: ConnectError | None = None
+        self._reading_trouble: ConnectError | None = None
+        self._sampling_trouble: ConnectError | None = None
+        self._lost = False
         self._stable: dict[int, int] = {}
         self._had_caught_up = self._sampled = False
 
@@ -57,13 +59,12 @@ class Monitor:
                 self._cluster.connect(wait=self._wait, given_up=self._stopping.is_set)
                 if self._stopping.is_set():
                     return
+                self._reading_trouble = None
                 log.info("connected", brokers=self.conf.cluster.brokers, cluster=self.cluster)
                 for work in (self._read, self._sample):
-                    name = f"koff{work.__name__}"
-                    threads.append(
-                        threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
-                    )
-                    threads[-1].start()
+                    threads.append(threading.Thread(target=self._guarded, args=(work,), daemon=True))
+                for thread in threads:
+                    thread.start()
                 self._stopping.wait()
             except ConnectError:
                 if not self._stopping.is_set():
@@ -95,8 +96,8 @@ class Monitor:
             return Readiness(
                 False, f"not ready: {self._trouble or f'connecting to {self.conf.cluster.brokers}'}"
             )
-        if self._trouble is not None:
-            return Readiness(False, f"not ready: {self._trouble}")
+        if (trouble := self._trouble) is not None:
+            return Readiness(False, f"not ready: {trouble}")
         if reader.topic_exists is None:
             return Readiness(False, f"not ready: looking for {reader.conf.topic}")
         if not reader.caught_up:
@@ -127,18 +128,19 @@ class Monitor:
         """Keeps the tracker where the log is. What was read is shown once a fetch came back short."""
         pause = FIRST_PAUSE_S
         while not self._stopping.is_set():
+            self._log_trouble()
             try:
                 polled = self._reader.poll(0.2)
-                pause = FIRST_PAUSE_S
             except ConnectError as failure:
                 started = self._reader.topic_exists is not None and not isinstance(failure, Denied)
                 if not (self.conf.wait or self._had_caught_up or started):
                     raise
-                self._tell(failure, pause)
+                self._reading_trouble = failure
+                self._log_trouble()
                 self._stopping.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_S)
                 continue
-            self._note_trouble(self._reader.trouble)
+            self._reading_trouble, pause = None, FIRST_PAUSE_S
             if polled.runs or polled.lost:
                 self._apply(polled)
             self._had_caught_up = self._had_caught_up or self._reader.caught_up
@@ -158,27 +160,33 @@ class Monitor:
 
     def _sample(self) -> None:
         """Keeps end offsets fresh; sooner than planned when a partition is new."""
-        interval, known, caught_up = self.conf.sampler.end_interval_s, -1, False
+        pause = FIRST_PAUSE_S
         while not self._stopping.is_set():
-            pause = FIRST_PAUSE_S
+            known, caught_up = self.tracker.partition_count, self._reader.caught_up
             try:
-                known, caught_up = self.tracker.partition_count, self._reader.caught_up
+                asked_at = time.monotonic()
                 self._sampler.sample()
                 self._sampled = caught_up
                 self._sample_stable()
-                due = time.monotonic() + interval
             except ConnectError as failure:
-                self._tell(failure, pause)
-                due, pause = time.monotonic() + max(pause, interval), min(2 * pause, LONGEST_PAUSE_S)
+                self._sampling_trouble = failure
+                self._stopping.wait(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_S)
+                continue
+            self._sampling_trouble, pause = None, FIRST_PAUSE_S
+            self._reader.answered(asked_at)
+            due = time.monotonic() + self.conf.sampler.end_interval_s
             while time.monotonic() < due and not self._stopping.wait(0.1):
-                if caught_up != self._reader.caught_up or (
-                    caught_up and known != self.tracker.partition_count
-                ):
+                grown = self._reader.caught_up and known != self.tracker.partition_count
+                if grown or caught_up != self._reader.caught_up:
                     break
 
     def _sample_stable(self) -> None:
         at = [TopicPartition(self._reader.conf.topic, p) for p in self._reader.partitions]
         answers = self._cluster.offsets(at, isolation=Isolation.READ_COMMITTED)
+        reasons = {offset for offset in answers.values() if isinstance(offset, str)}
+        if reasons:
+            raise ConnectError(f"cannot read all of {self._reader.conf.topic}: {', '.join(sorted(reasons))}")
         self._stable = {p.partition: offset for p, offset in answers.items() if isinstance(offset, int)}
 
     def _guarded(self, work: Callable[[], None]) -> None:
@@ -190,22 +198,24 @@ class Monitor:
 
     def _wait(self, failure: ConnectError) -> bool:
         """Whether to go on trying to connect."""
-        self._trouble = failure
+        self._reading_trouble = failure
         if self.conf.wait:
             log.warning("waiting", why=str(failure))
             self._stopping.wait(FIRST_PAUSE_S)
         return self.conf.wait and not self._stopping.is_set()
 
-    def _tell(self, failure: ConnectError, pause: float) -> None:
-        self._note_trouble(failure, again_in_s=round(pause, 1))
+    @property
+    def _trouble(self) -> ConnectError | None:
+        return self._reading_trouble or self._sampling_trouble or self._reader.trouble
 
-    def _note_trouble(self, trouble: ConnectError | None, **more: float) -> None:
+    def _log_trouble(self) -> None:
         """Says once that the brokers are lost, and once that they are back."""
-        if trouble is not None and self._trouble is None:
-            log.warning("brokers lost", why=str(trouble), **more)
-        if trouble is None and self._trouble is not None:
+        trouble = self._trouble
+        if trouble is not None and not self._lost:
+            log.warning("brokers lost", why=str(trouble))
+        if trouble is None and self._lost:
             log.info("brokers back")
-        self._trouble = trouble
+        self._lost = trouble is not None
 
 
 def snapshots(
@@ -216,18 +226,22 @@ def snapshots(
     Each reads the log to its present end, then samples the end offsets. Raises `ConnectError`.
     """
     with Cluster(conf.cluster).connect() as cluster, Reader(cluster, conf.reader) as reader:
-        tracker, due = Tracker(), 0.0
+        tracker, due, well_at = Tracker(), 0.0, time.monotonic()
         sampler = Sampler(cluster, tracker, conf.sampler)
         while True:
             while not reader.caught_up or time.monotonic() < due:
                 polled = reader.poll(0.2)
+                if reader.trouble is None:
+                    well_at = time.monotonic()
+                elif time.monotonic() > well_at + conf.cluster.connect_timeout_s:
+                    raise reader.trouble
                 for partition in polled.lost:
                     tracker.reset(partition)
                 for run in polled.runs:
                     tracker.apply(run.partition, run.keys(), run.values())
                 if not reader.caught_up:
                     done, total = reader.to_read - reader.behind, reader.to_read
-                    progress(str(reader.trouble or f"read {done} of {total} offsets of {conf.reader.topic}"))
+                    progress(f"read {done} of {total} offsets of {conf.reader.topic}")
             sampler.sample()
             yield conf.cluster_name or cluster.id, tracker.snapshot()
             due = time.monotonic() + interval_s

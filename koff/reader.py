@@ -124,6 +124,11 @@ class Reader:
         """What keeps records from coming in, if something does."""
         return self._feed.trouble if self._feed else None
 
+    def answered(self, asked_at: float) -> None:
+        """The cluster answered what was asked at `asked_at` (monotonic): older trouble is over."""
+        if self._feed is not None:
+            self._feed.answered(asked_at)
+
     def poll(self, timeout_s: float) -> Polled:
         """The next records; waits up to about `timeout_s` for one. With 0 it asks the cluster nothing.
 

@@ -56,7 +56,7 @@ class ClusterConf:
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # holds secrets
     client_id: str = "koff"
     connect_timeout_s: float = 8.0
-    request_timeout_s: float = 20.0
+    request_timeout_s: float = 10.0
 
     def librdkafka(self, **defaults: Any) -> dict[str, Any]:
         """The properties for one librdkafka client; `defaults` yield to the user's properties."""
@@ -164,7 +164,7 @@ class Cluster:
                 error = kafka_error(failure)
                 answers[partition] = error.name() if error else str(failure)
         if all(answer in _UNREACHABLE for answer in answers.values()):
-            raise connect_error(self.conf.brokers, self._errors)
+            raise connect_error(self.conf.brokers, self._errors, was_up=True)
         return answers
 
     def _reach(self, given_up: Callable[[], bool]) -> str:
@@ -207,7 +207,9 @@ class Cluster:
         if self._admin is not None:
             self._admin.poll(0)
         error = kafka_error(failure)
-        return connect_error(self.conf.brokers, [*self._errors, *([error] if error else [])])
+        return connect_error(
+            self.conf.brokers, [*self._errors, *([error] if error else [])], was_up=bool(self.id)
+        )
 
     def _client(self) -> AdminClient:
         if self._admin is None:

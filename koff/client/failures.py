@@ -34,7 +34,7 @@ def kafka_error(failure: BaseException) -> KafkaError | None:
     return failure if isinstance(failure, KafkaError) else None
 
 
-def connect_error(brokers: str, seen: Sequence[KafkaError]) -> ConnectError:
+def connect_error(brokers: str, seen: Sequence[KafkaError], *, was_up: bool = False) -> ConnectError:
     """The one line for an attempt to reach `brokers` during which the errors `seen` came up."""
     best = min(seen, key=_rank, default=None)
     if best is None:
@@ -48,6 +48,8 @@ def connect_error(brokers: str, seen: Sequence[KafkaError]) -> ConnectError:
         )
     if code == KafkaError._RESOLVE:
         return ConnectError(f"cannot find Kafka at {brokers}: {cause}; check the host name in --brokers")
+    if code == KafkaError._ALL_BROKERS_DOWN and was_up:
+        return ConnectError(f"cannot reach Kafka at {brokers}: every connection was lost; {_REACH}")
     if code == KafkaError._ALL_BROKERS_DOWN:  # and no cause: refused or timed-out connections give theirs
         return ConnectError(
             f"no Kafka conversation with {brokers}: connections are closed at once; {_PROTOCOL}"

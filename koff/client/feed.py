@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -12,7 +13,7 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from koff.client.cluster import ClusterConf, new_client
-from koff.client.failures import connect_error, denied, kafka_error
+from koff.client.failures import FATAL_AT_START, connect_error, denied, kafka_error
 from koff.errors import Closed, ConnectError
 
 _LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
@@ -98,13 +99,14 @@ class Fetched:
 class Feed:
     """Reads partitions of `topic` that it was told to, commits nothing, joins nothing.
 
-    A context manager. Broker restarts and leader changes are librdkafka's to survive; `trouble` is the
-    latest thing that it said went wrong since the last record or end came in, else None.
+    A context manager. Broker restarts and leader changes are librdkafka's to survive; `trouble` says why no
+    broker can be reached, while that is so.
     """
 
     def __init__(self, cluster: ClusterConf, topic: str, conf: FeedConf | None = None) -> None:
         self.topic = topic
         self.trouble: ConnectError | None = None
+        self._trouble_at = 0.0
         self._brokers = cluster.brokers
         self._errors: list[KafkaError] = []
         self._consumer: Consumer | None = new_client(
@@ -199,7 +201,16 @@ class Feed:
             return  # librdkafka looks for the coordinator of the group that we never join
         del self._errors[:-20]
         self._errors.append(error)
-        self.trouble = connect_error(self._brokers, self._errors)
+        if error.code() == KafkaError._ALL_BROKERS_DOWN or error.code() in FATAL_AT_START:
+            self.trouble = connect_error(
+                self._brokers, self._errors, was_up=True
+            )  # one broker of several is no trouble
+            self._trouble_at = time.monotonic()
+
+    def answered(self, asked_at: float) -> None:
+        """The cluster answered what was asked at `asked_at` (monotonic): older trouble is over."""
+        if self._trouble_at < asked_at:
+            self.trouble = None
 
     def _client(self) -> Consumer:
         if self._consumer is None:
