@@ -1,0 +1,125 @@
+"""The exposition: what a scrape shows, to the byte."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from koff.serve import ReaderStats, Readiness
+from koff.serve.exposition import Exposition
+from koff.tracker import Snapshot, Tracker
+from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
+
+EXPECTED = """\
+# HELP koff_group_lag Offsets that the group has yet to commit; absent when it is not known.
+# TYPE koff_group_lag gauge
+koff_group_lag{cluster="c",group="g",topic="t",partition="0"} 6
+koff_group_lag{cluster="c",group="g",topic="t",partition="1"} 0
+# HELP koff_group_committed_offset Next offset that the group will read, as committed.
+# TYPE koff_group_committed_offset gauge
+koff_group_committed_offset{cluster="c",group="g",topic="t",partition="0"} 4
+koff_group_committed_offset{cluster="c",group="g",topic="t",partition="1"} 9
+koff_group_committed_offset{cluster="c",group="g",topic="gone",partition="0"} 1
+# HELP koff_group_topic_lag Sum of the known lags of the group over the topic's partitions.
+# TYPE koff_group_topic_lag gauge
+koff_group_topic_lag{cluster="c",group="g",topic="t"} 6
+# HELP koff_group_total_lag Sum of all known lags of the group.
+# TYPE koff_group_total_lag gauge
+koff_group_total_lag{cluster="c",group="g"} 6
+# HELP koff_group_members Members of the group.
+# TYPE koff_group_members gauge
+koff_group_members{cluster="c",group="g"} 1
+# HELP koff_group_state State of the group, as Kafka names it: 1 for the present one.
+# TYPE koff_group_state gauge
+koff_group_state{cluster="c",group="g",state="Stable"} 1
+# HELP koff_partition_end_offset High watermark: the next offset to be written.
+# TYPE koff_partition_end_offset gauge
+koff_partition_end_offset{cluster="c",topic="t",partition="0"} 10
+koff_partition_end_offset{cluster="c",topic="t",partition="1"} 5
+# HELP koff_partition_start_offset Log start: the first offset that can be read.
+# TYPE koff_partition_start_offset gauge
+koff_partition_start_offset{cluster="c",topic="t",partition="0"} 2
+"""
+
+
+class TrackerView:
+    """A view of a tracker, without a cluster behind it."""
+
+    def __init__(self, tracker: Tracker, cluster: str = "c") -> None:
+        self.tracker, self.cluster = tracker, cluster
+
+    def snapshot(self) -> Snapshot:
+        return self.tracker.snapshot()
+
+    def readiness(self) -> Readiness:
+        return Readiness(True, "ready")
+
+    def reader_stats(self) -> ReaderStats:
+        return ReaderStats({}, 0, 0)
+
+
+def apply(tracker: Tracker, *pairs, partition: int = 0) -> None:
+    tracker.apply(partition, [key for key, _ in pairs], [value for _, value in pairs])
+
+
+def text(exposition: Exposition) -> str:
+    return "".join(exposition.chunks())
+
+
+def test_every_family_as_it_is_served():
+    tracker = Tracker()
+    apply(
+        tracker,
+        classic_group("g", {"app": ASSIGNED_T_0_1}),
+        commit("g", "t", 0, 4),
+        commit("g", "t", 1, 9),
+        commit("g", "gone", 0, 1),
+    )
+    tracker.sample(ends={("t", 0): 10, ("t", 1): 5}, starts={("t", 0): 2})
+    assert text(Exposition(TrackerView(tracker))) == EXPECTED
+
+
+def test_numbers_change_and_series_come_and_go_between_scrapes():
+    tracker = Tracker()
+    exposition = Exposition(TrackerView(tracker))
+    tracker.sample(ends={("t", 0): 10})
+    apply(tracker, commit("g", "t", 0, 4))
+    assert 'koff_group_lag{cluster="c",group="g",topic="t",partition="0"} 6\n' in text(exposition)
+    apply(tracker, commit("g", "t", 0, 7), commit("h", "t", 0, 1))
+    assert 'koff_group_lag{cluster="c",group="g",topic="t",partition="0"} 3\n' in text(exposition)
+    assert 'koff_group_total_lag{cluster="c",group="h"} 9\n' in text(exposition)
+    apply(tracker, commit("g", "t", 0, None))
+    assert 'group="g"' not in text(exposition)
+    apply(tracker, commit("new", "t", 0, 2))
+    assert 'koff_group_lag{cluster="c",group="new",topic="t",partition="0"} 8\n' in text(exposition)
+
+
+def test_a_shard_that_was_replaced_does_not_show_old_names():
+    tracker = Tracker()
+    exposition = Exposition(TrackerView(tracker))
+    apply(tracker, commit("before", "t", 0, 4))
+    assert "before" in text(exposition)
+    tracker.reset(0)
+    apply(tracker, commit("after", "t", 0, 4))
+    assert "before" not in text(exposition)
+    assert "after" in text(exposition)
+
+
+def test_names_with_quotes_backslashes_and_line_ends_survive_a_parser():
+    tracker = Tracker()
+    name = 'a"b\\c\nd'
+    apply(tracker, commit(name, "t", 0, 4))
+    tracker.sample(ends={("t", 0): 5})
+    families = {
+        f.name: f for f in text_string_to_metric_families(text(Exposition(TrackerView(tracker, name))))
+    }
+    (sample,) = families["koff_group_lag"].samples
+    assert (sample.labels["group"], sample.labels["cluster"], sample.value) == (name, name, 1)
+
+
+def test_a_group_without_a_known_lag_has_no_total_and_still_its_state():
+    tracker = Tracker()
+    apply(tracker, commit("g", "t", 0, 4))
+    served = text(Exposition(TrackerView(tracker)))
+    assert "koff_group_total_lag{" not in served
+    assert "NaN" not in served
+    assert 'koff_group_state{cluster="c",group="g",state="Empty"} 1\n' in served
