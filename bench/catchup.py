@@ -99,13 +99,16 @@ def bare_read(bootstrap: str, total: int) -> dict[str, float]:
             "isolation.level": "read_committed",
             "check.crcs": False,
             "max.partition.fetch.bytes": 4 << 20,
+            "queued.max.messages.kbytes": 4096,
+            "fetch.wait.max.ms": 10,
+            "fetch.queue.backoff.ms": 5,
         }
     )
     count = len(consumer.list_topics(OFFSETS).topics[OFFSETS].partitions)
     started, cpu, seen, ends = time.monotonic(), time.process_time(), 0, 0
     consumer.assign([TopicPartition(OFFSETS, p, 0) for p in range(count)])
     while ends < count:
-        for message in consumer.consume(20_000, 0.1):
+        for message in consumer.consume(2_000, 0.1):
             if message.error():
                 ends += 1
             else:
@@ -180,7 +183,7 @@ def fetch(url: str) -> bytes:
 
 def shape(records: int, groups: int, batch: int | None) -> dict[str, Any]:
     """One shape on a broker of its own."""
-    with LocalKafka() as kafka:
+    with LocalKafka(jvm_options=("-XX:TieredStopAtLevel=4",)) as kafka:
         for i in range(20):
             kafka.create_topic(f"bench-topic-{i:02d}", partitions=PARTITIONS_A_GROUP)
         first = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "makes-the-topic"})

@@ -36,7 +36,7 @@ class ReaderConf:
     """What to read, and how often to look whether the topic exists or has grown."""
 
     topic: str = OFFSETS_TOPIC
-    batch_records: int = 20_000
+    batch_records: int = 2_000
     missing_topic_interval_s: float = 1.0
     growth_interval_s: float = 30.0
     feed: FeedConf = field(default_factory=FeedConf)

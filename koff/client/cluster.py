@@ -132,7 +132,7 @@ class Cluster:
             except Exception as failure:
                 self._absent(name, failure)
             else:
-                found[name] = TopicInfo(name, len(described.partitions), str(described.topic_id))
+                found[name] = TopicInfo(name, len(described.partitions), _uuid(described.topic_id))
         return found
 
     def topics(self) -> dict[str, int]:
@@ -219,6 +219,11 @@ class Cluster:
     def _note(self, error: KafkaError) -> None:
         del self._errors[:-50]
         self._errors.append(error)
+
+
+def _uuid(given: object) -> str:
+    """A topic id as Kafka prints it: URL-safe base64, which librdkafka's is not."""
+    return str(given).rstrip("=").replace("+", "-").replace("/", "_")
 
 
 _UNREACHABLE = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_AUTHENTICATION", "_RESOLVE", "_SSL")

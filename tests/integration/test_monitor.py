@@ -6,8 +6,7 @@ import struct
 import urllib.request
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka import Producer, TopicPartition
 
 from koff.kafkatest import wait_until
 from tests.integration.test_against_kafka import commit
@@ -122,21 +121,6 @@ def test_a_garbage_record_is_counted_and_nothing_else_is_disturbed(kafka):
         assert sorted(labels[1] for labels in metrics["koff_group_committed_offset"]) == ["g", "h"]
 
 
-def test_partitions_that_are_added_later_are_read_too(kafka):
-    offsets, topic = kafka.create_topic(partitions=1), kafka.create_topic()
-    write(kafka.bootstrap, offsets, commit_record("g", topic, 0, 0))
-    with monitoring(kafka.bootstrap, "--offsets-topic", offsets) as monitor:
-        monitor.wait_until_ready()
-        kafka.admin.create_partitions([NewPartitions(offsets, 2)])[offsets].result(10)
-        wait_until(
-            lambda: len(kafka.admin.list_topics(offsets, timeout=5).topics[offsets].partitions) == 2,
-            timeout_s=10,
-            what="the second partition",
-        )
-        write(kafka.bootstrap, offsets, commit_record("late", topic, 0, 0), partition=1)
-        wait_until(lambda: lag_of(monitor, "late") == 0, timeout_s=45, what="the group in the new partition")
-
-
 def test_an_offsets_topic_that_was_deleted_and_made_again_is_read_anew(kafka):
     offsets, topic = kafka.create_topic(partitions=2), kafka.create_topic()
     write(kafka.bootstrap, offsets, *(commit_record(f"old-{n}", topic, 0, 0) for n in range(9)))
@@ -159,8 +143,6 @@ def test_an_offsets_topic_that_was_deleted_and_made_again_is_read_anew(kafka):
 def test_a_log_whose_front_was_deleted_is_read_from_where_it_starts(kafka):
     offsets, topic = kafka.create_topic(partitions=1), kafka.create_topic()
     write(kafka.bootstrap, offsets, commit_record("cut-off", topic, 0, 0), commit_record("kept", topic, 0, 0))
-    from confluent_kafka import TopicPartition
-
     kafka.admin.delete_records([TopicPartition(offsets, 0, 1)])[TopicPartition(offsets, 0)].result(10)
     with monitoring(kafka.bootstrap, "--offsets-topic", offsets) as monitor:
         monitor.wait_until_ready()

@@ -1,0 +1,105 @@
+"""The reader against a real Kafka, where its answers are easier to see than through a process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka.admin import NewPartitions
+
+from koff.client import Cluster, ClusterConf
+from koff.kafkatest import Cluster as KafkaCluster
+from koff.kafkatest import wait_until
+from koff.reader import Reader, ReaderConf
+from tests.integration.test_monitor import write
+from tests.unit.builders import commit
+
+pytestmark = pytest.mark.kafka
+
+
+@contextmanager
+def reading(kafka: KafkaCluster, conf: ReaderConf) -> Iterator[Reader]:
+    with Cluster(ClusterConf(kafka.bootstrap)).connect() as cluster, Reader(cluster, conf) as reader:
+        yield reader
+
+
+def read_until(reader: Reader, count: int) -> list[tuple[int, int]]:
+    """(partition, offset) of the next `count` records."""
+    seen: list[tuple[int, int]] = []
+
+    def enough() -> bool:
+        for run in reader.poll(0.2).runs:
+            seen.extend((record.partition, record.offset) for record in run)
+        return len(seen) >= count
+
+    wait_until(enough, timeout_s=30, what=f"{count} records")
+    return seen
+
+
+def test_partitions_that_are_added_later_are_read_too(kafka):
+    offsets = kafka.create_topic(partitions=1)
+    write(kafka.bootstrap, offsets, commit("g", "t", 0, 0))
+    with reading(kafka, ReaderConf(topic=offsets, growth_interval_s=0.2)) as reader:
+        assert read_until(reader, 1) == [(0, 0)]
+        kafka.admin.create_partitions([NewPartitions(offsets, 2)])[offsets].result(10)
+        wait_until(
+            lambda: reader.poll(0.1) and reader.partitions == [0, 1], timeout_s=20, what="the partition"
+        )
+        write(kafka.bootstrap, offsets, commit("late", "t", 0, 0), partition=1)
+        assert read_until(reader, 1) == [(1, 0)]
+
+
+def test_it_is_not_caught_up_before_it_has_looked_and_is_at_once_where_there_is_nothing(kafka):
+    offsets = kafka.create_topic(partitions=2)
+    with reading(kafka, ReaderConf(topic=offsets)) as reader:
+        assert not reader.caught_up
+        reader.poll(0.1)
+        assert reader.caught_up
+
+
+def test_how_far_it_is_can_be_told_all_along(kafka):
+    offsets = kafka.create_topic(partitions=2)
+    write(kafka.bootstrap, offsets, *(commit("g", "t", 0, n) for n in range(100)))
+    with reading(kafka, ReaderConf(topic=offsets, batch_records=10)) as reader:
+        seen = 0
+        while not reader.caught_up:
+            seen += sum(map(len, reader.poll(0.5).runs))
+            assert reader.to_read == 100
+            assert reader.behind == 100 - seen
+        assert seen == 100
+
+
+def test_records_of_a_partition_come_in_order_whole_and_once(kafka):
+    offsets = kafka.create_topic(partitions=4)
+    for partition in range(4):
+        write(kafka.bootstrap, offsets, *(commit("g", "t", 0, n) for n in range(500)), partition=partition)
+    with reading(kafka, ReaderConf(topic=offsets, batch_records=70)) as reader:
+        seen = read_until(reader, 2000)
+    for partition in range(4):
+        assert [offset for at, offset in seen if at == partition] == list(range(500))
+
+
+def test_a_partition_whose_position_was_cut_off_starts_anew_and_says_so(kafka):
+    """Retention or a truncation passed the reader by: what it had of that partition must be forgotten."""
+    offsets = kafka.create_topic(partitions=2)
+    write(kafka.bootstrap, offsets, *(commit("g", "t", 0, n) for n in range(5)))
+    write(kafka.bootstrap, offsets, commit("h", "t", 0, 1), partition=1)
+    with reading(kafka, ReaderConf(topic=offsets)) as reader:
+        read_until(reader, 6)
+        kafka.admin.delete_topics([offsets])[offsets].result(10)
+        wait_until(
+            lambda: offsets not in kafka.admin.list_topics(timeout=5).topics, timeout_s=10, what="deletion"
+        )
+        kafka.create_topic(offsets, partitions=2)
+        write(kafka.bootstrap, offsets, commit("new", "t", 0, 1))
+        lost: set[int] = set()
+        again: list[tuple[int, int]] = []
+
+        def anew() -> bool:
+            polled = reader.poll(0.2)
+            lost.update(polled.lost)
+            again.extend((record.partition, record.offset) for run in polled.runs for record in run)
+            return again == [(0, 0)] and lost == {0, 1} and reader.caught_up
+
+        wait_until(anew, timeout_s=60, what="both partitions to start anew")
