@@ -1,7 +1,9 @@
 """What the records of `__consumer_offsets` and `__share_group_state` mean. No I/O, no clock, no log."""
 
 from koff.proto.primitives import Malformed
+from koff.records.batches import RecordColumns, decode_columns
 from koff.records.blobs import Assignment, Subscription, UndecodableBlob, assignment, subscription
+from koff.records.buffers import Binary, Text
 from koff.records.classic import GroupMetadata, GroupMetadataValue, Member
 from koff.records.columns import CommitColumns, commit_values
 from koff.records.consumer import (
@@ -25,6 +27,7 @@ from koff.records.consumer import (
 )
 from koff.records.document import as_dict, kafka_json, kafka_line
 from koff.records.message import GroupMember, GroupMessage, Message, OffsetMessage, TopicAndPartition
+from koff.records.names import Keys
 from koff.records.offsets import OffsetCommit, OffsetCommitValue
 from koff.records.record import DecodedRecord, OffsetsRecord, Record, ShareStateRecord, Undecodable, Unknown
 from koff.records.share import (
@@ -86,6 +89,7 @@ __all__ = [
     "AssignedPartitions",
     "AssignedTasks",
     "Assignment",
+    "Binary",
     "ClassicMemberMetadata",
     "CommitColumns",
     "ConsumerGroupCurrentMemberAssignment",
@@ -109,6 +113,7 @@ __all__ = [
     "GroupMetadata",
     "GroupMetadataValue",
     "KeyValue",
+    "Keys",
     "Malformed",
     "Member",
     "Message",
@@ -119,6 +124,7 @@ __all__ = [
     "OffsetMessage",
     "OffsetsRecord",
     "Record",
+    "RecordColumns",
     "ShareGroupCurrentMemberAssignment",
     "ShareGroupCurrentMemberAssignmentValue",
     "ShareGroupMemberMetadata",
@@ -153,6 +159,7 @@ __all__ = [
     "Subscription",
     "Subtopology",
     "TaskIds",
+    "Text",
     "TopicAndPartition",
     "TopicPartitions",
     "Undecodable",
@@ -162,6 +169,7 @@ __all__ = [
     "assignment",
     "commit_values",
     "decode",
+    "decode_columns",
     "decode_share_state",
     "encode",
     "kafka_json",
