@@ -1,9 +1,9 @@
 """What the records of `__consumer_offsets` and `__share_group_state` mean. No I/O, no clock, no log."""
 
+from koff.proto.buffers import Binary, Text
 from koff.proto.primitives import Malformed
 from koff.records.batches import RecordColumns, decode_columns
 from koff.records.blobs import Assignment, Subscription, UndecodableBlob, assignment, subscription
-from koff.records.buffers import Binary, Text
 from koff.records.classic import GroupMetadata, GroupMetadataValue, Member
 from koff.records.columns import CommitColumns, commit_values
 from koff.records.consumer import (

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.proto.buffers import Binary, Text
+from koff.proto.cuts import PAD, Bytes, Ints, Mask, column, cut
 from koff.proto.primitives import ZERO_UUID, uuid_bytes
-from koff.records.buffers import Binary, Text
 from koff.records.columns import BLOCK, Draft
-from koff.records.cuts import PAD, Bytes, Ints, Mask, column, cut
 from koff.records.message import Message
 from koff.records.names import PARTITION, Codes, Keys
 from koff.records.offsets import OffsetCommit, OffsetCommitValue
@@ -168,11 +168,11 @@ def _block(binary: Binary, start: int, stop: int) -> tuple[Bytes, int, Ints, Int
 
     And of the rows: where they start in it, how long they are, which are not null.
     """
-    offsets = binary.offsets[start : stop + 1].astype(np.int64)
-    at, lengths, data, shift = offsets[:-1], np.diff(offsets), binary.data, 0
-    if offsets[-1] + PAD > len(data):
-        data = np.concatenate((data[offsets[0] : offsets[-1]], np.zeros(PAD, np.uint8)))
-        shift = int(offsets[0])
+    at, lengths, data, shift = binary.starts[start:stop], binary.lengths[start:stop], binary.data, 0
+    end = int((at + lengths).max())
+    if end + PAD > len(data):
+        shift = int(at.min())
+        data = np.concatenate((data[shift:end], np.zeros(PAD, np.uint8)))
         at = at - shift
     if binary.valid is None:
         return data, shift, at, lengths, np.ones(stop - start, np.bool_)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.records.cuts import PAD, Bytes, Ints, Mask, column, cut
+from koff.proto.cuts import PAD, Bytes, Ints, Mask, column, cut
 
 BLOCK = 16384
 """Rows worked on at a time, so that what is computed on the way stays in the processor's cache."""

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.proto.cuts import Bytes, Ints, cut
 from koff.proto.primitives import JAVA_TEXT
-from koff.records.cuts import Bytes, Ints, cut
 
 Codes = NDArray[np.int32]
 Words = NDArray[np.uint64]

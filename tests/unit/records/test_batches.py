@@ -6,9 +6,9 @@ from decoding import golden, key_and_value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koff.proto.buffers import Binary, Text
 from koff.records import OffsetCommit, OffsetCommitValue, batches, decode, encode, names
 from koff.records.batches import RecordColumns, decode_columns
-from koff.records.buffers import Binary, Text
 from koff.records.names import Keys
 
 Pair = tuple[bytes | None, bytes | None]
@@ -190,7 +190,7 @@ def test_buffers_of_arrow_are_read_where_they_are() -> None:
 def test_a_slice_of_a_longer_buffer_is_a_batch_too() -> None:
     pairs = [commit("a", metadata="x"), commit("b", metadata="y"), commit("c", metadata="z")]
     keys, values = Binary.of([key for key, _ in pairs]), Binary.of([value for _, value in pairs])
-    columns = decode_columns(Binary(keys.offsets[1:], keys.data), Binary(values.offsets[1:], values.data))
+    columns = decode_columns(keys.take(np.array([1, 2])), values.take(np.array([False, True, True])))
     assert columns.groups == ["b", "c"]
     assert list(columns.metadata) == ["y", "z"]
 

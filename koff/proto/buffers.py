@@ -1,4 +1,4 @@
-"""Columns of bytes and of strings as Arrow lays them out: offsets into one buffer."""
+"""Columns of bytes and of strings, each in one buffer; made from Arrow's, and laid out for it."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,30 +7,37 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.proto.cuts import Bytes, Ints, Mask
 from koff.proto.primitives import JAVA_TEXT
-from koff.records.cuts import Bytes, Ints, Mask
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Binary:
-    """A column of bytes. Row i is `data[offsets[i]:offsets[i + 1]]`, or null where `valid[i]` is false."""
+    """A column of bytes in one buffer. Row i is `lengths[i]` bytes from `starts[i]` on, or null."""
 
-    offsets: NDArray[np.signedinteger[Any]]
-    """Rows + 1 of them, ascending; the first need not be 0."""
     data: Bytes
+    starts: Ints
+    lengths: Ints
     valid: Mask | None = None
-    """None: no row is null."""
+    """Which rows are not null; None: all."""
 
     @classmethod
     def of(cls, values: Sequence[bytes | None]) -> Self:
         """The column of those values."""
         present = [value or b"" for value in values]
-        offsets = np.zeros(len(values) + 1, np.int64)
-        np.cumsum(np.fromiter(map(len, present), np.int64, len(values)), out=offsets[1:])
+        lengths = np.fromiter(map(len, present), np.int64, len(values))
         valid = None
         if None in values:
             valid = np.fromiter((value is not None for value in values), np.bool_, len(values))
-        return cls(offsets, np.frombuffer(b"".join(present), np.uint8), valid)
+        return cls(np.frombuffer(b"".join(present), np.uint8), np.cumsum(lengths) - lengths, lengths, valid)
+
+    @classmethod
+    def from_offsets(
+        cls, offsets: NDArray[np.signedinteger[Any]], data: Bytes, valid: Mask | None = None
+    ) -> Self:
+        """The column whose row i is `data[offsets[i]:offsets[i + 1]]`. There is one offset more than rows."""
+        every = offsets.astype(np.int64, copy=False)
+        return cls(data, every[:-1], np.diff(every), valid)
 
     @classmethod
     def from_arrow(
@@ -46,23 +53,29 @@ class Binary:
             bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little", count=start + rows)
             valid = bits[start:].astype(np.bool_)
         found = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-        return cls(every[start : start + rows + 1], found, valid)
+        return cls.from_offsets(every[start : start + rows + 1], found, valid)
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self.starts)
 
     def __getitem__(self, row: int) -> bytes | None:
         if self.valid is not None and not self.valid[row]:
             return None
-        return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
+        start = int(self.starts[row])
+        return self.data[start : start + int(self.lengths[row])].tobytes()
 
     def __iter__(self) -> Iterator[bytes | None]:
         return (self[row] for row in range(len(self)))
 
+    def take(self, rows: Ints | Mask) -> Self:
+        """Those rows, in the same buffer."""
+        valid = None if self.valid is None else self.valid[rows]
+        return type(self)(self.data, self.starts[rows], self.lengths[rows], valid)
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Text:
-    """A column of strings in UTF-8. Row i is `data[offsets[i]:offsets[i + 1]]`."""
+    """A column of strings in UTF-8, as Arrow has it. Row i is `data[offsets[i]:offsets[i + 1]]`."""
 
     offsets: Ints
     data: Bytes
