@@ -136,7 +136,7 @@ def monitor(bootstrap: str, total: int) -> dict[str, float]:
         while status(f"{url}/readyz") != 200:
             if process.poll() is not None:
                 raise SystemExit(f"koff monitor ended: {lines}")
-            time.sleep(0.02)
+            time.sleep(0.1)
         seconds = time.monotonic() - started
         fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
         cpu = (int(fields[11]) + int(fields[12])) / 100

@@ -150,10 +150,7 @@ class Monitor:
         until = time.monotonic() + 1.0
         with self.tracker.lock:
             while True:
-                for partition in polled.lost:
-                    self.tracker.reset(partition)
-                for run in polled.runs:
-                    self.tracker.apply(run.partition, run.keys(), run.values())
+                _take(self.tracker, polled)
                 if not polled.full or time.monotonic() > until or self._stopping.is_set():
                     return
                 polled = self._reader.poll(0.0)
@@ -218,6 +215,13 @@ class Monitor:
         self._lost = trouble is not None
 
 
+def _take(tracker: Tracker, polled: Polled) -> None:
+    for run in polled.runs:
+        tracker.apply(run.partition, run.keys(), run.values())
+    for partition in polled.lost:
+        tracker.reset(partition)
+
+
 def snapshots(
     conf: MonitorConf, *, interval_s: float, progress: Callable[[str], None] = lambda text: None
 ) -> Iterator[tuple[str, Snapshot]]:
@@ -235,10 +239,7 @@ def snapshots(
                     well_at = time.monotonic()
                 elif time.monotonic() > well_at + conf.cluster.connect_timeout_s:
                     raise reader.trouble
-                for partition in polled.lost:
-                    tracker.reset(partition)
-                for run in polled.runs:
-                    tracker.apply(run.partition, run.keys(), run.values())
+                _take(tracker, polled)
                 if not reader.caught_up:
                     done, total = reader.to_read - reader.behind, reader.to_read
                     progress(f"read {done} of {total} offsets of {conf.reader.topic}")

@@ -44,7 +44,7 @@ class ReaderConf:
 
 @dataclass(slots=True)
 class Polled:
-    """What one `Reader.poll` brought. `lost` partitions start anew: forget what they said before.
+    """What one `Reader.poll` brought. `lost` partitions start anew: forget all that they said, `runs` too.
 
     `full` means that more was waiting.
     """
@@ -72,6 +72,7 @@ class Reader:
         self._start: dict[int, int] = {}
         self._topic_id = ""
         self._waiting = 0
+        self._short: set[int] = set()
         self._started = time.monotonic()
         self._look_again = 0.0
         self._records = 0
@@ -107,7 +108,7 @@ class Reader:
     @property
     def caught_up(self) -> bool:
         """Whether all has been read that was there at the start; true when there is no such topic yet."""
-        return self.topic_exists is not None and not self._waiting and self.behind == 0
+        return self.topic_exists is not None and not self._waiting and not self._short
 
     @property
     def targets(self) -> Mapping[int, int]:
@@ -142,12 +143,14 @@ class Reader:
             time.sleep(min(timeout_s, max(0.0, self._look_again - time.monotonic())))
             return Polled()
         fetched = self._feed.fetch(self.conf.batch_records, timeout_s)
-        polled = Polled(fetched.runs, full=fetched.full)
-        for run in fetched.runs:
-            self._position[run.partition] = run.next_offset
+        polled = Polled([run for run in fetched.runs if run.partition in self._target], full=fetched.full)
+        for run in polled.runs:
+            self._move(run.partition, run.next_offset)
             self._records += len(run)
         for partition, offset in fetched.ends.items():
-            self._position[partition] = max(self._position.get(partition, 0), offset)
+            if partition not in self._target:
+                continue
+            self._move(partition, max(self._position.get(partition, 0), offset))
         for loss in fetched.lost:
             self._rebuild(loss.partition, loss.reason, gone=loss.gone)
             polled.lost.append(loss.partition)
@@ -155,6 +158,11 @@ class Reader:
             self.caught_up_in_s = time.monotonic() - self._started
             log.info("caught up", records=self._records, seconds=round(self.caught_up_in_s, 3))
         return polled
+
+    def _move(self, partition: int, position: int) -> None:
+        self._position[partition] = position
+        if position >= self._target[partition]:
+            self._short.discard(partition)
 
     def _look(self) -> list[int]:
         """Looks for the topic and for partitions that are new; returns partitions that are no more."""
@@ -176,9 +184,7 @@ class Reader:
         self._waiting = len(new)
         if new:
             self._add(new)
-        self.topic_exists = (
-            topic is not None
-        )  # last: until then nobody may take an empty state for a whole one
+        self.topic_exists = topic is not None  # last: an empty state must not pass for a whole one
         return gone
 
     def _add(self, partitions: list[int]) -> None:
@@ -200,6 +206,8 @@ class Reader:
         for p, (start, end) in known.items():
             positions[p.partition] = int(start)
             self._target[p.partition] = int(end)
+            if int(start) < int(end):
+                self._short.add(p.partition)
             self._start[p.partition] = int(start)
         self._feed.add(positions)
         self._position.update(positions)
@@ -214,6 +222,7 @@ class Reader:
     def _drop(self, partition: int) -> None:
         assert self._feed is not None
         self._waiting += 1
+        self._short.discard(partition)
         self._feed.remove([partition])
         self._position.pop(partition, None)
         self._target.pop(partition, None)

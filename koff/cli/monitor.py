@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 
 import click
@@ -72,6 +73,8 @@ def monitor(
             serve=ServeConf(listen),
         )
     )
+    gc.freeze()
+    gc.set_threshold(200_000, 50, 100)  # messages come and go by the thousand and hold no cycles
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: watch.stop())
     watch.run()
