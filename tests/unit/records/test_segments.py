@@ -1,0 +1,220 @@
+"""Log segments that Kafka's own classes wrote, whole and damaged."""
+
+import json
+import random
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from decoding import GOLDEN
+
+from koff.proto import codecs, recordbatch
+from koff.proto.codecs import NAMES, MissingLibrary, decompress
+from koff.proto.primitives import Malformed
+from koff.records import segments
+from koff.records.segments import Chunk, Damage, Marker, Outcomes, Records, read
+
+LOGS = {name: (GOLDEN / "segments" / f"{name}.log").read_bytes() for name in NAMES}
+LOG = LOGS["none"]
+ROWS: list[dict[str, Any]] = [
+    json.loads(line) for line in (GOLDEN / "segments" / "records.jsonl").read_text().splitlines()
+]
+DATA = [row for row in ROWS if not row["control"]]
+
+
+def rows_of(records: Records) -> list[dict[str, Any]]:
+    return [
+        {
+            "offset": int(records.offset[row]),
+            "timestamp": int(records.timestamp[row]),
+            "producer_id": int(records.producer_id[row]),
+            "transactional": bool(records.transactional[row]),
+            "control": False,
+            "key": key if key is None else key.hex(),
+            "value": value if value is None else value.hex(),
+        }
+        for row, (key, value) in enumerate(zip(records.keys, records.values, strict=True))
+    ]
+
+
+def all_rows(chunks: list[Chunk]) -> list[dict[str, Any]]:
+    return [row for chunk in chunks for row in rows_of(chunk.records)]
+
+
+def damage_of(chunks: list[Chunk]) -> list[Damage]:
+    return [damage for chunk in chunks for damage in chunk.damage]
+
+
+def batches(log: bytes) -> list[tuple[int, int]]:
+    """Where each batch begins and ends."""
+    begins, end, _ = recordbatch.walk(log)
+    return list(zip(begins, [*begins[1:], end], strict=True))
+
+
+@pytest.mark.parametrize("codec", NAMES)
+@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
+def test_records_are_those_kafka_reads(codec: str, wrap: type) -> None:
+    (chunk,) = read(wrap(LOGS[codec]))
+    assert rows_of(chunk.records) == DATA
+    assert chunk.damage == ()
+    assert chunk.position == len(LOGS[codec])
+
+
+def test_markers_tell_what_became_of_whose_transaction() -> None:
+    (chunk,) = read(LOG)
+    assert [(marker.offset, marker.kind, marker.producer_id) for marker in chunk.markers] == [
+        (1004, "abort", 7),
+        (1006, "commit", 8),
+        (1009, "commit", 7),
+    ]
+    assert chunk.markers[0] == Marker(1004, 1795223298551, "abort", 7, 3, 11)
+
+
+@pytest.mark.parametrize("codec", NAMES)
+def test_read_committed_gives_neither_aborted_nor_undecided_records(codec: str) -> None:
+    outcomes = Outcomes()
+    outcomes.scan(LOGS[codec])
+    (chunk,) = read(LOGS[codec], outcomes=outcomes)
+    hidden = {1000, 1001, 1010, 1011}
+    assert rows_of(chunk.records) == [row for row in DATA if row["offset"] not in hidden]
+
+
+def test_a_transaction_may_end_in_a_later_file() -> None:
+    split = next(begin for begin, _ in batches(LOG) if LOG[begin : begin + 8] == (1004).to_bytes(8, "big"))
+    outcomes = Outcomes()
+    outcomes.scan(LOG[:split])
+    outcomes.scan(LOG[split:])
+    chunks = [*read(LOG[:split], outcomes=outcomes), *read(LOG[split:], outcomes=outcomes)]
+    assert {row["offset"] for row in all_rows(chunks)} >= {1002, 1003, 1007, 1008}
+    assert not {row["offset"] for row in all_rows(chunks)} & {1000, 1001, 1010, 1011}
+
+
+@pytest.mark.parametrize("chunk_size", [100, 1000, 20_000])
+def test_a_file_in_chunks_is_the_same_file(chunk_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "CHUNK", chunk_size)
+    chunks = list(read(LOG))
+    assert len(chunks) > 1
+    assert all_rows(chunks) == DATA
+    assert damage_of(chunks) == []
+    assert [chunk.position for chunk in chunks] == sorted(chunk.position for chunk in chunks)
+    assert chunks[-1].position == len(LOG)
+
+
+def test_a_torn_last_batch_is_reported_and_not_fatal() -> None:
+    begin, end = batches(LOG)[-1]
+    for cut in range(begin + 1, end):
+        chunks = list(read(LOG[:cut]))
+        (torn,) = damage_of(chunks)
+        assert (torn.position, torn.size) == (begin, cut - begin)
+        assert torn.reason.startswith("the last batch is torn: ")
+        assert all_rows(chunks) == DATA[:-1]
+        assert chunks[-1].position == cut
+
+
+def test_zeros_at_the_end_are_space_that_kafka_allocated_ahead() -> None:
+    chunks = list(read(LOG + bytes(5000)))
+    assert damage_of(chunks) == []
+    assert all_rows(chunks) == DATA
+
+
+def test_an_empty_file_has_nothing() -> None:
+    assert list(read(b"")) == []
+    assert damage_of(list(read(bytes(100)))) == []
+
+
+def test_a_batch_with_a_wrong_checksum_is_stepped_over() -> None:
+    begin, end = batches(LOG)[2]
+    flipped = bytearray(LOG)
+    flipped[end - 1] ^= 1
+    (chunk,) = read(flipped)
+    assert chunk.damage == (Damage(begin, end - begin, "its checksum is wrong", 300),)
+    assert rows_of(chunk.records) == [row for row in DATA if not 300 <= row["offset"] < 600]
+    assert len(next(iter(read(flipped, check_crc=False))).records) == len(DATA)
+
+
+def test_a_length_that_cannot_be_ends_the_reading() -> None:
+    begin, _ = batches(LOG)[1]
+    broken = bytearray(LOG)
+    broken[begin + 8 : begin + 12] = (3).to_bytes(4, "big")
+    chunks = list(read(broken))
+    (damage,) = damage_of(chunks)
+    assert (damage.position, damage.size, damage.offset) == (begin, len(LOG) - begin, 200)
+    assert damage.reason == "a batch says that it is 15 bytes long: all behind it is lost"
+    assert all_rows(chunks) == DATA[:4]
+
+
+def test_messages_of_older_formats_are_named() -> None:
+    old = struct.pack(">qiiBB", 7, 14 + 10, 0, 1, 0) + bytes(18)
+    chunks = list(read(old + LOG))
+    assert [damage.reason for damage in damage_of(chunks)] == ["message format 1 is not read, only 2"]
+    assert all_rows(chunks) == DATA
+
+
+@pytest.mark.parametrize("count", [-1, 0, 3, 5, 2**31 - 1])
+def test_a_batch_with_another_count_of_records_is_damage(count: int) -> None:
+    broken = bytearray(LOG)
+    broken[57:61] = count.to_bytes(4, "big", signed=True)
+    (chunk,) = read(broken, check_crc=False)
+    assert [damage.reason for damage in chunk.damage] == ["it has not as many records as it says"]
+    assert rows_of(chunk.records) == DATA[4:]
+
+
+@pytest.mark.parametrize("codec", NAMES)
+def test_nothing_that_is_changed_makes_the_reader_raise(codec: str) -> None:
+    dice = random.Random(codec)
+    begins = [begin for begin, _ in batches(LOGS[codec])]
+    for _ in range(150):
+        broken = bytearray(LOGS[codec])
+        for _ in range(dice.choice((1, 3))):
+            at = dice.choice((dice.randrange(len(broken)), dice.choice(begins) + dice.randrange(90)))
+            broken[min(at, len(broken) - 1)] = dice.choice((0, 1, 127, 128, 255, dice.randrange(256)))
+        for chunk in read(broken, check_crc=False):
+            assert len(rows_of(chunk.records)) <= len(broken)
+            for damage in chunk.damage:
+                assert damage.reason
+        Outcomes().scan(broken)
+
+
+@pytest.mark.parametrize("codec", range(1, 5))
+def test_what_would_be_more_than_the_limit_is_refused(codec: int) -> None:
+    begin, end = batches(LOGS[NAMES[codec]])[2]
+    data = LOGS[NAMES[codec]][begin + recordbatch.HEADER.itemsize : end]
+    whole = decompress(codec, data, 1 << 20)
+    assert decompress(codec, data, len(whole)) == whole
+    with pytest.raises(Malformed):
+        decompress(codec, data, len(whole) - 1)
+    with pytest.raises(Malformed):
+        decompress(codec, b"\xff" + data[1:], 1 << 20)
+
+
+def test_a_codec_that_kafka_has_not_is_damage() -> None:
+    broken = bytearray(LOG)
+    broken[22] |= 5
+    (chunk,) = read(broken, check_crc=False)
+    assert [damage.reason for damage in chunk.damage] == ["unknown codec 5"]
+
+
+def test_a_library_that_is_missing_is_named_with_what_to_install() -> None:
+    with pytest.raises(MissingLibrary, match=r"pip install 'koff\[segments\]'"):
+        codecs.library("koff_has_no_such_library")
+
+
+@pytest.mark.parametrize(
+    "number",
+    [0, -1, 1, 63, 64, -64, -65, 2**31, -(2**31), 2**55 - 1, -(2**55), 2**55, 2**62, 2**63 - 1, -(2**63)],
+)
+def test_varints_of_any_length_are_read(number: int) -> None:
+    zigzag, raw = (number << 1) ^ (number >> 63), bytearray()
+    zigzag &= 2**64 - 1
+    while zigzag > 127:
+        raw.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    raw.append(zigzag)
+    found, behind, ok = recordbatch.varints(np.frombuffer(bytes(raw) + b"\xff" * 9, np.uint8), np.array([0]))
+    assert (found[0], behind[0], ok[0]) == (number, len(raw), True)
+
+
+def test_a_varint_without_an_end_is_none() -> None:
+    _, _, ok = recordbatch.varints(np.frombuffer(b"\xff" * 20, np.uint8), np.array([0, 3]))
+    assert not ok.any()
