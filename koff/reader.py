@@ -8,12 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 import structlog
 
 from koff.client import (
+    Closing,
     Cluster,
     ClusterConf,
     Feed,
@@ -54,7 +53,7 @@ class Polled:
     full: bool = False
 
 
-class Reader:
+class Reader(Closing):
     """Reads the offsets topic. A context manager. One thread polls; the properties may be read from any.
 
     Caught up is judged by position and end of partition, never by the last record's offset: compaction,
@@ -76,14 +75,6 @@ class Reader:
         self._started = time.monotonic()
         self._look_again = 0.0
         self._records = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stops reading. Safe to call twice."""
@@ -228,7 +219,7 @@ class Reader:
         self._target.pop(partition, None)
 
 
-class Consumer:
+class Consumer(Closing):
     """Reads `__consumer_offsets` and yields what its records mean: an iterator and a context manager.
 
     With `watch` it follows the topic for ever; without, it ends at the last stable offsets that the
@@ -253,14 +244,6 @@ class Consumer:
         self._cluster = Cluster(ClusterConf(addresses, dict(properties or {}))).connect()
         self._reader = Reader(self._cluster, ReaderConf(topic=topic))
         self._messages = (message for batch in self.batches() for _, message in batch)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Iterator[Message]:
         return self

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import confluent_kafka
@@ -14,6 +13,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import OffsetSpec as _Spec  # type: ignore[attr-defined]
 
+from koff.client.closing import Closing
 from koff.client.failures import FATAL_AT_START, connect_error, denied, kafka_error
 from koff.errors import Closed, ConfigError, ConnectError
 
@@ -72,7 +72,7 @@ class ClusterConf:
         }
 
 
-class Cluster:
+class Cluster(Closing):
     """A connection for questions about a cluster. A context manager; `close` is safe twice.
 
     Every method raises `ConnectError` with a line for a human when the cluster does not answer.
@@ -83,14 +83,6 @@ class Cluster:
         self.id = ""
         self._errors: list[KafkaError] = []
         self._admin: AdminClient | None = new_client(AdminClient, conf.librdkafka(), error_cb=self._note)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Lets go of the connection."""

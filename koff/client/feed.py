@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf, new_client
 from koff.client.failures import FATAL_AT_START, connect_error, denied, kafka_error
 from koff.errors import Closed, ConnectError
@@ -100,7 +100,7 @@ class Fetched:
     full: bool = False
 
 
-class Feed:
+class Feed(Closing):
     """Reads partitions of `topic` that it was told to, commits nothing, joins nothing.
 
     A context manager. Broker restarts and leader changes are librdkafka's to survive; `trouble` says why no
@@ -140,14 +140,6 @@ class Feed:
             "allow.auto.create.topics": "false",
             "isolation.level": conf.isolation,
         }
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stops reading. Safe to call twice."""

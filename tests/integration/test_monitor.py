@@ -194,3 +194,22 @@ def test_it_stops_within_two_seconds_while_the_brokers_are_away(more_kafka):
         kafka.kill()
         wait_until(lambda: monitor.get("/readyz")[0] == 503, timeout_s=30, what="503")
         assert monitor.stop() == 0
+
+
+def test_the_loss_of_one_broker_of_three_is_no_more_than_a_change_of_leaders(more_kafka):
+    kafka = more_kafka(brokers=3)
+    topic = kafka.create_topic(replicas=3)
+    produce(kafka, topic, 10)
+    commit(kafka, "g", (topic, 0, 4))
+    with monitoring(kafka.bootstrap) as monitor:
+        monitor.wait_until_ready()
+        assert lag_of(monitor, "g") == 6
+        leader = kafka.leaders("__consumer_offsets")[0]
+        next(node for node in kafka.nodes if node.id == leader).kill()
+        for committed in range(5, 9):
+            commit(kafka, "g", (topic, 0, committed))
+            wait_until(
+                lambda left=10 - committed: lag_of(monitor, "g") == left, timeout_s=60, what="the commit"
+            )
+        monitor.wait_until_ready(30)
+        assert monitor.stop() == 0
