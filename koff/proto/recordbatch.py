@@ -37,7 +37,8 @@ LOG_OVERHEAD = 12
 CRC_BEGIN = 21
 """Behind the checksum, which is over all that follows."""
 SMALLEST_RECORD = 7
-_FEW = 24
+_FEW = 150
+"""Batches, below which their records are better followed one by one."""
 CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 SMALLEST = LOG_OVERHEAD + 14
 """The bytes of a message of the formats before 2, without key and value."""
@@ -111,45 +112,33 @@ def bounds(data: bytes, begins: Ints, ends: Ints, counts: Ints) -> Bounds:
         active = active[counts[active] > step]
     for row in active.tolist():
         rows = slice(int(first[row]) + step, int(first[row] + counts[row]))
-        found = _bounds_of_one(data, int(at[row]), int(ends[row]), int(counts[row]) - step)
-        if found is None:
-            bad[row] = True
-        else:
-            begin[rows], end[rows], at[row] = *found, ends[row]
+        found = np.array(_ends_of_one(data, int(at[row]), int(ends[row]), int(counts[row]) - step))
+        size, behind, ok = varints(source, np.minimum(np.append(at[row], found[:-1]), ends[row]))
+        begin[rows], end[rows] = behind, found
+        at[row] = found[-1] if (ok & (size >= 0) & (behind + size == found)).all() else -1
     bad |= at != ends
     batch = np.repeat(np.arange(len(counts)), counts)
     good = ~bad[batch]
     return Bounds(batch[good], begin[good], end[good], bad)
 
 
-def _bounds_of_one(data: bytes, at: int, end: int, count: int) -> tuple[list[int], list[int]] | None:
-    """The bounds of records that fill the space exactly; None if they do not."""
-    begins, ends = [], []
+def _ends_of_one(data: bytes, at: int, end: int, count: int) -> list[int]:
+    """Where the records of one batch end if all is well; beyond `end` for those that do not fit."""
+    ends = []
     for _ in range(count):
         if at >= end:
-            return None
-        size = data[at]
-        at += 1
-        if size > 127:
-            size, at = _long_size(data, at, size)
-        begins.append(at)
-        at += size >> 1
-        if size & 1 or at > end:  # zigzag: an odd one is negative
-            return None
-        ends.append(at)
-    return (begins, ends) if at == end else None
-
-
-def _long_size(data: bytes, at: int, first: int) -> tuple[int, int]:
-    """The rest of a varint whose first byte is known. A fifth byte is taken to be the last."""
-    size = first & 0x7F
-    for shift in (7, 14, 21, 28):
-        byte = data[at]
-        at += 1
-        size |= (byte & 0x7F) << shift
-        if byte < 128:
             break
-    return size, at
+        size = data[at]
+        if size < 128:
+            at += 1 + (size >> 1)  # zigzag, and not negative
+        elif data[at + 1] < 128:
+            at += 2 + ((size & 0x7F | data[at + 1] << 7) >> 1)
+        else:
+            size = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(data[at : at + 5]))
+            width = next((place for place in (3, 4) if data[at + place - 1] < 128), 5)
+            at += width + ((size & ((1 << 7 * width) - 1)) >> 1)
+        ends.append(at)
+    return ends + [end + 1] * (count - len(ends))
 
 
 def fields(data: Bytes, begins: Ints, ends: Ints) -> Fields:
