@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import structlog
 
@@ -23,18 +25,25 @@ from koff.client import (
     Run,
     TopicPartition,
 )
-from koff.errors import Closed, ConnectError
-from koff.records import Message, decode
+from koff.errors import Closed, ConfigError, ConnectError
+from koff.records import Message, decode, decode_share_state
 
 OFFSETS_TOPIC = "__consumer_offsets"
+SHARE_STATE_TOPIC = "__share_group_state"
 log = structlog.get_logger("koff.reader")
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderConf:
-    """What to read, and how often to look whether the topic exists or has grown."""
+    """What to read, and how often to look whether the topic exists or has grown.
+
+    `start` is earliest, latest, or a time in ms; of `until_ms` on, nothing counts as yet to be read.
+    """
 
     topic: str = OFFSETS_TOPIC
+    partitions: frozenset[int] | None = None
+    start: Literal["earliest", "latest"] | int = "earliest"
+    until_ms: int | None = None
     batch_records: int = 2_000
     missing_topic_interval_s: float = 1.0
     growth_interval_s: float = 30.0
@@ -171,7 +180,7 @@ class Reader(Closing):
         gone = [p for p in self._position if again or p >= count]
         for partition in gone:
             self._drop(partition)
-        new = [p for p in range(count) if p not in self._position]
+        new = [p for p in self._wanted(count) if p not in self._position]
         self._waiting = len(new)
         if new:
             self._add(new)
@@ -180,30 +189,49 @@ class Reader(Closing):
 
     def _add(self, partitions: list[int]) -> None:
         at = [TopicPartition(self.conf.topic, p) for p in partitions]
-        starts = self._cluster.offsets(at, OffsetSpec.EARLIEST)
-        ends = self._cluster.offsets(at, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
-        known = {
-            p: (starts[p], ends[p]) for p in at if isinstance(starts[p], int) and isinstance(ends[p], int)
-        }
+        known = self._bounds(at)
         if len(known) < len(at):
-            reasons = {str(ends[p]) for p in at if p not in known}
-            log.warning(
-                "partitions not readable yet", topic=self.conf.topic, count=len(at) - len(known), why=reasons
-            )
+            log.warning("partitions not readable yet", topic=self.conf.topic, count=len(at) - len(known))
             self._look_again = time.monotonic() + self.conf.missing_topic_interval_s
         if self._feed is None:
             self._feed = Feed(self._cluster.conf, self.conf.topic, self.conf.feed)
-        positions = {}
-        for p, (start, end) in known.items():
-            positions[p.partition] = int(start)
-            self._target[p.partition] = int(end)
-            if int(start) < int(end):
-                self._short.add(p.partition)
-            self._start[p.partition] = int(start)
+        for partition, (start, end) in known.items():
+            self._start[partition], self._target[partition] = start, end
+            if start < end:
+                self._short.add(partition)
+        positions = {partition: start for partition, (start, _) in known.items()}
         self._feed.add(positions)
         self._position.update(positions)
         self._waiting -= len(known)
         log.info("reading", topic=self.conf.topic, partitions=len(known), offsets=self.behind)
+
+    def _wanted(self, count: int) -> list[int]:
+        """The partitions to read, of a topic that has `count`."""
+        wanted = self.conf.partitions
+        if wanted is None:
+            return list(range(count))
+        if count and (missing := sorted(p for p in wanted if p >= count)):
+            raise ConfigError(f"{self.conf.topic} has no partition {missing[0]}: it has 0 to {count - 1}")
+        return sorted(p for p in wanted if p < count)
+
+    def _bounds(self, at: list[TopicPartition]) -> dict[int, tuple[int, int]]:
+        """Where to start and what to have read when caught up, of those partitions that answer."""
+        stable = self._cluster.offsets(at, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
+        match self.conf.start:
+            case "latest":
+                starts = stable
+            case "earliest":
+                starts = self._cluster.offsets(at, OffsetSpec.EARLIEST)
+            case since_ms:
+                starts = self._cluster.offsets(at, since_ms)
+        until = stable if self.conf.until_ms is None else self._cluster.offsets(at, self.conf.until_ms)
+        bounds = {}
+        for p in at:
+            start, end, last = starts[p], until[p], stable[p]
+            if isinstance(start, int) and isinstance(end, int) and isinstance(last, int):
+                end = last if end < 0 else min(end, last)
+                bounds[p.partition] = (last if start < 0 else min(start, last), end)
+        return bounds
 
     def _rebuild(self, partition: int, reason: str, *, gone: bool) -> None:
         log.warning("partition lost" if gone else "partition starts anew", partition=partition, why=reason)
@@ -223,8 +251,11 @@ class Consumer(Closing):
     """Reads `__consumer_offsets` and yields what its records mean: an iterator and a context manager.
 
     With `watch` it follows the topic for ever; without, it ends at the last stable offsets that the
-    topic had when it began. Raises `ConnectError` when the brokers cannot be reached or refuse, and
-    `Closed` from an iterator whose consumer was closed.
+    topic had when it began. `start` is earliest, latest or a time in ms; records of `until_ms` and later
+    are left out, and it ends then. With `share_state` it reads `__share_group_state` instead.
+
+    Raises `ConnectError` when the brokers cannot be reached or refuse, and `Closed` from an iterator
+    whose consumer was closed.
 
         with koff.Consumer("localhost:9092", watch=False) as messages:
             for message in messages:
@@ -237,12 +268,25 @@ class Consumer(Closing):
         watch: bool = True,
         *,
         properties: Mapping[str, str] | None = None,
-        topic: str = OFFSETS_TOPIC,
+        topic: str | None = None,
+        partitions: Collection[int] | None = None,
+        start: Literal["earliest", "latest"] | int = "earliest",
+        until_ms: int | None = None,
+        share_state: bool = False,
     ) -> None:
         addresses = brokers if isinstance(brokers, str) else ",".join(brokers)
-        self._watch, self._closed = watch, False
+        self._closed = False
+        self._until_ms = until_ms
+        self._watch = watch and not (until_ms is not None and until_ms <= _now_ms())
+        self._decode = decode_share_state if share_state else decode
+        conf = ReaderConf(
+            topic=topic or (SHARE_STATE_TOPIC if share_state else OFFSETS_TOPIC),
+            partitions=None if partitions is None else frozenset(partitions),
+            start=start,
+            until_ms=None if self._watch else until_ms,
+        )
         self._cluster = Cluster(ClusterConf(addresses, dict(properties or {}))).connect()
-        self._reader = Reader(self._cluster, ReaderConf(topic=topic))
+        self._reader = Reader(self._cluster, conf)
         self._messages = (message for batch in self.batches() for _, message in batch)
 
     def __iter__(self) -> Iterator[Message]:
@@ -258,11 +302,15 @@ class Consumer(Closing):
                 raise Closed("the consumer is closed")
             polled = self._reader.poll(0.5)
             batch = [
-                (record, decode(record.key, record.value)) for run in polled.runs for record in self._due(run)
+                (record, self._decode(record.key, record.value))
+                for run in polled.runs
+                for record in self._due(run)
             ]
             if batch:
                 yield batch
             if not self._watch and self._reader.caught_up:
+                return
+            if self._until_ms is not None and not polled.runs and _now_ms() >= self._until_ms:
                 return
 
     def close(self) -> None:
@@ -272,6 +320,11 @@ class Consumer(Closing):
         self._cluster.close()
 
     def _due(self, run: Run) -> Iterator[RawRecord]:
-        """Those of the records that are asked for: without `watch`, only what was there at the start."""
-        until = None if self._watch else self._reader.targets.get(run.partition, 0)
-        return (record for record in run if until is None or record.offset < until)
+        """Those of the records that are asked for."""
+        last = math.inf if self._watch else self._reader.targets.get(run.partition, 0)
+        until_ms = math.inf if self._until_ms is None else self._until_ms
+        return (record for record in run if record.offset < last and record.timestamp_ms < until_ms)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

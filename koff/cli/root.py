@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from koff.cli.decode import decode
 from koff.cli.demo import demo
 from koff.cli.lag import lag
 from koff.cli.monitor import monitor
@@ -52,6 +53,7 @@ def main() -> None:
       koff lag --brokers localhost:9092
       koff printer --brokers localhost:9092 --group '^payments'
       koff monitor --brokers localhost:9092 --listen :9850
+      koff decode segments /var/lib/kafka/__consumer_offsets-7
       koff demo
 
     Every option can come from the environment: --brokers of `koff monitor` is KOFF_MONITOR_BROKERS.
@@ -63,4 +65,5 @@ def main() -> None:
 main.add_command(monitor)
 main.add_command(lag)
 main.add_command(printer)
+main.add_command(decode)
 main.add_command(demo)

@@ -138,11 +138,14 @@ class Cluster(Closing):
     def offsets(
         self,
         partitions: Iterable[TopicPartition],
-        spec: OffsetSpec = OffsetSpec.LATEST,
+        spec: OffsetSpec | int = OffsetSpec.LATEST,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, int | str]:
-        """The offset of each partition, or the reason (a text) why that one cannot be had, in one call."""
-        of = _Spec.earliest() if spec is OffsetSpec.EARLIEST else _Spec.latest()  # type: ignore[no-untyped-call]
+        """The offset of each partition, or the reason (a text) why that one cannot be had, in one call.
+
+        `spec` may be a time in ms: then the first offset at or after it, -1 where there is none.
+        """
+        of = _spec(spec)
         level = getattr(IsolationLevel, isolation.name)
         wanted = {confluent_kafka.TopicPartition(topic, partition): of for topic, partition in partitions}
         answers: dict[TopicPartition, int | str] = {}
@@ -211,6 +214,12 @@ class Cluster(Closing):
     def _note(self, error: KafkaError) -> None:
         del self._errors[:-50]
         self._errors.append(error)
+
+
+def _spec(spec: OffsetSpec | int) -> Any:
+    if isinstance(spec, int):
+        return _Spec.for_timestamp(spec)
+    return _Spec.earliest() if spec is OffsetSpec.EARLIEST else _Spec.latest()  # type: ignore[no-untyped-call]
 
 
 def _uuid(given: object) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from confluent_kafka import Producer, TopicPartition
 
 import koff
 from koff.kafkatest import wait_until
@@ -14,6 +15,7 @@ from tests.integration.test_against_kafka import commit
 from tests.integration.test_monitor import write
 from tests.kafka_groups import consuming, produce
 from tests.koff_process import KOFF, run_koff
+from tests.unit.builders import classic_group
 from tests.unit.builders import commit as commit_record
 
 pytestmark = pytest.mark.kafka
@@ -175,3 +177,88 @@ def test_python_dash_m_koff_is_the_same_command():
     assert subprocess.run(
         [sys.executable, "-m", "koff", "--version"], capture_output=True, text=True, check=True
     ).stdout
+
+
+def test_raw_lines_go_through_koff_decode(kafka, offsets):
+    raw = printed(kafka, offsets, "--format", "raw")
+    decoded = subprocess.run(
+        [*KOFF, "decode", "--format", "kafka"],
+        input="\n".join(raw) + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert decoded.stdout.splitlines() == printed(kafka, offsets, "--format", "kafka")
+
+
+def test_types_are_chosen_by_name_or_number(kafka, offsets):
+    write(kafka.bootstrap, offsets, classic_group("payments", {}))
+    assert len(printed(kafka, offsets, "--type", "groupmetadata")) == 1
+    assert len(printed(kafka, offsets, "--type", "1", "--type", "2")) == 6
+    result = run_koff("printer", "--brokers", kafka.bootstrap, "--type", "Nonsense")
+    assert result.returncode == 2
+    assert "OffsetCommit" in result.stderr
+
+
+def test_partitions_are_chosen_and_a_missing_one_is_an_error(kafka):
+    topic = kafka.create_topic(partitions=2)
+    write(kafka.bootstrap, topic, commit_record("zero", "t", 0, 0), partition=0)
+    write(kafka.bootstrap, topic, commit_record("one", "t", 0, 0), partition=1)
+    (line,) = printed(kafka, topic, "--partition", "1")
+    assert "one" in line
+    result = run_koff("printer", "--brokers", kafka.bootstrap, "--offsets-topic", topic, "--partition", "7")
+    assert result.returncode == 2
+    assert "no partition 7" in result.stderr
+
+
+def test_a_span_of_time_is_chosen_by_from_and_until(kafka):
+    topic = kafka.create_topic(partitions=1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(5):
+        key, value = commit_record(f"g{number}", "t", 0, 0)
+        producer.produce(topic, value, key, 0, timestamp=1_700_000_000_000 + number * 60_000)
+    assert producer.flush(10) == 0
+    groups = [line.split()[3] for line in printed(kafka, topic, "--from", "2023-11-14T22:14:20")]
+    assert groups == ["g1", "g2", "g3", "g4"]
+    assert len(printed(kafka, topic, "--until", "1700000120000")) == 2
+    assert len(printed(kafka, topic, "--from", "1700000060000", "--until", "2023-11-14T22:16:20Z")) == 2
+    assert printed(kafka, topic, "--from", "latest") == []
+    assert printed(kafka, topic, "--from", "-1h") == []
+
+
+def test_stats_count_by_type_group_and_partition(kafka, offsets):
+    lines = [line.split() for line in printed(kafka, offsets, "--stats")]
+    assert ["OffsetCommit", "4", "1"] in lines
+    assert ["Undecodable", "1", "0"] in lines
+    assert ["all", "5", "1"] in lines
+    assert ["payments", "2"] in lines
+    assert ["0", "5"] in lines
+
+
+def test_segments_off_a_stopped_broker_say_what_the_printer_said(more_kafka):
+    """Plain commits, a committed and an aborted transaction, read off the disk."""
+    kafka = more_kafka()
+    topic = kafka.create_topic()
+    commit(kafka, "plain", (topic, 0, 1))
+    for group, end in (("committed", Producer.commit_transaction), ("aborted", Producer.abort_transaction)):
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": group})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        member = kafka.consumer(group)
+        producer.send_offsets_to_transaction(
+            [TopicPartition(topic, 0, 5)], member.consumer_group_metadata(), 30
+        )
+        end(producer, 30)
+        member.close()
+    live = run_koff("printer", "--brokers", kafka.bootstrap, "--no-follow")
+    assert live.returncode == 0, live.stderr
+    kafka.nodes[0].stop()
+    offline = run_koff("decode", "segments", str(kafka.nodes[0].data), "--read-committed")
+    assert offline.returncode == 0, offline.stderr
+    commits = [line for line in offline.stdout.splitlines() if " marker " not in line]
+    assert sorted(commits) == sorted(live.stdout.splitlines())
+    assert "1 abort markers, 1 commit markers" in offline.stderr
+    everything = run_koff("decode", "segments", str(kafka.nodes[0].data)).stdout
+    assert "aborted" in everything
+    assert "aborted" not in offline.stdout
+    assert "abort of producer" in everything

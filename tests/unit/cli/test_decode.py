@@ -1,0 +1,90 @@
+"""`koff decode` on pairs from standard input."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from koff.cli import main
+from koff.cli.when import When
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+def decode(lines: list[str], *args: str) -> Result:
+    return CliRunner().invoke(main, ["decode", *args], input="".join(f"{line}\n" for line in lines))
+
+
+def word(data: str | None) -> str:
+    return "-" if data is None else data or "e"
+
+
+def golden(share_state: bool) -> list[dict]:
+    rows = []
+    for name in ("golden.jsonl", "synthetic.jsonl"):
+        rows += [json.loads(line) for line in (GOLDEN / name).read_text().splitlines()]
+    topic = "__share_group_state" if share_state else "__consumer_offsets"
+    return [row for row in rows if row.get("topic") == topic]
+
+
+@pytest.mark.parametrize("share_state", [False, True])
+def test_every_golden_record_is_printed_as_kafka_prints_it(share_state):
+    rows = golden(share_state)
+    pairs = [f"{word(row['key_hex'])} {word(row['value_hex'])}" for row in rows]
+    result = decode(pairs, "--format", "kafka", *(["--share-state"] if share_state else []))
+    assert result.exit_code == 0
+    printed = result.stdout.splitlines()
+    assert len(printed) == len(rows) > 40
+    for row, line in zip(rows, printed, strict=True):
+        if row.get("oracle_error") or row["oracle_key"] is None:
+            old_key = row["variant"].startswith("legacy-key-value-")  # releases up to 4.0 read these
+            assert old_key or "error" in json.loads(line), row
+        else:
+            assert json.loads(line) == {"key": row["oracle_key"], "value": row["oracle_value"]}
+        if "formatter_json" in row:
+            assert line == json.dumps(row["formatter_json"], separators=(",", ":"), ensure_ascii=False)
+
+
+def test_a_line_that_is_no_pair_is_said_in_its_place_and_the_others_are_decoded():
+    result = decode(["0002000167 -", "nonsense", "0002000168 -", "0002 -  -"], "--format", "kafka")
+    assert result.exit_code == 1
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line.get("error") for line in lines] == [
+        None, "line 2 is no pair KEY VALUE in hex", None, "line 4 is no pair KEY VALUE in hex",
+    ]  # fmt: skip
+    assert "2 lines were no pairs" in result.stderr
+
+
+def test_base64_is_read_likewise():
+    key = base64.b64encode(bytes.fromhex("0002000167")).decode()
+    result = decode([f"{key} -"], "--base64", "--format", "kafka")
+    assert json.loads(result.stdout) == {"key": {"type": 2, "data": {"group": "g"}}, "value": None}
+
+
+def test_nulls_and_empty_bytes_are_told_apart():
+    result = decode(["0002000167 -", "0002000167 e", "- -", "e -"])
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("group ")
+    assert "deleted" in lines[0]
+    assert all(line.startswith("bad ") for line in lines[1:])
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("2026-01-31T12:00", 1769860800000),
+        ("2026-01-31T12:00:00+01:00", 1769857200000),
+        ("1769860800123", 1769860800123),
+    ],
+)
+def test_times_are_iso_8601_in_utc_or_milliseconds(text, ms):
+    assert When().convert(text, None, None) == ms
+
+
+def test_times_may_be_relative():
+    hour, day = (When().convert(text, None, None) for text in ("-1h", "-1d"))
+    assert abs(hour - day - 23 * 3600 * 1000) < 1000
