@@ -1,6 +1,8 @@
 """Launches `koff lag` from a checkout or a container."""
 
-from koff.cli.lag import lag
+import sys
+
+from koff.cli import main
 
 if __name__ == "__main__":
-    lag(auto_envvar_prefix="KOFF_LAG")
+    main(["lag", *sys.argv[1:]], prog_name="koff")

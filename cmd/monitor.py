@@ -1,6 +1,8 @@
 """Launches `koff monitor` from a checkout or a container."""
 
-from koff.cli.monitor import monitor
+import sys
+
+from koff.cli import main
 
 if __name__ == "__main__":
-    monitor(auto_envvar_prefix="KOFF_MONITOR")
+    main(["monitor", *sys.argv[1:]], prog_name="koff")

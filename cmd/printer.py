@@ -1,6 +1,8 @@
 """Launches `koff printer` from a checkout or a container."""
 
-from koff.cli.printer import printer
+import sys
+
+from koff.cli import main
 
 if __name__ == "__main__":
-    printer(auto_envvar_prefix="KOFF_PRINTER")
+    main(["printer", *sys.argv[1:]], prog_name="koff")

@@ -20,7 +20,7 @@ from koff.records import decode_share_state
 _LINE_FORMATS = [name for name in FORMATS if name != "raw"]
 
 
-@click.group(invoke_without_command=True, context_settings={"auto_envvar_prefix": "KOFF_DECODE"})
+@click.group(invoke_without_command=True)
 @option(
     "--format", "form", type=click.Choice(_LINE_FORMATS), default="text", help="kafka: as Kafka's formatters."
 )

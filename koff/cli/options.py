@@ -20,8 +20,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
-    """A click option that shows the environment variable it can come from, and its default."""
-    return click.option(*names, **{"show_envvar": True, "show_default": True, **settings})
+    """A click option that shows its default."""
+    return click.option(*names, **{"show_default": True, **settings})
 
 
 class Regex(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click

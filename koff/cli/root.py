@@ -62,8 +62,17 @@ def main() -> None:
     """
 
 
-main.add_command(monitor)
-main.add_command(lag)
-main.add_command(printer)
-main.add_command(decode)
-main.add_command(demo)
+def _name_variables(command: click.Command, prefix: str) -> None:
+    """Lets every option come from the environment, by its long name, and says so in --help."""
+    for option in command.params:
+        if isinstance(option, click.Option):
+            name = max(option.opts, key=len).lstrip("-").replace("-", "_").upper()
+            option.envvar, option.show_envvar = f"{prefix}_{name}", True
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            _name_variables(below, f"{prefix}_{name.upper()}")
+
+
+for each in (monitor, lag, printer, decode, demo):
+    main.add_command(each)
+    _name_variables(each, f"KOFF_{str(each.name).upper()}")

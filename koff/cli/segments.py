@@ -65,9 +65,9 @@ def segments(
 ) -> None:
     """Decode Kafka log segments: .log files, or folders copied off a broker.
 
-    A folder is one partition (`__consumer_offsets-7`) or a broker's data, which holds such folders. Every codec is read. Commit
-    and abort markers are shown with their producer. What is torn or damaged is reported on standard
-    error, with where and why, and the rest is decoded; the exit code is then 1.
+    A folder is one partition (`__consumer_offsets-7`) or a broker's data, which holds such folders. Every
+    codec is read. Commit and abort markers are shown with their producer. What is torn or damaged is
+    reported on standard error, with where and why, and the rest is decoded; the exit code is then 1.
 
     \b
     Examples:

@@ -53,6 +53,21 @@ def test_options_come_from_the_environment():
     assert "is not a regular expression" in result.output
 
 
+@pytest.mark.parametrize(
+    ("command", "variables"),
+    [
+        (["lag"], ["KOFF_LAG_FORMAT", "KOFF_LAG_PROPERTY", "KOFF_LAG_FAIL_ABOVE"]),
+        (["printer"], ["KOFF_PRINTER_FROM", "KOFF_PRINTER_TYPE", "KOFF_PRINTER_FOLLOW"]),
+        (["monitor"], ["KOFF_MONITOR_END_OFFSET_INTERVAL", "KOFF_MONITOR_LISTEN"]),
+        (["decode", "segments"], ["KOFF_DECODE_SEGMENTS_READ_COMMITTED"]),
+    ],
+)
+def test_variables_are_named_after_the_options(command, variables):
+    output = run(*command, "--help").output
+    for variable in variables:
+        assert variable in output.replace("\n", "")
+
+
 def test_a_port_that_is_taken_is_said():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
