@@ -108,8 +108,10 @@ class Text:
 
     def _unsound(self) -> dict[int, bytes]:
         """The rows that are not UTF-8, as they should be."""
-        starts = self.offsets[:-1][np.diff(self.offsets) > 0]  # where one begins inside a character, none may
-        if not ((self.data[starts] & 0xC0) == 0x80).any():
+        if self.data.max() < 0x80:
+            return {}
+        starts = self.offsets[:-1][np.diff(self.offsets) > 0]
+        if not ((self.data[starts] & 0xC0) == 0x80).any():  # no row begins inside a character
             try:
                 self.data.tobytes().decode()
             except UnicodeDecodeError:

@@ -60,13 +60,13 @@ def _gzip(data: bytes, limit: int) -> bytes:
 def _streamed(name: str, data: bytes, limit: int) -> bytes:
     """lz4 and zstd do not say how much they hold: room is made for what is usual, then for more."""
     cramjam = library("cramjam")
-    refusal: Exception | None = None
+    refusal = ""
     for room in (4 * len(data) + 4096, 64 * len(data) + 65536, limit):
         out = np.empty(min(room, limit), np.uint8)
         try:
             size = getattr(cramjam, name).decompress_into(data, out)
         except cramjam.DecompressionError as error:
-            refusal = error
+            refusal = str(error)
         else:
             return out[:size].tobytes()
     raise Malformed(f"{name}: {refusal}, or it is more than {limit} bytes")

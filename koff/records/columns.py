@@ -88,7 +88,9 @@ class Draft:
             found = (versions == version) & (lengths >= _FIXED[version])
             if found.any():
                 some = np.flatnonzero(found)
-                self._fill_version(row + some, data, starts[some], lengths[some], heads[some], version)
+                self._fill_version(
+                    row + some, data, starts[some], lengths[some], heads.take(some, axis=0), version
+                )
 
     def _fill_version(
         self,

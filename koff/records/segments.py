@@ -23,7 +23,7 @@ from koff.proto.primitives import Malformed
 
 Buffer = bytes | bytearray | memoryview | mmap
 
-CHUNK = 8 << 20
+CHUNK = 4 << 20
 """Bytes of a file that are read at a time, at least a batch."""
 BATCH_LIMIT = 128 << 20
 """What a batch may be when decompressed."""

@@ -124,13 +124,7 @@ def value_reader(row: Row, version: bytes, *, lenient: bool) -> Read:
 def _any_layout(current: Read, early: list[Read]) -> Read:
     """The present layout; an early one only where that does not fit and it does, to the last byte."""
 
-    def read(data: bytes) -> Any:
-        try:
-            value, refusal = current(data), None
-            if not value.trailing:
-                return value
-        except READ_ERRORS as error:
-            value, refusal = None, error
+    def fitting(data: bytes) -> Any:
         for read_early in early:
             try:
                 found = read_early(data)
@@ -138,9 +132,17 @@ def _any_layout(current: Read, early: list[Read]) -> Read:
                 continue
             if not found.trailing:
                 return found
-        if refusal is not None:
-            raise refusal
-        return value
+        return None
+
+    def read(data: bytes) -> Any:
+        try:
+            value = current(data)
+        except READ_ERRORS:
+            found = fitting(data)
+            if found is None:
+                raise
+            return found
+        return (fitting(data) or value) if value.trailing else value
 
     return read
 
