@@ -13,6 +13,7 @@ from koff.proto.plain import kafka_data
 from koff.proto.schema import Tag, fields_of
 from koff.records.blobs import CONSUMER, UndecodableBlob, assignment, subscription
 from koff.records.classic import GroupMetadataValue
+from koff.records.consumer import ConsumerGroupMemberMetadataValue
 from koff.records.message import Message
 from koff.records.record import DecodedRecord, Undecodable, Unknown
 from koff.records.table import title
@@ -60,14 +61,15 @@ def _record_fields(record: DecodedRecord) -> dict[str, Any]:
     fields = _fields(record)
     for name in ("type", "group", "group_id", "value"):
         fields.pop(name, None)
-    value: dict[str, Any] | None = None
-    if record.value is not None:
-        value = {"version": record.value.version} | _fields(record.value)
+    if record.value is None:
+        return fields | {"value": None}
+    value = {"version": record.value.version} | _fields(record.value)
     if isinstance(record.value, GroupMetadataValue):
-        assert value is not None
-        value["members"] = [
-            member | _blobs(record.value.protocol_type, member) for member in value["members"]
-        ]
+        kind = record.value.protocol_type
+        value["members"] = [member | _blobs(kind, member) for member in value["members"]]
+    elif isinstance(record.value, ConsumerGroupMemberMetadataValue) and value["classic_member_metadata"]:
+        for protocol in value["classic_member_metadata"]["supported_protocols"]:
+            protocol["metadata"] = _blob(subscription(bytes.fromhex(protocol["metadata"])))
     return fields | {"value": value}
 
 

@@ -10,7 +10,9 @@ from decoding import decoded, golden, key_and_value
 from koff.proto.primitives import write_uvarint
 from koff.records import (
     RECORD_TYPES,
+    ClassicMemberMetadata,
     ConsumerGroupMemberMetadata,
+    ConsumerGroupMemberMetadataValue,
     ConsumerGroupPartitionMetadata,
     ConsumerGroupPartitionMetadataValue,
     GroupMetadata,
@@ -34,6 +36,7 @@ from koff.records import (
     kafka_line,
     record_name,
 )
+from koff.records.consumer import ClassicProtocol
 
 SUBSCRIPTION = bytes.fromhex(
     "00030000000200067265632d743100067265632d74320000000000000000ffffffff00067261636b2d61"
@@ -282,6 +285,27 @@ def test_an_array_longer_than_its_bytes_is_refused_before_it_is_made() -> None:
 def test_json_has_the_same_keys_for_every_version_of_a_type() -> None:
     keys = {tuple(as_dict(decode(*commit(version=version, metadata="")))["value"]) for version in range(5)}
     assert len(keys) == 1
+
+
+def test_json_has_a_classic_members_subscription_decoded() -> None:
+    protocol = ClassicProtocol(name="range", metadata=SUBSCRIPTION)
+    classic_metadata = ClassicMemberMetadata(session_timeout_ms=10_000, supported_protocols=(protocol,))
+    value = ConsumerGroupMemberMetadataValue(
+        version=0,
+        instance_id=None,
+        rack_id=None,
+        client_id="c",
+        client_host="/h",
+        subscribed_topic_names=(),
+        subscribed_topic_regex=None,
+        rebalance_timeout_ms=1,
+        server_assignor=None,
+        classic_member_metadata=classic_metadata,
+    )
+    pair = encode(ConsumerGroupMemberMetadata(group_id="g", member_id="m", value=value))
+    (shown,) = as_dict(decoded(*pair))["value"]["classic_member_metadata"]["supported_protocols"]
+    assert shown["name"] == "range"
+    assert shown["metadata"]["topics"] == ["rec-t1", "rec-t2"]
 
 
 def test_escapes_in_kafkas_line_have_upper_case_digits() -> None:
