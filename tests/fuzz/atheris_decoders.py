@@ -124,7 +124,7 @@ def fuzz(target: str, seconds: str, corpus: str) -> None:
 
 
 def main() -> None:
-    """Rounds in processes of their own: atheris's tracing of comparisons leaks the arrays that are compared."""
+    """Rounds in processes of their own: atheris's tracing of comparisons leaks the arrays compared."""
     if len(sys.argv) > 3:
         fuzz(*sys.argv[1:])
         return
