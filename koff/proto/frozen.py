@@ -8,11 +8,15 @@ dataclass itself; nobody else ever sees it thawed.
 """
 
 import dataclasses
+import inspect
 from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
 _BUILDING = "__building__"
+_NOT_COPIED = frozenset(
+    {"__dict__", "__weakref__", "__slots__", "__annotate__", "__annotate_func__", "__annotations_cache__"}
+)
 
 
 @dataclass_transform(kw_only_default=False, frozen_default=True, field_specifiers=(dataclasses.field,))
@@ -33,11 +37,7 @@ def freeze(cls: type[T], *, kw_only: bool) -> type[T]:
     slots = type(
         f"_{cls.__name__}", cls.__bases__, {"__slots__": tuple(annotated), "__module__": cls.__module__}
     )
-    namespace = {
-        name: value
-        for name, value in vars(cls).items()
-        if name not in ("__dict__", "__weakref__", "__slots__")
-    }
+    namespace = {name: value for name, value in vars(cls).items() if name not in _NOT_COPIED}
     namespace |= {
         "__annotations__": annotated,
         "__slots__": (),
@@ -76,7 +76,7 @@ def _annotations(cls: type[Any]) -> dict[str, Any]:
     """The fields of the class, then those of its bases: what is its own is shown first."""
     found: dict[str, Any] = {}
     for base in cls.__mro__:
-        for name, annotation in vars(base).get("__annotations__", {}).items():
+        for name, annotation in inspect.get_annotations(base).items():
             found.setdefault(name, annotation)
     return found
 
