@@ -3,7 +3,7 @@
 Prints JSON. Each shape is compared, in the same run, with a bare confluent-kafka consumer that reads the
 same topic and looks at nothing.
 
-    python bench/catchup.py --records 5000000 --groups 2000
+    python -m bench.catchup --records 5000000 --groups 2000
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ STALE_INTERVALS = 5
 """End offsets that were not renewed for so many intervals are not to be believed."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 STOP_S = 1.0
+GATHER_S = 0.02
+"""How long the next records may gather: a batch costs much the same, however small."""
 
 
 class Monitor:
@@ -143,6 +145,7 @@ class Monitor:
             self._reading_trouble, pause = None, FIRST_PAUSE_S
             if polled.runs or polled.lost:
                 self._apply(polled)
+                self._stopping.wait(GATHER_S)
             self._had_caught_up = self._had_caught_up or self._reader.caught_up
 
     def _apply(self, polled: Polled) -> None:
@@ -150,7 +153,7 @@ class Monitor:
         until = time.monotonic() + 1.0
         with self.tracker.lock:
             while True:
-                _take(self.tracker, polled)
+                _take(self.tracker, polled, live=self._reader.caught_up)
                 if not polled.full or time.monotonic() > until or self._stopping.is_set():
                     return
                 polled = self._reader.poll(0.0)
@@ -215,9 +218,9 @@ class Monitor:
         self._lost = trouble is not None
 
 
-def _take(tracker: Tracker, polled: Polled) -> None:
+def _take(tracker: Tracker, polled: Polled, *, live: bool) -> None:
     for run in polled.runs:
-        tracker.apply(run.partition, run.keys(), run.values())
+        tracker.apply(run.partition, run.keys(), run.values(), live=live)
     for partition in polled.lost:
         tracker.reset(partition)
 
@@ -239,7 +242,7 @@ def snapshots(
                     well_at = time.monotonic()
                 elif time.monotonic() > well_at + conf.cluster.connect_timeout_s:
                     raise reader.trouble
-                _take(tracker, polled)
+                _take(tracker, polled, live=reader.caught_up)
                 if not reader.caught_up:
                     done, total = reader.to_read - reader.behind, reader.to_read
                     progress(f"read {done} of {total} offsets of {conf.reader.topic}")

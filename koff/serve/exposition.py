@@ -68,7 +68,7 @@ class Exposition:
 
     def _labels(self, shard: ShardSnapshot, snapshot: Snapshot) -> _Labels:
         cluster = f'{{cluster="{escape(self._cluster)}",group="'
-        groups = [f"{cluster}{escape(group.name)}" if group else "" for group in shard.groups]
+        groups = [f"{cluster}{escape(group.name)}" for group in shard.groups]
         rows, topics, topic_of_row = [], dict[tuple[int, str], int](), []
         for group, at in zip(shard.group.tolist(), shard.partition.tolist(), strict=True):
             topic = snapshot.partitions.topic[at]
@@ -81,15 +81,13 @@ class Exposition:
             rows,
             [f'{groups[group]}",topic="{escape(topic)}"}} ' for group, topic in topics],
             np.array(topic_of_row, np.int64),
-            [f'{group}"}} ' if group else "" for group in groups],
+            [f'{group}"}} ' for group in groups],
         )
 
     def _members(self, numbers: list[_Numbers]) -> Iterator[str]:
         yield "# HELP koff_group_members Members of the group.\n# TYPE koff_group_members gauge\n"
         for n in numbers:
-            live = [
-                (label, len(g.members)) for label, g in zip(n.labels.groups, n.shard.groups, strict=True) if g
-            ]
+            live = [(label, len(g.members)) for label, g in zip(n.labels.groups, n.shard.groups, strict=True)]
             yield from _lines(
                 "koff_group_members", [label for label, _ in live], [count for _, count in live]
             )
@@ -99,7 +97,6 @@ class Exposition:
             states = [
                 f'{label[:-2]},state="{g.state}"}} '
                 for label, g in zip(n.labels.groups, n.shard.groups, strict=True)
-                if g
             ]
             yield from _lines("koff_group_state", states, [1] * len(states))
 

@@ -43,6 +43,11 @@ class Group:
     protocol: str = ""
     members: tuple[Member, ...] = ()
 
+    @property
+    def assigned_by_id(self) -> bool:
+        """Whether members' assignments name topics by their ids."""
+        return self.type == "consumer"
+
 
 class ConsumerState:
     """A group of the new consumer protocol (KIP-848), built up record by record."""

@@ -1,235 +1,273 @@
 """The state of one partition of `__consumer_offsets`: its groups, and a row for each of their commits.
 
 A group lives in one partition, so rebuilding a partition is replacing its `Shard`. Rows are numpy columns;
-a commit is found by its key's bytes, so that a batch is applied without a step per record in Python.
-Offsets are kept apart from groups: only its own tombstone removes one (RECORDS.md 4.3).
+a commit is found by the 64-bit hash that Python gives its key's bytes (keyed anew in each process: with a
+million keys, two share one in one process of thirty million), so that a batch is applied without a step
+per record in Python. Offsets are kept apart from groups: only its own tombstone removes one (RECORDS.md 4.3).
 """
 
 from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Sequence
-from itertools import repeat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import UNKNOWN
-from koff.records import GroupMetadata, Message, OffsetCommit, Undecodable, Unknown, decode, record_name
+from koff.proto.buffers import Binary
+from koff.records import Message, OffsetCommit, Undecodable, Unknown, decode, record_name
+from koff.records.batches import decode_columns
 from koff.records.columns import commit_values
-from koff.tracker.groups import GROUP_RECORDS, ConsumerState, Group, classic
+from koff.records.names import Keys
+from koff.tracker.groups import Group
+from koff.tracker.grouptable import GroupTable
+from koff.tracker.index import NO_ROW, Ints, RowIndex, first_of_each
 from koff.tracker.partitions import PartitionTable
 from koff.tracker.snapshot import ShardSnapshot
+from koff.tracker.window import WindowTable
 
-NO_ROW = -1
+Blobs = Sequence[bytes | None]
 _COMMIT = "OffsetCommit"
+_COLUMNS = (
+    "_hash",
+    "_committed",
+    "_committed_at",
+    "_topic_id",
+    "_leader_epoch",
+    "_partition",
+    "_group",
+    "_live",
+)
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the shards of a tracker have in common: names, partitions, counts of records by name."""
+
+    names: Keys = field(default_factory=Keys)
+    partitions: PartitionTable = field(init=False)
+    seen: Counter[str] = field(default_factory=Counter)
+
+    _sizes: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.partitions = PartitionTable(self.names.topics)
+
+    def sizes(self, kind: str) -> NDArray[np.int64]:
+        """How many bytes of UTF-8 each name has, by its code plus one; `kind` is groups or topics."""
+        names: list[str] = getattr(self.names, kind).names
+        known = self._sizes.get(kind, np.zeros(1, np.int64))  # the first is of the code -1, no name
+        if len(known) <= len(names):
+            new = [len(name.encode(errors="replace")) for name in names[len(known) - 1 :]]
+            known = self._sizes[kind] = np.concatenate([known, np.array(new, np.int64)])
+        return known
 
 
 class Shard:
     """Takes batches of records of one partition in log order; see the module's text."""
 
-    def __init__(self, partitions: PartitionTable) -> None:
-        self._partitions = partitions
-        self._rows: dict[bytes | None, int] = {}
-        self._keys: list[bytes | None] = []
+    def __init__(self, shared: Shared) -> None:
+        self.groups = GroupTable()
+        self._shared = shared
+        self._index = RowIndex()
+        self._rows = 0
         self._free: list[int] = []
-        self._committed = np.full(16, UNKNOWN, np.int64)
-        self._committed_at = np.full(16, UNKNOWN, np.int64)
-        self._partition = np.zeros(16, np.int32)
-        self._group = np.zeros(16, np.int32)
-        self._live = np.zeros(16, np.bool_)
-        self._names: list[str | None] = []
-        self._indexes: dict[str, int] = {}
-        self._free_names: list[int] = []
-        self._row_count: list[int] = []
-        self._metadata: dict[str, Group | ConsumerState] = {}
-        self._layout: object | None = None
+        self._hash = np.zeros(0, np.int64)
+        self._committed = np.zeros(0, np.int64)
+        self._committed_at = np.zeros(0, np.int64)
+        self._topic_id = np.zeros(0, np.int64)
+        self._leader_epoch = np.zeros(0, np.int32)
+        self._partition = np.zeros(0, np.int32)
+        self._group = np.zeros(0, np.int32)
+        self._live = np.zeros(0, np.bool_)
+        self._windows = WindowTable()
+        self._layout: _Layout | None = None
 
-    def apply(self, keys: Sequence[bytes | None], values: Sequence[bytes | None], seen: Counter[str]) -> None:
-        """Applies records in log order, and counts them into `seen` by record name."""
-        find: Callable[[bytes | None, int], int] = self._rows.get
-        rows = np.fromiter(map(find, keys, repeat(NO_ROW)), np.int64, len(keys))
-        for i in np.flatnonzero(rows == NO_ROW).tolist():
-            rows[i] = self._first_sight(keys[i], values[i], seen)
-        at = np.flatnonzero(rows >= 0)
-        if not at.size:
-            return
-        if at.size != rows.size:
-            rows, places = rows[at], at.tolist()
-            keys, values = [keys[i] for i in places], [values[i] for i in places]
-        self._commit(rows, keys, values, seen)
+    def apply(self, keys: Blobs, values: Blobs, *, live: bool = True) -> None:
+        """Applies records in log order. Unless `live`, the end offsets of now say nothing of then."""
+        hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
+        rows = self._index.find(hashes)
+        missing = np.flatnonzero(rows == NO_ROW)
+        if missing.size:
+            rows[missing] = self._first_sight(missing, keys, values, hashes)
+            at = np.flatnonzero(rows != NO_ROW)
+            if at.size != rows.size:
+                rows, places = rows[at], at.tolist()
+                keys, values = [keys[i] for i in places], [values[i] for i in places]
+        if rows.size:
+            self._commit(rows, keys, values, live=live)
 
     def snapshot(self) -> ShardSnapshot:
         """A copy that later batches leave alone. `layout` is the same object while rows and names are."""
-        if self._layout is None:
-            self._layout = object()
-        live = np.flatnonzero(self._live)
+        layout = self._laid_out()
+        live = layout.rows
         return ShardSnapshot(
-            layout=self._layout,
-            groups=[None if name is None else self._view(name) for name in self._names],
-            group=self._group[live],
-            partition=self._partition[live],
+            layout=layout,
+            groups=[self.groups.get(name) or Group(name) for name in layout.names],
+            group=layout.group,
+            partition=layout.partition,
             committed=self._committed[live],
             committed_at=self._committed_at[live],
+            topic_id=self._topic_id[live],
+            leader_epoch=self._leader_epoch[live],
         )
 
-    def _commit(
-        self,
-        rows: NDArray[np.int64],
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        seen: Counter[str],
-    ) -> None:
+    def _laid_out(self) -> _Layout:
+        described = self.groups.names()
+        if self._layout is None or self._layout.described != described:
+            live = np.flatnonzero(self._live[: self._rows])
+            codes, group = np.unique(self._group[live], return_inverse=True)
+            names = [self._shared.names.groups.names[code] for code in codes.tolist()]
+            known = set(names)
+            names += [name for name in described if name not in known]
+            self._layout = _Layout(described, live, names, group.astype(np.int32), self._partition[live])
+        return self._layout
+
+    def _commit(self, rows: Ints, keys: Blobs, values: Blobs, *, live: bool) -> None:
         """Sets the rows to what the values say; the last of a row wins, as numpy assigns in order."""
-        live = np.ones(len(rows), np.bool_)
+        kept = np.ones(len(rows), np.bool_)
         if None in values:
-            live[:] = [value is not None for value in values]
+            kept[:] = [value is not None for value in values]
             values = [value or b"" for value in values]
-        decoded = commit_values(cast(Sequence[bytes], values))
-        committed, committed_at = decoded.offset, decoded.commit_timestamp
-        committed[~live] = UNKNOWN
-        bad = np.flatnonzero(~decoded.ok & live)
+        columns = commit_values(cast(Sequence[bytes], values))
+        offset, at_ms, epoch = columns.offset, columns.commit_timestamp, columns.leader_epoch
+        topic_id = _topic_ids(columns.topic_id, len(rows))
+        offset[~kept] = UNKNOWN
+        bad = np.flatnonzero(~columns.ok & kept)
         if bad.size:
             good = np.ones(len(rows), np.bool_)
             for i in bad.tolist():
                 record = decode(keys[i], values[i]).record
                 if isinstance(record, OffsetCommit) and record.value is not None:
-                    committed[i], committed_at[i] = record.value.offset, record.value.commit_timestamp
+                    offset[i], at_ms[i] = record.value.offset, record.value.commit_timestamp
+                    epoch[i] = record.value.leader_epoch
                 else:
                     good[i] = False
-                    seen[type(record).__name__] += 1
-            rows, live, committed, committed_at = rows[good], live[good], committed[good], committed_at[good]
-        seen[_COMMIT] += len(rows)
-        self._committed[rows] = committed
-        self._committed_at[rows] = committed_at
-        was_live = self._live[rows].all()
-        self._live[rows] = live
-        if not was_live:
+                    self._shared.seen[type(record).__name__] += 1
+            rows, kept, offset, at_ms = rows[good], kept[good], offset[good], at_ms[good]
+            epoch, topic_id = epoch[good], topic_id[good]
+        self._shared.seen[_COMMIT] += len(rows)
+        self._committed[rows], self._committed_at[rows] = offset, at_ms
+        self._leader_epoch[rows], self._topic_id[rows] = epoch, topic_id
+        if not self._live[rows].all():
             self._layout = None
-        if not live.all():
-            self._release(rows[~live])
+        self._live[rows] = kept
+        self._note(rows, offset, at_ms, live=live)
+        if not kept.all():
+            self._release(rows[~kept])
 
-    def _first_sight(self, key: bytes | None, value: bytes | None, seen: Counter[str]) -> int:
-        """The row of a commit whose key is not in the index as it stands; else applies the record itself."""
-        if (row := self._rows.get(key, NO_ROW)) != NO_ROW:  # it came up earlier in this batch
-            return row
-        message = decode(key, value)
-        record = message.record
-        if isinstance(record, OffsetCommit):
-            return self._row(record, value, seen)
-        if isinstance(record, Unknown):
-            seen["Unknown"] += 1
-        elif isinstance(record, Undecodable):
-            seen["Undecodable"] += 1
-        else:
-            seen[record_name(record.type)] += 1
+    def _note(self, rows: Ints, offset: Ints, at_ms: Ints, *, live: bool) -> None:
+        """Adds commits to the rows' windows, with the lag that they left."""
+        real = offset >= 0
+        if not real.all():
+            rows, offset, at_ms = rows[real], offset[real], at_ms[real]
+        if not rows.size:
+            return
+        lag = np.full(len(rows), UNKNOWN, np.int64)
+        if live:
+            end = self._shared.partitions.end[self._partition[rows]]
+            lag = np.where(end >= 0, np.maximum(end - offset, 0), UNKNOWN)
+        self._windows.add(rows, offset, at_ms, lag)
+
+    def _first_sight(self, missing: Ints, keys: Blobs, values: Blobs, hashes: Ints) -> Ints:
+        """Rows for the commits among records whose keys are not in the index; applies all other records."""
+        places = missing.tolist()
+        batch_keys = Binary.of([keys[i] for i in places])
+        columns = decode_columns(batch_keys, Binary.of([values[i] for i in places]), names=self._shared.names)
+        for message in columns.others.values():
             self._describe(message)
-        return NO_ROW
+        found = np.full(len(places), NO_ROW, np.int64)
+        ours = np.flatnonzero(columns.ok)
+        groups, topics = columns.groups, columns.topics
+        own = hashes[missing]
+        group_size, topic_size = self._shared.sizes("groups"), self._shared.sizes("topics")
+        usual = 2 + 2 + group_size[columns.group + 1] + 2 + topic_size[columns.topic + 1] + 4
+        odd = columns.ok & ((columns.type != 1) | (batch_keys.lengths != usual))
+        for i in np.flatnonzero(odd).tolist():  # type 0, trailing bytes: another spelling of the same row
+            key = _key(groups[columns.group[i]], topics[columns.topic[i]], int(columns.partition[i]))
+            own[i] = hash(key)
+        found[ours] = self._index.find(own[ours])
+        new = ours[(found[ours] == NO_ROW) & ~columns.tombstone[ours]]
+        if new.size:
+            self._make_rows(own[new], columns.group[new], columns.topic[new], columns.partition[new])
+        found[ours] = self._index.find(own[ours])
+        if dropped := int((found[ours] == NO_ROW).sum()):  # deletions of what never was
+            self._shared.seen[_COMMIT] += dropped
+        return found
 
-    def _row(self, record: OffsetCommit, value: bytes | None, seen: Counter[str]) -> int:
-        """The row of this group, topic and partition, however its key is spelt (type 0, trailing bytes)."""
-        key = _key(record.group, record.topic, record.partition)
-        row = self._rows.get(key, NO_ROW)
-        if row == NO_ROW and value is None:
-            seen[_COMMIT] += 1
-        if row != NO_ROW or value is None:
-            return row
-        group = self._index(record.group)
-        row = self._free.pop() if self._free else len(self._keys)
-        if row == len(self._keys):
-            self._keys.append(None)
-            self._grow()
-        self._rows[key], self._keys[row] = row, key
-        self._group[row] = group
-        self._row_count[group] += 1
-        self._partition[row] = self._partitions.id(record.topic, record.partition)
+    def _make_rows(
+        self,
+        hashes: Ints,
+        groups: NDArray[np.int32],
+        topics: NDArray[np.int32],
+        partitions: NDArray[np.int32],
+    ) -> None:
+        first = first_of_each(hashes)
+        hashes, count = hashes[first], len(first)
+        used = [self._free.pop() for _ in range(min(count, len(self._free)))]
+        rows = np.array([*used, *range(self._rows, self._rows + count - len(used))], np.int64)
+        self._rows += count - len(used)
+        self._grow()
+        self._hash[rows] = hashes
+        self._group[rows] = groups[first]
+        self._partition[rows] = self._shared.partitions.ids(topics[first], partitions[first])
+        self._committed[rows] = UNKNOWN
+        self._live[rows] = False
+        self._windows.clear(rows)
+        self._index.add(hashes, rows)
         self._layout = None
-        return row
 
-    def _release(self, rows: NDArray[np.int64]) -> None:
+    def _release(self, rows: Ints) -> None:
         """Frees those of the rows that ended up deleted."""
-        for row in np.unique(rows[~self._live[rows]]).tolist():
-            key = self._keys[row]
-            if key is None:
-                continue
-            del self._rows[key]
-            self._keys[row] = None
-            self._free.append(row)
-            self._row_count[self._group[row]] -= 1
-            self._drop_name(self._names[self._group[row]])
-        self._layout = None
+        rows = np.unique(rows[~self._live[rows]])
+        rows = rows[self._index.find(self._hash[rows]) == rows]
+        if rows.size:
+            self._index.remove(self._hash[rows])
+            self._free.extend(rows.tolist())
+            self._layout = None
 
     def _describe(self, message: Message) -> None:
-        """Applies a record about a group (not one of its offsets)."""
-        record, name = message.record, message.consumer
-        if isinstance(record, GroupMetadata):
-            if record.value is None:
-                if not isinstance(self._metadata.get(name), ConsumerState):
-                    self._forget(name)
-            else:
-                self._index(name)
-                self._metadata[name] = classic(message)
-        elif isinstance(record, GROUP_RECORDS):
-            self._describe_consumer(name, message)
-
-    def _describe_consumer(self, name: str, message: Message) -> None:
-        state = self._metadata.get(name)
-        if message.tombstone and (not isinstance(state, ConsumerState) or message.record.type == 3):
-            if isinstance(state, ConsumerState):
-                self._forget(name)
+        """Applies and counts a record that is not a commit."""
+        record = message.record
+        if isinstance(record, Undecodable | Unknown):
+            self._shared.seen[type(record).__name__] += 1
             return
-        if not isinstance(state, ConsumerState):
-            self._index(name)
-            state = self._metadata[name] = ConsumerState()
-        state.apply(message.record)
-
-    def _forget(self, name: str) -> None:
-        self._metadata.pop(name, None)
-        self._drop_name(name)
-
-    def _index(self, name: str) -> int:
-        """The group's number in this shard; a new one if it has none."""
-        index = self._indexes.get(name)
-        if index is None:
-            if self._free_names:
-                index = self._free_names.pop()
-                self._names[index] = name
-            else:
-                index = len(self._names)
-                self._names.append(name)
-                self._row_count.append(0)
-            self._indexes[name] = index
-            self._layout = None
-        return index
-
-    def _drop_name(self, name: str | None) -> None:
-        """Lets the group go when nothing is left of it: no offsets, no metadata."""
-        if name is None or name not in self._indexes or name in self._metadata:
-            return
-        if self._row_count[self._indexes[name]] == 0:
-            index = self._indexes.pop(name)
-            self._names[index] = None
-            self._free_names.append(index)
-            self._layout = None
-
-    def _view(self, name: str) -> Group:
-        state = self._metadata.get(name)
-        if isinstance(state, ConsumerState):
-            return state.view(name)
-        return Group(name) if state is None else state
+        self._shared.seen[record_name(record.type)] += 1
+        self.groups.apply(message)
 
     def _grow(self) -> None:
-        more = len(self._keys) - len(self._committed)
-        if more <= 0:
+        size = max(16, len(self._hash))
+        while size < self._rows:
+            size = size * 3 // 2
+        if size == len(self._hash):
             return
-        size = len(self._committed)
-        self._committed = np.concatenate([self._committed, np.full(size, UNKNOWN, np.int64)])
-        self._committed_at = np.concatenate([self._committed_at, np.full(size, UNKNOWN, np.int64)])
-        self._partition = np.concatenate([self._partition, np.zeros(size, np.int32)])
-        self._group = np.concatenate([self._group, np.zeros(size, np.int32)])
-        self._live = np.concatenate([self._live, np.zeros(size, np.bool_)])
+        for name in _COLUMNS:
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate([old, np.zeros(size - len(old), old.dtype)]))
+        self._windows.resize(size)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layout:
+    """Which rows are live, and whose: the same until one comes or goes."""
+
+    described: list[str]
+    rows: Ints
+    names: list[str]
+    group: NDArray[np.int32]
+    partition: NDArray[np.int32]
+
+
+def _topic_ids(ids: NDArray[np.uint8] | None, rows: int) -> Ints:
+    """Topic ids folded into 64 bits, 0 where there is none: enough to tell a topic from its successor."""
+    if ids is None:
+        return np.zeros(rows, np.int64)
+    halves = np.ascontiguousarray(ids).view(np.int64).reshape(-1, 2)
+    return halves[:, 0] ^ (halves[:, 1] * 3)
 
 
 def _key(group: str, topic: str, partition: int) -> bytes:

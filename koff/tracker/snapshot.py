@@ -17,17 +17,19 @@ from koff.tracker.partitions import PartitionSnapshot
 class ShardSnapshot:
     """The groups and commits of one partition of `__consumer_offsets`.
 
-    `groups` by the numbers in `group` (None: a number not in use). The columns, one row a commit: `group`,
+    `groups` by the numbers in `group`. The columns, one row a commit: `group`,
     `partition` (a row of `Snapshot.partitions`), `committed` offset, `committed_at` in ms since the epoch.
     While `layout` is the same object, the rows' groups and partitions and the groups' names are the same.
     """
 
     layout: object
-    groups: list[Group | None]
+    groups: list[Group]
     group: NDArray[np.int32]
     partition: NDArray[np.int32]
     committed: NDArray[np.int64]
     committed_at: NDArray[np.int64]
+    topic_id: NDArray[np.int64]
+    leader_epoch: NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +72,13 @@ class Snapshot:
     def groups(self) -> Iterator[Group]:
         """Every group, in no particular order."""
         for shard in self.shards.values():
-            yield from filter(None, shard.groups)
+            yield from shard.groups
 
     def assignments(self, group: Group) -> Iterator[tuple[str | None, int, Member]]:
         """Who reads what now: (topic, partition, member); topic None where only an unknown topic id is."""
         for member in group.members:
             for topic, partitions in member.assigned.items():
-                name = self.topic_names.get(topic) if group.type == "consumer" else topic
+                name = self.topic_names.get(topic) if group.assigned_by_id else topic
                 for partition in partitions:
                     yield name, partition, member
 
@@ -106,13 +108,12 @@ class Snapshot:
         return sorted(totals, key=lambda t: (t.lag is None, -(t.lag or 0), t.group.name))
 
     def _rows(self, shard: ShardSnapshot) -> Iterator[PartitionLag]:
-        owners = {group.name: self._owners(group) for group in shard.groups if group}
+        owners = {group.name: self._owners(group) for group in shard.groups}
         names, numbers, ends = self.partitions.topic, self.partitions.partition, self.partitions.end
         for index, at, committed in zip(
             shard.group.tolist(), shard.partition.tolist(), shard.committed.tolist(), strict=True
         ):
             group = shard.groups[index]
-            assert group is not None
             end, member = int(ends[at]), owners[group.name].pop((names[at], numbers[at]), None)
             yield PartitionLag(
                 group.name,
@@ -129,7 +130,7 @@ class Snapshot:
             if any(owners.values())
             else {}
         )
-        for group in filter(None, shard.groups):
+        for group in shard.groups:
             for (topic, partition), member in owners[group.name].items():
                 end = ends_of.get((topic, partition), UNKNOWN)
                 yield PartitionLag(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-from koff.tracker.partitions import PartitionTable
-from koff.tracker.shard import Shard
+from koff.tracker.partitions import Offsets
+from koff.tracker.shard import Blobs, Shard, Shared
 from koff.tracker.snapshot import Snapshot
 
 
@@ -20,17 +20,24 @@ class Tracker:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.seen: Counter[str] = Counter()
-        self._partitions = PartitionTable()
+        self._shared = Shared()
         self._shards: dict[int, Shard] = {}
         self._topic_names: dict[str, str] = {}
 
-    def apply(self, partition: int, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
-        """Applies records of one partition of the offsets topic, in log order."""
+    @property
+    def seen(self) -> Counter[str]:
+        """How many records were applied, by record name."""
+        return self._shared.seen
+
+    def apply(self, partition: int, keys: Blobs, values: Blobs, *, live: bool = True) -> None:
+        """Applies records of one partition of the offsets topic, in log order.
+
+        Unless `live` they are history: the end offsets known now say nothing of the lag then.
+        """
         shard = self._shards.get(partition)
         if shard is None:
-            shard = self._shards[partition] = Shard(self._partitions)
-        shard.apply(keys, values, self.seen)
+            shard = self._shards[partition] = Shard(self._shared)
+        shard.apply(keys, values, live=live)
 
     def reset(self, partition: int) -> None:
         """Forgets what that partition of the offsets topic said: it will be read again, or is no more."""
@@ -40,19 +47,20 @@ class Tracker:
     @property
     def partition_count(self) -> int:
         """How many (topic, partition) are known."""
-        return len(self._partitions)
+        return len(self._shared.partitions)
 
     def watched(self) -> list[tuple[str, int]]:
         """The (topic, partition) that groups committed to or are assigned, where their names are known."""
+        with self.lock:
+            committed = self._shared.partitions.names()
         snapshot = self.snapshot()
-        at = snapshot.partitions
         assigned = {
             (topic, partition)
             for group in snapshot.groups()
             for topic, partition, _ in snapshot.assignments(group)
             if topic is not None
         }
-        return sorted(assigned.union(zip(at.topic, at.partition, strict=True)))
+        return sorted(assigned.union(committed))
 
     def unnamed_topics(self) -> set[str]:
         """Topic ids in assignments whose topics' names are not known."""
@@ -60,28 +68,21 @@ class Tracker:
         return {
             topic_id
             for group in snapshot.groups()
-            if group.type == "consumer"
+            if group.assigned_by_id
             for member in group.members
             for topic_id in member.assigned
             if topic_id not in snapshot.topic_names
         }
 
-    def sample(
-        self,
-        *,
-        ends: Mapping[tuple[str, int], int] | None = None,
-        starts: Mapping[tuple[str, int], int] | None = None,
-    ) -> None:
+    def sample(self, *, ends: Offsets | None = None, starts: Offsets | None = None) -> None:
         """Notes end and start offsets."""
         with self.lock:
-            for topic, partition in {*(ends or {}), *(starts or {})}:
-                self._partitions.id(topic, partition)
-            self._partitions.sample(ends=ends, starts=starts)
+            self._shared.partitions.sample(ends=ends, starts=starts)
 
     def forget(self, gone: Iterable[tuple[str, int]]) -> None:
         """Partitions that are no more: their offsets are not known from here on."""
         with self.lock:
-            self._partitions.forget(gone)
+            self._shared.partitions.forget(gone)
 
     def name_topics(self, names: Mapping[str, str]) -> None:
         """Learns topics' names by their ids."""
@@ -93,6 +94,6 @@ class Tracker:
         with self.lock:
             return Snapshot(
                 {number: shard.snapshot() for number, shard in sorted(self._shards.items())},
-                self._partitions.snapshot(),
+                self._shared.partitions.snapshot(),
                 dict(self._topic_names),
             )

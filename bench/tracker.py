@@ -1,0 +1,88 @@
+"""What a row costs: bytes, apply, lag and a scrape, for ten thousand rows to a million. Prints JSON.
+
+python bench/tracker.py --rows 1000000
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from typing import Any
+
+import click
+import numpy as np
+
+from bench.catchup import key, main_partition, value
+from koff.tracker import Tracker
+
+PARTITIONS_A_GROUP = 10
+ROUNDS = 3
+
+
+def resident_mib() -> float:
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024
+
+
+def measure(rows: int) -> dict[str, Any]:
+    """In a process of its own: what was freed before would be counted in otherwise."""
+    before = resident_mib()
+    tracker, groups = Tracker(), rows // PARTITIONS_A_GROUP
+    topics = max(20, groups // 100)
+    applied, spent = 0, 0.0
+    for round_ in range(ROUNDS):
+        for start in range(0, groups, 200):
+            shards: dict[int, tuple[list[bytes | None], list[bytes | None]]] = {}
+            for number in range(start, min(start + 200, groups)):
+                group = f"bench-{number:07d}"
+                keys, values = shards.setdefault(main_partition(group), ([], []))
+                topic = f"bench-topic-{number % topics:05d}"
+                keys += [key(group, topic, p) for p in range(PARTITIONS_A_GROUP)]
+                values += [value(1000 + round_, b"\1" * 16)] * PARTITIONS_A_GROUP
+            at = time.perf_counter()
+            for shard, (keys, values) in shards.items():
+                tracker.apply(shard, keys, values)
+            spent += time.perf_counter() - at
+            applied += sum(len(keys) for keys, _ in shards.values())
+    tracker.sample(ends=dict.fromkeys(tracker.watched(), 2000))
+    after = resident_mib()
+    at = time.perf_counter()
+    snapshot = tracker.snapshot()
+    taken = time.perf_counter() - at
+    at = time.perf_counter()
+    total = sum(int(snapshot.lags(shard).published.sum()) for shard in snapshot.shards.values())
+    lag_s = time.perf_counter() - at
+    assert total == rows * (2000 - 1000 - ROUNDS + 1), total
+    return {
+        "rows": rows,
+        "process_mib": round(after, 1),
+        "bytes_a_row": round((after - before) * 2**20 / rows),
+        "peak_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "apply_records_per_s_small_batches": round(applied / spent),
+        "snapshot_ms": round(taken * 1000, 1),
+        "lag_ms": round(lag_s * 1000, 1),
+    }
+
+
+@click.command()
+@click.option(
+    "--rows", type=int, multiple=True, default=[10_000, 100_000, 200_000, 1_000_000], show_default=True
+)
+@click.option("--here", is_flag=True, hidden=True)
+def main(rows: tuple[int, ...], here: bool) -> None:
+    """A row's cost, at several sizes."""
+    if here:
+        click.echo(json.dumps(measure(rows[0])))
+        return
+    results = []
+    for size in rows:
+        command = [sys.executable, "-m", "bench.tracker", "--here", "--rows", str(size)]
+        results.append(json.loads(subprocess.run(command, capture_output=True, check=True).stdout))
+    click.echo(json.dumps({"numpy": np.__version__, "sizes": results}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
