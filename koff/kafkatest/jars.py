@@ -32,7 +32,8 @@ _POM = """\
 </project>
 """
 _DEPENDENCY = """
-    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"""
+    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"""
+_ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 
 
 def cache_folder() -> Path:
@@ -49,7 +50,27 @@ def kafka_jars(version: str = KAFKA_VERSION, progress: Progress | None = None) -
     Two processes that ask at once fetch once. `progress` gets a line a second while it lasts.
     Raises `KafkaTestError` that says what is missing and what to do.
     """
-    jars = cache_folder() / f"kafka-{version}"
+    wanted = (
+        ("org.apache.kafka", "kafka_2.13", version),
+        ("org.apache.kafka", "kafka-tools", version),
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J_VERSION),
+    )
+    dependencies = "".join(_DEPENDENCY.format(*coordinates, "") for coordinates in wanted)
+    return _cached(f"kafka-{version}", f"Apache Kafka {version}", dependencies, progress)
+
+
+def kafka_streams_jars(version: str = KAFKA_VERSION, progress: Progress | None = None) -> Path:
+    """The folder with the jar of Kafka Streams, to follow `kafka_jars` on a class path; fetched as they are.
+
+    RocksDB is left out, being many times the size of the rest: keep state stores in memory.
+    """
+    dependency = _DEPENDENCY.format("org.apache.kafka", "kafka-streams", version, _ALONE)
+    return _cached(f"kafka-streams-{version}", f"Kafka Streams {version}", dependency, progress)
+
+
+def _cached(name: str, what: str, dependencies: str, progress: Progress | None) -> Path:
+    """The folder `name` of the cache, with the jars of `dependencies`."""
+    jars = cache_folder() / name
     if jars.is_dir():
         return jars
     say = progress or (lambda _line: None)
@@ -57,7 +78,7 @@ def kafka_jars(version: str = KAFKA_VERSION, progress: Progress | None = None) -
         jars.parent.mkdir(parents=True, exist_ok=True)
         with _locked(jars.with_name(f"{jars.name}.lock"), say):
             if not jars.is_dir():
-                _fetch(version, jars, say)
+                _fetch(what, _POM.format(dependencies=dependencies), jars, say)
     except OSError as error:
         raise KafkaTestError(
             f"cannot keep Kafka's jars in {jars.parent} ({error}):"
@@ -77,7 +98,7 @@ def _locked(path: Path, say: Progress) -> Iterator[None]:
         yield
 
 
-def _fetch(version: str, jars: Path, say: Progress) -> None:
+def _fetch(what: str, pom: str, jars: Path, say: Progress) -> None:
     """Fills `jars` in one step: whoever sees the folder sees all of it."""
     maven = shutil.which("mvn")
     if maven is None:
@@ -90,7 +111,7 @@ def _fetch(version: str, jars: Path, say: Progress) -> None:
     repository = jars.with_name(f"{jars.name}.m2")
     with tempfile.TemporaryDirectory(prefix=f"{jars.name}.", dir=jars.parent) as folder:
         work = Path(folder)
-        (work / "pom.xml").write_text(_POM.format(dependencies=_dependencies(version)))
+        (work / "pom.xml").write_text(pom)
         command = [maven, "-B", "-ntp", f"-Dmaven.repo.local={repository}", "-f", str(work / "pom.xml")]
         command += [
             "dependency:copy-dependencies",
@@ -98,21 +119,12 @@ def _fetch(version: str, jars: Path, say: Progress) -> None:
             "-DincludeScope=runtime",
         ]
         log = jars.with_name(f"{jars.name}.log")
-        code = _run(command, log, repository, f"fetching Apache Kafka {version}", say)
+        code = _run(command, log, repository, f"fetching {what}", say)
         if code != 0:
-            raise KafkaTestError(_why_maven_failed(version, log))
+            raise KafkaTestError(_why_maven_failed(what, log))
         (work / "libs").rename(jars)
     log.unlink()
     shutil.rmtree(repository, ignore_errors=True)
-
-
-def _dependencies(version: str) -> str:
-    wanted = (
-        ("org.apache.kafka", "kafka_2.13", version),
-        ("org.apache.kafka", "kafka-tools", version),
-        ("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J_VERSION),
-    )
-    return "".join(_DEPENDENCY.format(*coordinates) for coordinates in wanted)
 
 
 def _run(command: list[str], log: Path, repository: Path, what: str, say: Progress) -> int:
@@ -141,11 +153,11 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _why_maven_failed(version: str, log: Path) -> str:
+def _why_maven_failed(what: str, log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines()
     errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR]")]
     cause = errors[0] if errors else (lines[-1] if lines else "it said nothing")
     return (
-        f"Maven could not fetch Apache Kafka {version}: {cause}. Check the network, and the proxy or mirror"
+        f"Maven could not fetch {what}: {cause}. Check the network, and the proxy or mirror"
         f" in Maven's settings.xml, then run this again (it goes on where it stopped); Maven's log is {log}"
     )
