@@ -94,15 +94,15 @@ def title(record: DecodedRecord) -> str:
     return types.get(record.type, type(record).__name__)
 
 
-class _Values(dict[bytes, Read]):
-    """Strict readers of a row's values by the two bytes of their version, made when first needed."""
+class _Values(dict[int, Read]):
+    """Strict readers of a row's values by the second byte of their version, made when first needed."""
 
     def __init__(self, row: Row) -> None:
         super().__init__()
         self.row = row
 
-    def __missing__(self, version: bytes) -> Read:
-        read = value_reader(self.row, version, lenient=False)
+    def __missing__(self, version: int) -> Read:
+        read = value_reader(self.row, bytes((0, version)), lenient=False)
         self[version] = read
         return read
 
@@ -153,13 +153,15 @@ _Building = building(Message)
 def _decoder(rows: Iterable[Row]) -> Callable[[bytes | None, bytes | None], Message]:
     """`decode` for the records of one topic: a closure, since each attribute it looked up would be felt."""
     rows_by_key = {row.type.to_bytes(2, "big"): row for row in rows}
-    readers = {key: (row.type, key_reader(row.record), _Values(row)) for key, row in rows_by_key.items()}
+    readers = {key[1]: (row.type, key_reader(row.record), _Values(row)) for key, row in rows_by_key.items()}
 
     def decode(key: bytes | None, value: bytes | None) -> Message:
         """What the record says. Bytes that say nothing are an `Undecodable`: nothing is raised."""
         try:
-            type_, read_key, values = readers[key[:2]]  # type: ignore[index]
-            record, group = read_key(key, type_, None if value is None else values[value[:2]](value))  # type: ignore[arg-type]
+            if key[0] or (value and value[0]):  # type: ignore[index]
+                return _decode_unusual(rows_by_key, key, value)
+            type_, read_key, values = readers[key[1]]  # type: ignore[index]
+            record, group = read_key(key, type_, None if value is None else values[value[1]](value))  # type: ignore[arg-type]
         except (KeyError, TypeError, UnicodeDecodeError, *READ_ERRORS):
             return _decode_unusual(rows_by_key, key, value)
         message = _Building()
