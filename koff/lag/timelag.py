@@ -1,0 +1,76 @@
+"""Lag in seconds: how old the oldest record is that the group has not committed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koff.lag.history import EndHistory, Rows
+from koff.lag.offsets import UNKNOWN
+
+_AT_ONCE = 32_768  # rows: the temporaries of the search stay in the cache
+
+
+class TimeLags(NamedTuple):
+    """Time lags of many rows; `seconds` is 0 where not `known`, and never negative, NaN or infinite."""
+
+    seconds: NDArray[np.float64]
+    known: NDArray[np.bool_]
+    at_least: NDArray[np.bool_]
+    """The record was there before the first sample: `seconds` is the time since then, a lower bound."""
+
+
+def time_lag_s(
+    history: EndHistory,
+    rows: Rows,
+    committed: NDArray[np.int64],
+    now_ms: int,
+    *,
+    start: NDArray[np.int64] | None = None,
+) -> TimeLags:
+    """How old the oldest record not yet committed is, by the history of sampled ends.
+
+    `rows` (N,) are the history's (below 0: none), `committed` (N,) the group's offsets, `start` (N,) the log
+    starts, where known: records that have left the log age no more. All times by the history's clock.
+
+    The record at offset c came when the end first exceeded c, after the last sample with an end of at most c:
+    an idle time before that never counts. Committed at the newest end, or beyond it: 0.
+    Below the first sample nothing is extrapolated. The record is at least as old as that sample, so this
+    bound is given, and marked: it is right and grows second by second, where null would hide the groups that
+    are furthest behind from every alert. Unknown: no commit, or no sample.
+    """
+    size = len(rows)
+    seconds, at_least = np.zeros(size), np.zeros(size, np.bool_)
+    known = np.zeros(size, np.bool_)
+    for first in range(0, size, _AT_ONCE):
+        part = slice(first, first + _AT_ONCE)
+        oldest = None if start is None else start[part]
+        seconds[part], known[part], at_least[part] = _time_lag_s(
+            history, rows[part], committed[part], now_ms, oldest
+        )
+    return TimeLags(seconds, known, at_least)
+
+
+def _time_lag_s(
+    history: EndHistory,
+    rows: Rows,
+    committed: NDArray[np.int64],
+    now_ms: int,
+    start: NDArray[np.int64] | None,
+) -> TimeLags:
+    seconds, at_least = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
+    has_row = (rows >= 0) & (rows < len(history))
+    newest = np.full(len(rows), UNKNOWN, np.int64)
+    newest[has_row] = history.newest(rows[has_row])
+    known = (newest >= 0) & (committed >= 0)
+    wanted = committed if start is None else np.maximum(committed, start)
+    behind = np.flatnonzero(known & (wanted < newest))
+    row, offset = rows[behind], wanted[behind]
+    beyond = offset < history.oldest(row)
+    at_least[behind] = beyond
+    seconds[behind[beyond]] = history.oldest_ages_s(row[beyond], now_ms)
+    within = behind[~beyond]
+    seconds[within] = history.record_ages_s(row[~beyond], offset[~beyond], now_ms)
+    return TimeLags(seconds, known, at_least)

@@ -1,0 +1,161 @@
+"""Lag in seconds, from the history of end offsets. Times are seconds here, and samples ten of them apart."""
+
+import math
+
+import numpy as np
+import pytest
+
+from koff.lag import UNKNOWN, EndHistory, time_lag_s
+
+T0 = 1_700_000_000_000
+
+
+def watched(*samples, points=60):
+    """The history of one partition: (seconds, end offset)."""
+    history = EndHistory(points=points)
+    for at_s, end in samples:
+        history.add(np.array([0]), np.array([end]), T0 + round(at_s * 1000))
+    return history
+
+
+def age(history, committed, now_s, start=None):
+    """Seconds; None if unknown; a string such as ">= 30" if only bounded."""
+    found = time_lag_s(
+        history,
+        np.array([0]),
+        np.array([committed]),
+        T0 + round(now_s * 1000),
+        start=None if start is None else np.array([start]),
+    )
+    seconds = found.seconds.item()
+    assert math.isfinite(seconds)
+    assert seconds >= 0
+    if not found.known[0]:
+        return None
+    return f">= {seconds:g}" if found.at_least[0] else seconds
+
+
+STEADY = [(10 * i, 1000 * i) for i in range(7)]
+
+
+def test_a_group_at_the_end_is_not_late():
+    assert age(watched(*STEADY), 6000, 60) == 0
+
+
+@pytest.mark.parametrize(("committed", "expected"), [(5000, 10), (4500, 15), (1, 60), (5999, 0)])
+def test_within_the_window_the_age_lies_on_the_line_between_samples(committed, expected):
+    assert age(watched(*STEADY), committed, 60) == pytest.approx(expected, abs=0.02)
+
+
+def test_age_grows_between_samples_while_nothing_is_committed():
+    history = watched(*STEADY)
+    assert age(history, 5000, 64) - age(history, 5000, 60) == pytest.approx(4)
+
+
+# The five known faults of kafka-lag-exporter (PEERS.md)
+
+
+def test_fault_138_a_commit_above_the_newest_sample_is_no_lag_and_never_negative():
+    assert age(watched(*STEADY), 6010, 60) == 0
+    assert age(watched(*STEADY), 10**15, 60) == 0
+
+
+@pytest.mark.parametrize("committed", [0, 3, 4, 5, 6])
+def test_fault_a_flat_table_divides_nothing_by_zero(committed):
+    flat = watched((0, 5), (10, 5), (20, 5), (30, 5))
+    assert age(flat, committed, 30) == (0 if committed >= 5 else ">= 30")
+
+
+def test_fault_an_offset_reset_starts_anew_and_is_not_refused_until_passed():
+    reset = watched(*STEADY, (70, 40), (80, 50))
+    assert age(reset, 50, 80) == 0
+    assert age(reset, 40, 80) == pytest.approx(10, abs=1)
+    assert age(reset, 30, 80) == ">= 10"
+    assert age(reset, 5000, 80) == 0
+
+
+def test_fault_496_below_the_window_nothing_is_extrapolated_but_bounded():
+    almost_idle = watched((0, 1_000_000), (10, 1_000_001), (20, 1_000_001), (30, 1_000_002))
+    assert age(almost_idle, 0, 30) == ">= 30"
+    assert age(almost_idle, 999_999, 30) == ">= 30"
+    assert age(almost_idle, 1_000_000, 30) == pytest.approx(25)
+
+
+def test_fault_121_a_burst_after_an_idle_day_is_as_old_as_the_burst():
+    idle = [(10 * i, 100) for i in range(8640)]
+    burst = watched(*idle, (86_400, 5100), (86_410, 10_100))
+    assert age(burst, 100, 86_410) == pytest.approx(20, abs=0.1)
+    assert age(burst, 5100, 86_410) == pytest.approx(10, abs=0.1)
+    assert age(burst, 99, 86_410) == ">= 86410"
+
+
+# What else may come
+
+
+def test_a_burst_before_an_idle_hour_is_as_old_as_the_burst():
+    history = watched((0, 100), (10, 600), *((20 + 10 * i, 600) for i in range(360)))
+    assert age(history, 100, 3610) == pytest.approx(3610, abs=0.1)
+    assert age(history, 599, 3610) == pytest.approx(3600, abs=0.1)
+
+
+def test_a_single_record_counts_as_produced_in_the_middle_between_samples():
+    assert age(watched((0, 7), (10, 8)), 7, 10) == pytest.approx(5)
+
+
+def test_one_sample_knows_the_end_and_bounds_the_rest():
+    assert age(watched((0, 5)), 5, 20) == 0
+    assert age(watched((0, 5)), 4, 20) == ">= 20"
+
+
+def test_without_commit_or_sample_or_row_the_time_lag_is_unknown():
+    assert age(watched(*STEADY), UNKNOWN, 60) is None
+    assert age(EndHistory(), 5, 60) is None
+    assert age(EndHistory(3), 5, 60) is None
+    no_row = time_lag_s(watched(*STEADY), np.array([-1, 99]), np.array([5, 5]), T0)
+    assert not no_row.known.any()
+    assert no_row.seconds.tolist() == [0, 0]
+
+
+def test_records_that_have_left_the_log_do_not_age():
+    assert age(watched(*STEADY), 1000, 60, start=4000) == pytest.approx(20, abs=0.02)
+    assert age(watched(*STEADY), 1000, 60, start=6000) == 0
+    assert age(watched(*STEADY), 4000, 60, start=UNKNOWN) == pytest.approx(20, abs=0.02)
+
+
+def test_equal_times_and_a_clock_that_goes_back_break_nothing():
+    same = watched((0, 5), (0, 6), (0, 9), (10, 19))
+    assert age(same, 5, 10) == pytest.approx(10)
+    assert age(same, 9, 10) == pytest.approx(10, abs=1)
+    back = watched((0, 5), (100, 6), (50, 7), (110, 8))
+    assert age(back, 7, 110) == pytest.approx(5)
+    assert age(back, 6, 40) == 0
+
+
+def test_a_partition_that_could_not_be_sampled_keeps_its_history():
+    history = watched((0, 0), (10, 100), (20, UNKNOWN), (30, 300))
+    assert age(history, 200, 30) == pytest.approx(10, abs=0.1)
+
+
+def test_partitions_do_not_mix_and_rounds_may_cover_some_only():
+    history = EndHistory()
+    history.add(np.array([2, 0]), np.array([20, 0]), T0)
+    history.add(np.array([0]), np.array([100]), T0 + 10_000)
+    history.add(np.array([5, 2]), np.array([7, 40]), T0 + 20_000)
+    found = time_lag_s(history, np.array([0, 2, 5, 2, 1]), np.array([0, 20, 7, 40, 0]), T0 + 20_000)
+    assert found.seconds.round().tolist() == [20, 19, 0, 0, 0]
+    assert found.known.tolist() == [True, True, True, True, False]
+
+
+def test_many_rows_give_what_one_gives():
+    history = EndHistory(50)
+    rng = np.random.default_rng(4)
+    ends = np.zeros(50, np.int64)
+    for i in range(30):
+        ends += rng.poisson(3, 50)
+        history.add(np.arange(50), ends, T0 + i * 10_000)
+    rows = rng.integers(0, 50, 40_000)
+    committed = rng.integers(-1, 120, 40_000)
+    many = time_lag_s(history, rows, committed, T0 + 300_000)
+    for i in range(0, 40_000, 997):
+        one = time_lag_s(history, rows[i : i + 1], committed[i : i + 1], T0 + 300_000)
+        assert [c[0].item() for c in one] == [c[i].item() for c in many]
