@@ -1,0 +1,95 @@
+"""How fast coordinators tell all groups and their offsets: by koff's own requests, and by the admin API.
+
+Prints JSON. The groups are commits written straight into `__consumer_offsets` of a fresh broker, which is
+then started again, so that its coordinator knows them. Both ways, and a process of its own, in one run.
+
+    python bench/coordinators.py --groups 20000
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+import click
+from catchup import PARTITIONS_A_GROUP, write
+from confluent_kafka import Consumer, TopicPartition
+
+from koff.client import ClusterConf
+from koff.client.answers import GroupAnswers
+from koff.client.askadmin import ask_admin
+from koff.client.coordinators import ask_coordinators
+from koff.kafkatest import LocalKafka
+
+ALONE = """
+import sys, time
+began = time.perf_counter()
+from koff.client import ClusterConf
+from koff.client.coordinators import ask
+answers = ask(ClusterConf(sys.argv[1]))
+print(time.perf_counter() - began, answers.seconds, len(answers.offsets))
+"""
+
+
+def report(answers: GroupAnswers) -> dict[str, Any]:
+    assert not answers.failed, dict(list(answers.failed.items())[:3])
+    assert not answers.incomplete, answers.incomplete
+    return {
+        "groups": len(answers.groups),
+        "offsets": len(answers.offsets),
+        "seconds": round(answers.seconds, 3),
+        "seconds_by_step": {step: round(seconds, 3) for step, seconds in answers.seconds_by_step.items()},
+        "rounds": answers.rounds,
+        "bytes": answers.bytes_read,
+    }
+
+
+def in_a_process(bootstrap: str) -> dict[str, float]:
+    """From the start of Python to the answers, as `koff monitor` would need them."""
+    began = time.monotonic()
+    said = subprocess.run(
+        [sys.executable, "-c", ALONE, bootstrap], capture_output=True, text=True, check=True
+    ).stdout.split()
+    return {
+        "seconds": round(time.monotonic() - began, 3),
+        "imports_and_asking": round(float(said[0]), 3),
+        "asking": round(float(said[1]), 3),
+    }
+
+
+@click.command()
+@click.option("--groups", default=20_000, show_default=True, help="Groups, each with ten offsets.")
+@click.option("--times", default=5, show_default=True, help="How often koff's own way is measured.")
+def main(groups: int, times: int) -> None:
+    """Seconds until all groups and their offsets are here."""
+    with LocalKafka(jvm_options=("-XX:TieredStopAtLevel=4",)) as kafka:
+        for i in range(20):
+            kafka.create_topic(f"bench-topic-{i:02d}", partitions=PARTITIONS_A_GROUP)
+        first = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "makes-the-topic"})
+        first.commit(offsets=[TopicPartition("bench-topic-00", 0, 0)], asynchronous=False)
+        first.close()
+        write(kafka.bootstrap, groups * PARTITIONS_A_GROUP, groups, None)
+        kafka.restart()
+        conf = ClusterConf(kafka.bootstrap)
+        cold = ask_coordinators(conf)
+        warm = [ask_coordinators(conf) for _ in range(times)]
+        admin = ask_admin(conf, deadline_s=120)
+        process = in_a_process(kafka.bootstrap)
+    best = min(warm, key=lambda answers: answers.seconds)
+    median = statistics.median(answers.seconds for answers in warm)
+    result = {
+        "cold": report(cold),
+        "warm": {**report(best), "median_seconds": round(median, 3)},
+        "process": process,
+        "admin": report(admin),
+        "times_as_fast_as_admin": round(admin.seconds / median, 1),
+    }
+    click.echo(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()

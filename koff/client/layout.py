@@ -1,0 +1,82 @@
+"""Which broker coordinates groups: those that lead a partition of `__consumer_offsets`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from koff.client.messages import Api, error_name
+from koff.client.wire import Wire
+from koff.errors import ConnectError
+
+OFFSETS_TOPIC = "__consumer_offsets"
+"""Kafka's, whatever topic koff is told to read: coordinators know no other."""
+
+_ABSENT, _HIDDEN = ("UNKNOWN_TOPIC_OR_PARTITION", "TOPIC_AUTHORIZATION_FAILED")
+
+
+class Broker(NamedTuple):
+    """A broker as the cluster advertises it."""
+
+    id: int
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"broker {self.id} at {self.host}:{self.port}"
+
+
+class Led(NamedTuple):
+    """Who leads a partition, -1 for nobody; each change of that has an epoch of its own."""
+
+    partition: int
+    leader: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The brokers, and the leaders of the offsets topic: None when we may not see it, empty without it.
+
+    Two that are equal, one before and one after asking, say that no group has moved meanwhile.
+    """
+
+    brokers: frozenset[Broker]
+    leaders: tuple[Led, ...] | None
+
+    @property
+    def coordinators(self) -> tuple[Broker, ...]:
+        """Whom to ask: all brokers, when the leaders do not say."""
+        leaders = {each.leader for each in self.leaders or ()}
+        return tuple(sorted(each for each in self.brokers if not leaders or each.id in leaders))
+
+    @property
+    def headless(self) -> tuple[int, ...]:
+        """The partitions that no broker of the cluster leads: nobody knows their groups."""
+        known = {each.id for each in self.brokers}
+        return tuple(each.partition for each in self.leaders or () if each.leader not in known)
+
+
+def layout(wire: Wire) -> Layout:
+    """The layout as that broker sees it. Raises `ConnectError`."""
+    topic = wire.part(Api.METADATA, "MetadataRequestTopic", name=OFFSETS_TOPIC, topic_id=None)
+    request = wire.build(
+        Api.METADATA,
+        topics=(topic,),
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+    answer = wire.request(request)
+    brokers = frozenset(Broker(each.node_id, each.host, each.port) for each in answer.brokers)
+    (topic,) = answer.topics
+    error = error_name(topic.error_code)
+    if error == _HIDDEN:
+        return Layout(brokers, None)
+    if error and error != _ABSENT:
+        raise ConnectError(f"Kafka at {wire.address} does not tell the leaders of {OFFSETS_TOPIC}: {error}")
+    leaders = (
+        Led(each.partition_index, each.leader_id, getattr(each, "leader_epoch", -1))
+        for each in topic.partitions
+    )
+    return Layout(brokers, tuple(sorted(leaders)))
