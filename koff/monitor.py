@@ -11,6 +11,7 @@ import structlog
 from koff.client import Cluster, Isolation, TopicPartition
 from koff.config import MonitorConf
 from koff.errors import ConnectError, Denied
+from koff.lag import UNKNOWN
 from koff.reader import Polled, Reader
 from koff.sampler import Sampler
 from koff.serve import ReaderStats, Readiness, Server
@@ -153,7 +154,7 @@ class Monitor:
         until = time.monotonic() + 1.0
         with self.tracker.lock:
             while True:
-                _take(self.tracker, polled, live=self._reader.caught_up)
+                _take(self.tracker, polled, self._reader)
                 if not polled.full or time.monotonic() > until or self._stopping.is_set():
                     return
                 polled = self._reader.poll(0.0)
@@ -218,9 +219,10 @@ class Monitor:
         self._lost = trouble is not None
 
 
-def _take(tracker: Tracker, polled: Polled, *, live: bool) -> None:
+def _take(tracker: Tracker, polled: Polled, reader: Reader) -> None:
+    seen_at_ms = time.time_ns() // 1_000_000 if reader.caught_up else UNKNOWN
     for run in polled.runs:
-        tracker.apply(run.partition, run.keys(), run.values(), live=live)
+        tracker.apply(run.partition, run.keys(), run.values(), seen_at_ms=seen_at_ms)
     for partition in polled.lost:
         tracker.reset(partition)
 
@@ -242,7 +244,7 @@ def snapshots(
                     well_at = time.monotonic()
                 elif time.monotonic() > well_at + conf.cluster.connect_timeout_s:
                     raise reader.trouble
-                _take(tracker, polled, live=reader.caught_up)
+                _take(tracker, polled, reader)
                 if not reader.caught_up:
                     done, total = reader.to_read - reader.behind, reader.to_read
                     progress(f"read {done} of {total} offsets of {conf.reader.topic}")

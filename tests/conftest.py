@@ -11,6 +11,12 @@ from koff.kafkatest import Cluster, LocalKafka
 _NEED_KAFKA = {"kafka", "more_kafka"}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fuzz-cases", type=int, help="How many mutated records Kafka and koff decode (20,000)."
+    )
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m deselects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what uses a Kafka fixture, so that `-m "not kafka"` cannot miss one."""

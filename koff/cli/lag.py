@@ -52,8 +52,10 @@ def lag(
 ) -> None:
     """Print the lag of all consumer groups, worst first.
 
-    Lag is the end offset less the committed one; "-" is not known: nothing was committed there, or the
-    topic is gone. Totals sum what is known, and say how many partitions are not.
+    Lag is the end offset less the committed one; "-" is not known, and WHY says why: no_commit,
+    topic_gone, end_unknown, topic_recreated (the commit was to an earlier topic of that name). Of known
+    lags it says below_log_start (records left the log before the group read them) and ahead_of_log.
+    Totals sum what is known, and say how many partitions are not.
 
     \b
     Examples:
@@ -110,9 +112,12 @@ def _print_table(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal
         return
     click.echo(
         table(
-            ("GROUP", "STATE", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"),
+            ("GROUP", "STATE", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER", "WHY"),
             [
-                (r.group, r.state, r.topic, r.partition, r.committed, r.end, r.published_lag, _member(r))
+                (
+                    *(r.group, r.state, r.topic, r.partition, r.committed, r.end, r.published_lag),
+                    *(_member(r), " ".join(r.reasons.names)),
+                )
                 for r in rows
             ],
         )
@@ -164,25 +169,18 @@ def _print_json(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]
 
 
 _ROW = (
-    "cluster",
-    "group",
-    "state",
-    "topic",
-    "partition",
-    "committed",
-    "end",
-    "lag",
-    "client_id",
-    "client_host",
+    *("cluster", "group", "state", "topic", "partition", "committed", "end", "lag"),
+    *("readable", "lost", "lag_to_stable", "reasons", "client_id", "client_host"),
 )
 
 
 def _row(cluster: str, row: PartitionLag) -> dict[str, str | int | None]:
     member = row.member
-    values = (row.committed, row.end, row.published_lag)
+    values = (row.committed, row.end, row.published_lag, row.readable, row.lost, row.lag_to_stable)
+    why = " ".join(row.reasons.names)
     who = (member.client_id, member.client_host) if member else (None, None)
     return dict(
-        zip(_ROW, (cluster, row.group, row.state, row.topic, row.partition, *values, *who), strict=True)
+        zip(_ROW, (cluster, row.group, row.state, row.topic, row.partition, *values, why, *who), strict=True)
     )
 
 

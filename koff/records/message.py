@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from koff.proto.frozen import frozen
 from koff.records.blobs import CONSUMER, Assignment, OwnedPartitions, Subscription, assignment, subscription
@@ -98,6 +99,12 @@ class Message:
     def tombstone(self) -> bool:
         """Whether the record deletes what its key names."""
         return not isinstance(self.record, Undecodable) and self.record.value is None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The message as plain data for JSON; see `as_dict`."""
+        from koff.records.document import as_dict
+
+        return as_dict(self)
 
 
 def moment(timestamp_ms: int) -> datetime | None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import UNKNOWN
+from koff.proto.primitives import uuid_bytes
 from koff.records.names import Names
 from koff.tracker.index import NO_ROW, Ints, RowIndex, first_of_each, spread
 
@@ -17,12 +18,23 @@ Offsets = Mapping[tuple[str, int], int]
 
 @dataclass(frozen=True, slots=True)
 class PartitionSnapshot:
-    """Rows by partition id: names, and sampled offsets (-1: not known, or the topic is gone)."""
+    """Rows by partition id: names, and sampled offsets (-1: not known).
+
+    `gone`: the topic, or that partition of it, does not exist. `topic_id`: of the topic as it is now, folded
+    (`fold`), 0 where not known. `sampled_at`: when the end was asked for, ms of the caller's clock.
+    """
 
     topic: list[str]
     partition: list[int]
     end: Ints
     start: Ints
+    stable: Ints
+    sampled_at: Ints
+    gone: NDArray[np.bool_]
+    topic_id: Ints
+
+
+_OFFSETS = ("_end", "_start", "_stable", "_sampled_at")
 
 
 class PartitionTable:
@@ -37,8 +49,12 @@ class PartitionTable:
         self._count = 0
         self._topic = np.zeros(64, np.int32)
         self._partition = np.zeros(64, np.int32)
+        self._gone = np.zeros(64, np.bool_)
         self._end = np.full(64, UNKNOWN, np.int64)
         self._start = np.full(64, UNKNOWN, np.int64)
+        self._stable = np.full(64, UNKNOWN, np.int64)
+        self._sampled_at = np.full(64, UNKNOWN, np.int64)
+        self._topic_ids: dict[int, int] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -63,18 +79,35 @@ class PartitionTable:
             found[missing] = self._index.find(keys[missing])
         return found
 
-    def sample(self, *, ends: Offsets | None = None, starts: Offsets | None = None) -> None:
-        """Notes sampled offsets; partitions that were not known are from now on."""
-        for offsets, known in ((ends or {}, "_end"), (starts or {}, "_start")):
+    def sample(
+        self,
+        *,
+        ends: Offsets | None = None,
+        starts: Offsets | None = None,
+        stables: Offsets | None = None,
+        at_ms: int = UNKNOWN,
+    ) -> None:
+        """Notes sampled offsets, the ends as of `at_ms`; partitions that were not known are from now on."""
+        for name, offsets in (("_end", ends), ("_start", starts), ("_stable", stables)):
             if offsets:
-                rows = self._rows(offsets)
-                getattr(self, known)[rows] = np.fromiter(offsets.values(), np.int64, len(offsets))
+                rows = self._rows(offsets)  # may replace the columns by longer ones
+                getattr(self, name)[rows] = np.fromiter(offsets.values(), np.int64, len(offsets))
+        if ends:
+            rows = self._rows(ends)
+            self._sampled_at[rows], self._gone[rows] = at_ms, False
 
-    def forget(self, gone: Iterable[tuple[str, int]]) -> None:
-        """Partitions that are no more: their offsets are not known from here on."""
-        rows = self._rows(list(gone))
-        self._end[rows] = UNKNOWN
-        self._start[rows] = UNKNOWN
+    def forget(self, partitions: Iterable[tuple[str, int]], *, gone: bool = True) -> None:
+        """Offsets of those partitions are not known from here on; `gone` says that they do not exist."""
+        rows = self._rows(list(partitions))
+        for name in _OFFSETS:
+            getattr(self, name)[rows] = UNKNOWN
+        self._gone[rows] = gone
+
+    def identify(self, topic_ids: Mapping[str, str]) -> None:
+        """Notes the present ids of topics, by name."""
+        self._topic_ids.update(
+            {self._topics.code(name): fold_text(given) for name, given in topic_ids.items()}
+        )
 
     def names(self) -> list[tuple[str, int]]:
         """All (topic, partition), in the order of their numbers."""
@@ -86,12 +119,17 @@ class PartitionTable:
 
     def snapshot(self) -> PartitionSnapshot:
         """A copy that later changes leave alone."""
-        n, topics = self._count, self._topics.names
+        n, topics, ids = self._count, self._topics.names, self._topic_ids
+        codes = self._topic[:n].tolist()
         return PartitionSnapshot(
-            [topics[code] for code in self._topic[:n].tolist()],
-            self._partition[:n].tolist(),
-            self._end[:n].copy(),
-            self._start[:n].copy(),
+            topic=[topics[code] for code in codes],
+            partition=self._partition[:n].tolist(),
+            end=self._end[:n].copy(),
+            start=self._start[:n].copy(),
+            stable=self._stable[:n].copy(),
+            sampled_at=self._sampled_at[:n].copy(),
+            gone=self._gone[:n].copy(),
+            topic_id=np.fromiter((ids.get(code, 0) for code in codes), np.int64, n),
         )
 
     def _rows(self, at: Iterable[tuple[str, int]]) -> Ints:
@@ -103,9 +141,21 @@ class PartitionTable:
         size = len(self._topic)
         while size < self._count + more:
             size *= 2
-        if size > len(self._topic):
-            self._topic = np.resize(self._topic, size)
-            self._partition = np.resize(self._partition, size)
-            added = np.full(size - len(self._end), UNKNOWN, np.int64)
-            self._end = np.concatenate([self._end, added])
-            self._start = np.concatenate([self._start, added])
+        more = size - len(self._topic)
+        if more:
+            self._topic = np.concatenate([self._topic, np.zeros(more, np.int32)])
+            self._partition = np.concatenate([self._partition, np.zeros(more, np.int32)])
+            self._gone = np.concatenate([self._gone, np.zeros(more, np.bool_)])
+            for name in _OFFSETS:
+                setattr(self, name, np.concatenate([getattr(self, name), np.full(more, UNKNOWN, np.int64)]))
+
+
+def fold(ids: NDArray[np.uint8]) -> Ints:
+    """Topic ids, (rows, 16), in 64 bits each, 0 for the zero id: enough to tell one from its successor."""
+    halves = np.ascontiguousarray(ids).view(np.int64).reshape(-1, 2)
+    return halves[:, 0] ^ (halves[:, 1] * 3)
+
+
+def fold_text(topic_id: str) -> int:
+    """The same of one id in Kafka's 22 characters; 0 for "" ."""
+    return int(fold(np.frombuffer(uuid_bytes(topic_id), np.uint8))[0]) if topic_id else 0

@@ -26,7 +26,7 @@ from koff.records.names import Keys
 from koff.tracker.groups import Group
 from koff.tracker.grouptable import GroupTable
 from koff.tracker.index import NO_ROW, Ints, RowIndex, first_of_each
-from koff.tracker.partitions import PartitionTable
+from koff.tracker.partitions import PartitionTable, fold
 from koff.tracker.snapshot import ShardSnapshot
 from koff.tracker.window import WindowTable
 
@@ -37,6 +37,7 @@ _COLUMNS = (
     "_committed",
     "_committed_at",
     "_topic_id",
+    "_seen_at",
     "_leader_epoch",
     "_partition",
     "_group",
@@ -80,6 +81,7 @@ class Shard:
         self._committed = np.zeros(0, np.int64)
         self._committed_at = np.zeros(0, np.int64)
         self._topic_id = np.zeros(0, np.int64)
+        self._seen_at = np.zeros(0, np.int64)
         self._leader_epoch = np.zeros(0, np.int32)
         self._partition = np.zeros(0, np.int32)
         self._group = np.zeros(0, np.int32)
@@ -87,8 +89,8 @@ class Shard:
         self._windows = WindowTable()
         self._layout: _Layout | None = None
 
-    def apply(self, keys: Blobs, values: Blobs, *, live: bool = True) -> None:
-        """Applies records in log order. Unless `live`, the end offsets of now say nothing of then."""
+    def apply(self, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN) -> None:
+        """Applies records in log order; see `Tracker.apply`."""
         hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
         rows = self._index.find(hashes)
         missing = np.flatnonzero(rows == NO_ROW)
@@ -99,7 +101,7 @@ class Shard:
                 rows, places = rows[at], at.tolist()
                 keys, values = [keys[i] for i in places], [values[i] for i in places]
         if rows.size:
-            self._commit(rows, keys, values, live=live)
+            self._commit(rows, keys, values, seen_at_ms)
 
     def snapshot(self) -> ShardSnapshot:
         """A copy that later batches leave alone. `layout` is the same object while rows and names are."""
@@ -114,6 +116,7 @@ class Shard:
             committed_at=self._committed_at[live],
             topic_id=self._topic_id[live],
             leader_epoch=self._leader_epoch[live],
+            seen_at=self._seen_at[live],
         )
 
     def _laid_out(self) -> _Layout:
@@ -127,7 +130,7 @@ class Shard:
             self._layout = _Layout(described, live, names, group.astype(np.int32), self._partition[live])
         return self._layout
 
-    def _commit(self, rows: Ints, keys: Blobs, values: Blobs, *, live: bool) -> None:
+    def _commit(self, rows: Ints, keys: Blobs, values: Blobs, seen_at_ms: int) -> None:
         """Sets the rows to what the values say; the last of a row wins, as numpy assigns in order."""
         kept = np.ones(len(rows), np.bool_)
         if None in values:
@@ -135,7 +138,7 @@ class Shard:
             values = [value or b"" for value in values]
         columns = commit_values(cast(Sequence[bytes], values))
         offset, at_ms, epoch = columns.offset, columns.commit_timestamp, columns.leader_epoch
-        topic_id = _topic_ids(columns.topic_id, len(rows))
+        topic_id = np.zeros(len(rows), np.int64) if columns.topic_id is None else fold(columns.topic_id)
         offset[~kept] = UNKNOWN
         bad = np.flatnonzero(~columns.ok & kept)
         if bad.size:
@@ -152,11 +155,11 @@ class Shard:
             epoch, topic_id = epoch[good], topic_id[good]
         self._shared.seen[_COMMIT] += len(rows)
         self._committed[rows], self._committed_at[rows] = offset, at_ms
-        self._leader_epoch[rows], self._topic_id[rows] = epoch, topic_id
+        self._leader_epoch[rows], self._topic_id[rows], self._seen_at[rows] = epoch, topic_id, seen_at_ms
         if not self._live[rows].all():
             self._layout = None
         self._live[rows] = kept
-        self._note(rows, offset, at_ms, live=live)
+        self._note(rows, offset, at_ms, live=seen_at_ms != UNKNOWN)
         if not kept.all():
             self._release(rows[~kept])
 
@@ -260,14 +263,6 @@ class _Layout:
     names: list[str]
     group: NDArray[np.int32]
     partition: NDArray[np.int32]
-
-
-def _topic_ids(ids: NDArray[np.uint8] | None, rows: int) -> Ints:
-    """Topic ids folded into 64 bits, 0 where there is none: enough to tell a topic from its successor."""
-    if ids is None:
-        return np.zeros(rows, np.int64)
-    halves = np.ascontiguousarray(ids).view(np.int64).reshape(-1, 2)
-    return halves[:, 0] ^ (halves[:, 1] * 3)
 
 
 def _key(group: str, topic: str, partition: int) -> bytes:

@@ -8,7 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import UNKNOWN, Lags, lag, lags, published
+from koff.lag import (
+    UNKNOWN,
+    Lags,
+    Reason,
+    lag_to_stable,
+    lags,
+    lost,
+    published,
+    readable,
+    reasons,
+    recreated,
+)
 from koff.tracker.groups import Group, Member
 from koff.tracker.partitions import PartitionSnapshot
 
@@ -30,11 +41,16 @@ class ShardSnapshot:
     committed_at: NDArray[np.int64]
     topic_id: NDArray[np.int64]
     leader_epoch: NDArray[np.int32]
+    seen_at: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """One group on one partition. None: not known. `lag` is signed; publish `published_lag`."""
+    """One group on one partition. None: not known. `lag` is signed; publish `published_lag`.
+
+    `readable` of the lag is still in the log, `lost` left it unread; `lag_to_stable` can be read by a
+    read_committed consumer now. `reasons` say why the lag is null, or strange.
+    """
 
     group: str
     state: str
@@ -43,6 +59,10 @@ class PartitionLag:
     committed: int | None
     end: int | None
     lag: int | None
+    readable: int | None
+    lost: int | None
+    lag_to_stable: int | None
+    reasons: Reason
     member: Member | None
 
     @property
@@ -82,9 +102,26 @@ class Snapshot:
                 for partition in partitions:
                     yield name, partition, member
 
+    def reasons(self, shard: ShardSnapshot) -> NDArray[np.uint8]:
+        """`Reason` of each row of `shard`."""
+        at, rows = self.partitions, shard.partition
+        return reasons(
+            end=at.end[rows],
+            committed=shard.committed,
+            start=at.start[rows],
+            topic_gone=at.gone[rows],
+            committed_topic_id=shard.topic_id,
+            topic_id=at.topic_id[rows],
+            end_sampled_at_ms=at.sampled_at[rows],
+            commit_seen_at_ms=shard.seen_at,
+        )
+
     def lags(self, shard: ShardSnapshot) -> Lags:
-        """Lag of each row of `shard`."""
-        return lags(end=self.partitions.end[shard.partition], committed=shard.committed)
+        """Lag of each row of `shard`; not known where the commit was to an earlier topic of that name."""
+        end = self.partitions.end[shard.partition]
+        topic_id = self.partitions.topic_id[shard.partition]
+        old = recreated(committed_topic_id=shard.topic_id, topic_id=topic_id)
+        return lags(end=np.where(old, UNKNOWN, end), committed=shard.committed)
 
     def rows(self) -> Iterator[PartitionLag]:
         """Every partition that a group committed to or is assigned, worst lag first, unknown last."""
@@ -109,40 +146,57 @@ class Snapshot:
 
     def _rows(self, shard: ShardSnapshot) -> Iterator[PartitionLag]:
         owners = {group.name: self._owners(group) for group in shard.groups}
-        names, numbers, ends = self.partitions.topic, self.partitions.partition, self.partitions.end
-        for index, at, committed in zip(
-            shard.group.tolist(), shard.partition.tolist(), shard.committed.tolist(), strict=True
-        ):
-            group = shard.groups[index]
-            end, member = int(ends[at]), owners[group.name].pop((names[at], numbers[at]), None)
+        names, numbers, rows = self.partitions.topic, self.partitions.partition, shard.partition
+        end, start = self.partitions.end[rows], self.partitions.start[rows]
+        numbers_of_lag = self.lags(shard)
+        columns = (
+            shard.committed,
+            end,
+            np.where(numbers_of_lag.known, numbers_of_lag.signed, 0),
+            readable(end=end, committed=shard.committed, start=start),
+            lost(start=start, committed=shard.committed),
+            lag_to_stable(stable=self.partitions.stable[rows], committed=shard.committed),
+        )
+        known = numbers_of_lag.known.tolist()
+        why = self.reasons(shard).tolist()
+        for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+            committed, end_, signed, left, missed, stable = values
+            group, at = shard.groups[shard.group[row]], int(rows[row])
             yield PartitionLag(
                 group.name,
                 group.state,
                 names[at],
                 numbers[at],
-                committed if committed >= 0 else None,
-                end if end != UNKNOWN else None,
-                lag(end=end, committed=committed),
-                member,
+                _known(committed),
+                _known(end_),
+                signed if known[row] else None,
+                _known(left) if known[row] else None,
+                _known(missed),
+                _known(stable) if known[row] else None,
+                Reason(why[row]),
+                owners[group.name].pop((names[at], numbers[at]), None),
             )
-        ends_of = (
-            dict(zip(zip(names, numbers, strict=True), ends.tolist(), strict=True))
-            if any(owners.values())
-            else {}
-        )
+        yield from self._uncommitted(shard, owners)
+
+    def _uncommitted(
+        self, shard: ShardSnapshot, owners: dict[str, dict[tuple[str, int], Member]]
+    ) -> Iterator[PartitionLag]:
+        """What members are assigned and the group never committed: listed, its lag null."""
+        if not any(owners.values()):
+            return
+        at = self.partitions
+        ends = dict(zip(zip(at.topic, at.partition, strict=True), at.end.tolist(), strict=True))
         for group in shard.groups:
             for (topic, partition), member in owners[group.name].items():
-                end = ends_of.get((topic, partition), UNKNOWN)
+                end = _known(ends.get((topic, partition), UNKNOWN))
+                nothing = (None, end, None, None, None, None)
                 yield PartitionLag(
-                    group.name,
-                    group.state,
-                    topic,
-                    partition,
-                    None,
-                    end if end != UNKNOWN else None,
-                    None,
-                    member,
+                    group.name, group.state, topic, partition, *nothing, Reason.NO_COMMIT, member
                 )
 
     def _owners(self, group: Group) -> dict[tuple[str, int], Member]:
         return {(topic or "?", partition): member for topic, partition, member in self.assignments(group)}
+
+
+def _known(offset: int) -> int | None:
+    return None if offset < 0 else offset

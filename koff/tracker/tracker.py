@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from koff.lag import UNKNOWN
 from koff.tracker.partitions import Offsets
 from koff.tracker.shard import Blobs, Shard, Shared
 from koff.tracker.snapshot import Snapshot
@@ -29,15 +30,15 @@ class Tracker:
         """How many records were applied, by record name."""
         return self._shared.seen
 
-    def apply(self, partition: int, keys: Blobs, values: Blobs, *, live: bool = True) -> None:
+    def apply(self, partition: int, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN) -> None:
         """Applies records of one partition of the offsets topic, in log order.
 
-        Unless `live` they are history: the end offsets known now say nothing of the lag then.
+        `seen_at_ms` is when they came in; UNKNOWN for history, of whose lag the present ends say nothing.
         """
         shard = self._shards.get(partition)
         if shard is None:
             shard = self._shards[partition] = Shard(self._shared)
-        shard.apply(keys, values, live=live)
+        shard.apply(keys, values, seen_at_ms=seen_at_ms)
 
     def reset(self, partition: int) -> None:
         """Forgets what that partition of the offsets topic said: it will be read again, or is no more."""
@@ -74,20 +75,28 @@ class Tracker:
             if topic_id not in snapshot.topic_names
         }
 
-    def sample(self, *, ends: Offsets | None = None, starts: Offsets | None = None) -> None:
-        """Notes end and start offsets."""
+    def sample(
+        self,
+        *,
+        ends: Offsets | None = None,
+        starts: Offsets | None = None,
+        stables: Offsets | None = None,
+        at_ms: int = UNKNOWN,
+    ) -> None:
+        """Notes end, start and last stable offsets; `at_ms` is when they were asked for."""
         with self.lock:
-            self._shared.partitions.sample(ends=ends, starts=starts)
+            self._shared.partitions.sample(ends=ends, starts=starts, stables=stables, at_ms=at_ms)
 
-    def forget(self, gone: Iterable[tuple[str, int]]) -> None:
-        """Partitions that are no more: their offsets are not known from here on."""
+    def forget(self, partitions: Iterable[tuple[str, int]], *, gone: bool = True) -> None:
+        """Offsets of those partitions are not known from here on; `gone` says that they do not exist."""
         with self.lock:
-            self._shared.partitions.forget(gone)
+            self._shared.partitions.forget(partitions, gone=gone)
 
-    def name_topics(self, names: Mapping[str, str]) -> None:
-        """Learns topics' names by their ids."""
+    def identify_topics(self, ids: Mapping[str, str]) -> None:
+        """Learns the present ids of topics, by name."""
         with self.lock:
-            self._topic_names.update(names)
+            self._shared.partitions.identify(ids)
+            self._topic_names.update({topic_id: name for name, topic_id in ids.items()})
 
     def snapshot(self) -> Snapshot:
         """The state of now; waits until a batch that is being applied is whole."""

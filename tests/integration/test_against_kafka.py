@@ -166,8 +166,63 @@ def test_the_table_shows_who_reads_what_and_the_csv_has_every_row(busy):
     table = run_koff("lag", "--brokers", busy.bootstrap).stdout
     assert "classic-app@/127.0.0.1" in table
     assert table.splitlines()[0].split() == [
-        "GROUP", "STATE", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER",
+        "GROUP", "STATE", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER", "WHY",
     ]  # fmt: skip
     lines = run_koff("lag", "--brokers", busy.bootstrap, "--format", "csv").stdout.splitlines()
-    assert lines[0] == "cluster,group,state,topic,partition,committed,end,lag,client_id,client_host"
+    assert lines[0] == (
+        "cluster,group,state,topic,partition,committed,end,lag,"
+        "readable,lost,lag_to_stable,reasons,client_id,client_host"
+    )
     assert len(lines) == 1 + len(kafkas_rows(busy))
+
+
+def rows_of(kafka: LocalKafka, group: str) -> dict[tuple[str, int], dict]:
+    result = run_koff("lag", "--brokers", kafka.bootstrap, "--group", f"^{group}$", "--format", "json")
+    return {(row["topic"], row["partition"]): row for row in json.loads(result.stdout)["partitions"]}
+
+
+def test_what_retention_took_before_it_was_read_is_told_apart(busy):
+    topic = busy.create_topic()
+    produce(busy, topic, 10)
+    commit(busy, "overtaken", (topic, 0, 2))
+    busy.admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(10)
+    row = rows_of(busy, "overtaken")[topic, 0]
+    assert (row["lag"], row["readable"], row["lost"], row["reasons"]) == (8, 4, 4, "below_log_start")
+
+
+def test_what_an_open_transaction_holds_back_is_told_apart(busy):
+    topic = busy.create_topic()
+    produce(busy, topic, 3)
+    commit(busy, "waits", (topic, 0, 1))
+    producer = busy.producer({"transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    producer.flush(10)
+    row = rows_of(busy, "waits")[topic, 0]
+    assert (row["lag"], row["lag_to_stable"]) == (3, 2)
+    producer.abort_transaction(30)
+
+
+def test_a_topic_that_was_made_again_does_not_inherit_commits(busy):
+    """The coordinator deletes them, too, within a second: a reader of an older copy sees them for ever."""
+    topic, copy = busy.create_topic(), busy.create_topic()
+    commit(busy, "remembers", (topic, 0, 5))
+    raw = run_koff(
+        "printer", "--brokers", busy.bootstrap, "--no-follow", "--group", "^remembers$", "--format", "raw"
+    )
+    producer = busy.producer()
+    for line in raw.stdout.splitlines():
+        key, value = (None if word == "-" else bytes.fromhex(word) for word in line.split())
+        producer.produce(copy, value, key)
+    assert producer.flush(10) == 0
+    busy.admin.delete_topics([topic])[topic].result(10)
+    wait_until(lambda: topic not in busy.admin.list_topics(timeout=5).topics, timeout_s=10, what="deletion")
+
+    def seen() -> list[tuple[int | None, str]]:
+        result = run_koff("lag", "--brokers", busy.bootstrap, "--offsets-topic", copy, "--format", "json")
+        return [(row["lag"], row["reasons"]) for row in json.loads(result.stdout)["partitions"]]
+
+    assert seen() == [(None, "topic_gone")]
+    busy.create_topic(topic)
+    assert seen() == [(None, "topic_recreated")]

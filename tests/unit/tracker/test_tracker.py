@@ -180,7 +180,7 @@ def test_assignments_by_topic_id_get_their_names_once_these_are_known():
         commit("g", "t", 3, 5),
     )
     assert tracker.unnamed_topics() == {TOPIC_ID}
-    tracker.name_topics({TOPIC_ID: "t"})
+    tracker.identify_topics({"t": TOPIC_ID})
     assert tracker.watched() == [("t", 3)]
     (row,) = tracker.snapshot().rows()
     assert row.member.client_id == "m-client"
