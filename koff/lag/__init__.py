@@ -3,22 +3,34 @@
 from koff.lag.history import EndHistory
 from koff.lag.offsets import UNKNOWN, Lags, lag, lag_to_stable, lags, lost, published, readable
 from koff.lag.reasons import NULL, Reason, reasons, recreated
+from koff.lag.statuses import ENDS_SPAN_MS, Status, group_status, status
 from koff.lag.timelag import TimeLags, time_lag_s
+from koff.lag.windows import WINDOW, Features, Mark, Placement, placements, window_features
 
 __all__ = [
+    "ENDS_SPAN_MS",
     "NULL",
     "UNKNOWN",
+    "WINDOW",
     "EndHistory",
+    "Features",
     "Lags",
+    "Mark",
+    "Placement",
     "Reason",
+    "Status",
     "TimeLags",
+    "group_status",
     "lag",
     "lag_to_stable",
     "lags",
     "lost",
+    "placements",
     "published",
     "readable",
     "reasons",
     "recreated",
+    "status",
     "time_lag_s",
+    "window_features",
 ]
