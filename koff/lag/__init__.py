@@ -2,6 +2,7 @@
 
 from koff.lag.history import EndHistory
 from koff.lag.offsets import UNKNOWN, Lags, lag, lag_to_stable, lags, lost, published, readable
+from koff.lag.rates import NEVER, CatchUps, Rates, consume_rates, produce_rates, seconds_until_caught_up
 from koff.lag.reasons import NULL, Reason, reasons, recreated
 from koff.lag.statuses import ENDS_SPAN_MS, Status, group_status, status
 from koff.lag.timelag import TimeLags, time_lag_s
@@ -9,27 +10,33 @@ from koff.lag.windows import WINDOW, Features, Mark, Placement, placements, wind
 
 __all__ = [
     "ENDS_SPAN_MS",
+    "NEVER",
     "NULL",
     "UNKNOWN",
     "WINDOW",
+    "CatchUps",
     "EndHistory",
     "Features",
     "Lags",
     "Mark",
     "Placement",
+    "Rates",
     "Reason",
     "Status",
     "TimeLags",
+    "consume_rates",
     "group_status",
     "lag",
     "lag_to_stable",
     "lags",
     "lost",
     "placements",
+    "produce_rates",
     "published",
     "readable",
     "reasons",
     "recreated",
+    "seconds_until_caught_up",
     "status",
     "time_lag_s",
     "window_features",

@@ -1,0 +1,120 @@
+"""Rates, and the time until a group has caught up."""
+
+import numpy as np
+import pytest
+
+from koff.lag import NEVER, EndHistory, Rates, consume_rates, produce_rates, seconds_until_caught_up
+from tests.unit.lag.burrow import Commit
+from tests.unit.lag.test_windows import turned_into_arrays
+
+ROW = np.array([0])
+
+
+def produced_per_s(*samples, span_s=300.0):
+    """Samples are (seconds, end offset)."""
+    history = EndHistory(1)
+    for at_s, end in samples:
+        history.add(ROW, np.array([end]), 5_000_000 + at_s * 1000)
+    rates = produce_rates(history, ROW, span_s=span_s)
+    return rates.per_s.item() if rates.known[0] else None
+
+
+def consumed_per_s(*commits, now_s):
+    """Commits are (seconds, offset)."""
+    windows = [[Commit(offset, at_s * 1000, -1) for at_s, offset in commits]]
+    offsets, times, _, count = turned_into_arrays(windows)
+    rates = consume_rates(offsets, times, count, now_s * 1000)
+    return rates.per_s.item() if rates.known[0] else None
+
+
+def test_the_produce_rate_is_of_the_span_before_the_newest_sample():
+    samples = [(0, 0), (100, 1000), (200, 1500)]
+    assert produced_per_s(*samples, span_s=100) == 5
+    assert produced_per_s(*samples, span_s=150) == pytest.approx(1000 / 150)
+    assert produced_per_s(*samples, span_s=200) == 7.5
+
+
+def test_the_produce_rate_of_a_short_history_is_of_all_of_it():
+    assert produced_per_s((0, 0), (20, 100)) == 5
+    assert produced_per_s((0, 70), (20, 70)) == 0
+
+
+def test_the_produce_rate_is_unknown_without_two_samples():
+    assert produced_per_s() is None
+    assert produced_per_s((0, 5)) is None
+    assert produced_per_s((0, 50), (10, 5)) is None  # begun anew
+
+
+def test_the_consume_rate_is_that_of_the_window():
+    assert consumed_per_s((0, 100), (5, 150), (10, 200), now_s=10) == 10
+    assert consumed_per_s((0, 100), (5, 150), (10, 200), now_s=15) == 10
+
+
+def test_the_consume_rate_of_a_silent_group_falls():
+    assert consumed_per_s((0, 100), (5, 150), (10, 200), now_s=25) == 5
+    assert consumed_per_s((0, 100), (5, 150), (10, 200), now_s=1005) == pytest.approx(0.1)
+
+
+def test_what_was_consumed_after_a_reset_counts_and_the_reset_does_not():
+    assert consumed_per_s((0, 1000), (5, 0), (10, 50), now_s=10) == 5
+
+
+def test_the_consume_rate_is_unknown_without_two_commits_and_time_between_them():
+    assert consumed_per_s(now_s=10) is None
+    assert consumed_per_s((0, 100), now_s=10) is None
+    assert consumed_per_s((5, 100), (5, 200), now_s=10) is None
+    assert consumed_per_s((5, 100), (4, 200), now_s=10) is None
+
+
+def test_rates_of_many_rows_are_those_of_each_in_whatever_chunks_and_dtypes():
+    rng = np.random.default_rng(2)
+    count = rng.integers(0, 11, 20_000)
+    offsets = rng.integers(0, 1000, (20_000, 10))
+    times = np.cumsum(rng.integers(0, 3, (20_000, 10)), axis=1)
+    many = consume_rates(offsets, times, count.astype(np.uint8), 40)
+    narrow = consume_rates(offsets.astype(np.int32), times, count, 40)
+    assert (many.per_s == narrow.per_s).all()
+    assert np.isfinite(many.per_s).all()
+    for row in range(0, 20_000, 1009):
+        one = consume_rates(offsets[[row]], times[[row]], count[[row]], 40)
+        assert [one.per_s.item(), one.known.item()] == [many.per_s[row], many.known[row]]
+
+
+NO_RATE = None
+
+
+@pytest.mark.parametrize(
+    ("lag", "consume", "produce", "seconds"),
+    [
+        (100, 15, 5, 10),
+        (100, 5, 5, "never"),
+        (100, 0, 5, "never"),
+        (100, 0, 0, "never"),
+        (0, 0, 5, 0),
+        (-3, NO_RATE, 5, 0),
+        (100, NO_RATE, 5, None),
+        (100, 5, NO_RATE, None),
+        (None, 15, 5, None),
+    ],
+)
+def test_a_group_catches_up_by_what_it_consumes_beyond_what_is_produced_or_never(
+    lag, consume, produce, seconds
+):
+    def rates(per_s):
+        return Rates(np.array([per_s or 0.0]), np.array([per_s is not NO_RATE]))
+
+    found = seconds_until_caught_up(
+        np.array([lag or 0]), np.array([lag is not None]), consume=rates(consume), produce=rates(produce)
+    )
+    assert found.known.item() == (seconds is not None)
+    assert found.never.item() == (seconds == "never")
+    if isinstance(seconds, int) or seconds is None:
+        assert found.seconds.item() == (seconds or 0)
+
+
+def test_a_group_that_keeps_up_at_a_small_lag_has_caught_up_if_that_is_allowed():
+    same = Rates(np.array([5.0, 5.0, 10.0]), np.array([True] * 3))
+    slow = Rates(np.array([5.0, 5.0, 5.0]), np.array([True] * 3))
+    lag = np.array([20, 21, 70])
+    found = seconds_until_caught_up(lag, lag > 0, consume=same, produce=slow, allowed_lag=20)
+    assert found.seconds.tolist() == [0, NEVER, 10]
