@@ -5,8 +5,8 @@ they run out, an eighth of them goes: those whose absence would change a time la
 time lag. So nothing is forgotten but precision: the curve reaches back to the partition's first sample,
 whatever the number of points; a steady flow needs two of them, and what marks a burst's beginning stays.
 Tried on a day and a half of samples every ten seconds, with steady, random, daily and bursty flows, for lags
-of seconds to a day: with 60 points a time lag was within 5 % in 95 cases of 100 (worst 10 %), with 32 points
-within 8 %.
+of seconds to a day: with 60 points a time lag is within 6 % in 95 cases of 100 of the worst flow (at most
+12 % off), with 32 points within 10 % (21 %).
 """
 
 from __future__ import annotations
