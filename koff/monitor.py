@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 
 import structlog
 
-from koff.client import Cluster, Isolation, TopicPartition
+from koff.client import Cluster
 from koff.config import MonitorConf
 from koff.errors import ConnectError, Denied
 from koff.lag import UNKNOWN
 from koff.reader import Polled, Reader
-from koff.sampler import Sampler
+from koff.sampler import HeldBack, Sampler
 from koff.serve import ReaderStats, Readiness, Server
 from koff.tracker import Snapshot, Tracker
 
@@ -41,7 +41,7 @@ class Monitor:
         self._reading_trouble: ConnectError | None = None
         self._sampling_trouble: ConnectError | None = None
         self._lost = False
-        self._stable: dict[int, int] = {}
+        self._held_back = HeldBack(self._cluster, conf.reader.topic)
         self._had_caught_up = self._sampled = False
 
     def stop(self) -> None:
@@ -118,14 +118,23 @@ class Monitor:
         )
 
     def reader_stats(self) -> ReaderStats:
-        """What the reader did so far."""
-        seen = self.tracker.seen.copy()
-        positions = self._reader.positions
-        behind = sum(max(0, stable - positions.get(p, stable)) for p, stable in self._stable.copy().items())
-        if not self._reader.caught_up:
-            behind = max(behind, self._reader.behind)
-        undecodable = seen.get("Undecodable", 0)
-        return ReaderStats(seen, undecodable, behind if self._reader.topic_exists is not None else None)
+        """What the reader did so far, and how well it is."""
+        seen, reader, held = self.tracker.seen.copy(), self._reader, self._held_back
+        positions = reader.positions
+        behind = sum(max(0, stable - positions.get(p, stable)) for p, stable in held.stable.items())
+        age = self._sampler.age_s
+        fresh = age is not None and age <= STALE_INTERVALS * self.conf.sampler.end_interval_s
+        since_ms = held.since_ms
+        return ReaderStats(
+            records=seen,
+            undecodable=seen.get("Undecodable", 0),
+            behind=max(behind, reader.behind) if reader.topic_exists is not None else None,
+            held_back_records=held.records,
+            held_back_s=max(0.0, time.time() - since_ms / 1000) if since_ms is not None else 0.0,
+            end_offsets_age_s=age,
+            lag_is_fresh=fresh,
+            up=fresh and self._trouble is None,
+        )
 
     def _read(self) -> None:
         """Keeps the tracker where the log is. What was read is shown once a fetch came back short."""
@@ -168,7 +177,7 @@ class Monitor:
                 asked_at = time.monotonic()
                 self._sampler.sample()
                 self._sampled = caught_up
-                self._sample_stable()
+                self._held_back.sample(self._reader.partitions)
             except ConnectError as failure:
                 self._sampling_trouble = failure
                 self._stopping.wait(pause)
@@ -182,19 +191,12 @@ class Monitor:
                 if grown or caught_up != self._reader.caught_up:
                     break
 
-    def _sample_stable(self) -> None:
-        at = [TopicPartition(self._reader.conf.topic, p) for p in self._reader.partitions]
-        answers = self._cluster.offsets(at, isolation=Isolation.READ_COMMITTED)
-        reasons = {offset for offset in answers.values() if isinstance(offset, str)}
-        if reasons:
-            raise ConnectError(f"cannot read all of {self._reader.conf.topic}: {', '.join(sorted(reasons))}")
-        self._stable = {p.partition: offset for p, offset in answers.items() if isinstance(offset, int)}
-
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
         except BaseException as failure:
-            self._failure = failure
+            if not self._stopping.is_set():  # what was left behind finds everything closed
+                self._failure = failure
             self._stopping.set()
 
     def _wait(self, failure: ConnectError) -> bool:

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 
 import structlog
 
-from koff.client import Cluster, Isolation, OffsetSpec, TopicPartition
+from koff.client import Cluster, Feed, FeedConf, Isolation, OffsetSpec, TopicPartition
+from koff.errors import ConnectError
 from koff.tracker import Tracker
 
 log = structlog.get_logger("koff.sampler")
+PROBE_S = 1.0
+"""How long to look for the first records that are held back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +113,47 @@ class Sampler:
         for topic in sorted(missing - self._missing):
             log.warning("topic is gone, or may not be described: no lag for it", topic=topic)
         self._missing = missing
+
+
+class HeldBack:
+    """What open transactions hold back of the offsets topic: read_committed gives nothing behind them.
+
+    `stable` are the last stable offsets by partition, `records` how many offsets lie behind them,
+    `since_ms` the timestamp of the oldest record there (None when nothing is held back).
+    """
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.stable: dict[int, int] = {}
+        self.records = 0
+        self.since_ms: int | None = None
+        self._cluster = cluster
+        self._topic = topic
+        self._first: dict[int, tuple[int, int]] = {}
+
+    def sample(self, partitions: Iterable[int]) -> None:
+        """One round. Raises `ConnectError` when the cluster does not answer, for some partition even."""
+        at = [TopicPartition(self._topic, p) for p in partitions]
+        stables = self._cluster.offsets(at, isolation=Isolation.READ_COMMITTED)
+        ends = self._cluster.offsets(at)
+        reasons = {answer for answer in (*stables.values(), *ends.values()) if isinstance(answer, str)}
+        if reasons:
+            raise ConnectError(f"cannot read all of {self._topic}: {', '.join(sorted(reasons))}")
+        self.stable = {p.partition: int(offset) for p, offset in stables.items()}
+        held = {p.partition: int(end) - int(stables[p]) for p, end in ends.items()}
+        self.records = sum(max(0, count) for count in held.values())
+        self._look_at_first({p: self.stable[p] for p, count in held.items() if count > 0})
+
+    def _look_at_first(self, held: dict[int, int]) -> None:
+        """Reads the first record behind each last stable offset that was not looked at before."""
+        self._first = {p: known for p, known in self._first.items() if held.get(p) == known[0]}
+        new = {p: offset for p, offset in held.items() if p not in self._first}
+        if new:
+            with Feed(self._cluster.conf, self._topic, FeedConf(isolation="read_uncommitted")) as feed:
+                feed.add(new)
+                deadline = time.monotonic() + PROBE_S
+                while new.keys() - self._first.keys() and time.monotonic() < deadline:
+                    for run in feed.fetch(100, 0.1).runs:
+                        if run.partition not in self._first:
+                            first = next(iter(run))
+                            self._first[run.partition] = (new[run.partition], first.timestamp_ms)
+        self.since_ms = min((timestamp for _, timestamp in self._first.values()), default=None)

@@ -52,7 +52,10 @@ class Exposition:
             self._cluster, self._cache = self._view.cluster, {}
         numbers = [self._numbers(number, shard, snapshot) for number, shard in snapshot.shards.items()]
         self._cache = {number: n.labels for number, n in zip(snapshot.shards, numbers, strict=True)}
+        fresh = self._view.reader_stats().lag_is_fresh
         for name, text, series in _FAMILIES:
+            if name.endswith("_lag") and not fresh:
+                continue  # no confident stale number
             yield f"# HELP {name} {text}\n# TYPE {name} gauge\n"
             for shard in numbers:
                 yield from _lines(name, *series(shard))

@@ -35,14 +35,33 @@ class OwnCollector(Collector):
         )
         undecodable.add_metric([cluster], stats.undecodable)
         yield undecodable
-        behind = GaugeMetricFamily(
-            "koff_reader_behind",
-            "Last stable offset less position, over all partitions read.",
-            labels=["cluster"],
-        )
-        if stats.behind is not None:
-            behind.add_metric([cluster], stats.behind)
-        yield behind
+        for name, text, value in (
+            ("koff_up", "1 when the cluster answers and lag can be believed, else 0.", int(stats.up)),
+            (
+                "koff_reader_behind",
+                "Last stable offset less position, over all partitions read.",
+                stats.behind,
+            ),
+            (
+                "koff_reader_held_back_records",
+                "High watermark less last stable offset of the offsets topic: open transactions.",
+                stats.held_back_records,
+            ),
+            (
+                "koff_reader_held_back_seconds",
+                "Age of the oldest record that is held back.",
+                stats.held_back_s,
+            ),
+            (
+                "koff_end_offsets_age_seconds",
+                "Time since the end offsets were sampled; after five intervals lag is withheld.",
+                stats.end_offsets_age_s,
+            ),
+        ):
+            gauge = GaugeMetricFamily(name, text, labels=["cluster"])
+            if value is not None:
+                gauge.add_metric([cluster], value)
+            yield gauge
         build = GaugeMetricFamily("koff_build_info", "What is running.", labels=["version", "python"])
         build.add_metric([VERSION, platform.python_version()], 1)
         yield build

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from koff.tracker import Snapshot
@@ -19,11 +19,20 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class ReaderStats:
-    """What the reader did: records by record name (undecodable ones apart), and offsets yet to read."""
+    """What the reader did, and how well it is.
 
-    records: Mapping[str, int]
-    undecodable: int
-    behind: int | None
+    Records by record name; `behind`: offsets yet to read; what open transactions hold back; the age of the
+    end offsets (None before the first sample). Unless `lag_is_fresh`, no lag is to be shown.
+    """
+
+    records: Mapping[str, int] = field(default_factory=dict)
+    undecodable: int = 0
+    behind: int | None = None
+    held_back_records: int = 0
+    held_back_s: float = 0.0
+    end_offsets_age_s: float | None = None
+    lag_is_fresh: bool = True
+    up: bool = True
 
 
 class View(Protocol):

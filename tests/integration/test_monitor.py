@@ -42,7 +42,7 @@ def test_without_an_offsets_topic_it_is_ready_and_takes_the_topic_up_when_it_com
         wait_until(lambda: lag_of(monitor, "first") == 6, timeout_s=20, what="the first group's lag")
         monitor.wait_until_ready()
         assert monitor.metrics()["koff_group_lag"] == {('prod "1"', "first", topic, "0"): 6}
-        assert monitor.stop() == 0
+        assert monitor.stop() == 0, monitor.text
     assert [line["event"] for line in monitor.log][-1] == "stopped"
 
 
@@ -57,7 +57,7 @@ def test_it_serves_health_and_says_404_and_compresses(kafka):
             assert answer.read()[:2] == b"\x1f\x8b"
         openmetrics = {"Accept": "application/openmetrics-text; version=1.0.0"}
         assert monitor.get("/metrics", **openmetrics)[1].endswith("# EOF\n")
-        assert monitor.stop() == 0
+        assert monitor.stop() == 0, monitor.text
 
 
 def test_a_commit_a_rebalance_and_a_deletion_show_up_in_the_metrics(kafka):
@@ -103,7 +103,7 @@ def test_a_topic_that_is_deleted_takes_its_series_along_and_is_logged_once(kafka
             lambda: labels not in monitor.metrics()["koff_group_lag"], timeout_s=20, what="the lag to go"
         )
         assert (kafka.cluster_id, f"g-{topic}", other, "0") in monitor.metrics()["koff_group_lag"]
-        assert monitor.stop() == 0
+        assert monitor.stop() == 0, monitor.text
     assert sum(line.get("topic") == topic for line in monitor.log) <= 1
 
 
@@ -182,7 +182,7 @@ def test_it_survives_a_broker_restart_and_says_so(more_kafka):
         monitor.wait_until_ready(60)
         commit(kafka, "g", (topic, 0, 9))
         wait_until(lambda: lag_of(monitor, "g") == 1, timeout_s=30, what="the commit after the restart")
-        assert monitor.stop() == 0
+        assert monitor.stop() == 0, monitor.text
     assert monitor.events("brokers lost")
     assert monitor.events("brokers back")
 
@@ -193,7 +193,7 @@ def test_it_stops_within_two_seconds_while_the_brokers_are_away(more_kafka):
         monitor.wait_until_ready()
         kafka.kill()
         wait_until(lambda: monitor.get("/readyz")[0] == 503, timeout_s=30, what="503")
-        assert monitor.stop() == 0
+        assert monitor.stop() == 0, monitor.text
 
 
 def test_the_loss_of_one_broker_of_three_is_no_more_than_a_change_of_leaders(more_kafka):
@@ -212,4 +212,48 @@ def test_the_loss_of_one_broker_of_three_is_no_more_than_a_change_of_leaders(mor
                 lambda left=10 - committed: lag_of(monitor, "g") == left, timeout_s=60, what="the commit"
             )
         monitor.wait_until_ready(30)
-        assert monitor.stop() == 0
+        assert monitor.stop() == 0, monitor.text
+
+
+def test_what_an_open_transaction_holds_back_is_counted_and_aged(more_kafka):
+    kafka = more_kafka()
+    topic = kafka.create_topic()
+    commit(kafka, "plain", (topic, 0, 0))
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "open"})
+    producer.init_transactions(30)
+    with monitoring(kafka.bootstrap) as monitor:
+        monitor.wait_until_ready()
+
+        def held() -> tuple[float, float]:
+            metrics = monitor.metrics()
+            return tuple(
+                metrics[f"koff_reader_held_back_{what}"][(kafka.cluster_id,)]
+                for what in ("records", "seconds")
+            )
+
+        assert held() == (0, 0)
+        member = kafka.consumer("transactional")
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(
+            [TopicPartition(topic, 0, 5)], member.consumer_group_metadata(), 30
+        )
+        wait_until(lambda: held()[0] == 1 and held()[1] > 0.5, timeout_s=20, what="the held back record")
+        assert lag_of(monitor, "transactional") is None
+        producer.commit_transaction(30)
+        wait_until(lambda: held() == (0, 0), timeout_s=20, what="the end of the transaction")
+        wait_until(lambda: lag_of(monitor, "transactional") == 0, timeout_s=20, what="the commit")
+        member.close()
+
+
+def test_lag_is_withheld_and_up_is_0_once_the_end_offsets_are_old(more_kafka):
+    kafka = more_kafka()
+    topic = kafka.create_topic()
+    commit(kafka, "g", (topic, 0, 0))
+    with monitoring(kafka.bootstrap) as monitor:
+        monitor.wait_until_ready()
+        assert list(monitor.metrics()["koff_up"].values()) == [1]
+        with kafka.paused():
+            wait_until(lambda: lag_of(monitor, "g") is None, timeout_s=40, what="the lag to be withheld")
+            assert list(monitor.metrics()["koff_up"].values()) == [0]
+            assert next(iter(monitor.metrics()["koff_end_offsets_age_seconds"].values())) > 2.5
+        wait_until(lambda: lag_of(monitor, "g") == 0, timeout_s=60, what="the lag to be back")

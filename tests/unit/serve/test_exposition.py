@@ -46,6 +46,7 @@ class TrackerView:
 
     def __init__(self, tracker: Tracker, cluster: str = "c") -> None:
         self.tracker, self.cluster = tracker, cluster
+        self.stats = ReaderStats()
 
     def snapshot(self) -> Snapshot:
         return self.tracker.snapshot()
@@ -54,7 +55,7 @@ class TrackerView:
         return Readiness(True, "ready")
 
     def reader_stats(self) -> ReaderStats:
-        return ReaderStats({}, 0, 0)
+        return self.stats
 
 
 def apply(tracker: Tracker, *pairs, partition: int = 0) -> None:
@@ -123,3 +124,14 @@ def test_a_group_without_a_known_lag_has_no_total_and_still_its_state():
     assert "koff_group_total_lag{" not in served
     assert "NaN" not in served
     assert 'koff_group_state{cluster="c",group="g",state="Empty"} 1\n' in served
+
+
+def test_lag_is_withheld_when_the_end_offsets_are_old_and_commits_are_not():
+    tracker = Tracker()
+    view = TrackerView(tracker)
+    apply(tracker, commit("g", "t", 0, 4))
+    tracker.sample(ends={("t", 0): 10})
+    view.stats = ReaderStats(lag_is_fresh=False, up=False, end_offsets_age_s=99.0)
+    served = text(Exposition(view))
+    assert "lag{" not in served
+    assert "koff_group_committed_offset{" in served
