@@ -1,15 +1,22 @@
-"""Real consumer groups for tests to look at: of librdkafka, classic and KIP-848, and of Kafka's own Java."""
+"""Real groups for tests to look at: of librdkafka, classic and KIP-848, and of Kafka's own Java."""
 
+import signal
 import subprocess
+import tempfile
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from koff.kafkatest import Cluster, reap, wait_until
+from koff.kafkatest import Cluster, reap, spawn, wait_until
+from koff.kafkatest.jars import kafka_streams_jars
+from koff.kafkatest.java import java_command
 
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+STREAMS_APP = Path(__file__).with_name("java") / "StreamsApp.java"
 
 
 def produce(kafka: Cluster, topic: str, count: int, *, partition: int = 0) -> None:
@@ -94,3 +101,84 @@ def java_consuming(
         yield java
     finally:
         reap(java)
+
+
+class Member:
+    """A member of a group that goes through rebalances and restarts, and commits what it is told to.
+
+    A thread of its own does all with the consumer: calls from another may wait for ever while it polls.
+    """
+
+    def __init__(self, consumer: Consumer, topic: str) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        self._to_commit: deque[list[TopicPartition]] = deque()
+        self._leaving = threading.Event()
+        consumer.subscribe([topic])
+        self._thread = threading.Thread(target=self._live, name="kafka-groups-member")
+        self._thread.start()
+
+    def commit(self, *offsets: int) -> None:
+        """Commits an offset for each of the topic's partitions, in order; tries until it succeeds."""
+        self._to_commit.append([TopicPartition(self._topic, *at) for at in enumerate(offsets)])
+
+    def leave(self) -> None:
+        self._leaving.set()
+        self._thread.join()
+
+    def _live(self) -> None:
+        while not self._leaving.is_set():
+            self._consumer.poll(0.1)
+            if self._to_commit:
+                self._try_to_commit()
+        self._consumer.close()
+
+    def _try_to_commit(self) -> None:
+        try:
+            self._consumer.commit(offsets=self._to_commit[0], asynchronous=False)
+        except KafkaException:
+            return  # a broker that starts, or a rebalance: the next turn tries again
+        self._to_commit.popleft()
+
+
+@contextmanager
+def member(
+    kafka: Cluster, group: str, topic: str, *, protocol: str = "classic", client_id: str
+) -> Iterator[Member]:
+    """Joins `group`, without waiting until it is let in; leaves at the end."""
+    # The new protocol's members beat as often as the broker tells them.
+    beat = {"heartbeat.interval.ms": 200} if protocol == "classic" else {}
+    consumer = kafka.consumer(
+        group, {"group.protocol": protocol, "client.id": client_id, "enable.auto.commit": False, **beat}
+    )
+    joined = Member(consumer, topic)
+    try:
+        yield joined
+    finally:
+        joined.leave()
+
+
+@contextmanager
+def streaming(kafka: Cluster, group: str, topic: str, *, count: int) -> Iterator[None]:
+    """A Kafka Streams application, live in the streams group `group` after it counted `count` messages.
+
+    It commits on its own, five times a second, and leaves its group at the end.
+    """
+    with tempfile.TemporaryDirectory(prefix="koff-streams-") as folder:
+        java = spawn(
+            [
+                *(java_command(), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"),
+                *(f"-Djava.io.tmpdir={folder}", "-cp", f"{kafka.jars}/*:{kafka_streams_jars()}/*"),
+                *(str(STREAMS_APP), kafka.bootstrap, group, topic),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            assert java.stdout is not None
+            for _ in range(count):
+                assert java.stdout.readline(), "the Streams application ended early"
+            yield
+        finally:
+            reap(java, signal_number=signal.SIGTERM)
