@@ -1,7 +1,7 @@
 """The same answers through confluent-kafka's admin client: slower, and less, but by any way to log in.
 
-One group a request. Share and streams groups are named, with neither offsets nor members; there are no
-epochs, and protocol types are guessed: "" for a simple group, else consumer.
+One group a request. librdkafka leaves out groups whose protocol type is neither "" nor consumer (share,
+streams, Kafka Connect's), and tells no epochs.
 """
 
 from __future__ import annotations

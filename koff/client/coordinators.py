@@ -133,13 +133,13 @@ class _Interview(Closing):
             rounds += 1
             answers = self._round(now)
             self._take(answers)
-            before = now
+            trouble = [f"{answer.broker}: {answer.trouble}" for answer in answers if answer.trouble]
             try:
-                now = self._layout()
+                before, now = now, self._layout()
             except ConnectError as failure:
-                trouble: tuple[str, ...] = (str(failure),)
+                trouble.append(str(failure))
             else:
-                trouble = tuple(_trouble(before, now, answers))
+                trouble += _moved(before, now)
             if not trouble and not self._pending:
                 break
             if time.monotonic() + pause >= self._deadline:
@@ -154,7 +154,7 @@ class _Interview(Closing):
             brokers=sum(answer.listed is not None for answer in answers),
             seconds=time.monotonic() - self._began,
             share=tuple(self._share),
-            incomplete=trouble,
+            incomplete=tuple(trouble),
             rounds=rounds,
             bytes_read=self._bytes,
             seconds_by_step=self._steps,
@@ -309,14 +309,9 @@ class _Interview(Closing):
         return known or group.described(self._failed.get(group.name) or self._pending.get(group.name, ""))
 
 
-def _trouble(before: Layout, now: Layout, answers: Sequence[_Answer]) -> Iterator[str]:
-    """Why there may be groups that nobody has named."""
-    for answer in answers:
-        if answer.trouble:
-            yield f"{answer.broker}: {answer.trouble}"
+def _moved(before: Layout, now: Layout) -> Iterator[str]:
+    """Why there may be groups that no answer has named, although all have answered."""
     if now.headless:
-        yield f"{OFFSETS_TOPIC} has no leader for {', '.join(map(str, now.headless))}"
-    elif not answers:
-        yield "the cluster names no broker"
-    if now != before:
+        yield f"{OFFSETS_TOPIC} has no leader for partitions {', '.join(map(str, now.headless))}"
+    elif now != before:
         yield f"the leaders of {OFFSETS_TOPIC} have changed while they were asked"

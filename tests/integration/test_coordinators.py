@@ -1,0 +1,411 @@
+"""Coordinators asked for all groups at once, over connections of our own and by the admin client."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from koff.client import ClusterConf
+from koff.client.answers import DescribedGroup, GroupAnswers
+from koff.client.askadmin import ask_admin
+from koff.client.coordinators import ask, ask_coordinators
+from koff.client.messages import Api
+from koff.client.wire import Wire
+from koff.errors import ConfigError, ConnectError, Denied
+from koff.kafkatest import LocalKafka, free_ports, reap, wait_until
+from tests.integration.test_against_kafka import commit
+from tests.kafka_groups import consuming, produce
+
+pytestmark = pytest.mark.kafka
+SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
+SIMPLE = [f"simple-{number}" for number in range(40)]
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[LocalKafka]:
+    """Three brokers, with groups of several kinds over all of them."""
+    with LocalKafka(brokers=3) as kafka, ExitStack() as live:
+        orders = kafka.create_topic("orders", partitions=3)
+        for partition in range(3):
+            produce(kafka, orders, 10, partition=partition)
+        live.enter_context(consuming(kafka, "classic", orders, count=30, client_id="classic-app"))
+        live.enter_context(consuming(kafka, "modern", orders, count=30, protocol="consumer"))
+        live.enter_context(sharing(kafka, "shared", orders, count=30))
+        for at, name in enumerate(SIMPLE):
+            commit(kafka, name, (orders, at % 3, at), (orders, (at + 1) % 3, 7))
+        yield kafka
+
+
+@contextmanager
+def sharing(kafka: LocalKafka, group: str, topic: str, *, count: int) -> Iterator[None]:
+    """Kafka's console share consumer, live in `group` after it printed `count` messages of `topic`."""
+    kafka.tool(
+        "kafka.admin.ConfigCommand",
+        *("--bootstrap-server", kafka.bootstrap, "--alter", "--group", group),
+        *("--add-config", "share.auto.offset.reset=earliest"),
+    )
+    java = kafka.popen_tool(
+        SHARE_CONSUMER,
+        *("--bootstrap-server", kafka.bootstrap, "--topic", topic, "--group", group),
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert java.stdout is not None
+        for _ in range(count):
+            assert java.stdout.readline(), "the share consumer ended early"
+        yield
+    finally:
+        reap(java)
+
+
+def groups(answers: GroupAnswers) -> Mapping[str, DescribedGroup]:
+    return {group.name: group for group in answers.groups}
+
+
+def offsets(answers: GroupAnswers) -> dict[tuple[str, str, int], tuple[int, int, str]]:
+    return {row[:3]: row[3:] for row in answers.offsets.rows()}
+
+
+def kafkas_offsets(kafka: LocalKafka, names: list[str]) -> dict[tuple[str, str, int], tuple[int, int, str]]:
+    """What confluent-kafka's admin client says."""
+    found = {}
+    asked = [kafka.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(n)]) for n in names]
+    for name, answer in zip(names, asked, strict=True):
+        for row in answer[name].result(10).topic_partitions:
+            epoch = -1 if row.leader_epoch is None else row.leader_epoch
+            found[name, row.topic, row.partition] = (row.offset, epoch, row.metadata or "")
+    return found
+
+
+def test_all_groups_of_all_coordinators_are_found_with_their_offsets(three):
+    answers = ask(ClusterConf(three.bootstrap))
+    assert answers.source == "wire"
+    assert answers.brokers == 3
+    assert not answers.failed
+    assert not answers.incomplete
+    assert answers.rounds == 1
+    assert groups(answers).keys() == {"classic", "modern", "shared", *SIMPLE}
+    assert offsets(answers) == kafkas_offsets(three, ["classic", "modern", *SIMPLE])
+
+
+def test_a_classic_group_is_described_with_its_members_and_what_they_were_given(three):
+    group = groups(ask_coordinators(ClusterConf(three.bootstrap)))["classic"]
+    assert (group.type, group.state, group.protocol_type) == ("classic", "Stable", "consumer")
+    assert group.protocol == "range"
+    assert group.epoch is None
+    (member,) = group.members
+    assert member.client_id == "classic-app"
+    assert member.client_host == "/127.0.0.1"
+    assert {topic: sorted(partitions) for topic, partitions in member.assigned.items()} == {
+        "orders": [0, 1, 2]
+    }
+    assert member.subscribed == ("orders",)
+
+
+def test_a_consumer_group_is_described_with_epochs_and_targets(three):
+    group = groups(ask_coordinators(ClusterConf(three.bootstrap)))["modern"]
+    assert (group.type, group.state, group.protocol_type) == ("consumer", "Stable", "consumer")
+    assert group.protocol == "uniform"
+    assert group.epoch == group.assignment_epoch
+    assert group.epoch is not None
+    assert group.epoch >= 1
+    (member,) = group.members
+    assert member.epoch == group.epoch
+    assert {topic: sorted(partitions) for topic, partitions in member.assigned.items()} == {
+        "orders": [0, 1, 2]
+    }
+    assert member.target == member.assigned
+    assert member.subscribed == ("orders",)
+
+
+def test_a_share_group_is_described_and_its_lag_is_the_coordinators(three):
+    def acknowledged() -> bool:
+        nonlocal answers
+        answers = ask_coordinators(ClusterConf(three.bootstrap))
+        return [each.lag for each in answers.share] == [0, 0, 0]
+
+    answers = ask_coordinators(ClusterConf(three.bootstrap))
+    wait_until(acknowledged, timeout_s=20, what="the share group's lag to be 0")
+    group = groups(answers)["shared"]
+    assert (group.type, group.state) == ("share", "Stable")
+    assert group.members[0].assigned.keys() == {"orders"}
+    assert {(each.group, each.topic) for each in answers.share} == {("shared", "orders")}
+    assert sorted(each.partition for each in answers.share) == [0, 1, 2]
+    assert len({each.topic_id for each in answers.share}) == 1
+    assert all(len(each.topic_id) == 22 for each in answers.share)
+
+
+def test_both_ways_agree(three):
+    conf = ClusterConf(three.bootstrap)
+    wire, admin = ask_coordinators(conf), ask_admin(conf)
+    assert admin.source == "admin"
+    assert offsets(admin) == offsets(wire)
+    ours, theirs = groups(wire), groups(admin)
+    assert theirs.keys() == ours.keys() - {"shared"}
+    for name in ("classic", "modern", SIMPLE[0]):
+        a, b = ours[name], theirs[name]
+        assert (a.type, a.state, a.protocol_type, a.protocol) == (
+            b.type,
+            b.state,
+            b.protocol_type,
+            b.protocol,
+        )
+        for member, same in zip(a.members, b.members, strict=True):
+            assert (member.id, member.client_id, member.client_host) == (
+                same.id,
+                same.client_id,
+                same.client_host,
+            )
+            assert {t: set(p) for t, p in member.assigned.items()} == {
+                t: set(p) for t, p in same.assigned.items()
+            }
+
+
+def test_groups_are_left_out_by_the_filter_and_descriptions_when_not_asked_for(three):
+    answers = ask_coordinators(
+        ClusterConf(three.bootstrap),
+        group_filter=lambda name: name in ("classic", "simple-1"),
+        describe=False,
+    )
+    assert groups(answers).keys() == {"classic", "simple-1"}
+    assert groups(answers)["classic"].members == ()
+    assert groups(answers)["classic"].state == "Stable"
+    assert {key[0] for key in offsets(answers)} == {"classic", "simple-1"}
+
+
+def test_metadata_of_commits_comes_along(three):
+    long = "m" * 300
+    commit(three, "with-metadata", ("orders", 0, 3, "marked"), ("orders", 1, 4), ("orders", 2, 5, long))
+    answers = ask_coordinators(ClusterConf(three.bootstrap), group_filter=lambda n: n == "with-metadata")
+    # confluent-kafka writes C's zero byte behind the text, too.
+    found = {row.partition: (row.offset, row.metadata.rstrip("\0")) for row in answers.offsets.rows()}
+    assert found == {0: (3, "marked"), 1: (4, ""), 2: (5, long)}
+
+
+def test_a_broker_killed_in_the_middle_loses_no_group(three):
+    conf = ClusterConf(three.bootstrap)
+    before = offsets(ask_coordinators(conf))
+    victim = three.nodes[2]
+    killer = threading.Thread(target=victim.kill)
+    try:
+        killer.start()
+        answers = ask_coordinators(conf, deadline_s=60, group_filter=SIMPLE.__contains__)
+        killer.join()
+        again = ask_coordinators(conf, deadline_s=60, group_filter=SIMPLE.__contains__)
+    finally:
+        victim.start()
+        three.wait_until_up()
+    for seen in (answers, again):
+        assert not seen.failed
+        assert not seen.incomplete
+        assert offsets(seen) == {key: row for key, row in before.items() if key[0] in SIMPLE}
+    assert again.brokers == 2
+
+
+def test_a_broker_that_does_not_answer_is_said_at_the_deadline(three):
+    conf = ClusterConf(three.nodes[0].bootstrap, request_timeout_s=1.0, connect_timeout_s=1.0)
+    before = ask_coordinators(conf)
+    three.nodes[1].pause()
+    try:
+        started = time.monotonic()
+        answers = ask_coordinators(conf, deadline_s=2.0)
+        assert time.monotonic() - started < 4
+    finally:
+        three.nodes[1].resume()
+    assert answers.brokers == before.brokers - 1
+    assert any("broker 2" in line for line in answers.incomplete)
+    assert len(answers.groups) < len(before.groups)
+
+
+# Security
+
+USERS = {"admin": "admin-secret", "reader": "reader-secret", "half": "half-secret"}
+SCRAM_PASSWORD = "scram-secret"
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[LocalKafka]:
+    """SASL by every mechanism that is ours, TLS, and a user who may see one group of two."""
+    login = "org.apache.kafka.common.security.{} required"
+    listener = "listener.name.sasl_plaintext.{}.sasl.jaas.config"
+    config = {
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        listener.format("scram-sha-256"): login.format("scram.ScramLoginModule") + ";",
+        listener.format("scram-sha-512"): login.format("scram.ScramLoginModule") + ";",
+        listener.format("oauthbearer"): login.format("oauthbearer.OAuthBearerLoginModule")
+        + ' unsecuredLoginStringClaim_sub="admin";',
+    }
+    with LocalKafka(security=True, users=USERS, config=config) as kafka:
+        kafka.create_topic("orders")
+        kafka.create_topic("secret")
+        commit(kafka, "seen", ("orders", 0, 1), ("secret", 0, 2))
+        commit(kafka, "hidden", ("orders", 0, 3))
+        allowed = [
+            AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", *ALLOW_DESCRIBE)
+            for kind, name, user in (
+                (ResourceType.GROUP, "seen", "reader"),
+                (ResourceType.TOPIC, "orders", "reader"),
+            )
+        ]
+        for future in kafka.admin.create_acls(allowed).values():
+            future.result(10)
+        credentials = [
+            UserScramCredentialUpsertion(
+                "admin", ScramCredentialInfo(mechanism, 4096), SCRAM_PASSWORD.encode()
+            )
+            for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+        ]
+        for credential in credentials:
+            kafka.admin.alter_user_scram_credentials([credential])["admin"].result(10)
+        yield kafka
+
+
+ALLOW_DESCRIBE = (AclOperation.DESCRIBE, AclPermissionType.ALLOW)
+
+
+def sasl(kafka: LocalKafka, user: str, password: str, mechanism: str = "PLAIN") -> ClusterConf:
+    return ClusterConf(
+        kafka.sasl_bootstrap,
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism,
+            "sasl.username": user,
+            "sasl.password": password,
+        },
+    )
+
+
+def test_sasl_plain_lets_in_who_knows_the_password(secured):
+    answers = ask(sasl(secured, "admin", "admin-secret"))
+    assert answers.source == "wire"
+    assert groups(answers).keys() == {"seen", "hidden"}
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scram_lets_in_who_knows_the_password(secured, mechanism):
+    def asked() -> GroupAnswers | None:
+        """The credentials reach the broker a moment after they were made."""
+        try:
+            return ask_coordinators(sasl(secured, "admin", SCRAM_PASSWORD, mechanism))
+        except Denied:
+            return None
+
+    answers = wait_until(asked, timeout_s=15, what="the log-in")
+    assert groups(answers).keys() == {"seen", "hidden"}
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_wrong_password_is_denied_and_not_shown(secured, mechanism):
+    conf = sasl(secured, "admin", "wr0ng-secret", mechanism)
+    with pytest.raises(Denied, match="refused the log-in") as denied:
+        ask_coordinators(conf)
+    assert "wr0ng-secret" not in str(denied.value)
+    assert "\n" not in str(denied.value)
+
+
+def test_a_bearer_token_lets_in_and_another_does_not(secured):
+    def part(of: dict[str, object]) -> str:
+        return base64.urlsafe_b64encode(json.dumps(of).encode()).decode().rstrip("=")
+
+    def token(lives_s: float = 600) -> str:
+        now = time.time()
+        return f"{part({'alg': 'none'})}.{part({'sub': 'admin', 'iat': now - 900, 'exp': now + lives_s})}."
+
+    conf = ClusterConf(
+        secured.sasl_bootstrap, {"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"}
+    )
+    assert groups(ask_coordinators(conf, token=token)).keys() == {"seen", "hidden"}
+    with pytest.raises(Denied, match="refused the log-in"):
+        ask_coordinators(conf, token=lambda: token(lives_s=-600))
+
+
+def test_a_mechanism_that_the_broker_lacks_is_denied(secured):
+    (host, port), conf = ("127.0.0.1", secured.nodes[0].ports.sasl), sasl(secured, "admin", "admin-secret")
+    with Wire.connect(conf, host, port) as wire:
+        assert wire.version(Api.LIST_GROUPS) == 5
+    with pytest.raises(ConnectError, match=r"security\.protocol"):
+        Wire.connect(ClusterConf("", {}), host, port).request(_list_groups())
+
+
+def _list_groups() -> object:
+    from kio.schema.list_groups.v5 import ListGroupsRequest
+
+    return ListGroupsRequest()
+
+
+def test_hidden_groups_and_topics_are_absent_and_nothing_says_so(secured):
+    conf = sasl(secured, "reader", "reader-secret")
+    wire, admin = ask(conf), ask_admin(conf)
+    for answers in (wire, admin):
+        assert groups(answers).keys() == {"seen"}
+        assert offsets(answers).keys() == {("seen", "orders", 0)}
+        assert not answers.failed
+        assert not answers.incomplete
+
+
+def test_a_user_without_any_right_sees_nothing(secured):
+    answers = ask(sasl(secured, "half", "half-secret"))
+    assert answers.groups == ()
+    assert len(answers.offsets) == 0
+
+
+def test_tls_with_the_right_authority_works(secured):
+    properties = {"security.protocol": "ssl", "ssl.ca.location": str(secured.ca_pem)}
+    answers = ask(ClusterConf(secured.ssl_bootstrap, properties))
+    assert answers.source == "wire"
+    port = secured.nodes[0].ports.ssl
+    unchecked = {"security.protocol": "ssl", "enable.ssl.certificate.verification": "false"}
+    assert ask_coordinators(ClusterConf(f"localhost:{port}", unchecked)).brokers == 1
+
+
+def test_tls_without_the_right_authority_is_refused(secured):
+    with pytest.raises(ConnectError, match=r"not trusted.*ssl\.ca\.location"):
+        ask_coordinators(ClusterConf(secured.ssl_bootstrap, {"security.protocol": "ssl"}))
+    missing = {"security.protocol": "ssl", "ssl.ca.location": "/no/such/ca.pem"}
+    with pytest.raises(ConfigError, match=r"ssl\.ca\.location"):
+        ask_coordinators(ClusterConf(secured.ssl_bootstrap, missing))
+
+
+def test_the_wrong_protocol_is_said(secured):
+    for conf in (
+        ClusterConf(secured.ssl_bootstrap),
+        ClusterConf(secured.sasl_bootstrap),
+        ClusterConf(secured.bootstrap, {"security.protocol": "ssl"}),
+    ):
+        with pytest.raises(ConnectError, match=r"security\.protocol"):
+            ask_coordinators(conf)
+
+
+def test_brokers_that_do_not_answer_are_named_with_the_cause():
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    with pytest.raises(ConnectError, match=f"cannot reach Kafka at {address}: Connection refused"):
+        ask(ClusterConf(address))
+    with pytest.raises(ConnectError, match="cannot find Kafka"):
+        ask(ClusterConf("no-such-host.invalid:9092"))
+
+
+def test_what_is_for_librdkafka_alone_goes_through_the_admin_client(secured):
+    conf = sasl(secured, "admin", "admin-secret")
+    properties = {**conf.properties, "ssl.curves.list": "P-256", "security.protocol": "ssl"}
+    properties["ssl.ca.location"] = str(secured.ca_pem)
+    answers = ask(ClusterConf(secured.ssl_bootstrap, properties))
+    assert answers.source == "admin"
+    assert "ssl.curves.list" in answers.reason

@@ -1,0 +1,394 @@
+"""A connection of our own: log-in, properties, answers that make no sense, OffsetFetch against kio."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.index import load_request_schema
+from kio.schema.api_versions.v0.response import ApiVersion, ApiVersionsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.list_groups.v5.request import ListGroupsRequest
+from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
+from kio.schema.offset_fetch.v9.response import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from kio.serial import entity_reader, entity_writer
+
+from koff.client import ClusterConf, offsetfetch
+from koff.client.access import access, addresses, supports, tls_context
+from koff.client.answers import columns
+from koff.client.describing import Listed
+from koff.client.messages import Api, error_name, question
+from koff.client.sasl import Exchange, Refused, oauthbearer, plain, scram
+from koff.client.wire import WINDOW, Wire
+from koff.errors import Closed, ConfigError, ConnectError
+from koff.proto.primitives import Malformed
+
+# The exchange of RFC 7677, section 3.
+NONCE = "rOprNGfwEbeRWgbNEkqO"
+SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+CLIENT_FINAL = (
+    b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
+    b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+)
+SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+def test_scram_says_what_the_rfc_says():
+    exchange = scram("SCRAM-SHA-256", "user", "pencil", nonce=NONCE)
+    assert next(exchange) == b"n,,n=user,r=" + NONCE.encode()
+    assert exchange.send(SERVER_FIRST) == CLIENT_FINAL
+    with pytest.raises(StopIteration):
+        exchange.send(SERVER_FINAL)
+
+
+def log_in(exchange: Exchange, *answers: bytes) -> None:
+    next(exchange)
+    for answer in answers:
+        exchange.send(answer)
+
+
+@pytest.mark.parametrize(
+    ("first", "final", "why"),
+    [
+        (SERVER_FIRST, b"v=AAAA", "does not know the password"),
+        (SERVER_FIRST, b"e=invalid-proof", "invalid-proof"),
+        (SERVER_FIRST, b"", "does not know the password"),
+        (SERVER_FIRST.replace(b"r=r", b"r=x"), b"", "nonce"),
+        (SERVER_FIRST.replace(b"i=4096", b"i=0"), b"", "nonce"),
+        (b"e=other-error", b"", "other-error"),
+        (b"\xff\xff", b"", "makes no sense"),
+    ],
+)
+def test_scram_refuses_a_server_that_proves_nothing(first, final, why):
+    with pytest.raises(Refused, match=why):
+        log_in(scram("SCRAM-SHA-256", "user", "pencil", nonce=NONCE), first, final)
+
+
+def test_scram_escapes_names_and_makes_a_new_nonce_each_time():
+    first, second = (next(scram("SCRAM-SHA-512", "a=b,c", "p")) for _ in range(2))
+    assert first.startswith(b"n,,n=a=3Db=2Cc,r=")
+    assert first != second
+
+
+def test_plain_and_bearer_tokens_are_one_message():
+    assert list(plain("ä", "p")) == [b"\0\xc3\xa4\0p"]
+    exchange = oauthbearer("abc")
+    assert next(exchange) == b"n,,\x01auth=Bearer abc\x01\x01"
+    assert exchange.send(b'{"status":"invalid_token"}') == b"\x01"
+    with pytest.raises(Refused):
+        exchange.send(b"")
+
+
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        ({}, ""),
+        ({"security.protocol": "SSL"}, ""),
+        ({"security.protocol": "sasl_ssl", "sasl.mechanisms": "scram-sha-512"}, ""),
+        ({"security.protocol": "sasl_plaintext"}, "GSSAPI"),
+        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}, "OAUTHBEARER"),
+        ({"security.protocol": "ssl", "ssl.keystore.location": "x"}, r"ssl\.keystore\.location"),
+        ({"security.protocol": "odd"}, "odd"),
+    ],
+)
+def test_it_is_said_what_only_librdkafka_can(properties, reason):
+    conf = ClusterConf("a:1", properties)
+    support = supports(conf)
+    assert bool(support) is not bool(reason)
+    if reason:
+        with pytest.raises(ConfigError, match=reason):
+            access(conf)
+
+
+def test_what_it_takes_to_log_in_is_asked_for_and_never_shown():
+    properties = {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
+    with pytest.raises(ConfigError, match=r"SASL/PLAIN needs sasl\.password"):
+        access(ClusterConf("a:1", properties))
+    conf = ClusterConf("a:1", {**properties, "sasl.password": "hush"})
+    assert "hush" not in repr(access(conf)) + repr(conf)
+    assert access(conf).tls
+
+
+def test_tls_is_checked_unless_the_properties_say_otherwise(tmp_path):
+    assert tls_context({}).check_hostname
+    assert not tls_context({"ssl.endpoint.identification.algorithm": "none"}).check_hostname
+    assert not tls_context({"enable.ssl.certificate.verification": "false"}).verify_mode
+    nonsense = tmp_path / "nonsense.pem"
+    nonsense.write_text("secret nonsense")
+    for name in ("ssl.ca.location", "ssl.certificate.location"):
+        with pytest.raises(ConfigError, match=name) as refused:
+            tls_context({name: str(nonsense), "ssl.key.password": "hush"})
+        assert "hush" not in str(refused.value)
+
+
+def test_addresses_are_read_as_librdkafka_reads_them():
+    given = "a:1, SSL://b:2,[::1]:3,c,::1"
+    assert list(addresses(given)) == [("a", 1), ("b", 2), ("::1", 3), ("c", 9092), ("::1", 9092)]
+    with pytest.raises(ConfigError, match="no host:port"):
+        list(addresses("a:b"))
+
+
+def test_kio_is_not_imported_before_it_is_needed():
+    code = "import sys, koff.client.coordinators, koff.client.askadmin; assert 'kio' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# A broker of a few lines
+
+
+def written(entity: Any) -> bytes:
+    body = io.BytesIO()
+    entity_writer(type(entity))(body, entity)
+    return body.getvalue()
+
+
+def known(error: ErrorCode = ErrorCode.none) -> bytes:
+    """What a broker says that knows ListGroups, and OffsetFetch only in the far future."""
+    keys = (
+        ApiVersion(api_key=Api.LIST_GROUPS, min_version=0, max_version=99),
+        ApiVersion(api_key=Api.OFFSET_FETCH, min_version=98, max_version=99),
+    )
+    return written(ApiVersionsResponse(error_code=error, api_keys=keys))
+
+
+def groups(*names: str) -> bytes:
+    listed = (
+        ListedGroup(group_id=name, protocol_type="consumer", group_state="Stable", group_type="Classic")
+        for name in names
+    )
+    answer = ListGroupsResponse(throttle_time=ZERO, error_code=ErrorCode.none, groups=tuple(listed))
+    return b"\0" + written(answer)
+
+
+ZERO = datetime.timedelta(0)
+Answer = Callable[[int, int, int], bytes | None]
+
+
+@contextmanager
+def broker(answer: Answer) -> Iterator[tuple[ClusterConf, str, int]]:
+    """Answers each request of one client by `answer(number, api, version)`; None hangs up.
+
+    What `answer` gives stands behind the correlation id; versions are told as version 0 has it.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=_serve, args=(server, answer))
+        thread.start()
+        host, port = server.getsockname()
+        try:
+            yield ClusterConf(f"{host}:{port}", {}, request_timeout_s=0.3, connect_timeout_s=5), host, port
+        finally:
+            thread.join()
+
+
+def _serve(server: socket.socket, answer: Answer) -> None:
+    client, _ = server.accept()
+    with client, client.makefile("rb") as requests, suppress(ConnectionError):
+        for number in range(1000):
+            head = requests.read(4)
+            if len(head) < 4:
+                return
+            request = requests.read(int.from_bytes(head, "big"))
+            api, version, correlation = struct.unpack_from(">hhi", request)
+            said = answer(number, api, version)
+            if said is None:
+                return
+            frame = struct.pack(">i", correlation) + said
+            client.sendall(struct.pack(">i", len(frame)) + frame if said[:4] != RAW else said[4:])
+
+
+RAW = b"RAW:"
+"""Before bytes that are sent as they are, for a frame."""
+
+
+def versions_then(*answers: bytes | None) -> Answer:
+    def answer(number: int, api: int, version: int) -> bytes | None:
+        if api == Api.API_VERSIONS:
+            return known() if version == 0 else known(ErrorCode.unsupported_version)
+        return answers[number - 2] if number - 2 < len(answers) else None
+
+    return answer
+
+
+def test_a_broker_that_knows_no_newer_way_is_asked_for_its_versions_in_the_oldest():
+    with broker(versions_then(groups("g"))) as (conf, host, port), Wire.connect(conf, host, port) as wire:
+        assert wire.version(Api.LIST_GROUPS) == 5
+        assert wire.version(Api.OFFSET_FETCH) is None
+        assert wire.version(Api.METADATA) is None
+        answer = wire.request(ListGroupsRequest())
+        assert [group.group_id for group in answer.groups] == ["g"]
+
+
+def test_answers_come_in_order_and_few_questions_are_under_way():
+    asked: list[int] = []
+
+    def questions() -> Iterator[Any]:
+        for number in range(10):
+            asked.append(number)
+            yield question(ListGroupsRequest())
+
+    answers = versions_then(*(groups(f"g{number}") for number in range(10)))
+    with broker(answers) as (conf, host, port), Wire.connect(conf, host, port) as wire:
+        for number, answer in enumerate(wire.ask(questions())):
+            assert len(asked) <= number + WINDOW
+            assert answer.groups[0].group_id == f"g{number}"
+    assert len(asked) == 10
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (None, r"Disconnected.*security\.protocol"),
+        (RAW, "no answer in time"),
+        (RAW + b"\0\0", "no answer in time"),
+        (RAW + b"HTTP/1.1 400", "Invalid response size"),
+        (RAW + b"\0\0\0\5\0\0\0\x63\0", "answers no question"),
+        (b"\0\0\0", "Invalid response to request 16"),
+        (groups("g")[:-5], "Invalid response to request 16"),
+    ],
+)
+def test_an_answer_that_is_none_is_said_in_one_line_and_ends_the_connection(answer, words):
+    with broker(versions_then(answer)) as (conf, host, port), Wire.connect(conf, host, port) as wire:
+        with pytest.raises(ConnectError, match=words) as failure:
+            wire.request(ListGroupsRequest())
+        assert wire.closed
+        assert "\n" not in str(failure.value)
+        with pytest.raises(Closed):
+            wire.request(ListGroupsRequest())
+
+
+# OffsetFetch
+
+
+def read(body: bytes) -> offsetfetch.Fetched:
+    """What the body says; every truncation of it is refused."""
+    for size in range(len(body)):
+        with pytest.raises((Malformed, IndexError)):
+            offsetfetch.read(body[:size], 0)
+    return offsetfetch.read(body, 0)
+
+
+def expected(response: OffsetFetchResponse) -> tuple[list[Any], dict[str, str]]:
+    """Rows of groups without errors, and the errors of the others, as kio has it all."""
+    rows, errors = [], {}
+    for group in response.groups:
+        codes = [p.error_code for topic in group.topics for p in topic.partitions if p.error_code]
+        if group.error_code or codes:
+            errors[group.group_id] = error_name(int(group.error_code or codes[0]))
+        else:
+            rows += [
+                (group.group_id, topic.name, *numbers(p), p.metadata or "")
+                for topic in group.topics
+                for p in topic.partitions
+            ]
+    return rows, errors
+
+
+def numbers(of: OffsetFetchResponsePartitions) -> tuple[int, int, int]:
+    return of.partition_index, of.committed_offset, of.committed_leader_epoch
+
+
+def committed(metadata: str | None = "", error: int = 0, **given: int) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=given.get("partition", 1),
+        committed_offset=given.get("offset", 2),
+        committed_leader_epoch=given.get("epoch", -1),
+        metadata=metadata,
+        error_code=ErrorCode(error),
+    )
+
+
+ERRORS = st.sampled_from([0, 0, 0, 16, 30])
+PARTITIONS = st.builds(
+    committed,
+    st.sampled_from(["", "", "", None, "m", "x" * 200, "\x01\0\0\0"]),
+    ERRORS,
+    partition=st.integers(0, 2**31 - 1),
+    offset=st.sampled_from([0, 0x0100000001000000, 2**63 - 1, -1]),
+    epoch=st.integers(-1, 2**31 - 1),
+)
+TOPICS = st.builds(
+    lambda name, rows: OffsetFetchResponseTopics(name=name, partitions=tuple(rows)),
+    st.sampled_from(["t", "u" * 150, "ü"]),
+    st.lists(PARTITIONS, max_size=4),
+)
+
+
+@st.composite
+def responses(draw: st.DrawFn) -> OffsetFetchResponse:
+    names = draw(st.lists(st.sampled_from(["a", "b", "g" * 200, "ö"]), unique=True))
+    found = tuple(
+        OffsetFetchResponseGroup(
+            group_id=name,
+            topics=tuple(draw(st.lists(TOPICS, max_size=3))),
+            error_code=ErrorCode(draw(ERRORS)),
+        )
+        for name in names
+    )
+    return OffsetFetchResponse(throttle_time=ZERO, groups=found)
+
+
+@given(responses())
+def test_offsets_are_read_as_kio_reads_them(response):
+    rows, errors = expected(response)
+    fetched = offsetfetch.read(written(response), 0)
+    assert [tuple(row) for row in columns([fetched.offsets]).rows()] == rows
+    assert fetched.errors == errors
+    assert sorted([*fetched.answered, *fetched.errors]) == sorted(group.group_id for group in response.groups)
+
+
+@pytest.mark.parametrize("rows", [[""], ["", ""], ["", "odd", ""], ["odd"], [None, ""], []])
+def test_truncated_answers_are_refused(rows):
+    topic = OffsetFetchResponseTopics(name="t", partitions=tuple(map(committed, rows)))
+    group = OffsetFetchResponseGroup(group_id="g", topics=(topic,), error_code=ErrorCode.none)
+    fetched = read(written(OffsetFetchResponse(throttle_time=ZERO, groups=(group,))))
+    assert fetched.answered == ("g",)
+    assert len(fetched.offsets.offset) == len(rows)
+
+
+def test_requests_are_what_kio_would_write_and_no_larger_than_allowed():
+    names = [f"group-{number}" for number in range(3000)] + ["ö" * 300]
+    for version in (8, 9):
+        kind = load_request_schema(Api.OFFSET_FETCH, version)
+        asked = list(offsetfetch.questions(names, version, max_bytes=4000))
+        requests = [entity_reader(kind)(each.body, 0)[0] for each in asked]
+        assert [group.group_id for request in requests for group in request.groups] == names
+        assert all(group.topics is None for request in requests for group in request.groups)
+        assert not any(request.require_stable for request in requests)
+        assert max(len(each.body) for each in asked) < 4010
+
+
+def test_columns_of_several_answers_share_their_names():
+    def part(group: str, topic: str, metadata: str) -> offsetfetch.Fetched:
+        rows = OffsetFetchResponseTopics(name=topic, partitions=(committed(), committed(metadata)))
+        told = OffsetFetchResponseGroup(group_id=group, topics=(rows,), error_code=ErrorCode.none)
+        return offsetfetch.read(written(OffsetFetchResponse(throttle_time=ZERO, groups=(told,))), 0)
+
+    found = columns([part("a", "t", "x").offsets, part("b", "t", "").offsets, part("c", "u", "y").offsets])
+    assert (found.groups, found.topics) == (["a", "b", "c"], ["t", "u"])
+    assert found.group.tolist() == [0, 0, 1, 1, 2, 2]
+    assert found.topic.tolist() == [0, 0, 0, 0, 1, 1]
+    assert found.metadata == ["", "x", "", "", "", "y"]
+    assert len(columns([])) == 0
+
+
+def test_a_classic_group_without_members_needs_no_description():
+    assert Listed("g", "classic", "Empty", "").described_by is None
+    assert Listed("g", "classic", "Stable", "consumer").described_by is Api.DESCRIBE_GROUPS
+    assert Listed("g", "consumer", "Empty", "consumer").described_by is Api.CONSUMER_GROUP_DESCRIBE
+    assert Listed("g", "of-the-future", "Stable", "").described_by is None
