@@ -90,7 +90,7 @@ class Monitor:
 
     def snapshot(self) -> Snapshot:
         """All groups."""
-        return self.tracker.snapshot()
+        return self.tracker.snapshot(_now_ms())
 
     def readiness(self) -> Readiness:
         """Ready when the offsets topic was read to where it stood at the start, and end offsets are fresh."""
@@ -221,8 +221,12 @@ class Monitor:
         self._lost = trouble is not None
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def _take(tracker: Tracker, polled: Polled, reader: Reader) -> None:
-    seen_at_ms = time.time_ns() // 1_000_000 if reader.caught_up else UNKNOWN
+    seen_at_ms = _now_ms() if reader.caught_up else UNKNOWN
     for run in polled.runs:
         tracker.apply(run.partition, run.keys(), run.values(), seen_at_ms=seen_at_ms)
     for partition in polled.lost:
@@ -251,5 +255,5 @@ def snapshots(
                     done, total = reader.to_read - reader.behind, reader.to_read
                     progress(f"read {done} of {total} offsets of {conf.reader.topic}")
             sampler.sample()
-            yield conf.cluster_name or cluster.id, tracker.snapshot()
+            yield conf.cluster_name or cluster.id, tracker.snapshot(_now_ms())
             due = time.monotonic() + interval_s

@@ -160,6 +160,8 @@ def _print_json(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]
                 "partitions": t.partitions,
                 "lag": t.lag,
                 "unknown": t.unknown,
+                "time_lag_s": t.time_lag_s,
+                "status": t.status.name,
             }
             for t in totals
         ],
@@ -170,17 +172,22 @@ def _print_json(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]
 
 _ROW = (
     *("cluster", "group", "state", "topic", "partition", "committed", "end", "lag"),
-    *("readable", "lost", "lag_to_stable", "reasons", "client_id", "client_host"),
+    *("readable", "lost", "lag_to_stable", "time_lag_s", "status", "reasons", "client_id", "client_host"),
 )
 
 
-def _row(cluster: str, row: PartitionLag) -> dict[str, str | int | None]:
+def _row(cluster: str, row: PartitionLag) -> dict[str, str | float | None]:
     member = row.member
     values = (row.committed, row.end, row.published_lag, row.readable, row.lost, row.lag_to_stable)
+    verdict = (row.time_lag_s, row.status.name)
     why = " ".join(row.reasons.names)
     who = (member.client_id, member.client_host) if member else (None, None)
     return dict(
-        zip(_ROW, (cluster, row.group, row.state, row.topic, row.partition, *values, why, *who), strict=True)
+        zip(
+            _ROW,
+            (cluster, row.group, row.state, row.topic, row.partition, *values, *verdict, why, *who),
+            strict=True,
+        )
     )
 
 

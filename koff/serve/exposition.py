@@ -12,8 +12,11 @@ from operator import add
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.lag import Status
 from koff.serve.view import View
 from koff.tracker import ShardSnapshot, Snapshot
+
+_STATUSES = {int(each): each.name for each in Status}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class _Numbers:
     shard: ShardSnapshot
     lag: NDArray[np.int64]
     known: NDArray[np.bool_]
+    status: NDArray[np.uint8]
 
 
 class Exposition:
@@ -54,12 +58,12 @@ class Exposition:
         self._cache = {number: n.labels for number, n in zip(snapshot.shards, numbers, strict=True)}
         fresh = self._view.reader_stats().lag_is_fresh
         for name, text, series in _FAMILIES:
-            if name.endswith("_lag") and not fresh:
+            if "_lag" in name and not fresh:
                 continue  # no confident stale number
             yield f"# HELP {name} {text}\n# TYPE {name} gauge\n"
             for shard in numbers:
                 yield from _lines(name, *series(shard))
-        yield from self._members(numbers)
+        yield from self._members(numbers, fresh=fresh)
         yield from self._partitions(snapshot)
 
     def _numbers(self, number: int, shard: ShardSnapshot, snapshot: Snapshot) -> _Numbers:
@@ -67,7 +71,7 @@ class Exposition:
         if labels is None or labels.layout is not shard.layout:
             labels = self._labels(shard, snapshot)
         lags = snapshot.lags(shard)
-        return _Numbers(labels, shard, lags.published, lags.known)
+        return _Numbers(labels, shard, lags.published, lags.known, snapshot.group_statuses(shard))
 
     def _labels(self, shard: ShardSnapshot, snapshot: Snapshot) -> _Labels:
         cluster = f'{{cluster="{escape(self._cluster)}",group="'
@@ -87,7 +91,7 @@ class Exposition:
             [f'{group}"}} ' for group in groups],
         )
 
-    def _members(self, numbers: list[_Numbers]) -> Iterator[str]:
+    def _members(self, numbers: list[_Numbers], *, fresh: bool) -> Iterator[str]:
         yield "# HELP koff_group_members Members of the group.\n# TYPE koff_group_members gauge\n"
         for n in numbers:
             live = [(label, len(g.members)) for label, g in zip(n.labels.groups, n.shard.groups, strict=True)]
@@ -102,6 +106,14 @@ class Exposition:
                 for label, g in zip(n.labels.groups, n.shard.groups, strict=True)
             ]
             yield from _lines("koff_group_state", states, [1] * len(states))
+        yield "# HELP koff_group_status Does the group keep up: 1 for the verdict, its worst partition's.\n"
+        yield "# TYPE koff_group_status gauge\n"
+        for n in numbers if fresh else ():
+            verdicts = [
+                f'{label[:-2]},status="{_STATUSES[verdict]}"}} '
+                for label, verdict in zip(n.labels.groups, n.status.tolist(), strict=True)
+            ]
+            yield from _lines("koff_group_status", verdicts, [1] * len(verdicts))
 
     def _partitions(self, snapshot: Snapshot) -> Iterator[str]:
         at = snapshot.partitions
@@ -122,7 +134,7 @@ def escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-Series = tuple[list[str], list[int]]
+Series = tuple[list[str], list[int] | list[float]]
 
 
 def _lag(n: _Numbers) -> Series:
@@ -131,6 +143,22 @@ def _lag(n: _Numbers) -> Series:
 
 def _committed(n: _Numbers) -> Series:
     return _where(n.labels.rows, n.shard.committed, n.shard.committed >= 0)
+
+
+def _time_lag(n: _Numbers) -> Series:
+    time_lag = n.shard.time_lag
+    if time_lag is None:
+        return [], []
+    return _where(n.labels.rows, np.round(time_lag.seconds, 3), time_lag.known & n.known)
+
+
+def _longest_time_lag(n: _Numbers) -> Series:
+    time_lag = n.shard.time_lag
+    if time_lag is None:
+        return [], []
+    known, longest = time_lag.known & n.known, np.full(len(n.labels.groups), -1.0)
+    np.maximum.at(longest, n.shard.group[known], np.round(time_lag.seconds[known], 3))
+    return _where(n.labels.groups, longest, longest >= 0)
 
 
 def _topic_lag(n: _Numbers) -> Series:
@@ -144,12 +172,16 @@ def _total_lag(n: _Numbers) -> Series:
 _FAMILIES: tuple[tuple[str, str, Callable[[_Numbers], Series]], ...] = (
     ("koff_group_lag", "Offsets that the group has yet to commit; absent when it is not known.", _lag),
     ("koff_group_committed_offset", "Next offset that the group will read, as committed.", _committed),
+    ("koff_group_lag_seconds", "Age of the oldest record that the group has yet to commit.", _time_lag),
+    ("koff_group_max_lag_seconds", "The longest of the group's lags in seconds.", _longest_time_lag),
     ("koff_group_topic_lag", "Sum of the known lags of the group over the topic's partitions.", _topic_lag),
     ("koff_group_total_lag", "Sum of all known lags of the group.", _total_lag),
 )
 
 
-def _where(labels: list[str], numbers: NDArray[np.int64], mask: NDArray[np.bool_]) -> Series:
+def _where(
+    labels: list[str], numbers: NDArray[np.int64] | NDArray[np.float64], mask: NDArray[np.bool_]
+) -> Series:
     if mask.all():
         return labels, numbers.tolist()
     return [labels[i] for i in np.flatnonzero(mask).tolist()], numbers[mask].tolist()
@@ -162,6 +194,6 @@ def _sums(labels: list[str], index: NDArray[np.int64] | NDArray[np.int32], n: _N
     return _where(labels, sums, np.bincount(index[n.known], minlength=len(labels)) > 0)
 
 
-def _lines(name: str, labels: list[str], numbers: Iterable[int]) -> Iterator[str]:
+def _lines(name: str, labels: list[str], numbers: Iterable[float]) -> Iterator[str]:
     if labels:
         yield f"{name}" + f"\n{name}".join(map(add, labels, map(str, numbers))) + "\n"

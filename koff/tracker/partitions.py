@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import UNKNOWN
+from koff.lag import ENDS_SPAN_MS, UNKNOWN, EndHistory, TimeLags, time_lag_s
 from koff.proto.primitives import uuid_bytes
 from koff.records.names import Names
 from koff.tracker.index import NO_ROW, Ints, RowIndex, first_of_each, spread
@@ -32,6 +32,8 @@ class PartitionSnapshot:
     sampled_at: Ints
     gone: NDArray[np.bool_]
     topic_id: Ints
+    end_before: Ints | None = None
+    """What the end was `ENDS_SPAN_MS` ago; None when the snapshot was taken without a time."""
 
 
 _OFFSETS = ("_end", "_start", "_stable", "_sampled_at")
@@ -55,6 +57,7 @@ class PartitionTable:
         self._stable = np.full(64, UNKNOWN, np.int64)
         self._sampled_at = np.full(64, UNKNOWN, np.int64)
         self._topic_ids: dict[int, int] = {}
+        self._history = EndHistory()
 
     def __len__(self) -> int:
         return self._count
@@ -95,6 +98,8 @@ class PartitionTable:
         if ends:
             rows = self._rows(ends)
             self._sampled_at[rows], self._gone[rows] = at_ms, False
+            if at_ms != UNKNOWN:
+                self._history.add(rows, self._end[rows], at_ms)
 
     def forget(self, partitions: Iterable[tuple[str, int]], *, gone: bool = True) -> None:
         """Offsets of those partitions are not known from here on; `gone` says that they do not exist."""
@@ -102,6 +107,19 @@ class PartitionTable:
         for name in _OFFSETS:
             getattr(self, name)[rows] = UNKNOWN
         self._gone[rows] = gone
+        if gone:
+            self._history.forget(rows[rows < len(self._history)])
+
+    def ends_at(self, at_ms: int) -> Ints:
+        """What each partition's end was then; UNKNOWN before its first sample."""
+        ends = np.full(self._count, UNKNOWN, np.int64)
+        rows = np.arange(min(self._count, len(self._history)))
+        ends[rows] = self._history.ends_at(rows, at_ms)
+        return ends
+
+    def time_lag(self, rows: Ints, committed: Ints, now_ms: int) -> TimeLags:
+        """How old the oldest record is that lies behind those commits to those partitions."""
+        return time_lag_s(self._history, rows, committed, now_ms, start=self._start[rows])
 
     def identify(self, topic_ids: Mapping[str, str]) -> None:
         """Notes the present ids of topics, by name."""
@@ -117,7 +135,7 @@ class PartitionTable:
             for t, p in zip(self._topic[:n].tolist(), self._partition[:n].tolist(), strict=True)
         ]
 
-    def snapshot(self) -> PartitionSnapshot:
+    def snapshot(self, now_ms: int | None = None) -> PartitionSnapshot:
         """A copy that later changes leave alone."""
         n, topics, ids = self._count, self._topics.names, self._topic_ids
         codes = self._topic[:n].tolist()
@@ -130,6 +148,7 @@ class PartitionTable:
             sampled_at=self._sampled_at[:n].copy(),
             gone=self._gone[:n].copy(),
             topic_id=np.fromiter((ids.get(code, 0) for code in codes), np.int64, n),
+            end_before=None if now_ms is None else self.ends_at(now_ms - ENDS_SPAN_MS),
         )
 
     def _rows(self, at: Iterable[tuple[str, int]]) -> Ints:

@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import UNKNOWN
+from koff.lag import UNKNOWN, Features, window_features
 from koff.proto.buffers import Binary
 from koff.records import Message, OffsetCommit, Undecodable, Unknown, decode, record_name
 from koff.records.batches import decode_columns
@@ -32,6 +32,7 @@ from koff.tracker.window import WindowTable
 
 Blobs = Sequence[bytes | None]
 _COMMIT = "OffsetCommit"
+_AT_ONCE = 8192
 _COLUMNS = (
     "_hash",
     "_committed",
@@ -42,6 +43,11 @@ _COLUMNS = (
     "_partition",
     "_group",
     "_live",
+    "_changed",
+    "_first_ms",
+    "_last_ms",
+    "_commits",
+    "_marks",
 )
 
 
@@ -86,6 +92,11 @@ class Shard:
         self._partition = np.zeros(0, np.int32)
         self._group = np.zeros(0, np.int32)
         self._live = np.zeros(0, np.bool_)
+        self._changed = np.zeros(0, np.bool_)
+        self._first_ms = np.zeros(0, np.int64)
+        self._last_ms = np.zeros(0, np.int64)
+        self._commits = np.zeros(0, np.uint8)
+        self._marks = np.zeros(0, np.uint8)
         self._windows = WindowTable()
         self._layout: _Layout | None = None
 
@@ -103,10 +114,15 @@ class Shard:
         if rows.size:
             self._commit(rows, keys, values, seen_at_ms)
 
-    def snapshot(self) -> ShardSnapshot:
+    def snapshot(self, now_ms: int | None = None) -> ShardSnapshot:
         """A copy that later batches leave alone. `layout` is the same object while rows and names are."""
         layout = self._laid_out()
         live = layout.rows
+        self._look_at_windows(live)
+        time_lag = None
+        if now_ms is not None:
+            partitions = self._shared.partitions
+            time_lag = partitions.time_lag(layout.partition.astype(np.int64), self._committed[live], now_ms)
         return ShardSnapshot(
             layout=layout,
             groups=[self.groups.get(name) or Group(name) for name in layout.names],
@@ -117,7 +133,22 @@ class Shard:
             topic_id=self._topic_id[live],
             leader_epoch=self._leader_epoch[live],
             seen_at=self._seen_at[live],
+            features=Features(
+                self._first_ms[live], self._last_ms[live], self._commits[live], self._marks[live]
+            ),
+            time_lag=time_lag,
         )
+
+    def _look_at_windows(self, live: Ints) -> None:
+        """Brings the features up to date of those windows that changed since the last snapshot."""
+        changed = live[self._changed[live]]
+        for start in range(0, len(changed), _AT_ONCE):
+            rows = changed[start : start + _AT_ONCE]
+            window = self._windows.get(rows)
+            found = window_features(window.offset, window.time_ms, window.lag, window.count)
+            self._first_ms[rows], self._last_ms[rows] = found.first_ms, found.last_ms
+            self._commits[rows], self._marks[rows] = found.commits, found.marks
+        self._changed[changed] = False
 
     def _laid_out(self) -> _Layout:
         described = self.groups.names()
@@ -175,6 +206,7 @@ class Shard:
             end = self._shared.partitions.end[self._partition[rows]]
             lag = np.where(end >= 0, np.maximum(end - offset, 0), UNKNOWN)
         self._windows.add(rows, offset, at_ms, lag)
+        self._changed[rows] = True
 
     def _first_sight(self, missing: Ints, keys: Blobs, values: Blobs, hashes: Ints) -> Ints:
         """Rows for the commits among records whose keys are not in the index; applies all other records."""
@@ -221,6 +253,7 @@ class Shard:
         self._committed[rows] = UNKNOWN
         self._live[rows] = False
         self._windows.clear(rows)
+        self._changed[rows] = True
         self._index.add(hashes, rows)
         self._layout = None
 
@@ -243,11 +276,10 @@ class Shard:
         self.groups.apply(message)
 
     def _grow(self) -> None:
-        size = max(16, len(self._hash))
-        while size < self._rows:
-            size = size * 3 // 2
-        if size == len(self._hash):
+        size = len(self._hash)
+        if size >= self._rows:
             return
+        size = max(self._rows, size + size // 8 + 16)
         for name in _COLUMNS:
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros(size - len(old), old.dtype)]))

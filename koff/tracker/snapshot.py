@@ -10,8 +10,12 @@ from numpy.typing import NDArray
 
 from koff.lag import (
     UNKNOWN,
+    Features,
     Lags,
     Reason,
+    Status,
+    TimeLags,
+    group_status,
     lag_to_stable,
     lags,
     lost,
@@ -19,6 +23,7 @@ from koff.lag import (
     readable,
     reasons,
     recreated,
+    status,
 )
 from koff.tracker.groups import Group, Member
 from koff.tracker.partitions import PartitionSnapshot
@@ -42,6 +47,8 @@ class ShardSnapshot:
     topic_id: NDArray[np.int64]
     leader_epoch: NDArray[np.int32]
     seen_at: NDArray[np.int64]
+    features: Features
+    time_lag: TimeLags | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,8 @@ class PartitionLag:
     """One group on one partition. None: not known. `lag` is signed; publish `published_lag`.
 
     `readable` of the lag is still in the log, `lost` left it unread; `lag_to_stable` can be read by a
-    read_committed consumer now. `reasons` say why the lag is null, or strange.
+    read_committed consumer now. `time_lag_s` is how old the oldest record is that was not committed.
+    `status` is Burrow's verdict. `reasons` say why the lag is null, or strange.
     """
 
     group: str
@@ -62,6 +70,8 @@ class PartitionLag:
     readable: int | None
     lost: int | None
     lag_to_stable: int | None
+    time_lag_s: float | None
+    status: Status
     reasons: Reason
     member: Member | None
 
@@ -73,12 +83,17 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class GroupTotal:
-    """One group: the sum of its known lags (None when none is known) and how many are unknown."""
+    """One group: the sum of its known lags (None when none is known) and how many are unknown.
+
+    `time_lag_s` is the longest of its partitions', `status` the worst.
+    """
 
     group: Group
     lag: int | None
     partitions: int
     unknown: int
+    time_lag_s: float | None
+    status: Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +103,7 @@ class Snapshot:
     shards: Mapping[int, ShardSnapshot]
     partitions: PartitionSnapshot
     topic_names: Mapping[str, str]
+    now_ms: int | None = None
 
     def groups(self) -> Iterator[Group]:
         """Every group, in no particular order."""
@@ -123,6 +139,25 @@ class Snapshot:
         old = recreated(committed_topic_id=shard.topic_id, topic_id=topic_id)
         return lags(end=np.where(old, UNKNOWN, end), committed=shard.committed)
 
+    def statuses(self, shard: ShardSnapshot) -> NDArray[np.uint8]:
+        """`Status` of each row of `shard`; UNKNOWN when the snapshot was taken without a time."""
+        before = self.partitions.end_before
+        if self.now_ms is None or before is None:
+            return np.full(len(shard.committed), Status.UNKNOWN, np.uint8)
+        lag = self.lags(shard)
+        return status(
+            shard.features,
+            current_lag=lag.published,
+            current_lag_known=lag.known,
+            committed=shard.committed,
+            oldest_end=before[shard.partition],
+            now_ms=self.now_ms,
+        )
+
+    def group_statuses(self, shard: ShardSnapshot) -> NDArray[np.uint8]:
+        """`Status` of each of the shard's groups: their worst row's."""
+        return group_status(self.statuses(shard), shard.group, len(shard.groups))
+
     def rows(self) -> Iterator[PartitionLag]:
         """Every partition that a group committed to or is assigned, worst lag first, unknown last."""
         rows = [row for shard in self.shards.values() for row in self._rows(shard)]
@@ -131,17 +166,15 @@ class Snapshot:
 
     def totals(self) -> list[GroupTotal]:
         """Every group with its total lag, worst first, unknown last."""
-        known: dict[str, list[int]] = {}
-        unknown: dict[str, int] = {}
+        rows: dict[str, list[PartitionLag]] = {group.name: [] for group in self.groups()}
         for row in self.rows():
-            if row.published_lag is None:
-                unknown[row.group] = unknown.get(row.group, 0) + 1
-            else:
-                known.setdefault(row.group, []).append(row.published_lag)
-        totals = []
-        for group in self.groups():
-            lags_, missing = known.get(group.name, []), unknown.get(group.name, 0)
-            totals.append(GroupTotal(group, sum(lags_) if lags_ else None, len(lags_) + missing, missing))
+            rows[row.group].append(row)
+        verdicts = {
+            group.name: Status(verdict)
+            for shard in self.shards.values()
+            for group, verdict in zip(shard.groups, self.group_statuses(shard).tolist(), strict=True)
+        }
+        totals = [_total(group, rows[group.name], verdicts[group.name]) for group in self.groups()]
         return sorted(totals, key=lambda t: (t.lag is None, -(t.lag or 0), t.group.name))
 
     def _rows(self, shard: ShardSnapshot) -> Iterator[PartitionLag]:
@@ -158,7 +191,8 @@ class Snapshot:
             lag_to_stable(stable=self.partitions.stable[rows], committed=shard.committed),
         )
         known = numbers_of_lag.known.tolist()
-        why = self.reasons(shard).tolist()
+        why, verdicts = self.reasons(shard).tolist(), self.statuses(shard).tolist()
+        times = [None] * len(rows) if shard.time_lag is None else _seconds(shard.time_lag)
         for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
             committed, end_, signed, left, missed, stable = values
             group, at = shard.groups[shard.group[row]], int(rows[row])
@@ -173,6 +207,8 @@ class Snapshot:
                 _known(left) if known[row] else None,
                 _known(missed),
                 _known(stable) if known[row] else None,
+                times[row] if known[row] else None,
+                Status(verdicts[row]),
                 Reason(why[row]),
                 owners[group.name].pop((names[at], numbers[at]), None),
             )
@@ -189,10 +225,9 @@ class Snapshot:
         for group in shard.groups:
             for (topic, partition), member in owners[group.name].items():
                 end = _known(ends.get((topic, partition), UNKNOWN))
-                nothing = (None, end, None, None, None, None)
-                yield PartitionLag(
-                    group.name, group.state, topic, partition, *nothing, Reason.NO_COMMIT, member
-                )
+                nothing = (None, end, None, None, None, None, None)
+                why = (Status.NOTFOUND, Reason.NO_COMMIT)
+                yield PartitionLag(group.name, group.state, topic, partition, *nothing, *why, member)
 
     def _owners(self, group: Group) -> dict[tuple[str, int], Member]:
         return {(topic or "?", partition): member for topic, partition, member in self.assignments(group)}
@@ -200,3 +235,21 @@ class Snapshot:
 
 def _known(offset: int) -> int | None:
     return None if offset < 0 else offset
+
+
+def _seconds(lags_: TimeLags) -> list[float | None]:
+    pairs = zip(lags_.seconds.tolist(), lags_.known.tolist(), strict=True)
+    return [round(seconds, 3) if known else None for seconds, known in pairs]
+
+
+def _total(group: Group, rows: list[PartitionLag], verdict: Status) -> GroupTotal:
+    known = [row.published_lag for row in rows if row.published_lag is not None]
+    times = [row.time_lag_s for row in rows if row.time_lag_s is not None]
+    return GroupTotal(
+        group,
+        sum(known) if known else None,
+        len(rows),
+        len(rows) - len(known),
+        max(times, default=None),
+        verdict,
+    )

@@ -98,11 +98,15 @@ class Tracker:
             self._shared.partitions.identify(ids)
             self._topic_names.update({topic_id: name for name, topic_id in ids.items()})
 
-    def snapshot(self) -> Snapshot:
-        """The state of now; waits until a batch that is being applied is whole."""
+    def snapshot(self, now_ms: int | None = None) -> Snapshot:
+        """The state of now; waits until a batch that is being applied is whole.
+
+        Without `now_ms` there is no time lag and no status in it.
+        """
         with self.lock:
             return Snapshot(
-                {number: shard.snapshot() for number, shard in sorted(self._shards.items())},
-                self._shared.partitions.snapshot(),
+                {number: shard.snapshot(now_ms) for number, shard in sorted(self._shards.items())},
+                self._shared.partitions.snapshot(now_ms),
                 dict(self._topic_names),
+                now_ms,
             )

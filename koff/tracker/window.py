@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from koff.tracker.index import Ints
 
 WIDTH = 10
-MIN_DISTANCE_MS = 1000
-"""Commits closer than this count as one: the newest offset under the earliest time (Burrow's rule)."""
-_TICK_MS = 10
+TICK_MS = 1000
+"""Commits within one tick count as one: the newest offset, under the tick (Burrow's minimum distance)."""
 _BIG = 2**31 - 1
 
 
@@ -29,12 +28,11 @@ class Windows:
 class WindowTable:
     """A ring of `WIDTH` commits a row.
 
-    Offsets are kept relative to the row's base, times in ticks of 10 ms since `epoch_ms`, both in 32 bits
-    (a jump of over two billion offsets moves the base); lags beyond two billion are kept as two billion.
+    Offsets are kept relative to the row's base, times in ticks of a second since 1970, both in 32 bits (a
+    jump of over two billion offsets moves the base); lags beyond two billion are kept as two billion.
     """
 
-    def __init__(self, epoch_ms: int = 1_750_000_000_000) -> None:
-        self._epoch_ms = epoch_ms
+    def __init__(self) -> None:
         self._base = np.zeros(0, np.int64)
         self._offset = np.zeros((WIDTH, 0), np.int32)
         self._time = np.zeros((WIDTH, 0), np.int32)
@@ -58,15 +56,13 @@ class WindowTable:
 
     def add(self, rows: Ints, offset: Ints, time_ms: Ints, lag: Ints) -> None:
         """Adds commits in the order given; a row may come more than once."""
-        tick = np.clip((time_ms - self._epoch_ms) // _TICK_MS, -_BIG, _BIG)
+        tick = np.clip(time_ms // TICK_MS, -_BIG, _BIG)
         order = np.argsort(rows, kind="stable")
         rows, offset, tick, lag = rows[order], offset[order], tick[order], lag[order]
-        bucket = tick // (MIN_DISTANCE_MS // _TICK_MS)
-        same_row = rows[1:] == rows[:-1]
-        joins = same_row & (bucket[1:] == bucket[:-1])
+        joins = (rows[1:] == rows[:-1]) & (tick[1:] == tick[:-1])
         first = np.flatnonzero(np.concatenate([[True], ~joins]))
         last = np.append(first[1:], len(rows)) - 1
-        self._write(rows[first], offset[last], tick[first], lag[last], bucket[first])
+        self._write(rows[first], offset[last], tick[first], lag[last])
 
     def get(self, rows: Ints) -> Windows:
         """The windows of those rows."""
@@ -75,19 +71,19 @@ class WindowTable:
         columns = rows[:, None]
         return Windows(
             self._offset[at, columns] + self._base[rows][:, None],
-            self._time[at, columns].astype(np.int64) * _TICK_MS + self._epoch_ms,
+            self._time[at, columns].astype(np.int64) * TICK_MS,
             self._lag[at, columns].astype(np.int64),
             count,
         )
 
-    def _write(self, rows: Ints, offset: Ints, tick: Ints, lag: Ints, bucket: Ints) -> None:
+    def _write(self, rows: Ints, offset: Ints, tick: Ints, lag: Ints) -> None:
         """Writes slots that are in order, those of a row next to each other."""
         starts = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
         sizes = np.diff(np.append(starts, len(rows)))
         own = rows[starts]
         head, count = self._head[own].astype(np.int64), self._count[own].astype(np.int64)
-        newest = self._time[np.maximum(head, 0), own] // (MIN_DISTANCE_MS // _TICK_MS)
-        merged = ((count > 0) & (newest == bucket[starts])).astype(np.int64)
+        newest = self._time[np.maximum(head, 0), own]
+        merged = ((count > 0) & (newest == tick[starts])).astype(np.int64)
         rank = np.arange(len(rows)) - np.repeat(starts, sizes)
         place = (np.repeat(head + 1 - merged, sizes) + rank) % WIDTH
         keep = rank >= np.repeat(sizes - WIDTH, sizes)

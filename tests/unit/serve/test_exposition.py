@@ -19,6 +19,13 @@ koff_group_lag{cluster="c",group="g",topic="t",partition="1"} 0
 koff_group_committed_offset{cluster="c",group="g",topic="t",partition="0"} 4
 koff_group_committed_offset{cluster="c",group="g",topic="t",partition="1"} 9
 koff_group_committed_offset{cluster="c",group="g",topic="gone",partition="0"} 1
+# HELP koff_group_lag_seconds Age of the oldest record that the group has yet to commit.
+# TYPE koff_group_lag_seconds gauge
+koff_group_lag_seconds{cluster="c",group="g",topic="t",partition="0"} 8.571
+koff_group_lag_seconds{cluster="c",group="g",topic="t",partition="1"} 0.0
+# HELP koff_group_max_lag_seconds The longest of the group's lags in seconds.
+# TYPE koff_group_max_lag_seconds gauge
+koff_group_max_lag_seconds{cluster="c",group="g"} 8.571
 # HELP koff_group_topic_lag Sum of the known lags of the group over the topic's partitions.
 # TYPE koff_group_topic_lag gauge
 koff_group_topic_lag{cluster="c",group="g",topic="t"} 6
@@ -31,6 +38,9 @@ koff_group_members{cluster="c",group="g"} 1
 # HELP koff_group_state State of the group, as Kafka names it: 1 for the present one.
 # TYPE koff_group_state gauge
 koff_group_state{cluster="c",group="g",state="Stable"} 1
+# HELP koff_group_status Does the group keep up: 1 for the verdict, its worst partition's.
+# TYPE koff_group_status gauge
+koff_group_status{cluster="c",group="g",status="OK"} 1
 # HELP koff_partition_end_offset High watermark: the next offset to be written.
 # TYPE koff_partition_end_offset gauge
 koff_partition_end_offset{cluster="c",topic="t",partition="0"} 10
@@ -41,6 +51,9 @@ koff_partition_start_offset{cluster="c",topic="t",partition="0"} 2
 """
 
 
+NOW_MS = 1_800_000_000_000
+
+
 class TrackerView:
     """A view of a tracker, without a cluster behind it."""
 
@@ -49,7 +62,7 @@ class TrackerView:
         self.stats = ReaderStats()
 
     def snapshot(self) -> Snapshot:
-        return self.tracker.snapshot()
+        return self.tracker.snapshot(NOW_MS)
 
     def readiness(self) -> Readiness:
         return Readiness(True, "ready")
@@ -75,7 +88,8 @@ def test_every_family_as_it_is_served():
         commit("g", "t", 1, 9),
         commit("g", "gone", 0, 1),
     )
-    tracker.sample(ends={("t", 0): 10, ("t", 1): 5}, starts={("t", 0): 2})
+    tracker.sample(ends={("t", 0): 4, ("t", 1): 5}, starts={("t", 0): 2}, at_ms=NOW_MS - 10_000)
+    tracker.sample(ends={("t", 0): 10, ("t", 1): 5}, at_ms=NOW_MS)
     assert text(Exposition(TrackerView(tracker))) == EXPECTED
 
 
@@ -133,5 +147,5 @@ def test_lag_is_withheld_when_the_end_offsets_are_old_and_commits_are_not():
     tracker.sample(ends={("t", 0): 10})
     view.stats = ReaderStats(lag_is_fresh=False, up=False, end_offsets_age_s=99.0)
     served = text(Exposition(view))
-    assert "lag{" not in served
+    assert "_lag" not in served
     assert "koff_group_committed_offset{" in served

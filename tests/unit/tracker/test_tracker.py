@@ -7,8 +7,10 @@ import random
 import pytest
 
 from koff.records import ConsumerGroupMemberMetadata, ConsumerGroupMetadata, encode
-from koff.tracker import Tracker
+from koff.tracker import Snapshot, Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, TOPIC_ID, classic_group, commit, consumer_group
+
+START_MS = 1_790_000_000_000
 
 
 def apply(tracker: Tracker, *pairs, partition: int = 0) -> None:
@@ -268,3 +270,64 @@ def test_any_cut_into_batches_gives_the_same_state():
             at += size
         assert committed(cut) == committed(whole)
         assert groups(cut) == groups(whole)
+
+
+def watched_for(tracker: Tracker, *, consumed_a_second: int, seconds: int = 400) -> Snapshot:
+    """A partition that grows by 10 records a second, ends sampled every 5 s, a commit every 20 s."""
+    for second in range(0, seconds, 5):
+        now_ms = START_MS + second * 1000
+        tracker.sample(ends={("t", 0): 1000 + 10 * second}, at_ms=now_ms)
+        if second % 20 == 0:
+            record = commit("g", "t", 0, 1000 + consumed_a_second * second, at=now_ms)
+            tracker.apply(0, [record[0]], [record[1]], seen_at_ms=now_ms)
+    return tracker.snapshot(START_MS + seconds * 1000)
+
+
+@pytest.mark.parametrize(
+    ("consumed", "verdict", "lag_s"), [(10, "OK", (0, 21)), (5, "WARN", (190, 212)), (0, "STALL", (390, 401))]
+)
+def test_a_group_is_judged_and_its_lag_told_in_seconds(consumed, verdict, lag_s):
+    snapshot = watched_for(Tracker(), consumed_a_second=consumed)
+    (row,) = snapshot.rows()
+    assert row.status.name == verdict
+    assert lag_s[0] <= row.time_lag_s <= lag_s[1]
+    (total,) = snapshot.totals()
+    assert total.status.name == ("ERR" if verdict == "STALL" else verdict)
+
+
+def test_a_group_that_fell_silent_behind_the_end_has_stopped():
+    tracker = Tracker()
+    watched_for(tracker, consumed_a_second=5)
+    for second in range(400, 1000, 5):
+        tracker.sample(ends={("t", 0): 1000 + 10 * second}, at_ms=START_MS + second * 1000)
+    (row,) = tracker.snapshot(START_MS + 1_000_000).rows()
+    assert row.status.name == "STOP"
+
+
+def test_history_has_no_lag_of_its_time_and_no_snapshot_without_a_time_judges():
+    tracker = Tracker()
+    tracker.sample(ends={("t", 0): 10}, at_ms=START_MS)
+    apply(tracker, commit("g", "t", 0, 4))
+    (row,) = tracker.snapshot().rows()
+    assert (row.status.name, row.time_lag_s) == ("UNKNOWN", None)
+
+
+def test_ahead_of_the_log_is_said_only_when_the_end_was_sampled_after_the_commit_came():
+    tracker = Tracker()
+    tracker.sample(ends={("t", 0): 10}, at_ms=START_MS)
+    key, value = commit("g", "t", 0, 20)
+    tracker.apply(0, [key], [value], seen_at_ms=START_MS + 5)
+    (row,) = tracker.snapshot().rows()
+    assert (row.lag, row.published_lag, row.reasons.names) == (-10, 0, ())
+    tracker.sample(ends={("t", 0): 10}, at_ms=START_MS + 10)
+    (row,) = tracker.snapshot().rows()
+    assert row.reasons.names == ("ahead_of_log",)
+
+
+def test_retention_that_passed_the_group_is_told_apart():
+    tracker = Tracker()
+    apply(tracker, commit("g", "t", 0, 2))
+    tracker.sample(ends={("t", 0): 10}, starts={("t", 0): 6}, stables={("t", 0): 9}, at_ms=START_MS)
+    (row,) = tracker.snapshot().rows()
+    assert (row.lag, row.readable, row.lost, row.lag_to_stable) == (8, 4, 4, 7)
+    assert row.reasons.names == ("below_log_start",)

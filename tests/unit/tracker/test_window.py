@@ -9,11 +9,11 @@ import pytest
 
 from koff.tracker.window import WIDTH, WindowTable
 
-EPOCH = 1_750_000_000_000
+EPOCH = 1_790_000_000_000
 
 
 def table(rows: int) -> WindowTable:
-    made = WindowTable(EPOCH)
+    made = WindowTable()
     made.resize(rows)
     return made
 
