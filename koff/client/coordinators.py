@@ -3,6 +3,10 @@
 A round asks where `__consumer_offsets` is led, asks each leader at the same time (which groups there are,
 then for thousands of offsets a request), and asks again where it is led. If that has changed, a broker
 did not answer, or a group was not where it was said to be, another round asks for what is missing.
+
+A broker that has just been made leader lists no groups of a partition before it has begun to load it, and
+no error either (seen after a restart of 4.3.1). So each is first asked for the offsets of a group that does
+not exist, one a partition: NOT_COORDINATOR then says that the list will be short.
 """
 
 from __future__ import annotations
@@ -21,14 +25,14 @@ from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.describing import Listed, descriptions, listed, share_offsets
 from koff.client.layout import OFFSETS_TOPIC, Broker, Layout, layout
-from koff.client.messages import Api, Question, error_name
+from koff.client.messages import Api, Question, error_name, question
 from koff.client.wire import QUESTION_BYTES, Unanswerable, Wire
-from koff.errors import ConnectError, Denied
+from koff.errors import ConfigError, ConnectError, Denied
 
 GroupFilter = Callable[[str], bool]
 
 _THREADS = 32
-_PAUSE_S = (0.05, 1.0)
+_PAUSE_S = (0.05, 0.4)
 """Between rounds: the first, and the longest that it grows to."""
 _ELSEWHERE = frozenset({"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"})
 _CHANGED = "GROUP_ID_NOT_FOUND"
@@ -73,7 +77,8 @@ def ask_coordinators(
 
     Raises `ConnectError` (`Denied` for a refused log-in) when nobody answers at all, `ConfigError` without
     kio or for properties that are not supported, `Unanswerable` when a broker is too old. What fails
-    later is in the answers, by name.
+    later is in the answers, by name. Needs DESCRIBE on groups, on their topics, and on `__consumer_offsets`:
+    who lacks it sees less, and while coordinators change it may be less than that, with nothing said.
     """
     with _Interview(conf, group_filter, deadline_s, describe, token) as interview:
         return interview.run()
@@ -84,6 +89,7 @@ class _Answer:
     """What one broker said in one round."""
 
     broker: Broker
+    probes: Sequence[str] = ()
     listed: Sequence[Listed] | None = None
     offsets: list[offsetfetch.Fetched] = field(default_factory=list)
     described: list[DescribedGroup] = field(default_factory=list)
@@ -111,6 +117,8 @@ class _Interview(Closing):
         self._deadline = self._began + deadline_s
         self._wires: dict[tuple[str, int], Wire] = {}
         self._seeds = list(addresses(conf.brokers))
+        if not self._seeds:
+            raise ConfigError("--brokers names no broker")
         self._listed: dict[str, Listed] = {}
         self._offsets: list[Offsets] = []
         self._share: list[ShareOffset] = []
@@ -161,10 +169,11 @@ class _Interview(Closing):
         )
 
     def _layout(self) -> Layout:
-        """As the first broker tells it that answers; those that we are connected with come first."""
+        """As the first broker tells it that answers. One that has just failed comes last."""
         began = time.monotonic()
         failures: list[ConnectError] = []
-        for host, port in dict.fromkeys([*self._wires, *self._seeds]):
+        connected = [address for address, wire in self._wires.items() if not wire.closed]
+        for host, port in dict.fromkeys([*connected, *self._seeds, *self._wires]):
             try:
                 found = layout(self._wire(host, port, share_of=1 if self._wires else len(self._seeds)))
             except Denied:
@@ -189,7 +198,7 @@ class _Interview(Closing):
         return wire
 
     def _round(self, now: Layout) -> list[_Answer]:
-        answers = [_Answer(broker) for broker in now.coordinators]
+        answers = [_Answer(broker, now.probes(broker)) for broker in now.coordinators]
         if len(answers) == 1:
             self._ask(answers[0])
         elif answers:
@@ -206,11 +215,14 @@ class _Interview(Closing):
         try:
             wire = self._wire(answer.broker.host, answer.broker.port)
             times.append(time.monotonic())
-            response = wire.request(wire.build(Api.LIST_GROUPS))
+            *probed, response = wire.ask(_list_questions(wire, answer.probes))
             times.append(time.monotonic())
             if response.error_code:
                 answer.trouble = f"does not list its groups: {error_name(response.error_code)}"
                 return
+            loading = [error for each in probed for error in each.errors.values() if error in _ELSEWHERE]
+            if loading:
+                answer.trouble = f"is not ready for {len(loading)} of its partitions: {loading[0]}"
             wanted = self._wanted
             answer.listed = [each for each in listed(response) if wanted is None or wanted(each.name)]
             asked = list(self._questions(wire, answer))
@@ -227,13 +239,10 @@ class _Interview(Closing):
         self, wire: Wire, answer: _Answer
     ) -> Iterator[tuple[Question[Any], Callable[[Any], None]]]:
         """What is still to be asked of this broker, each with where the answer goes."""
-        groups = [each for each in answer.listed or () if each.name not in self._failed]
+        groups = answer.listed or ()
         missing = [each for each in groups if each.name not in self._fetched]
-        version = min(wire.version(Api.OFFSET_FETCH) or 0, offsetfetch.LAST)
-        if version < offsetfetch.FIRST:
-            raise Unanswerable(f"Kafka at {wire.address} takes one group a request (older than 3.0)")
         names = [each.name for each in missing if each.type != "share"]
-        for offsets in offsetfetch.questions(names, version, max_bytes=QUESTION_BYTES):
+        for offsets in _offset_questions(wire, names):
             yield offsets, answer.offsets.append
         names = [each.name for each in missing if each.type == "share"]
         if names and wire.version(Api.DESCRIBE_SHARE_GROUP_OFFSETS) is not None:
@@ -251,19 +260,18 @@ class _Interview(Closing):
         """Puts the answers to what is known, and finds out what is still missing, and why."""
         everyone = all(answer.listed is not None and not answer.trouble for answer in answers)
         listed = {each.name: (each, answer.trouble) for answer in answers for each in answer.listed or ()}
-        if everyone:  # what is not listed any more, and was never answered for, is gone
+        if everyone:  # what is not listed any more is gone; what it had committed until then stays
             gone = [name for name in self._pending if name not in listed]
             for name in gone:
-                self._pending.pop(name)
-                self._listed.pop(name, None)
+                del self._pending[name]
+                if name not in self._fetched:
+                    self._listed.pop(name, None)
         self._listed |= {name: each for name, (each, _) in listed.items()}
         errors: dict[str, str] = {}
         for answer in answers:
             self._take_offsets(answer, errors)
             self._take_descriptions(answer, errors)
         for name, (each, trouble) in listed.items():
-            if name in self._failed:
-                continue
             if name in errors:
                 self._pending[name] = errors[name]
             elif self._done(each) or not trouble:
@@ -275,29 +283,27 @@ class _Interview(Closing):
         for fetched in answer.offsets:
             self._offsets.append(fetched.offsets)
             self._fetched.update(fetched.answered)
-            for name, error in fetched.errors.items():
-                self._note(name, error, errors)
+            self._fetched.update(
+                name for name, error in fetched.errors.items() if self._final(name, error, errors)
+            )
         for name, error, offsets in answer.share:
-            if error:
-                self._note(name, error, errors)
-            else:
+            if not error or self._final(name, error, errors):
                 self._fetched.add(name)
                 self._share += offsets
 
     def _take_descriptions(self, answer: _Answer, errors: dict[str, str]) -> None:
         for group in answer.described:
-            if not group.error or self._note(group.name, group.error, errors):
+            if not group.error or self._final(group.name, group.error, errors):
                 self._described[group.name] = group
 
-    def _note(self, name: str, error: str, errors: dict[str, str]) -> bool:
-        """Whether the error is for good. Others are worth another round."""
+    def _final(self, name: str, error: str, errors: dict[str, str]) -> bool:
+        """Whether the error is for good, and so the group has failed. Others are worth another round."""
         if error == _CHANGED:
             self._changes[name] = self._changes.get(name, 0) + 1
         if error in _ELSEWHERE or (error == _CHANGED and self._changes[name] < _CHANGES):
             errors[name] = error
             return False
         self._failed[name] = error
-        self._pending.pop(name, None)
         return True
 
     def _done(self, group: Listed) -> bool:
@@ -307,6 +313,19 @@ class _Interview(Closing):
     def _group(self, group: Listed) -> DescribedGroup:
         known = self._described.get(group.name)
         return known or group.described(self._failed.get(group.name) or self._pending.get(group.name, ""))
+
+
+def _list_questions(wire: Wire, probes: Sequence[str]) -> Iterator[Question[Any]]:
+    """Whether the broker is ready, and then, on the same connection and so later, its groups."""
+    yield from _offset_questions(wire, probes)
+    yield question(wire.build(Api.LIST_GROUPS))
+
+
+def _offset_questions(wire: Wire, groups: Sequence[str]) -> Iterator[Question[offsetfetch.Fetched]]:
+    version = min(wire.version(Api.OFFSET_FETCH) or 0, offsetfetch.LAST)
+    if version < offsetfetch.FIRST:
+        raise Unanswerable(f"Kafka at {wire.address} takes one group a request (older than 3.0)")
+    return offsetfetch.questions(groups, version, max_bytes=QUESTION_BYTES)
 
 
 def _moved(before: Layout, now: Layout) -> Iterator[str]:

@@ -224,27 +224,29 @@ def _by_topic(given: Iterable[tuple[str, Iterable[int]]]) -> Assigned:
 
 
 def _share_offsets(answer: Any) -> list[tuple[str, str, list[ShareOffset]]]:
-    return [
-        (
-            group.group_id,
-            error_name(group.error_code),
-            [
-                ShareOffset(
-                    group.group_id,
-                    topic.topic_name,
-                    topic_id(topic.topic_id),
-                    partition.partition_index,
-                    partition.start_offset,
-                    partition.leader_epoch,
-                    None if (lag := getattr(partition, "lag", -1)) < 0 else lag,
-                )
-                for topic in group.topics
-                for partition in topic.partitions
-                if not partition.error_code
-            ],
-        )
-        for group in answer.groups
-    ]
+    """Of each group the offsets that it has, and the first error if there is any."""
+    found = []
+    for group in answer.groups:
+        rows = [(topic, partition) for topic in group.topics for partition in topic.partitions]
+        codes = [group.error_code, *(partition.error_code for _, partition in rows)]
+        offsets = [
+            _share_offset(group, topic, partition) for topic, partition in rows if not partition.error_code
+        ]
+        found.append((group.group_id, error_name(next(filter(None, codes), 0)), offsets))
+    return found
+
+
+def _share_offset(group: Any, topic: Any, partition: Any) -> ShareOffset:
+    lag = getattr(partition, "lag", -1)
+    return ShareOffset(
+        group.group_id,
+        topic.topic_name,
+        topic_id(topic.topic_id),
+        partition.partition_index,
+        partition.start_offset,
+        partition.leader_epoch,
+        None if lag < 0 else lag,
+    )
 
 
 _MEANINGS = {

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from koff.client.messages import Api, error_name
 from koff.client.wire import Wire
 from koff.errors import ConnectError
+from koff.records.placement import group_partition
 
 OFFSETS_TOPIC = "__consumer_offsets"
 """Kafka's, whatever topic koff is told to read: coordinators know no other."""
@@ -50,11 +53,27 @@ class Layout:
         leaders = {each.leader for each in self.leaders or ()}
         return tuple(sorted(each for each in self.brokers if not leaders or each.id in leaders))
 
+    def probes(self, broker: Broker) -> tuple[str, ...]:
+        """For each partition that the broker leads, the name of a group that would be in it."""
+        names = _probes(len(self.leaders or ()))
+        return tuple(names[each.partition] for each in self.leaders or () if each.leader == broker.id)
+
     @property
     def headless(self) -> tuple[int, ...]:
         """The partitions that no broker of the cluster leads: nobody knows their groups."""
         known = {each.id for each in self.brokers}
         return tuple(each.partition for each in self.leaders or () if each.leader not in known)
+
+
+@functools.lru_cache(maxsize=8)
+def _probes(partitions: int) -> tuple[str, ...]:
+    found: dict[int, str] = {}
+    for number in itertools.count():
+        if len(found) == partitions:
+            break
+        name = f"koff-probe-{number}"
+        found.setdefault(group_partition(name, partitions), name)
+    return tuple(name for _, name in sorted(found.items()))
 
 
 def layout(wire: Wire) -> Layout:

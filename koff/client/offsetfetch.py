@@ -1,7 +1,8 @@
 """OffsetFetch for thousands of groups at once: requests and responses straight from and to columns.
 
-Versions 8 and 9 (KIP-709: many groups a request). Version 10 has topic ids for names and leaves out commits
-for topics that are gone, which we want to see. kio takes 20 times as long over these as what is here.
+Versions 8 and 9 (KIP-709: many groups a request). Version 10 has topic ids for names: those that the topics
+have now, not those of the commits, so that they tell nothing, and commits for topics that are gone are left
+out (seen with 4.3.1). kio takes four times as long over an answer as what is here, and ten over a request.
 Layouts: OffsetFetchRequest.json and OffsetFetchResponse.json.
 """
 
@@ -173,12 +174,15 @@ class _Reading:
         buffer, first = self._buffer, 0
         for row in range(self._rows, self._rows + count):
             numbers = buffer[at : at + 16]
-            length, at = uvarint(buffer, at + 16)
+            at += 17
+            length = buffer[at - 1]
             if length > 1:
-                self.metadata[row] = buffer[at : at + length - 1].decode("utf-8", JAVA_TEXT)
-                at += length - 1
+                if length > 127:
+                    length, at = uvarint(buffer, at - 1)
+                start, at = at, at + length - 1
+                self.metadata[row] = buffer[start:at].decode("utf-8", JAVA_TEXT)
             first = first or buffer[at] << 8 | buffer[at + 1]
-            at = self._tags(at + 2)
+            at = at + 3 if not buffer[at + 2] else self._tags(at + 2)
             self.blocks.append(numbers + _PLAIN_END)
         return at, first
 

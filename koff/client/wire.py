@@ -55,6 +55,7 @@ class Wire(Closing):
         self.deadline = float("inf")
         self.bytes_read = 0
         self._conf = conf
+        self._name = conf.properties.get("client.id", conf.client_id)
         self._limit = int(conf.properties.get("receive.message.max.bytes", "100000000"))
         self._socket: socket.socket | None = connection
         self._correlation = 0
@@ -197,7 +198,7 @@ class Wire(Closing):
         connection = self._open()
         try:
             connection.settimeout(self._patience(time.monotonic()))
-            connection.sendall(asked.frame(correlation, self._conf.client_id))
+            connection.sendall(asked.frame(correlation, self._name))
         except OSError as failure:
             raise self._failed(failure) from failure
         return correlation

@@ -32,7 +32,7 @@ from koff.client.wire import Wire
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.kafkatest import LocalKafka, free_ports, reap, wait_until
 from tests.integration.test_against_kafka import commit
-from tests.kafka_groups import consuming, produce
+from tests.kafka_groups import consuming, produce, streaming
 
 pytestmark = pytest.mark.kafka
 SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
@@ -48,6 +48,7 @@ def three() -> Iterator[LocalKafka]:
             produce(kafka, orders, 10, partition=partition)
         live.enter_context(consuming(kafka, "classic", orders, count=30, client_id="classic-app"))
         live.enter_context(consuming(kafka, "modern", orders, count=30, protocol="consumer"))
+        live.enter_context(streaming(kafka, "streams", orders, count=30))
         live.enter_context(sharing(kafka, "shared", orders, count=30))
         for at, name in enumerate(SIMPLE):
             commit(kafka, name, (orders, at % 3, at), (orders, (at + 1) % 3, 7))
@@ -80,18 +81,22 @@ def groups(answers: GroupAnswers) -> Mapping[str, DescribedGroup]:
     return {group.name: group for group in answers.groups}
 
 
-def offsets(answers: GroupAnswers) -> dict[tuple[str, str, int], tuple[int, int, str]]:
-    return {row[:3]: row[3:] for row in answers.offsets.rows()}
+Rows = dict[tuple[str, str, int], tuple[int, int]]
+"""Offset and leader epoch by group, topic and partition."""
 
 
-def kafkas_offsets(kafka: LocalKafka, names: list[str]) -> dict[tuple[str, str, int], tuple[int, int, str]]:
+def offsets(answers: GroupAnswers) -> Rows:
+    return {row[:3]: row[3:5] for row in answers.offsets.rows()}
+
+
+def kafkas_offsets(kafka: LocalKafka, names: list[str]) -> Rows:
     """What confluent-kafka's admin client says."""
     found = {}
     asked = [kafka.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(n)]) for n in names]
     for name, answer in zip(names, asked, strict=True):
         for row in answer[name].result(10).topic_partitions:
             epoch = -1 if row.leader_epoch is None else row.leader_epoch
-            found[name, row.topic, row.partition] = (row.offset, epoch, row.metadata or "")
+            found[name, row.topic, row.partition] = (row.offset, epoch)
     return found
 
 
@@ -102,8 +107,11 @@ def test_all_groups_of_all_coordinators_are_found_with_their_offsets(three):
     assert not answers.failed
     assert not answers.incomplete
     assert answers.rounds == 1
-    assert groups(answers).keys() == {"classic", "modern", "shared", *SIMPLE}
-    assert offsets(answers) == kafkas_offsets(three, ["classic", "modern", *SIMPLE])
+    assert groups(answers).keys() == {"classic", "modern", "shared", "streams", *SIMPLE}
+    quiet = ["classic", "modern", *SIMPLE]
+    assert {key: row for key, row in offsets(answers).items() if key[0] in quiet} == kafkas_offsets(
+        three, quiet
+    )
 
 
 def test_a_classic_group_is_described_with_its_members_and_what_they_were_given(three):
@@ -153,13 +161,30 @@ def test_a_share_group_is_described_and_its_lag_is_the_coordinators(three):
     assert all(len(each.topic_id) == 22 for each in answers.share)
 
 
+def test_a_streams_group_is_described_with_its_tasks_and_the_topics_they_read(three):
+    only = ["streams"]
+
+    def settled() -> GroupAnswers | None:
+        """It commits a moment after it has counted."""
+        asked = ask_coordinators(ClusterConf(three.bootstrap), group_filter=only.__contains__)
+        return asked if len(asked.offsets) > 3 and offsets(asked) == kafkas_offsets(three, only) else None
+
+    answers = wait_until(settled, timeout_s=20, what="commits of the streams group")
+    group = groups(answers)["streams"]
+    assert (group.type, group.state, group.protocol_type) == ("streams", "Stable", "streams")
+    assert group.topics == {"0": ("orders",), "1": ("streams-by-value-repartition",)}
+    (member,) = group.members
+    assert {task: sorted(of) for task, of in member.assigned.items()} == {"0": [0, 1, 2], "1": [0, 1, 2]}
+    assert all(row.metadata for row in answers.offsets.rows())
+
+
 def test_both_ways_agree(three):
     conf = ClusterConf(three.bootstrap)
     wire, admin = ask_coordinators(conf), ask_admin(conf)
     assert admin.source == "admin"
-    assert offsets(admin) == offsets(wire)
+    assert offsets(admin) == {key: row for key, row in offsets(wire).items() if key[0] != "streams"}
     ours, theirs = groups(wire), groups(admin)
-    assert theirs.keys() == ours.keys() - {"shared"}
+    assert theirs.keys() == ours.keys() - {"shared", "streams"}
     for name in ("classic", "modern", SIMPLE[0]):
         a, b = ours[name], theirs[name]
         assert (a.type, a.state, a.protocol_type, a.protocol) == (
@@ -202,22 +227,30 @@ def test_metadata_of_commits_comes_along(three):
 
 def test_a_broker_killed_in_the_middle_loses_no_group(three):
     conf = ClusterConf(three.bootstrap)
-    before = offsets(ask_coordinators(conf))
+    before = offsets(ask_coordinators(conf, group_filter=SIMPLE.__contains__))
     victim = three.nodes[2]
-    killer = threading.Thread(target=victim.kill)
+    dying = threading.Lock()
+
+    def wanted(group: str) -> bool:
+        """Asked between the list of a coordinator's groups and their offsets."""
+        with dying:
+            if victim.running:
+                victim.kill()
+        return group in SIMPLE
+
     try:
-        killer.start()
-        answers = ask_coordinators(conf, deadline_s=60, group_filter=SIMPLE.__contains__)
-        killer.join()
+        answers = ask_coordinators(conf, deadline_s=60, group_filter=wanted)
         again = ask_coordinators(conf, deadline_s=60, group_filter=SIMPLE.__contains__)
     finally:
         victim.start()
         three.wait_until_up()
+    assert answers.rounds > 1
+    assert again.brokers == 2
     for seen in (answers, again):
         assert not seen.failed
         assert not seen.incomplete
-        assert offsets(seen) == {key: row for key, row in before.items() if key[0] in SIMPLE}
-    assert again.brokers == 2
+        assert offsets(seen) == before
+        assert len(seen.offsets) == len(before)
 
 
 def test_a_broker_that_does_not_answer_is_said_at_the_deadline(three):
@@ -365,6 +398,15 @@ def test_a_user_without_any_right_sees_nothing(secured):
     answers = ask(sasl(secured, "half", "half-secret"))
     assert answers.groups == ()
     assert len(answers.offsets) == 0
+
+
+def test_a_coordinator_that_has_just_started_is_waited_for(secured):
+    """At first it lists no groups, and then says that it loads them."""
+    secured.restart()
+    answers = ask_coordinators(ClusterConf(secured.bootstrap))
+    assert groups(answers).keys() == {"seen", "hidden"}
+    assert not answers.failed
+    assert not answers.incomplete
 
 
 def test_tls_with_the_right_authority_works(secured):
