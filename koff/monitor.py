@@ -12,7 +12,7 @@ from koff.client import Cluster
 from koff.config import MonitorConf
 from koff.errors import ConnectError, Denied
 from koff.lag import UNKNOWN
-from koff.reader import Polled, Reader
+from koff.reader import SHARE_STATE_TOPIC, Polled, Reader, ReaderConf
 from koff.sampler import HeldBack, Sampler
 from koff.serve import ReaderStats, Readiness, Server
 from koff.tracker import Snapshot, Tracker
@@ -36,11 +36,13 @@ class Monitor:
         self._cluster = Cluster(conf.cluster)
         self._reader = Reader(self._cluster, conf.reader)
         self._sampler = Sampler(self._cluster, self.tracker, conf.sampler)
+        self._share_reader = Reader(self._cluster, share_state_conf(conf))
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
         self._reading_trouble: ConnectError | None = None
         self._sampling_trouble: ConnectError | None = None
         self._lost = False
+        self._share_denied = False
         self._held_back = HeldBack(self._cluster, conf.reader.topic)
         self._had_caught_up = self._sampled = False
 
@@ -64,7 +66,7 @@ class Monitor:
                     return
                 self._reading_trouble = None
                 log.info("connected", brokers=self.conf.cluster.brokers, cluster=self.cluster)
-                for work in (self._read, self._sample):
+                for work in (self._read, self._read_share_state, self._sample):
                     threads.append(threading.Thread(target=self._guarded, args=(work,), daemon=True))
                 for thread in threads:
                     thread.start()
@@ -79,6 +81,7 @@ class Monitor:
                     thread.join(max(0.0, until - time.monotonic()))
                 if not any(thread.is_alive() for thread in threads):
                     self._reader.close()
+                    self._share_reader.close()
         if self._failure is not None:
             raise self._failure
         log.info("stopped")
@@ -103,11 +106,10 @@ class Monitor:
             return Readiness(False, f"not ready: {trouble}")
         if reader.topic_exists is None:
             return Readiness(False, f"not ready: looking for {reader.conf.topic}")
-        if not reader.caught_up:
-            behind, total = reader.behind, reader.to_read
-            return Readiness(
-                False, f"not ready: read {total - behind} of {total} offsets of {reader.conf.topic}"
-            )
+        for each in (reader,) if self._share_denied else (reader, self._share_reader):
+            if not each.caught_up:
+                done, total = each.to_read - each.behind, each.to_read
+                return Readiness(False, f"not ready: read {done} of {total} offsets of {each.conf.topic}")
         age = self._sampler.age_s
         if age is None or not self._sampled:
             return Readiness(False, "not ready: end offsets are not known yet")
@@ -158,6 +160,22 @@ class Monitor:
                 self._stopping.wait(GATHER_S)
             self._had_caught_up = self._had_caught_up or self._reader.caught_up
 
+    def _read_share_state(self) -> None:
+        """Keeps up with what share groups have done; gives up where that may not be read."""
+        while not self._stopping.is_set():
+            try:
+                polled = self._share_reader.poll(0.2)
+            except Denied as failure:
+                log.warning("no lag of share groups", why=str(failure))
+                self._share_denied = True
+                return
+            except ConnectError:
+                self._stopping.wait(FIRST_PAUSE_S)  # the other threads say what is wrong
+                continue
+            if polled.runs:
+                _take_share_state(self.tracker, polled, self._share_reader)
+                self._stopping.wait(GATHER_S)
+
     def _apply(self, polled: Polled) -> None:
         """Applies this poll, and the next while more is waiting, for up to a second, before it is shown."""
         until = time.monotonic() + 1.0
@@ -175,6 +193,7 @@ class Monitor:
             known, caught_up = self.tracker.partition_count, self._reader.caught_up
             try:
                 asked_at = time.monotonic()
+                self.tracker.settle_share_state(partitions=len(self._reader.partitions))
                 self._sampler.sample()
                 self._sampled = caught_up
                 self._held_back.sample(self._reader.partitions)
@@ -233,6 +252,17 @@ def _take(tracker: Tracker, polled: Polled, reader: Reader) -> None:
         tracker.reset(partition)
 
 
+def _take_share_state(tracker: Tracker, polled: Polled, reader: Reader) -> None:
+    seen_at_ms = _now_ms() if reader.caught_up else UNKNOWN
+    for run in polled.runs:
+        tracker.apply_share_state(run.keys(), run.values(), seen_at_ms=seen_at_ms)
+
+
+def share_state_conf(conf: MonitorConf) -> ReaderConf:
+    """How to read `__share_group_state`. Most clusters have none: it is looked for less often."""
+    return ReaderConf(topic=SHARE_STATE_TOPIC, missing_topic_interval_s=10.0, feed=conf.reader.feed)
+
+
 def snapshots(
     conf: MonitorConf, *, interval_s: float, progress: Callable[[str], None] = lambda text: None
 ) -> Iterator[tuple[str, Snapshot]]:
@@ -240,8 +270,12 @@ def snapshots(
 
     Each reads the log to its present end, then samples the end offsets. Raises `ConnectError`.
     """
-    with Cluster(conf.cluster).connect() as cluster, Reader(cluster, conf.reader) as reader:
-        tracker, due, well_at = Tracker(), 0.0, time.monotonic()
+    with (
+        Cluster(conf.cluster).connect() as cluster,
+        Reader(cluster, conf.reader) as reader,
+        Reader(cluster, share_state_conf(conf)) as share_reader,
+    ):
+        tracker, due, well_at, share_denied = Tracker(), 0.0, time.monotonic(), False
         sampler = Sampler(cluster, tracker, conf.sampler)
         while True:
             while not reader.caught_up or time.monotonic() < due:
@@ -254,6 +288,16 @@ def snapshots(
                 if not reader.caught_up:
                     done, total = reader.to_read - reader.behind, reader.to_read
                     progress(f"read {done} of {total} offsets of {conf.reader.topic}")
+            while not share_denied:
+                try:
+                    polled = share_reader.poll(0.01)
+                except Denied:
+                    share_denied = True
+                    break
+                _take_share_state(tracker, polled, share_reader)
+                if share_reader.caught_up and not polled.runs:
+                    break
+            tracker.settle_share_state(partitions=len(reader.partitions))
             sampler.sample()
             yield conf.cluster_name or cluster.id, tracker.snapshot(_now_ms())
             due = time.monotonic() + interval_s

@@ -169,7 +169,7 @@ class Reader(Closing):
         topic = self._cluster.topic(self.conf.topic)
         count = topic.partitions if topic else 0
         if topic is None and self.topic_exists is not False:
-            log.info("no such topic yet: no groups; waiting for it", topic=self.conf.topic)
+            log.info("no such topic yet; waiting for it", topic=self.conf.topic)
         self._look_again = time.monotonic() + (
             self.conf.growth_interval_s if topic else self.conf.missing_topic_interval_s
         )

@@ -23,8 +23,7 @@ from koff.records import Message, OffsetCommit, Undecodable, Unknown, decode, re
 from koff.records.batches import decode_columns
 from koff.records.columns import commit_values
 from koff.records.names import Keys
-from koff.tracker.groups import Group
-from koff.tracker.grouptable import GroupTable
+from koff.tracker.groups import Group, GroupTable
 from koff.tracker.index import NO_ROW, Ints, RowIndex, first_of_each
 from koff.tracker.partitions import PartitionTable, fold
 from koff.tracker.snapshot import ShardSnapshot

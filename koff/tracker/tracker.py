@@ -7,9 +7,26 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from koff.lag import UNKNOWN
+from koff.records import (
+    Message,
+    OffsetCommit,
+    OffsetCommitValue,
+    ShareSnapshot,
+    ShareUpdate,
+    Undecodable,
+    Unknown,
+    decode_share_state,
+    encode,
+)
+from koff.records.placement import group_partition
+from koff.records.table import title
 from koff.tracker.partitions import Offsets
 from koff.tracker.shard import Blobs, Shard, Shared
+from koff.tracker.sharestate import ShareState
 from koff.tracker.snapshot import Snapshot
+
+_ShareKey = tuple[str, str, int]
+"""Group, topic id, partition."""
 
 
 class Tracker:
@@ -24,6 +41,9 @@ class Tracker:
         self._shared = Shared()
         self._shards: dict[int, Shard] = {}
         self._topic_names: dict[str, str] = {}
+        self._share = ShareState()
+        self._unsettled: set[_ShareKey] = set()
+        self._offsets_partitions = 0
 
     @property
     def seen(self) -> Counter[str]:
@@ -44,6 +64,52 @@ class Tracker:
         """Forgets what that partition of the offsets topic said: it will be read again, or is no more."""
         with self.lock:
             self._shards.pop(partition, None)
+            self._unsettled.update((row.group, row.topic_id, row.partition) for row in self._share.rows())
+
+    def apply_share_state(self, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN) -> None:
+        """Applies records of `__share_group_state`, those of a partition in log order.
+
+        A share group is done with all below its start offset and with some records above it. So what it has
+        "committed" is the start offset plus their number, and its lag comes out as KIP-1226 has it.
+        """
+        for key, value in zip(keys, values, strict=True):
+            message = decode_share_state(key, value)
+            self.seen[_name(message)] += 1
+            self._share.apply(message)
+            record = message.record
+            if isinstance(record, ShareSnapshot | ShareUpdate):
+                self._unsettled.add((record.group_id, record.topic_id, record.partition))
+        self.settle_share_state(seen_at_ms=seen_at_ms)
+
+    def settle_share_state(self, *, partitions: int | None = None, seen_at_ms: int = UNKNOWN) -> None:
+        """Hands on what is known of share groups to their shards, once topics' names are known.
+
+        `partitions` is how many the offsets topic has.
+        """
+        with self.lock:
+            self._offsets_partitions = partitions or self._offsets_partitions
+            for key in [
+                key for key in self._unsettled if key[1] in self._topic_names and self._offsets_partitions
+            ]:
+                self._unsettled.discard(key)
+                self._put_share(key, seen_at_ms)
+
+    def _put_share(self, key: _ShareKey, seen_at_ms: int) -> None:
+        group, topic_id, partition = key
+        row = self._share.get(*key)
+        value = None
+        if row is not None:
+            known = min(row.start_offset, row.delivery_complete_count) >= 0
+            done = row.start_offset + row.delivery_complete_count if known else UNKNOWN
+            at_ms = seen_at_ms if seen_at_ms != UNKNOWN else row.write_timestamp_ms
+            value = OffsetCommitValue(
+                version=4, offset=done, metadata="", commit_timestamp=at_ms, topic_id=topic_id
+            )
+        topic = self._topic_names[topic_id]
+        commit = encode(OffsetCommit(group=group, topic=topic, partition=partition, value=value))
+        home = group_partition(group, self._offsets_partitions)
+        self.apply(home, [commit[0]], [commit[1]], seen_at_ms=seen_at_ms)
+        self.seen["OffsetCommit"] -= 1  # it is none, but for the shard
 
     @property
     def partition_count(self) -> int:
@@ -73,7 +139,7 @@ class Tracker:
             for member in group.members
             for topic_id in member.assigned
             if topic_id not in snapshot.topic_names
-        }
+        } | {topic_id for _, topic_id, _ in self._unsettled if topic_id not in snapshot.topic_names}
 
     def sample(
         self,
@@ -97,6 +163,7 @@ class Tracker:
         with self.lock:
             self._shared.partitions.identify(ids)
             self._topic_names.update({topic_id: name for name, topic_id in ids.items()})
+            self.settle_share_state()
 
     def snapshot(self, now_ms: int | None = None) -> Snapshot:
         """The state of now; waits until a batch that is being applied is whole.
@@ -110,3 +177,8 @@ class Tracker:
                 dict(self._topic_names),
                 now_ms,
             )
+
+
+def _name(message: Message) -> str:
+    record = message.record
+    return type(record).__name__ if isinstance(record, Undecodable | Unknown) else title(record)

@@ -10,13 +10,10 @@ from koff.tracker.groups.group import (
     Tasks,
     Topology,
 )
-from koff.tracker.groups.leftovers import GROUP_RECORDS, ConsumerState, classic
 from koff.tracker.groups.table import GroupTable
 
 __all__ = [
-    "GROUP_RECORDS",
     "Assignment",
-    "ConsumerState",
     "Group",
     "GroupTable",
     "Member",
@@ -25,5 +22,4 @@ __all__ = [
     "Subtopology",
     "Tasks",
     "Topology",
-    "classic",
 ]

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-from collections.abc import Mapping
 from typing import Any
+
+_ATOMS = (str, int, bool, type(None))
 
 
 def plain(value: Any) -> Any:
-    """The value with lists for tuples and dataclasses, and dicts of its own."""
-    if isinstance(value, str | int) or value is None:
+    """The value with lists for tuples and slotted dataclasses, and dicts of its own."""
+    kind = type(value)
+    if kind in _ATOMS:
         return value
-    if isinstance(value, Mapping):
+    if kind is dict:
         return {key: plain(each) for key, each in value.items()}
-    if dataclasses.is_dataclass(value):
-        return [plain(getattr(value, field.name)) for field in dataclasses.fields(value)]
-    return [plain(each) for each in value]
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return [plain(getattr(value, name)) for name in kind.__slots__]
 
 
 def restored(value: Any) -> Any:
     """The value with tuples for lists, its strings shared with all equal ones."""
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str:
         return sys.intern(value)
-    if isinstance(value, Mapping):
+    if kind is dict:
         return {sys.intern(key): restored(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return tuple(restored(each) for each in value)
+    if kind is list:
+        return tuple(map(restored, value))
     return value

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from koff.errors import KoffError
-from koff.records import GroupMetadata, Message, Record
+from koff.records import GroupMetadata, GroupMetadataValue, Message, Record
 from koff.tracker.groups.classic import classic_group, load, save
 from koff.tracker.groups.consumer import ConsumerGroup
 from koff.tracker.groups.group import Group
@@ -27,6 +27,8 @@ _MODERN: dict[str, type[ModernGroup[Any]]] = {
 _KINDS: dict[type[Any], type[ModernGroup[Any]]] = {
     record: kind for kind in _MODERN.values() for record in kind.records
 }
+_State = Group | GroupMetadataValue | ModernGroup[Any]
+"""A classic group's record is taken apart when somebody looks: on the way there are many."""
 _ENDS = {kind.records[0] for kind in _MODERN.values()}
 
 
@@ -36,7 +38,7 @@ class GroupTable:
     __slots__ = ("_groups", "contradictions")
 
     def __init__(self) -> None:
-        self._groups: dict[str, Group | ModernGroup[Any]] = {}
+        self._groups: dict[str, _State] = {}
         self.contradictions = 0
         """How often a record was about a group of another type than the one that was there."""
 
@@ -51,7 +53,11 @@ class GroupTable:
     def get(self, name: str) -> Group | None:
         """The group as it is now, the same object until it changes; None where there are commits at most."""
         group = self._groups.get(name)
-        return group.view(name) if isinstance(group, ModernGroup) else group
+        if isinstance(group, ModernGroup):
+            return group.view(name)
+        if isinstance(group, GroupMetadataValue):
+            group = self._groups[name] = classic_group(name, group)
+        return group
 
     def names(self) -> list[str]:
         """Of all groups that have more than commits, in no particular order."""
@@ -65,10 +71,7 @@ class GroupTable:
 
     def to_state(self) -> dict[str, Any]:
         """All of it in lists, dicts, strings and numbers, for `from_state`."""
-        groups = {
-            name: [group.kind, group.save()] if isinstance(group, ModernGroup) else ["classic", save(group)]
-            for name, group in self._groups.items()
-        }
+        groups = {name: self._save(name, group) for name, group in self._groups.items()}
         return {"schema": SCHEMA, "contradictions": self.contradictions, "groups": groups}
 
     @classmethod
@@ -82,12 +85,20 @@ class GroupTable:
             table._groups[name] = load(name, saved) if type_ == "classic" else _MODERN[type_].load(saved)
         return table
 
+    @staticmethod
+    def _save(name: str, group: _State) -> list[Any]:
+        if isinstance(group, ModernGroup):
+            return [group.kind, group.save()]
+        return ["classic", save(group if isinstance(group, Group) else classic_group(name, group))]
+
     def _apply_classic(self, name: str, record: GroupMetadata) -> None:
         before = self._groups.get(name)
         if record.value is not None:
             self.contradictions += isinstance(before, ModernGroup)
-            self._groups[name] = classic_group(name, record.value)
-        elif isinstance(before, Group):  # else it names a classic group that is none any more
+            self._groups[name] = record.value
+        elif before is not None and not isinstance(
+            before, ModernGroup
+        ):  # else it names a classic group that is none any more
             del self._groups[name]
 
     def _apply_modern(
@@ -105,6 +116,8 @@ class GroupTable:
         group.apply(record)
 
 
-def _is_simple(group: Group | ModernGroup[Any]) -> bool:
+def _is_simple(group: _State) -> bool:
     """Whether Kafka lets any group take its place."""
+    if isinstance(group, GroupMetadataValue):
+        return not (group.protocol_type or group.members)
     return isinstance(group, Group) and group.type == "simple"

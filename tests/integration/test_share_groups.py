@@ -1,0 +1,80 @@
+"""Share groups: lag by KIP-1226, as Kafka's own tool has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from koff.kafkatest import LocalKafka, wait_until
+from tests.integration.test_against_kafka import commit
+from tests.integration.test_coordinators import sharing
+from tests.kafka_groups import produce
+from tests.koff_process import describe_groups, monitoring, run_koff
+
+pytestmark = pytest.mark.kafka
+TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[LocalKafka]:
+    """A share group that read 30 of 42 records, 12 of them written after its consumer had gone."""
+    with LocalKafka() as kafka:
+        topic = kafka.create_topic("jobs", partitions=2)
+        commit(kafka, "plain", (topic, 0, 0))
+        for partition in range(2):
+            produce(kafka, topic, 15, partition=partition)
+        with sharing(kafka, "workers", topic, count=30):
+            pass
+        for partition in range(2):
+            produce(kafka, topic, 6, partition=partition)
+        yield kafka
+
+
+def kafkas_lags(kafka: LocalKafka) -> dict[tuple[str, int], int]:
+    printed = kafka.tool(
+        TOOL, "--bootstrap-server", kafka.bootstrap, "--describe", "--group", "workers", "--offsets"
+    )
+    return {
+        (topic, partition): int(row["LAG"]) for (_, topic, partition), row in describe_groups(printed).items()
+    }
+
+
+def test_koff_lag_agrees_with_kafkas_own_tool_for_a_share_group(shared):
+    """How much was acknowledged before the consumer went is its own affair: one partition at least."""
+
+    def agreed() -> dict:
+        result = run_koff("lag", "--brokers", shared.bootstrap, "--group", "^workers$", "--format", "json")
+        document = json.loads(result.stdout)
+        lags = {(row["topic"], row["partition"]): row["lag"] for row in document["partitions"]}
+        return document if lags == kafkas_lags(shared) else {}
+
+    document = wait_until(agreed, timeout_s=30, what="koff and Kafka to agree")
+    lags = sorted(row["lag"] for row in document["partitions"])
+    assert lags[0] == 6
+    assert lags[1] in (6, 21)
+    (group,) = document["groups"]
+    assert (group["type"], group["lag"]) == ("share", sum(lags))
+
+
+def test_the_monitor_serves_the_lag_of_a_share_group_and_lets_it_go_with_the_group(shared):
+    with monitoring(shared.bootstrap) as monitor:
+        monitor.wait_until_ready()
+
+        def lags() -> dict[tuple[str, int], float]:
+            metrics = monitor.metrics().get("koff_group_lag", {})
+            return {
+                (labels[2], int(labels[3])): lag for labels, lag in metrics.items() if labels[1] == "workers"
+            }
+
+        wait_until(lambda: lags() == kafkas_lags(shared), timeout_s=30, what="the lag of both partitions")
+
+        def deleted() -> bool:
+            """Kafka refuses while it takes the consumer, which was killed, for a member; the tool exits 0."""
+            shared.tool(TOOL, "--bootstrap-server", shared.bootstrap, "--delete", "--group", "workers")
+            return "workers" not in shared.tool(TOOL, "--bootstrap-server", shared.bootstrap, "--list")
+
+        wait_until(deleted, timeout_s=60, what="Kafka to delete the group")
+        wait_until(lambda: not lags(), timeout_s=30, what="the deleted group to go")
+        assert monitor.stop() == 0, monitor.text
