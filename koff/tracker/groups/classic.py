@@ -6,11 +6,12 @@ import sys
 from typing import Any
 
 from koff.records import Assignment as AssignmentBlob
-from koff.records import GroupMetadataValue, assignment, subscription
+from koff.records import GroupMetadataValue, subscription
 from koff.records import Member as MemberRecord
 from koff.records import Subscription as SubscriptionBlob
+from koff.records import assignment as assignment_blob
 from koff.tracker.groups.group import NOTHING, Group, Member, Subscription, union
-from koff.tracker.groups.saved import plain, restored
+from koff.tracker.groups.saved import assignment, plain, strings
 
 CONSUMER = "consumer"
 
@@ -40,18 +41,24 @@ def save(group: Group) -> list[Any]:
 
 
 def load(name: str, saved: list[Any]) -> Group:
-    epoch, protocol_type, protocol, state_timestamp_ms, members = restored(saved)
+    epoch, protocol_type, protocol, state_timestamp_ms, members = saved
     return _group(
         name,
         epoch,
-        protocol_type,
-        protocol,
+        sys.intern(protocol_type),
+        sys.intern(protocol),
         state_timestamp_ms,
-        tuple(
-            Member(id_, client, host, instance, assigned or NOTHING, rack, Subscription(topics), epoch=epoch)
-            for id_, client, host, instance, rack, topics, assigned in members
-        ),
+        tuple(_loaded(epoch, *member) for member in members),
     )
+
+
+def _loaded(
+    epoch: int, id_: str, client: str, host: str, instance: str | None, rack: str | None, *blobs: Any
+) -> Member:
+    topics, assigned = blobs
+    asked, given = Subscription(strings(topics)), assignment(assigned)
+    client, host = sys.intern(client), sys.intern(host)
+    return Member(id_, client, host, instance, given, rack, asked, epoch=epoch)
 
 
 def _group(
@@ -78,11 +85,11 @@ def _group(
 def _member(member: MemberRecord, generation: int, *, blobs: bool) -> Member:
     """A member whose blobs do not decode stays a member; those of other protocol types are not looked at."""
     asked = subscription(member.subscription) if blobs else None
-    given = assignment(member.assignment) if blobs else None
+    given = assignment_blob(member.assignment) if blobs else None
     topics: tuple[str, ...] = ()
     rack_id, assigned = None, NOTHING
     if isinstance(asked, SubscriptionBlob):
-        topics, rack_id = tuple(map(sys.intern, asked.topics)), asked.rack_id
+        topics, rack_id = strings(asked.topics), asked.rack_id
     if isinstance(given, AssignmentBlob):
         assigned = union((each.topic, each.partitions) for each in given.assigned_partitions)
     return Member(

@@ -23,7 +23,7 @@ from koff.records import (
 )
 from koff.tracker.groups.group import NOTHING, STABLE, UNKNOWN, Assignment, Group, Member, union
 from koff.tracker.groups.modern import LEFT, Current, ModernGroup, Profile, asked_for
-from koff.tracker.groups.saved import plain, restored
+from koff.tracker.groups.saved import assignment, plain, strings
 
 MEMBER_STATES = {0: STABLE, 1: "UnrevokedPartitions", 2: "UnreleasedPartitions"}
 
@@ -62,7 +62,7 @@ class ConsumerGroup(ModernGroup[Assignment]):
             case ConsumerGroupRegularExpression(regular_expression=regex, value=None):
                 self._patterns.pop(regex, None)
             case ConsumerGroupRegularExpression(regular_expression=regex, value=found) if found:
-                self._patterns[sys.intern(regex)] = tuple(map(sys.intern, found.topics))
+                self._patterns[regex] = strings(found.topics)
             case ConsumerGroupMetadata(value=own) if own is not None:
                 self.epoch = own.epoch
 
@@ -93,12 +93,12 @@ class ConsumerGroup(ModernGroup[Assignment]):
     @classmethod
     def load(cls, saved: dict[str, Any]) -> Self:
         group = super().load(saved)
-        group._patterns = restored(saved["patterns"])
+        group._patterns = {regex: strings(topics) for regex, topics in saved["patterns"].items()}
         return group
 
     @classmethod
     def _held(cls, saved: Any) -> Assignment:
-        return saved or NOTHING
+        return assignment(saved)
 
 
 def partition_member(id_: str, who: Profile, now: Current[Assignment], target: Assignment | None) -> Member:

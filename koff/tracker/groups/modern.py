@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from koff.records import Record
 from koff.tracker.groups.group import STABLE, Group, Member, Subscription
-from koff.tracker.groups.saved import plain, restored
+from koff.tracker.groups.saved import plain, strings
 
 Held = TypeVar("Held")
 """What a member has: an `Assignment`, or `Tasks`."""
@@ -154,27 +154,35 @@ class ModernGroup(ABC, Generic[Held]):
         group = cls()
         group.epoch, group.assignment_epoch = saved["epoch"], saved["assignment_epoch"]
         for id_, pieces in saved["members"].items():
-            who, now, target = restored(pieces)
+            who, now, target = pieces
             if who is not None:
                 group._profiles[id_] = _profile(*who)
             if target is not None:
                 group._targets[id_] = cls._held(target)
             if now is not None:
                 epoch, state, held, revoking = now
-                group._stand(id_, Current(epoch, state, cls._held(held), cls._held(revoking)))
+                group._stand(id_, Current(epoch, sys.intern(state), cls._held(held), cls._held(revoking)))
         return group
 
     @classmethod
     @abstractmethod
-    def _held(cls, saved: Any) -> Held: ...
+    def _held(cls, saved: Any) -> Held:
+        """What `plain` made `saved` of."""
 
 
 def _profile(
-    client_id: str, client_host: str, instance_id: str | None, rack_id: str | None, asked: Any, *more: Any
+    client_id: str,
+    client_host: str,
+    instance_id: str | None,
+    rack_id: str | None,
+    asked: tuple[Iterable[str], str | None],
+    *more: Any,
 ) -> Profile:
-    return Profile(client_id, client_host, instance_id, rack_id, Subscription(*asked), *more)
+    return Profile(
+        sys.intern(client_id), sys.intern(client_host), instance_id, rack_id, asked_for(*asked), *more
+    )
 
 
 def asked_for(topics: Iterable[str], regex: str | None = None) -> Subscription:
     """The subscription; an empty pattern is none."""
-    return Subscription(tuple(map(sys.intern, topics)), sys.intern(regex) if regex else None)
+    return Subscription(strings(topics), sys.intern(regex) if regex else None)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from koff.tracker.groups.group import NOTHING, Assignment
 
 _ATOMS = (str, int, bool, type(None))
 
@@ -20,13 +23,11 @@ def plain(value: Any) -> Any:
     return [plain(getattr(value, name)) for name in kind.__slots__]
 
 
-def restored(value: Any) -> Any:
-    """The value with tuples for lists, its strings shared with all equal ones."""
-    kind = type(value)
-    if kind is str:
-        return sys.intern(value)
-    if kind is dict:
-        return {sys.intern(key): restored(each) for key, each in value.items()}
-    if kind is list:
-        return tuple(map(restored, value))
-    return value
+def assignment(saved: Mapping[str, Iterable[int]]) -> Assignment:
+    """Partitions by topic, as they were before `plain`."""
+    return {sys.intern(topic): tuple(partitions) for topic, partitions in saved.items()} or NOTHING
+
+
+def strings(saved: Iterable[str]) -> tuple[str, ...]:
+    """Strings as they were before `plain`, shared with all equal ones."""
+    return tuple(map(sys.intern, saved))

@@ -20,7 +20,7 @@ from koff.records import (
 from koff.tracker.groups.consumer import MEMBER_STATES, by_topic, partition_member
 from koff.tracker.groups.group import NOTHING, STABLE, UNKNOWN, Assignment, Group, Member, ShareTopic
 from koff.tracker.groups.modern import LEFT, Current, ModernGroup, Profile, asked_for
-from koff.tracker.groups.saved import plain, restored
+from koff.tracker.groups.saved import assignment, plain
 
 
 class ShareGroup(ModernGroup[Assignment]):
@@ -91,12 +91,15 @@ class ShareGroup(ModernGroup[Assignment]):
     @classmethod
     def load(cls, saved: dict[str, Any]) -> Self:
         group = super().load(saved)
-        group._topics = tuple(ShareTopic(*topic) for topic in restored(saved["topics"]))
+        group._topics = tuple(
+            ShareTopic(sys.intern(topic_id), sys.intern(topic), tuple(partitions), stage)
+            for topic_id, topic, partitions, stage in saved["topics"]
+        )
         return group
 
     @classmethod
     def _held(cls, saved: Any) -> Assignment:
-        return saved or NOTHING
+        return assignment(saved)
 
 
 def _share_topics(value: ShareGroupStatePartitionMetadataValue) -> tuple[ShareTopic, ...]:

@@ -23,7 +23,6 @@ from koff.records import (
 )
 from koff.records import Subtopology as SubtopologyRecord
 from koff.tracker.groups.group import (
-    NOTHING,
     STABLE,
     UNKNOWN,
     Assignment,
@@ -36,7 +35,7 @@ from koff.tracker.groups.group import (
     union,
 )
 from koff.tracker.groups.modern import LEFT, Current, ModernGroup, Profile
-from koff.tracker.groups.saved import plain, restored
+from koff.tracker.groups.saved import assignment, plain, strings
 
 MEMBER_STATES = {1: STABLE, 2: "UnrevokedTasks", 3: "UnreleasedTasks"}
 NO_TASKS = Tasks()
@@ -128,15 +127,15 @@ class StreamsGroup(ModernGroup[Tasks]):
         group = super().load(saved)
         group._validated = saved["validated"]
         if saved["topology"] is not None:
-            epoch, subtopologies = restored(saved["topology"])
+            epoch, parts = saved["topology"]
             group._topology = Topology(
-                epoch, {id_: Subtopology(*each) for id_, each in subtopologies.items()}
+                epoch, {sys.intern(id_): Subtopology(*map(strings, each)) for id_, each in parts.items()}
             )
         return group
 
     @classmethod
     def _held(cls, saved: Any) -> Tasks:
-        return Tasks(*(each or NOTHING for each in saved))
+        return Tasks(*map(assignment, saved))
 
 
 def _by_subtopology(parts: Iterable[TaskIds | AssignedTasks]) -> Assignment:
@@ -194,7 +193,7 @@ def _topology(value: StreamsGroupTopologyValue) -> Topology:
 
 def _subtopology(record: SubtopologyRecord) -> Subtopology:
     return Subtopology(
-        tuple(map(sys.intern, record.source_topics)),
+        strings(record.source_topics),
         tuple(sys.intern(topic.name) for topic in record.repartition_source_topics),
         record.source_topic_regex,
     )

@@ -96,10 +96,8 @@ class GroupTable:
         if record.value is not None:
             self.contradictions += isinstance(before, ModernGroup)
             self._groups[name] = record.value
-        elif before is not None and not isinstance(
-            before, ModernGroup
-        ):  # else it names a classic group that is none any more
-            del self._groups[name]
+        elif not isinstance(before, ModernGroup):  # that would be one that took the classic group's place
+            self._groups.pop(name, None)
 
     def _apply_modern(
         self, name: str, record: Record, kind: type[ModernGroup[Any]], *, tombstone: bool

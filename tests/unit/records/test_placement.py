@@ -1,0 +1,40 @@
+"""Which partition a group's records are in is what Kafka says it is."""
+
+import pytest
+from decoding import decoded, golden, key_and_value
+
+from koff.records.placement import group_partition, java_hash, share_partition
+
+
+def test_groups_are_where_the_broker_put_them() -> None:
+    cases = [case for case in golden("golden") if case["topic"] == "__consumer_offsets"]
+    assert len(cases) == 244
+    for case in cases:
+        assert group_partition(case["group"], 50) == case["partition"]
+
+
+def test_share_state_is_where_the_broker_put_it() -> None:
+    cases = [case for case in golden("golden") if case["topic"] == "__share_group_state"]
+    assert len(cases) == 3
+    for case in cases:
+        record = decoded(*key_and_value(case), share_state=True).record
+        assert share_partition(record.group_id, record.topic_id, record.partition, 50) == case["partition"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("ab", 3105),
+        ("polygenelubricants", -(2**31)),
+        ("\u00e9", 0xE9),
+        ("\U0001f600", 1772899),
+    ],
+)
+def test_the_hash_is_javas(text: str, expected: int) -> None:
+    assert java_hash(text) == expected
+
+
+def test_the_hash_without_an_absolute_value_counts_as_0() -> None:
+    assert group_partition("polygenelubricants", 50) == 0
