@@ -23,6 +23,7 @@ STALE_INTERVALS = 5
 """End offsets that were not renewed for so many intervals are not to be believed."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 STOP_S = 1.0
+BATCH_RECORDS = 8192
 GATHER_S = 0.02
 """How long the next records may gather: a batch costs much the same, however small."""
 
@@ -36,6 +37,7 @@ class Monitor:
         self._cluster = Cluster(conf.cluster)
         self._reader = Reader(self._cluster, conf.reader)
         self._sampler = Sampler(self._cluster, self.tracker, conf.sampler)
+        self._gathered = _Gathered(self.tracker, self._reader)
         self._share_reader = Reader(self._cluster, share_state_conf(conf))
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
@@ -181,8 +183,9 @@ class Monitor:
         until = time.monotonic() + 1.0
         with self.tracker.lock:
             while True:
-                _take(self.tracker, polled, self._reader)
+                self._gathered.take(polled)
                 if not polled.full or time.monotonic() > until or self._stopping.is_set():
+                    self._gathered.flush()
                     return
                 polled = self._reader.poll(0.0)
 
@@ -244,12 +247,32 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _take(tracker: Tracker, polled: Polled, reader: Reader) -> None:
-    seen_at_ms = _now_ms() if reader.caught_up else UNKNOWN
-    for run in polled.runs:
-        tracker.apply(run.partition, run.keys(), run.values(), seen_at_ms=seen_at_ms)
-    for partition in polled.lost:
-        tracker.reset(partition)
+class _Gathered:
+    """Records by partition, until they are worth a batch: a small one costs much the same as a large one."""
+
+    def __init__(self, tracker: Tracker, reader: Reader) -> None:
+        self._tracker, self._reader = tracker, reader
+        self._runs: dict[int, tuple[list[bytes | None], list[bytes | None]]] = {}
+        self._count = 0
+
+    def take(self, polled: Polled) -> None:
+        """Adds what came in; hands on what there is when it is enough, or no more is waiting."""
+        for run in polled.runs:
+            keys, values = self._runs.setdefault(run.partition, ([], []))
+            keys += run.keys()
+            values += run.values()
+            self._count += len(run)
+        if self._count >= BATCH_RECORDS or not polled.full or polled.lost:
+            self.flush()
+        for partition in polled.lost:
+            self._tracker.reset(partition)
+
+    def flush(self) -> None:
+        """Hands on what there is."""
+        seen_at_ms = _now_ms() if self._reader.caught_up else UNKNOWN
+        for partition, (keys, values) in self._runs.items():
+            self._tracker.apply(partition, keys, values, seen_at_ms=seen_at_ms)
+        self._runs, self._count = {}, 0
 
 
 def _take_share_state(tracker: Tracker, polled: Polled, reader: Reader) -> None:
@@ -276,7 +299,7 @@ def snapshots(
         Reader(cluster, share_state_conf(conf)) as share_reader,
     ):
         tracker, due, well_at, share_denied = Tracker(), 0.0, time.monotonic(), False
-        sampler = Sampler(cluster, tracker, conf.sampler)
+        sampler, gathered = Sampler(cluster, tracker, conf.sampler), _Gathered(tracker, reader)
         while True:
             while not reader.caught_up or time.monotonic() < due:
                 polled = reader.poll(0.2)
@@ -284,10 +307,11 @@ def snapshots(
                     well_at = time.monotonic()
                 elif time.monotonic() > well_at + conf.cluster.connect_timeout_s:
                     raise reader.trouble
-                _take(tracker, polled, reader)
+                gathered.take(polled)
                 if not reader.caught_up:
                     done, total = reader.to_read - reader.behind, reader.to_read
                     progress(f"read {done} of {total} offsets of {conf.reader.topic}")
+            gathered.flush()
             while not share_denied:
                 try:
                     polled = share_reader.poll(0.01)
