@@ -23,7 +23,7 @@ STALE_INTERVALS = 5
 """End offsets that were not renewed for so many intervals are not to be believed."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 STOP_S = 1.0
-BATCH_RECORDS = 8192
+BATCH_RECORDS = 4096
 GATHER_S = 0.02
 """How long the next records may gather: a batch costs much the same, however small."""
 

@@ -57,7 +57,8 @@ class WindowTable:
     def add(self, rows: Ints, offset: Ints, time_ms: Ints, lag: Ints) -> None:
         """Adds commits in the order given; a row may come more than once."""
         tick = np.clip(time_ms // TICK_MS, -_BIG, _BIG)
-        order = np.argsort(rows, kind="stable")
+        short = rows.astype(np.uint16) if rows.max() < 1 << 16 else rows  # numpy sorts these by radix
+        order = np.argsort(short, kind="stable")
         rows, offset, tick, lag = rows[order], offset[order], tick[order], lag[order]
         joins = (rows[1:] == rows[:-1]) & (tick[1:] == tick[:-1])
         first = np.flatnonzero(np.concatenate([[True], ~joins]))
