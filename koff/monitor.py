@@ -174,7 +174,7 @@ class Monitor:
             except ConnectError:
                 self._stopping.wait(FIRST_PAUSE_S)  # the other threads say what is wrong
                 continue
-            if polled.runs:
+            if polled.runs or polled.lost:
                 _take_share_state(self.tracker, polled, self._share_reader)
                 self._stopping.wait(GATHER_S)
 
@@ -279,6 +279,9 @@ def _take_share_state(tracker: Tracker, polled: Polled, reader: Reader) -> None:
     seen_at_ms = _now_ms() if reader.caught_up else UNKNOWN
     for run in polled.runs:
         tracker.apply_share_state(run.keys(), run.values(), seen_at_ms=seen_at_ms)
+    if polled.lost:
+        others = len(reader.partitions)
+        tracker.reset_share_state(polled.lost, others and others + len(polled.lost))
 
 
 def share_state_conf(conf: MonitorConf) -> ReaderConf:

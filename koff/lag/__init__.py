@@ -1,7 +1,7 @@
 """The rules of lag, as functions of numbers and of arrays. Nobody else writes a rule down."""
 
 from koff.lag.history import EndHistory
-from koff.lag.offsets import UNKNOWN, Lags, lag, lag_to_stable, lags, lost, published, readable
+from koff.lag.offsets import UNKNOWN, Lags, lag, lag_to_stable, lags, lost, published, readable, share_done
 from koff.lag.rates import NEVER, CatchUps, Rates, consume_rates, produce_rates, seconds_until_caught_up
 from koff.lag.reasons import NULL, Reason, reasons, recreated
 from koff.lag.statuses import ENDS_SPAN_MS, Status, group_status, status
@@ -37,6 +37,7 @@ __all__ = [
     "reasons",
     "recreated",
     "seconds_until_caught_up",
+    "share_done",
     "status",
     "time_lag_s",
     "window_features",

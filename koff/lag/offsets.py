@@ -74,5 +74,16 @@ def lag_to_stable(*, stable: Offsets, committed: Offsets) -> NDArray[np.int64]:
     return np.where(_known(stable) & _known(committed), left, UNKNOWN)
 
 
+def share_done(start_offset: int, delivery_complete_count: int) -> int:
+    """What a share group has done, as if it had committed it: its lag is the end less this (KIP-1226).
+
+    All below its start offset and some records above are done. UNKNOWN where one of the two is: before it
+    has read there, and from state that brokers before 4.2 wrote.
+    """
+    if min(start_offset, delivery_complete_count) < 0:
+        return UNKNOWN
+    return start_offset + delivery_complete_count
+
+
 def _known(offset: Offsets) -> NDArray[np.bool_]:
     return np.greater_equal(offset, 0)

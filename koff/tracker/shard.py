@@ -79,6 +79,7 @@ class Shard:
     def __init__(self, shared: Shared) -> None:
         self.groups = GroupTable()
         self._shared = shared
+        self._seen = shared.seen
         self._index = RowIndex()
         self._rows = 0
         self._free: list[int] = []
@@ -99,8 +100,9 @@ class Shard:
         self._windows = WindowTable()
         self._layout: _Layout | None = None
 
-    def apply(self, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN) -> None:
-        """Applies records in log order; see `Tracker.apply`."""
+    def apply(self, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN, counted: bool = True) -> None:
+        """Applies records in log order; see `Tracker.apply`. Unless `counted`, they stand in no log."""
+        self._seen = self._shared.seen if counted else Counter()
         hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
         rows = self._index.find(hashes)
         missing = np.flatnonzero(rows == NO_ROW)
@@ -180,10 +182,10 @@ class Shard:
                     epoch[i] = record.value.leader_epoch
                 else:
                     good[i] = False
-                    self._shared.seen[type(record).__name__] += 1
+                    self._seen[type(record).__name__] += 1
             rows, kept, offset, at_ms = rows[good], kept[good], offset[good], at_ms[good]
             epoch, topic_id = epoch[good], topic_id[good]
-        self._shared.seen[_COMMIT] += len(rows)
+        self._seen[_COMMIT] += len(rows)
         self._committed[rows], self._committed_at[rows] = offset, at_ms
         self._leader_epoch[rows], self._topic_id[rows], self._seen_at[rows] = epoch, topic_id, seen_at_ms
         if not self._live[rows].all():
@@ -230,7 +232,7 @@ class Shard:
             self._make_rows(own[new], columns.group[new], columns.topic[new], columns.partition[new])
         found[ours] = self._index.find(own[ours])
         if dropped := int((found[ours] == NO_ROW).sum()):  # deletions of what never was
-            self._shared.seen[_COMMIT] += dropped
+            self._seen[_COMMIT] += dropped
         return found
 
     def _make_rows(
@@ -269,9 +271,9 @@ class Shard:
         """Applies and counts a record that is not a commit."""
         record = message.record
         if isinstance(record, Undecodable | Unknown):
-            self._shared.seen[type(record).__name__] += 1
+            self._seen[type(record).__name__] += 1
             return
-        self._shared.seen[record_name(record.type)] += 1
+        self._seen[record_name(record.type)] += 1
         self.groups.apply(message)
 
     def _grow(self) -> None:

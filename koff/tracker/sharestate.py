@@ -52,16 +52,6 @@ class SharePartition:
     batches: tuple[Batch, ...]
 
 
-def share_lag(*, end: int, start_offset: int, delivery_complete_count: int) -> int | None:
-    """How many records the share group has yet to be done with (KIP-1226); None when one is not known.
-
-    `end` is the high watermark, whatever the group's isolation level. Signed, like `koff.lag.lag`.
-    """
-    if min(end, start_offset, delivery_complete_count) < 0:
-        return None
-    return end - start_offset - delivery_complete_count
-
-
 class ShareState:
     """The share partitions of one or more partitions of `__share_group_state`."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from koff.lag import UNKNOWN
+from koff.lag import UNKNOWN, share_done
 from koff.records import (
     Message,
     OffsetCommit,
@@ -18,7 +18,7 @@ from koff.records import (
     decode_share_state,
     encode,
 )
-from koff.records.placement import group_partition
+from koff.records.placement import group_partition, share_partition
 from koff.records.table import title
 from koff.tracker.partitions import Offsets
 from koff.tracker.shard import Blobs, Shard, Shared
@@ -55,10 +55,7 @@ class Tracker:
 
         `seen_at_ms` is when they came in; UNKNOWN for history, of whose lag the present ends say nothing.
         """
-        shard = self._shards.get(partition)
-        if shard is None:
-            shard = self._shards[partition] = Shard(self._shared)
-        shard.apply(keys, values, seen_at_ms=seen_at_ms)
+        self._shard(partition).apply(keys, values, seen_at_ms=seen_at_ms)
 
     def reset(self, partition: int) -> None:
         """Forgets what that partition of the offsets topic said: it will be read again, or is no more."""
@@ -69,17 +66,28 @@ class Tracker:
     def apply_share_state(self, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN) -> None:
         """Applies records of `__share_group_state`, those of a partition in log order.
 
-        A share group is done with all below its start offset and with some records above it. So what it has
-        "committed" is the start offset plus their number, and its lag comes out as KIP-1226 has it.
+        What a share group has done (`share_done`) stands in the rows for what others have committed.
         """
-        for key, value in zip(keys, values, strict=True):
-            message = decode_share_state(key, value)
-            self.seen[_name(message)] += 1
-            self._share.apply(message)
-            record = message.record
-            if isinstance(record, ShareSnapshot | ShareUpdate):
-                self._unsettled.add((record.group_id, record.topic_id, record.partition))
-        self.settle_share_state(seen_at_ms=seen_at_ms)
+        with self.lock:
+            for key, value in zip(keys, values, strict=True):
+                message = decode_share_state(key, value)
+                self.seen[_name(message)] += 1
+                self._share.apply(message)
+                record = message.record
+                if isinstance(record, ShareSnapshot | ShareUpdate):
+                    self._unsettled.add((record.group_id, record.topic_id, record.partition))
+            self.settle_share_state(seen_at_ms=seen_at_ms)
+
+    def reset_share_state(self, lost: Collection[int], partitions: int) -> None:
+        """Forgets what those partitions of `__share_group_state` said, of so many; of 0, all of it."""
+        with self.lock:
+            for row in list(self._share.rows()):
+                key = (row.group, row.topic_id, row.partition)
+                if not partitions or share_partition(*key, partitions) in lost:
+                    gone = ShareSnapshot(group_id=key[0], topic_id=key[1], partition=key[2], value=None)
+                    self._share.apply(Message(row.group, gone))
+                    self._unsettled.add(key)
+            self.settle_share_state()
 
     def settle_share_state(self, *, partitions: int | None = None, seen_at_ms: int = UNKNOWN) -> None:
         """Hands on what is known of share groups to their shards, once topics' names are known.
@@ -99,8 +107,7 @@ class Tracker:
         row = self._share.get(*key)
         value = None
         if row is not None:
-            known = min(row.start_offset, row.delivery_complete_count) >= 0
-            done = row.start_offset + row.delivery_complete_count if known else UNKNOWN
+            done = share_done(row.start_offset, row.delivery_complete_count)
             at_ms = seen_at_ms if seen_at_ms != UNKNOWN else row.write_timestamp_ms
             value = OffsetCommitValue(
                 version=4, offset=done, metadata="", commit_timestamp=at_ms, topic_id=topic_id
@@ -108,8 +115,13 @@ class Tracker:
         topic = self._topic_names[topic_id]
         commit = encode(OffsetCommit(group=group, topic=topic, partition=partition, value=value))
         home = group_partition(group, self._offsets_partitions)
-        self.apply(home, [commit[0]], [commit[1]], seen_at_ms=seen_at_ms)
-        self.seen["OffsetCommit"] -= 1  # it is none, but for the shard
+        self._shard(home).apply([commit[0]], [commit[1]], seen_at_ms=seen_at_ms, counted=False)
+
+    def _shard(self, partition: int) -> Shard:
+        shard = self._shards.get(partition)
+        if shard is None:
+            shard = self._shards[partition] = Shard(self._shared)
+        return shard
 
     @property
     def partition_count(self) -> int:
@@ -131,7 +143,8 @@ class Tracker:
 
     def unnamed_topics(self) -> set[str]:
         """Topic ids in assignments whose topics' names are not known."""
-        snapshot = self.snapshot()
+        with self.lock:
+            snapshot, unsettled = self.snapshot(), set(self._unsettled)
         return {
             topic_id
             for group in snapshot.groups()
@@ -139,7 +152,7 @@ class Tracker:
             for member in group.members
             for topic_id in member.assigned
             if topic_id not in snapshot.topic_names
-        } | {topic_id for _, topic_id, _ in self._unsettled if topic_id not in snapshot.topic_names}
+        } | {topic_id for _, topic_id, _ in unsettled if topic_id not in snapshot.topic_names}
 
     def sample(
         self,

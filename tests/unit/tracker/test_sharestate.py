@@ -9,6 +9,7 @@ import random
 import pytest
 
 from koff.errors import KoffError
+from koff.lag import share_done
 from koff.records import (
     ShareSnapshot,
     ShareSnapshotValue,
@@ -18,7 +19,7 @@ from koff.records import (
     decode_share_state,
     encode,
 )
-from koff.tracker.sharestate import Batch, SharePartition, ShareState, merged, share_lag
+from koff.tracker.sharestate import Batch, SharePartition, ShareState, merged
 from tests.unit.builders import TOPIC_ID, commit, golden_messages, gone
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
@@ -224,17 +225,10 @@ def test_the_golden_share_group_has_nothing_left_to_read_where_all_was_accepted(
     rows = {each.partition: each for each in state.of("rec-share")}
     read = {number: (each.start_offset, each.delivery_complete_count) for number, each in rows.items()}
     assert read == {0: (0, 10), 1: (0, 10), 2: (3, 0)}
-    lags = [
-        share_lag(end=10, start_offset=rows[number].start_offset, delivery_complete_count=read[number][1])
-        for number in range(3)
-    ]
-    assert lags == [0, 0, 7]
+    assert [10 - share_done(*read[number]) for number in range(3)] == [0, 0, 7]
     assert {each.state_epoch for each in rows.values()} == {6}
 
 
-@pytest.mark.parametrize(
-    ("end", "start", "complete", "expected"),
-    [(10, 3, 2, 5), (10, 0, 10, 0), (10, 12, 0, -2), (10, -1, 0, None), (10, 3, -1, None), (-1, 3, 0, None)],
-)
-def test_share_lag_is_what_is_not_done_above_the_start(end, start, complete, expected):
-    assert share_lag(end=end, start_offset=start, delivery_complete_count=complete) == expected
+@pytest.mark.parametrize(("start", "complete", "done"), [(3, 2, 5), (0, 10, 10), (-1, 0, -1), (3, -1, -1)])
+def test_what_a_share_group_has_done_is_its_start_and_what_is_done_above(start, complete, done):
+    assert share_done(start, complete) == done

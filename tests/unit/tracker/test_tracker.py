@@ -6,7 +6,14 @@ import random
 
 import pytest
 
-from koff.records import ConsumerGroupMemberMetadata, ConsumerGroupMetadata, encode
+from koff.records import (
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupMetadata,
+    ShareSnapshot,
+    ShareSnapshotValue,
+    encode,
+)
+from koff.records.placement import group_partition, share_partition
 from koff.tracker import Snapshot, Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, TOPIC_ID, classic_group, commit, consumer_group
 
@@ -331,3 +338,57 @@ def test_retention_that_passed_the_group_is_told_apart():
     (row,) = tracker.snapshot().rows()
     assert (row.lag, row.readable, row.lost, row.lag_to_stable) == (8, 4, 4, 7)
     assert row.reasons.names == ("below_log_start",)
+
+
+def share_state(tracker: Tracker, start: int | None, done: int = 0) -> None:
+    """What `__share_group_state` says of group s on partition 0 of topic `TOPIC_ID`; None deletes."""
+    value = None
+    if start is not None:
+        value = ShareSnapshotValue(
+            version=0,
+            snapshot_epoch=0,
+            state_epoch=0,
+            leader_epoch=0,
+            start_offset=start,
+            delivery_complete_count=done,
+            create_timestamp=1,
+            write_timestamp=1,
+            state_batches=(),
+        )
+    key, value_ = encode(ShareSnapshot(group_id="s", topic_id=TOPIC_ID, partition=0, value=value))
+    tracker.apply_share_state([key], [value_], seen_at_ms=START_MS)
+
+
+def share_lags(tracker: Tracker) -> list[int | None]:
+    return [row.lag for row in tracker.snapshot().rows() if row.group == "s"]
+
+
+def test_a_share_group_gets_its_lag_once_the_topics_name_is_known_and_loses_it_with_its_state():
+    tracker = Tracker()
+    tracker.settle_share_state(partitions=50)
+    share_state(tracker, 4, done=3)
+    assert (share_lags(tracker), tracker.unnamed_topics()) == ([], {TOPIC_ID})
+    tracker.identify_topics({"t": TOPIC_ID})
+    tracker.sample(ends={("t", 0): 10})
+    assert share_lags(tracker) == [3]
+    share_state(tracker, -1)
+    assert share_lags(tracker) == [None]
+    share_state(tracker, None)
+    assert share_lags(tracker) == []
+    assert tracker.seen == {"ShareSnapshot": 3}
+
+
+def test_share_state_outlives_a_partition_of_the_offsets_topic_that_is_read_anew_and_goes_with_its_own():
+    tracker = Tracker()
+    tracker.identify_topics({"t": TOPIC_ID})
+    tracker.settle_share_state(partitions=50)
+    share_state(tracker, 4, done=3)
+    tracker.sample(ends={("t", 0): 10})
+    tracker.reset(group_partition("s", 50))
+    tracker.settle_share_state()
+    assert share_lags(tracker) == [3]
+    home = share_partition("s", TOPIC_ID, 0, 5)
+    tracker.reset_share_state([(home + 1) % 5], 5)
+    assert share_lags(tracker) == [3]
+    tracker.reset_share_state([home], 5)
+    assert share_lags(tracker) == []
