@@ -25,7 +25,7 @@ from koff.records.columns import commit_values
 from koff.records.names import Keys
 from koff.tracker.groups import Group, GroupTable
 from koff.tracker.index import NO_ROW, Ints, RowIndex, first_of_each
-from koff.tracker.partitions import PartitionTable, fold
+from koff.tracker.partitions import PartitionTable, fold, fold_text
 from koff.tracker.snapshot import ShardSnapshot
 from koff.tracker.window import WindowTable
 
@@ -38,13 +38,12 @@ _COLUMNS = (
     "_committed_at",
     "_topic_id",
     "_seen_at",
-    "_leader_epoch",
     "_partition",
     "_group",
     "_live",
     "_changed",
-    "_first_ms",
-    "_last_ms",
+    "_first_s",
+    "_last_s",
     "_commits",
     "_marks",
 )
@@ -88,13 +87,12 @@ class Shard:
         self._committed_at = np.zeros(0, np.int64)
         self._topic_id = np.zeros(0, np.int64)
         self._seen_at = np.zeros(0, np.int64)
-        self._leader_epoch = np.zeros(0, np.int32)
         self._partition = np.zeros(0, np.int32)
         self._group = np.zeros(0, np.int32)
         self._live = np.zeros(0, np.bool_)
         self._changed = np.zeros(0, np.bool_)
-        self._first_ms = np.zeros(0, np.int64)
-        self._last_ms = np.zeros(0, np.int64)
+        self._first_s = np.zeros(0, np.int32)
+        self._last_s = np.zeros(0, np.int32)
         self._commits = np.zeros(0, np.uint8)
         self._marks = np.zeros(0, np.uint8)
         self._windows = WindowTable()
@@ -132,10 +130,12 @@ class Shard:
             committed=self._committed[live],
             committed_at=self._committed_at[live],
             topic_id=self._topic_id[live],
-            leader_epoch=self._leader_epoch[live],
             seen_at=self._seen_at[live],
             features=Features(
-                self._first_ms[live], self._last_ms[live], self._commits[live], self._marks[live]
+                self._first_s[live] * np.int64(1000),
+                self._last_s[live] * np.int64(1000),
+                self._commits[live],
+                self._marks[live],
             ),
             time_lag=time_lag,
         )
@@ -147,7 +147,7 @@ class Shard:
             rows = changed[start : start + _AT_ONCE]
             window = self._windows.get(rows)
             found = window_features(window.offset, window.time_ms, window.lag, window.count)
-            self._first_ms[rows], self._last_ms[rows] = found.first_ms, found.last_ms
+            self._first_s[rows], self._last_s[rows] = found.first_ms // 1000, found.last_ms // 1000
             self._commits[rows], self._marks[rows] = found.commits, found.marks
         self._changed[changed] = False
 
@@ -169,7 +169,7 @@ class Shard:
             kept[:] = [value is not None for value in values]
             values = [value or b"" for value in values]
         columns = commit_values(cast(Sequence[bytes], values))
-        offset, at_ms, epoch = columns.offset, columns.commit_timestamp, columns.leader_epoch
+        offset, at_ms = columns.offset, columns.commit_timestamp
         topic_id = np.zeros(len(rows), np.int64) if columns.topic_id is None else fold(columns.topic_id)
         offset[~kept] = UNKNOWN
         bad = np.flatnonzero(~columns.ok & kept)
@@ -179,15 +179,15 @@ class Shard:
                 record = decode(keys[i], values[i]).record
                 if isinstance(record, OffsetCommit) and record.value is not None:
                     offset[i], at_ms[i] = record.value.offset, record.value.commit_timestamp
-                    epoch[i] = record.value.leader_epoch
+                    topic_id[i] = fold_text(record.value.topic_id)
                 else:
                     good[i] = False
                     self._seen[type(record).__name__] += 1
             rows, kept, offset, at_ms = rows[good], kept[good], offset[good], at_ms[good]
-            epoch, topic_id = epoch[good], topic_id[good]
+            topic_id = topic_id[good]
         self._seen[_COMMIT] += len(rows)
         self._committed[rows], self._committed_at[rows] = offset, at_ms
-        self._leader_epoch[rows], self._topic_id[rows], self._seen_at[rows] = epoch, topic_id, seen_at_ms
+        self._topic_id[rows], self._seen_at[rows] = topic_id, seen_at_ms
         if not self._live[rows].all():
             self._layout = None
         self._live[rows] = kept

@@ -45,7 +45,6 @@ class ShardSnapshot:
     committed: NDArray[np.int64]
     committed_at: NDArray[np.int64]
     topic_id: NDArray[np.int64]
-    leader_epoch: NDArray[np.int32]
     seen_at: NDArray[np.int64]
     features: Features
     time_lag: TimeLags | None

@@ -6,13 +6,17 @@ import random
 
 import pytest
 
+from koff.proto.schema import Tag
 from koff.records import (
     ConsumerGroupMemberMetadata,
     ConsumerGroupMetadata,
+    OffsetCommit,
+    OffsetCommitValue,
     ShareSnapshot,
     ShareSnapshotValue,
     encode,
 )
+from koff.records.columns import commit_values
 from koff.records.placement import group_partition, share_partition
 from koff.tracker import Snapshot, Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, TOPIC_ID, classic_group, commit, consumer_group
@@ -392,3 +396,27 @@ def test_share_state_outlives_a_partition_of_the_offsets_topic_that_is_read_anew
     assert share_lags(tracker) == [3]
     tracker.reset_share_state([home], 5)
     assert share_lags(tracker) == []
+
+
+def test_a_commit_that_only_the_scalar_decoder_reads_keeps_its_topic_id():
+    """An unknown tag behind the topic's id: the columns leave such a value alone."""
+    key, _ = commit("g", "t", 0, 4)
+    value = OffsetCommitValue(
+        version=4,
+        offset=4,
+        metadata="",
+        commit_timestamp=1000,
+        topic_id=TOPIC_ID,
+        unknown_tags=(Tag(tag=9, data=b"x"),),
+    )
+    _, encoded = encode(OffsetCommit(group="g", topic="t", partition=0, value=value))
+    assert not commit_values([encoded]).ok.any()
+    tracker = Tracker()
+    apply(tracker, (key, encoded))
+    tracker.identify_topics({"t": "AAAAAAAAAAAAAAAAAAAAAg"})
+    tracker.sample(ends={("t", 0): 10})
+    (row,) = tracker.snapshot().rows()
+    assert (row.committed, row.lag, row.reasons.names) == (4, None, ("topic_recreated",))
+    tracker.identify_topics({"t": TOPIC_ID})
+    (row,) = tracker.snapshot().rows()
+    assert row.lag == 6
