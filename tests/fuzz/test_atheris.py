@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SECONDS = os.environ.get("KOFF_ATHERIS_SECONDS", "5")
+SECONDS = os.environ.get("KOFF_ATHERIS_SECONDS", "3")
 HARNESS = Path(__file__).with_name("atheris_decoders.py")
 
 
