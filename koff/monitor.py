@@ -52,15 +52,14 @@ class Monitor:
         """Ends `run` soon; may be called from a signal handler."""
         self._stopping.set()
 
-    def run(self, started: Callable[[str], None] = lambda url: None) -> None:
-        """Serves until stopped. `started` is called with the server's address.
+    def run(self) -> None:
+        """Serves until stopped.
 
         Raises `ConnectError` when the cluster cannot be reached at first (unless `conf.wait`) or refuses
         us for good, `ConfigError` when the address cannot be listened on.
         """
         threads = []
         with Server(self, self.conf.serve) as server, self._cluster:
-            started(server.url)
             log.info("listening", url=server.url)
             try:
                 self._cluster.connect(wait=self._wait, given_up=self._stopping.is_set)
@@ -112,11 +111,10 @@ class Monitor:
             if not each.caught_up:
                 done, total = each.to_read - each.behind, each.to_read
                 return Readiness(False, f"not ready: read {done} of {total} offsets of {each.conf.topic}")
-        age = self._sampler.age_s
-        if age is None or not self._sampled:
+        if not self._sampled:
             return Readiness(False, "not ready: end offsets are not known yet")
-        if age > STALE_INTERVALS * self.conf.sampler.end_interval_s:
-            return Readiness(False, f"not ready: end offsets are {age:.0f} s old")
+        if not self._lag_is_fresh:
+            return Readiness(False, f"not ready: end offsets are {self._sampler.age_s:.0f} s old")
         return Readiness(
             True, "ready" if reader.topic_exists else f"ready: no {reader.conf.topic} yet, so no groups"
         )
@@ -126,8 +124,7 @@ class Monitor:
         seen, reader, held = self.tracker.seen.copy(), self._reader, self._held_back
         positions = reader.positions
         behind = sum(max(0, stable - positions.get(p, stable)) for p, stable in held.stable.items())
-        age = self._sampler.age_s
-        fresh = age is not None and age <= STALE_INTERVALS * self.conf.sampler.end_interval_s
+        fresh = self._lag_is_fresh
         since_ms = held.since_ms
         return ReaderStats(
             records=seen,
@@ -135,7 +132,7 @@ class Monitor:
             behind=max(behind, reader.behind) if reader.topic_exists is not None else None,
             held_back_records=held.records,
             held_back_s=max(0.0, time.time() - since_ms / 1000) if since_ms is not None else 0.0,
-            end_offsets_age_s=age,
+            end_offsets_age_s=self._sampler.age_s,
             lag_is_fresh=fresh,
             up=fresh and self._trouble is None,
         )
@@ -228,6 +225,11 @@ class Monitor:
             log.warning("waiting", why=str(failure))
             self._stopping.wait(FIRST_PAUSE_S)
         return self.conf.wait and not self._stopping.is_set()
+
+    @property
+    def _lag_is_fresh(self) -> bool:
+        age = self._sampler.age_s
+        return age is not None and age <= STALE_INTERVALS * self.conf.sampler.end_interval_s
 
     @property
     def _trouble(self) -> ConnectError | None:
@@ -324,6 +326,8 @@ def snapshots(
                 _take_share_state(tracker, polled, share_reader)
                 if share_reader.caught_up and not polled.runs:
                     break
+                if share_reader.trouble and time.monotonic() > well_at + conf.cluster.connect_timeout_s:
+                    raise share_reader.trouble
             tracker.settle_share_state(partitions=len(reader.partitions))
             sampler.sample()
             yield conf.cluster_name or cluster.id, tracker.snapshot(_now_ms())
