@@ -1,6 +1,6 @@
 """The rules of lag, as functions of numbers and of arrays. Nobody else writes a rule down."""
 
-from koff.lag.history import EndHistory
+from koff.lag.history import Curves, EndHistory
 from koff.lag.offsets import UNKNOWN, Lags, lag, lag_to_stable, lags, lost, published, readable, share_done
 from koff.lag.rates import NEVER, CatchUps, Rates, consume_rates, produce_rates, seconds_until_caught_up
 from koff.lag.reasons import NULL, Reason, reasons, recreated
@@ -15,6 +15,7 @@ __all__ = [
     "UNKNOWN",
     "WINDOW",
     "CatchUps",
+    "Curves",
     "EndHistory",
     "Features",
     "Lags",

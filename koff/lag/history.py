@@ -11,6 +11,7 @@ of seconds to a day: with 60 points a time lag is within 6 % in 95 cases of 100 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,6 +27,21 @@ _THIN_AT_ONCE = 2048  # columns of 60 points in a few temporaries: stays in the 
 Rows = NDArray[np.integer[Any]]
 """Row numbers of a history."""
 _Column = TypeVar("_Column", np.int64, np.uint32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curves:
+    """Some rows of an `EndHistory`, taken out of it.
+
+    `count` (N,) is how many points each has; `offsets` and `ticks` are the points, the first of every row in
+    front, then the second of all that have one, and so on.
+    """
+
+    epoch_ms: int
+    tick: int
+    count: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    ticks: NDArray[np.uint32]
 
 
 class EndHistory:
@@ -85,6 +101,30 @@ class EndHistory:
         self._newest[: len(count)] = newest
         self._offsets[:used, : len(count)] = offsets[:used]
         self._ticks[:used, : len(count)] = ticks[:used]
+
+    def save(self, rows: Rows) -> Curves | None:
+        """The history of those rows for `restore`; None before the first sample of any."""
+        if self._epoch_ms is None:
+            return None
+        count = self._count[rows]
+        most = int(count.max(initial=0))
+        filled = np.arange(most)[:, None] < count
+        offsets, ticks = self._offsets[:most, rows][filled], self._ticks[:most, rows][filled]
+        return Curves(self._epoch_ms, self._tick, count, offsets, ticks)
+
+    def restore(self, rows: Rows, curves: Curves) -> None:
+        """Puts the history of as many rows back. Raises ValueError if there was a sample before."""
+        if self._epoch_ms is not None:
+            raise ValueError("this history has begun already")
+        self.grow(int(rows.max(initial=-1)) + 1)
+        self._epoch_ms, self._tick = curves.epoch_ms, curves.tick
+        count = curves.count.astype(np.intp)
+        slot, place = np.nonzero(np.arange(int(count.max(initial=0)))[:, None] < count)
+        self._offsets[slot, rows[place]] = curves.offsets
+        self._ticks[slot, rows[place]] = curves.ticks
+        self._count[rows] = curves.count
+        some = np.flatnonzero(count)
+        self._newest[rows[some]] = self._offsets[count[some] - 1, rows[some]]
 
     def newest(self, rows: Rows) -> NDArray[np.int64]:
         """The end that was sampled last; UNKNOWN without a sample."""

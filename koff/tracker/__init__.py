@@ -1,7 +1,18 @@
 """The state of all groups in memory: batches of records in, snapshots out."""
 
 from koff.tracker.groups import Group, Member
+from koff.tracker.saved import STATE_SCHEMA, State
 from koff.tracker.snapshot import GroupTotal, PartitionLag, ShardSnapshot, Snapshot
 from koff.tracker.tracker import Tracker
 
-__all__ = ["Group", "GroupTotal", "Member", "PartitionLag", "ShardSnapshot", "Snapshot", "Tracker"]
+__all__ = [
+    "STATE_SCHEMA",
+    "Group",
+    "GroupTotal",
+    "Member",
+    "PartitionLag",
+    "ShardSnapshot",
+    "Snapshot",
+    "State",
+    "Tracker",
+]

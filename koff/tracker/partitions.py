@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import ENDS_SPAN_MS, UNKNOWN, EndHistory, TimeLags, time_lag_s
+from koff.lag import ENDS_SPAN_MS, UNKNOWN, Curves, EndHistory, TimeLags, time_lag_s
 from koff.proto.primitives import uuid_bytes
 from koff.records.names import Names
 from koff.tracker.index import NO_ROW, Ints, RowIndex, first_of_each, spread
+from koff.tracker.saved import State, numbered, recoded
 
 Offsets = Mapping[tuple[str, int], int]
 
@@ -58,6 +60,7 @@ class PartitionTable:
         self._sampled_at = np.full(64, UNKNOWN, np.int64)
         self._topic_ids: dict[int, int] = {}
         self._history = EndHistory()
+        self._history_of: dict[int, int] = {}  # the topic's id, by its code, where it is known
 
     def __len__(self) -> int:
         return self._count
@@ -122,10 +125,54 @@ class PartitionTable:
         return time_lag_s(self._history, rows, committed, now_ms, start=self._start[rows])
 
     def identify(self, topic_ids: Mapping[str, str]) -> None:
-        """Notes the present ids of topics, by name."""
-        self._topic_ids.update(
-            {self._topics.code(name): fold_text(given) for name, given in topic_ids.items()}
+        """Notes the present ids of topics, by name. What was created anew has no history."""
+        present = {self._topics.code(name): fold_text(given) for name, given in topic_ids.items()}
+        self._topic_ids.update(present)
+        for code, given in present.items():
+            if given and self._history_of.setdefault(code, given) != given:
+                self._history_of[code] = given
+                rows = np.flatnonzero(self._topic[: self._count] == code)
+                self._history.forget(rows[rows < len(self._history)])
+
+    def save_ends(self, rows: Ints) -> State:
+        """Where the ends of those partitions stood in the past, for `restore_ends`."""
+        rows = rows[rows < len(self._history)]
+        curves = self._history.save(rows)
+        if curves is None:
+            return State({"topic_names": []}, {})
+        topic, partition = self.places(rows)
+        codes = np.unique(topic)
+        names, topic = numbered(topic, self._topics)
+        return State(
+            {"topic_names": names, "epoch_ms": curves.epoch_ms, "tick": curves.tick},
+            {
+                "topic_id": np.array([self._history_of.get(code, 0) for code in codes.tolist()], np.int64),
+                "topic": topic,
+                "partition": partition,
+                "count": curves.count,
+                "offset": curves.offsets,
+                "tick": curves.ticks,
+            },
         )
+
+    def restore_ends(self, state: State) -> None:
+        """Takes back what `save_ends` gave. Raises ValueError if an end was sampled before."""
+        facts, columns = state.facts, state.columns
+        if not columns:
+            return
+        names = facts["topic_names"]
+        rows = self.ids(recoded(names, columns["topic"], self._topics), columns["partition"])
+        curves = Curves(
+            facts["epoch_ms"], facts["tick"], columns["count"], columns["offset"], columns["tick"]
+        )
+        self._history.restore(rows, curves)
+        for name, topic_id in zip(names, columns["topic_id"].tolist(), strict=True):
+            if topic_id:
+                self._history_of[self._topics.code(name)] = topic_id
+
+    def places(self, rows: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The topic (its code) and the partition of each of those numbers."""
+        return self._topic[rows], self._partition[rows]
 
     def names(self) -> list[tuple[str, int]]:
         """All (topic, partition), in the order of their numbers."""

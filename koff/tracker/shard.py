@@ -8,11 +8,11 @@ per record in Python. Offsets are kept apart from groups: only its own tombstone
 
 from __future__ import annotations
 
-import struct
+import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,9 @@ from koff.records.columns import commit_values
 from koff.records.names import Keys
 from koff.tracker.groups import Group, GroupTable
 from koff.tracker.index import NO_ROW, Ints, RowIndex, first_of_each
+from koff.tracker.keys import commit_key, key_hashes
 from koff.tracker.partitions import PartitionTable, fold, fold_text
+from koff.tracker.saved import State, numbered, recoded
 from koff.tracker.snapshot import ShardSnapshot
 from koff.tracker.window import WindowTable
 
@@ -47,6 +49,8 @@ _COLUMNS = (
     "_commits",
     "_marks",
 )
+_SAVED = ("_committed", "_committed_at", "_topic_id", "_seen_at")
+"""Those of the columns that are not made of the others, of names, or of windows."""
 
 
 @dataclass(slots=True)
@@ -57,17 +61,23 @@ class Shared:
     partitions: PartitionTable = field(init=False)
     seen: Counter[str] = field(default_factory=Counter)
 
+    versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    """Each shard takes the next one with each change: no two states ever have the same."""
+
     _sizes: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.partitions = PartitionTable(self.names.topics)
 
     def sizes(self, kind: str) -> NDArray[np.int64]:
-        """How many bytes of UTF-8 each name has, by its code plus one; `kind` is groups or topics."""
+        """How many bytes each name has in a key, by its code plus one; `kind` is groups or topics.
+
+        Less than any key has, of a name that was not whole UTF-8: it has more than one spelling.
+        """
         names: list[str] = getattr(self.names, kind).names
         known = self._sizes.get(kind, np.zeros(1, np.int64))  # the first is of the code -1, no name
         if len(known) <= len(names):
-            new = [len(name.encode(errors="replace")) for name in names[len(known) - 1 :]]
+            new = [_size(name) for name in names[len(known) - 1 :]]
             known = self._sizes[kind] = np.concatenate([known, np.array(new, np.int64)])
         return known
 
@@ -97,10 +107,55 @@ class Shard:
         self._marks = np.zeros(0, np.uint8)
         self._windows = WindowTable()
         self._layout: _Layout | None = None
+        self.version = next(shared.versions)
+        """Another one whenever something was applied."""
+
+    @classmethod
+    def from_state(cls, shared: Shared, state: State) -> Self:
+        """A shard that knows what the one knew which gave the state, of this `STATE_SCHEMA`."""
+        shard, facts, columns = cls(shared), state.facts, state.columns
+        group, topic, partition = columns["group"], columns["topic"], columns["partition"]
+        shard.groups = GroupTable.from_state(facts["groups"])
+        shard._rows = len(group)
+        shard._grow()
+        rows = np.arange(shard._rows)
+        shard._hash[rows] = key_hashes(facts["group_names"], facts["topic_names"], group, topic, partition)
+        shard._group[rows] = recoded(facts["group_names"], group, shared.names.groups)
+        topic = recoded(facts["topic_names"], topic, shared.names.topics)
+        shard._partition[rows] = shared.partitions.ids(topic, partition)
+        for name in _SAVED:
+            getattr(shard, name)[rows] = columns[name[1:]]
+        shard._windows.restore(rows, columns)
+        shard._live[rows] = shard._changed[rows] = True
+        shard._index.add(shard._hash[rows], rows)
+        return shard
+
+    def to_state(self, *, without: Collection[str] = ()) -> State:
+        """All that the shard knows, but no commits of the groups `without`; later batches leave it alone."""
+        names, partitions = self._shared.names, self._shared.partitions
+        rows = np.flatnonzero(self._live[: self._rows])
+        if without:
+            left_out = [names.groups.code(name) for name in without]
+            rows = rows[~np.isin(self._group[rows], left_out)]
+        topic, partition = partitions.places(self._partition[rows])
+        group_names, group = numbered(self._group[rows], names.groups)
+        topic_names, topic = numbered(topic, names.topics)
+        return State(
+            {"groups": self.groups.to_state(), "group_names": group_names, "topic_names": topic_names},
+            {"group": group, "topic": topic, "partition": partition}
+            | {name[1:]: getattr(self, name)[rows] for name in _SAVED}
+            | self._windows.save(rows),
+        )
+
+    def used(self) -> Ints:
+        """The numbers of the topic partitions that are committed to; one may come more than once."""
+        live = self._live[: self._rows]
+        return self._partition[: self._rows][live].astype(np.int64)
 
     def apply(self, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN, counted: bool = True) -> None:
         """Applies records in log order; see `Tracker.apply`. Unless `counted`, they stand in no log."""
         self._seen = self._shared.seen if counted else Counter()
+        self.version = next(self._shared.versions)
         hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
         rows = self._index.find(hashes)
         missing = np.flatnonzero(rows == NO_ROW)
@@ -224,7 +279,7 @@ class Shard:
         usual = 2 + 2 + group_size[columns.group + 1] + 2 + topic_size[columns.topic + 1] + 4
         odd = columns.ok & ((columns.type != 1) | (batch_keys.lengths != usual))
         for i in np.flatnonzero(odd).tolist():  # type 0, trailing bytes: another spelling of the same row
-            key = _key(groups[columns.group[i]], topics[columns.topic[i]], int(columns.partition[i]))
+            key = commit_key(groups[columns.group[i]], topics[columns.topic[i]], int(columns.partition[i]))
             own[i] = hash(key)
         found[ours] = self._index.find(own[ours])
         new = ours[(found[ours] == NO_ROW) & ~columns.tombstone[ours]]
@@ -298,7 +353,6 @@ class _Layout:
     partition: NDArray[np.int32]
 
 
-def _key(group: str, topic: str, partition: int) -> bytes:
-    """The bytes of an OffsetCommit key (type 1) as brokers write them."""
-    g, t = group.encode(errors="replace"), topic.encode(errors="replace")
-    return struct.pack(f">hh{len(g)}sh{len(t)}si", 1, len(g), g, len(t), t, partition)
+def _size(name: str) -> int:
+    """Bytes of UTF-8; a great deal less than none, where other bytes may have stood for U+FFFD."""
+    return -(1 << 20) if "\ufffd" in name else len(name.encode(errors="replace"))

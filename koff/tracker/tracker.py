@@ -6,6 +6,8 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
+import numpy as np
+
 from koff.lag import UNKNOWN, share_done
 from koff.records import (
     Message,
@@ -20,7 +22,9 @@ from koff.records import (
 )
 from koff.records.placement import group_partition, share_partition
 from koff.records.table import title
+from koff.tracker.groups import Group
 from koff.tracker.partitions import Offsets
+from koff.tracker.saved import State
 from koff.tracker.shard import Blobs, Shard, Shared
 from koff.tracker.sharestate import ShareState
 from koff.tracker.snapshot import Snapshot
@@ -62,6 +66,42 @@ class Tracker:
         with self.lock:
             self._shards.pop(partition, None)
             self._unsettled.update((row.group, row.topic_id, row.partition) for row in self._share.rows())
+
+    def version(self, partition: int) -> int:
+        """Another number whenever what is known of that partition of the offsets topic has changed."""
+        shard = self._shards.get(partition)
+        return shard.version if shard else 0
+
+    def save(self, partition: int) -> State | None:
+        """All that is known of that partition of the offsets topic, for `restore`; None where nothing is.
+
+        Without what `__share_group_state` says: that is read anew.
+        """
+        with self.lock:
+            shard = self._shards.get(partition)
+            if shard is None:
+                return None
+            sharing = {row.group for row in self._share.rows()}
+            return shard.to_state(without=[name for name in sharing if _is_share(shard.groups.get(name))])
+
+    def restore(self, partition: int, state: State) -> None:
+        """Knows of that partition of the offsets topic what `save` gave, and nothing else."""
+        with self.lock:
+            self.reset(partition)
+            self._shards[partition] = Shard.from_state(self._shared, state)
+
+    def save_ends(self) -> State:
+        """Where the ends of all partitions stood that groups have committed to, for `restore_ends`."""
+        with self.lock:
+            used = np.zeros(len(self._shared.partitions), np.bool_)
+            for shard in self._shards.values():
+                used[shard.used()] = True
+            return self._shared.partitions.save_ends(np.flatnonzero(used))
+
+    def restore_ends(self, state: State) -> None:
+        """Takes back what `save_ends` gave. Raises ValueError once an end has been sampled."""
+        with self.lock:
+            self._shared.partitions.restore_ends(state)
 
     def apply_share_state(self, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN) -> None:
         """Applies records of `__share_group_state`, those of a partition in log order.
@@ -195,3 +235,8 @@ class Tracker:
 def _name(message: Message) -> str:
     record = message.record
     return type(record).__name__ if isinstance(record, Undecodable | Unknown) else title(record)
+
+
+def _is_share(group: Group | None) -> bool:
+    """Whether one with share state has its rows from there. Its name may have gone to one that commits."""
+    return group is None or group.type == "share"

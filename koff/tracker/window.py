@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ WIDTH = 10
 TICK_MS = 1000
 """Commits within one tick count as one: the newest offset, under the tick (Burrow's minimum distance)."""
 _BIG = 2**31 - 1
+_SLOTS = ("_offset", "_time", "_lag")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +47,7 @@ class WindowTable:
         """Makes room for so many rows."""
         more = rows - len(self._base)
         self._base = np.concatenate([self._base, np.zeros(more, np.int64)])
-        for name in ("_offset", "_time", "_lag"):
+        for name in _SLOTS:
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros((WIDTH, more), np.int32)], axis=1))
         self._head = np.concatenate([self._head, np.full(more, -1, np.int8)])
@@ -76,6 +79,22 @@ class WindowTable:
             self._lag[at, columns].astype(np.int64),
             count,
         )
+
+    def save(self, rows: Ints) -> dict[str, NDArray[Any]]:
+        """The windows of those rows for `restore`: a few columns (N,), and the filled slots in others."""
+        head, count = self._head[rows], self._count[rows]
+        filled = _filled(head, count)
+        saved: dict[str, NDArray[Any]] = {"window_base": self._base[rows]}
+        saved |= {"window_head": head, "window_count": count}
+        return saved | {"window" + name: getattr(self, name)[:, rows][filled] for name in _SLOTS}
+
+    def restore(self, rows: Ints, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Puts into those rows what `save` took out of as many."""
+        head, count = saved["window_head"], saved["window_count"]
+        self._base[rows], self._head[rows], self._count[rows] = saved["window_base"], head, count
+        slot, place = np.nonzero(_filled(head, count))
+        for name in _SLOTS:
+            getattr(self, name)[slot, rows[place]] = saved["window" + name]
 
     def _write(self, rows: Ints, offset: Ints, tick: Ints, lag: Ints) -> None:
         """Writes slots that are in order, those of a row next to each other."""
@@ -112,3 +131,10 @@ class WindowTable:
         moved = self._offset[:, rows] + (self._base[rows] - base)
         self._offset[:, rows] = np.clip(moved, -_BIG, _BIG)
         self._base[rows] = base
+
+
+def _filled(head: NDArray[np.int8], count: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Which slots hold a commit, (WIDTH, rows)."""
+    age = (head - np.arange(WIDTH, dtype=np.int8)[:, None]) % WIDTH
+    filled: NDArray[np.bool_] = age < count
+    return filled
