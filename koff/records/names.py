@@ -7,6 +7,7 @@ numpy array; only bytes never seen before are taken apart, once each.
 A hash says where to look, never that two keys are the same: bytes are compared.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -28,26 +29,62 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Names:
-    """Strings by number, each once, in the order in which they were first seen."""
+    """Strings by number, each once, in the order in which they were first seen, while none is forgotten."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        """By their numbers; "" at a number that is free."""
         self._codes: dict[str, int] = {}
+        self._free: list[int] = []
+
+    @property
+    def known(self) -> int:
+        """How many there are."""
+        return len(self._codes)
 
     def code(self, name: str) -> int:
         found = self._codes.get(name)
         if found is None:
-            found = self._codes[name] = len(self.names)
-            self.names.append(name)
+            found = self._codes[name] = self._new(name)
         return found
+
+    def keep(self, codes: Iterable[int]) -> None:
+        """Forgets all but those: their numbers go to other names."""
+        self._codes = {self.names[code]: code for code in codes}
+        kept = set(self._codes.values())
+        self._free = [code for code in range(len(self.names)) if code not in kept]
+        for code in self._free:
+            self.names[code] = ""
+
+    def _new(self, name: str) -> int:
+        if self._free:
+            code = self._free.pop()
+            self.names[code] = name
+            return code
+        self.names.append(name)
+        return len(self.names) - 1
 
 
 class Keys:
-    """Types, groups and topics of the keys seen so far. As long as it is kept, codes stay the same."""
+    """Types, groups and topics of the keys seen so far. A name that is kept keeps its code."""
 
     def __init__(self) -> None:
         self.groups = Names()
         self.topics = Names()
+        self._forget_prefixes()
+
+    def keep(self, groups: Iterable[int], topics: Iterable[int]) -> None:
+        """Forgets all names but those with these codes."""
+        self.groups.keep(groups)
+        self.topics.keep(topics)
+        self._forget_prefixes()
+
+    @property
+    def prefixes(self) -> int:
+        """How many different beginnings of keys are known."""
+        return sum(table.count for table in self._tables)
+
+    def _forget_prefixes(self) -> None:
         self._tables = [_Prefixes(width, self.groups, self.topics) for width in WIDTHS]
 
     def look_up(self, data: Bytes, starts: Ints, lengths: Ints) -> tuple[Codes, Codes, Codes]:
@@ -77,7 +114,7 @@ class _Prefixes:
         part = (np.uint64(1) << (8 * ends) % np.uint64(64)) - np.uint64(1)
         self._masks: Words = np.where(ends == 8, np.uint64(2**64 - 1), part)
         self._table = np.full(1 << 12, -1, np.int32)
-        self._count = 0
+        self.count = 0
         self._hashes = np.zeros(1 << 8, np.uint64)
         self._words = np.zeros((1 << 8, words), np.uint64)
         self._meaning = np.full((3, 1 << 8), -1, np.int32)
@@ -118,17 +155,17 @@ class _Prefixes:
     def _add(self, hashes: Words, words: Words, sizes: Ints) -> None:
         first = np.sort(np.unique(hashes, return_index=True)[1])
         hashes = hashes[first]
-        old, self._count = self._count, self._count + len(hashes)
-        self._hashes = _grown(self._hashes, self._count, axis=0)
-        self._words = _grown(self._words, self._count, axis=0)
-        self._meaning = _grown(self._meaning, self._count, axis=1)
-        self._hashes[old : self._count] = hashes
-        self._words[old : self._count] = words[first]
-        self._meaning[:, old : self._count] = self._understand(words[first], sizes[first])
-        new = np.arange(old, self._count, dtype=np.int32)
-        if 4 * self._count > len(self._table):
-            self._table = np.full(1 << (8 * self._count).bit_length(), -1, np.int32)
-            new = np.arange(self._count, dtype=np.int32)
+        old, self.count = self.count, self.count + len(hashes)
+        self._hashes = _grown(self._hashes, self.count, axis=0)
+        self._words = _grown(self._words, self.count, axis=0)
+        self._meaning = _grown(self._meaning, self.count, axis=1)
+        self._hashes[old : self.count] = hashes
+        self._words[old : self.count] = words[first]
+        self._meaning[:, old : self.count] = self._understand(words[first], sizes[first])
+        new = np.arange(old, self.count, dtype=np.int32)
+        if 4 * self.count > len(self._table):
+            self._table = np.full(1 << (8 * self.count).bit_length(), -1, np.int32)
+            new = np.arange(self.count, dtype=np.int32)
         self._insert(new)
 
     def _insert(self, codes: Codes) -> None:

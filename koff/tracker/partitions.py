@@ -16,11 +16,13 @@ from koff.tracker.index import NO_ROW, Ints, RowIndex, first_of_each, spread
 from koff.tracker.saved import State, numbered, recoded
 
 Offsets = Mapping[tuple[str, int], int]
+KEEP_UNUSED_MS = 600_000
+"""For how long it stays known where the ends stood of a partition that nobody uses: groups come back."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSnapshot:
-    """Rows by partition id: names, and sampled offsets (-1: not known).
+    """Rows by partition id: names, and sampled offsets (-1: not known). Some rows are free: partition -1.
 
     `gone`: the topic, or that partition of it, does not exist. `topic_id`: of the topic as it is now, folded
     (`fold`), 0 where not known. `sampled_at`: when the end was asked for, ms of the caller's clock.
@@ -42,7 +44,7 @@ _OFFSETS = ("_end", "_start", "_stable", "_sampled_at")
 
 
 class PartitionTable:
-    """Gives each (topic, partition) a small number, for good, and keeps its sampled offsets by it.
+    """Gives each (topic, partition) a small number, until `retire`, and keeps its sampled offsets by it.
 
     Topics are numbers too: codes of `topics`.
     """
@@ -51,6 +53,7 @@ class PartitionTable:
         self._topics = topics or Names()
         self._index = RowIndex()
         self._count = 0
+        self._free: list[int] = []
         self._topic = np.zeros(64, np.int32)
         self._partition = np.zeros(64, np.int32)
         self._gone = np.zeros(64, np.bool_)
@@ -58,11 +61,17 @@ class PartitionTable:
         self._start = np.full(64, UNKNOWN, np.int64)
         self._stable = np.full(64, UNKNOWN, np.int64)
         self._sampled_at = np.full(64, UNKNOWN, np.int64)
+        self._unused_since = np.full(64, UNKNOWN, np.int64)
         self._topic_ids: dict[int, int] = {}
         self._history = EndHistory()
         self._history_of: dict[int, int] = {}  # the topic's id, by its code, where it is known
 
     def __len__(self) -> int:
+        return self._count - len(self._free)
+
+    @property
+    def room(self) -> int:
+        """All numbers are below this."""
         return self._count
 
     @property
@@ -72,15 +81,17 @@ class PartitionTable:
 
     def ids(self, topics: NDArray[np.int32], partitions: NDArray[np.int32]) -> Ints:
         """The numbers of those partitions; new ones for those that have none."""
-        keys = spread(topics.astype(np.int64) << 32 | partitions.view(np.uint32))
+        keys = self._keys(topics, partitions)
         found = self._index.find(keys)
         missing = np.flatnonzero(found == NO_ROW)
         if missing.size:
             new = missing[first_of_each(keys[missing])]
-            rows = np.arange(self._count, self._count + len(new))
-            self._grow(len(new))
+            freed = [self._free.pop() for _ in range(min(len(new), len(self._free)))]
+            more = len(new) - len(freed)
+            self._grow(more)
+            rows = np.array([*freed, *range(self._count, self._count + more)], np.int64)
             self._topic[rows], self._partition[rows] = topics[new], partitions[new]
-            self._count += len(new)
+            self._count += more
             self._index.add(keys[new], rows)
             found[missing] = self._index.find(keys[missing])
         return found
@@ -96,22 +107,63 @@ class PartitionTable:
         """Notes sampled offsets, the ends as of `at_ms`; partitions that were not known are from now on."""
         for name, offsets in (("_end", ends), ("_start", starts), ("_stable", stables)):
             if offsets:
-                rows = self._rows(offsets)  # may replace the columns by longer ones
+                rows = self.numbers(offsets)  # may replace the columns by longer ones
                 getattr(self, name)[rows] = np.fromiter(offsets.values(), np.int64, len(offsets))
         if ends:
-            rows = self._rows(ends)
+            rows = self.numbers(ends)
             self._sampled_at[rows], self._gone[rows] = at_ms, False
             if at_ms != UNKNOWN:
                 self._history.add(rows, self._end[rows], at_ms)
 
     def forget(self, partitions: Iterable[tuple[str, int]], *, gone: bool = True) -> None:
         """Offsets of those partitions are not known from here on; `gone` says that they do not exist."""
-        rows = self._rows(list(partitions))
+        rows = self.numbers(list(partitions))
         for name in _OFFSETS:
             getattr(self, name)[rows] = UNKNOWN
         self._gone[rows] = gone
         if gone:
             self._history.forget(rows[rows < len(self._history)])
+
+    def retire(self, used: NDArray[np.bool_], at_ms: int = UNKNOWN) -> None:
+        """Frees the numbers of partitions that are not `used` (a row a number).
+
+        Those without a history at once, the others after a while; without a time these all stay.
+        """
+        n = self._count
+        idle, since = ~used & (self._partition[:n] >= 0), self._unused_since[:n]
+        kept = np.zeros(n, np.bool_)
+        reached = np.arange(min(n, len(self._history)))
+        kept[reached] = self._history.newest(reached) != UNKNOWN
+        since[~idle] = UNKNOWN
+        if at_ms != UNKNOWN:
+            since[idle & (since == UNKNOWN)] = at_ms
+            kept &= at_ms - since <= KEEP_UNUSED_MS
+        self._release(np.flatnonzero(idle & ~kept))
+
+    def topics(self) -> list[int]:
+        """The codes of the topics that have partitions here."""
+        codes: list[int] = np.unique(self._topic[: self._count][self._partition[: self._count] >= 0]).tolist()
+        return codes
+
+    def keep_ids(self, topics: Iterable[int]) -> None:
+        """Forgets the ids of all topics but those with these codes."""
+        kept = set(topics)
+        for ids in (self._topic_ids, self._history_of):
+            for code in ids.keys() - kept:
+                del ids[code]
+
+    def _release(self, rows: Ints) -> None:
+        self._index.remove(self._keys(self._topic[rows], self._partition[rows]))
+        for name in (*_OFFSETS, "_unused_since"):
+            getattr(self, name)[rows] = UNKNOWN
+        self._topic[rows] = self._partition[rows] = -1
+        self._gone[rows] = False
+        self._history.forget(rows[rows < len(self._history)])
+        self._free.extend(rows.tolist())
+
+    @staticmethod
+    def _keys(topics: NDArray[np.int32], partitions: NDArray[np.int32]) -> Ints:
+        return spread(topics.astype(np.int64) << 32 | partitions.view(np.uint32))
 
     def ends_at(self, at_ms: int) -> Ints:
         """What each partition's end was then; UNKNOWN before its first sample."""
@@ -175,16 +227,23 @@ class PartitionTable:
         return self._topic[rows], self._partition[rows]
 
     def names(self) -> list[tuple[str, int]]:
-        """All (topic, partition), in the order of their numbers."""
+        """All (topic, partition) that have a number, in the order of these."""
         topics, n = self._topics.names, self._count
         return [
             (topics[t], p)
             for t, p in zip(self._topic[:n].tolist(), self._partition[:n].tolist(), strict=True)
+            if p >= 0
         ]
+
+    def numbers(self, at: Iterable[tuple[str, int]]) -> Ints:
+        """The numbers of those (topic, partition); new ones for those that have none."""
+        pairs = [(self._topics.code(topic), partition) for topic, partition in at]
+        codes = np.array(pairs, np.int32).reshape(-1, 2)
+        return self.ids(codes[:, 0].copy(), codes[:, 1].copy())
 
     def snapshot(self, now_ms: int | None = None) -> PartitionSnapshot:
         """A copy that later changes leave alone."""
-        n, topics, ids = self._count, self._topics.names, self._topic_ids
+        n, topics, ids = self._count, [*self._topics.names, ""], self._topic_ids
         codes = self._topic[:n].tolist()
         return PartitionSnapshot(
             topic=[topics[code] for code in codes],
@@ -198,11 +257,6 @@ class PartitionTable:
             end_before=None if now_ms is None else self.ends_at(now_ms - ENDS_SPAN_MS),
         )
 
-    def _rows(self, at: Iterable[tuple[str, int]]) -> Ints:
-        pairs = [(self._topics.code(topic), partition) for topic, partition in at]
-        codes = np.array(pairs, np.int32).reshape(-1, 2)
-        return self.ids(codes[:, 0].copy(), codes[:, 1].copy())
-
     def _grow(self, more: int) -> None:
         size = len(self._topic)
         while size < self._count + more:
@@ -212,7 +266,7 @@ class PartitionTable:
             self._topic = np.concatenate([self._topic, np.zeros(more, np.int32)])
             self._partition = np.concatenate([self._partition, np.zeros(more, np.int32)])
             self._gone = np.concatenate([self._gone, np.zeros(more, np.bool_)])
-            for name in _OFFSETS:
+            for name in (*_OFFSETS, "_unused_since"):
                 setattr(self, name, np.concatenate([getattr(self, name), np.full(more, UNKNOWN, np.int64)]))
 
 

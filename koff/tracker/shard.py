@@ -12,7 +12,9 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import gt
 from typing import Self, cast
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +36,8 @@ from koff.tracker.window import WindowTable
 Blobs = Sequence[bytes | None]
 _COMMIT = "OffsetCommit"
 _AT_ONCE = 8192
+_SPARE = 8192
+"""So many names of the past are no reason to tidy up."""
 _COLUMNS = (
     "_hash",
     "_committed",
@@ -55,8 +59,14 @@ _SAVED = ("_committed", "_committed_at", "_topic_id", "_seen_at")
 
 @dataclass(slots=True)
 class Shared:
-    """What the shards of a tracker have in common: names, partitions, counts of records by name."""
+    """What the shards of a tracker have in common: names, partitions, counts of records by name.
 
+    Names and partitions of which no shard speaks any more are forgotten when there are many (`tidy`).
+    Whoever changes a shard, be it in the tracker yet or not, holds the tracker's lock.
+    """
+
+    shards: WeakSet[Shard] = field(default_factory=WeakSet)
+    """All there are, those that are still being filled too."""
     names: Keys = field(default_factory=Keys)
     partitions: PartitionTable = field(init=False)
     seen: Counter[str] = field(default_factory=Counter)
@@ -65,9 +75,36 @@ class Shared:
     """Each shard takes the next one with each change: no two states ever have the same."""
 
     _sizes: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    _limits: list[int] = field(default_factory=lambda: [_SPARE] * 4)
 
     def __post_init__(self) -> None:
         self.partitions = PartitionTable(self.names.topics)
+
+    def used(self) -> NDArray[np.bool_]:
+        """By the number of a partition: whether any shard has a commit to it."""
+        used = np.zeros(self.partitions.room, np.bool_)
+        for shard in self.shards:
+            used[shard.used()] = True
+        return used
+
+    def tidy(self) -> None:
+        """Forgets what is not in use any more, once that may be more than what is."""
+        if not any(map(gt, self._counts(), self._limits)):
+            return
+        self.partitions.retire(self.used())
+        groups: set[int] = set()
+        groups = groups.union(*(shard.used_groups() for shard in self.shards))
+        topics = self.partitions.topics()
+        self.names.keep(groups, topics)
+        self.partitions.keep_ids(topics)
+        self._sizes.clear()
+        rows = sum(shard.rows for shard in self.shards)
+        kept = (len(groups), len(topics), len(self.partitions), rows)
+        self._limits = [2 * count + _SPARE for count in kept]
+
+    def _counts(self) -> tuple[int, int, int, int]:
+        names = self.names
+        return names.groups.known, names.topics.known, len(self.partitions), names.prefixes
 
     def sizes(self, kind: str) -> NDArray[np.int64]:
         """How many bytes each name has in a key, by its code plus one; `kind` is groups or topics.
@@ -88,6 +125,7 @@ class Shard:
     def __init__(self, shared: Shared) -> None:
         self.groups = GroupTable()
         self._shared = shared
+        shared.shards.add(self)
         self._seen = shared.seen
         self._index = RowIndex()
         self._rows = 0
@@ -147,6 +185,16 @@ class Shard:
             | self._windows.save(rows),
         )
 
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return len(self._index)
+
+    def used_groups(self) -> list[int]:
+        """The codes of the groups that have commits."""
+        codes: list[int] = np.unique(self._group[: self._rows][self._live[: self._rows]]).tolist()
+        return codes
+
     def used(self) -> Ints:
         """The numbers of the topic partitions that are committed to; one may come more than once."""
         live = self._live[: self._rows]
@@ -155,6 +203,7 @@ class Shard:
     def apply(self, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN, counted: bool = True) -> None:
         """Applies records in log order; see `Tracker.apply`. Unless `counted`, they stand in no log."""
         self._seen = self._shared.seen if counted else Counter()
+        self._shared.tidy()
         self.version = next(self._shared.versions)
         hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
         rows = self._index.find(hashes)
@@ -219,7 +268,7 @@ class Shard:
 
     def _commit(self, rows: Ints, keys: Blobs, values: Blobs, seen_at_ms: int) -> None:
         """Sets the rows to what the values say; the last of a row wins, as numpy assigns in order."""
-        kept = np.ones(len(rows), np.bool_)
+        all_, kept = rows, np.ones(len(rows), np.bool_)
         if None in values:
             kept[:] = [value is not None for value in values]
             values = [value or b"" for value in values]
@@ -247,8 +296,8 @@ class Shard:
             self._layout = None
         self._live[rows] = kept
         self._note(rows, offset, at_ms, live=seen_at_ms != UNKNOWN)
-        if not kept.all():
-            self._release(rows[~kept])
+        if bad.size or not kept.all():
+            self._release(all_)
 
     def _note(self, rows: Ints, offset: Ints, at_ms: Ints, *, live: bool) -> None:
         """Adds commits to the rows' windows, with the lag that they left."""
@@ -314,7 +363,7 @@ class Shard:
         self._layout = None
 
     def _release(self, rows: Ints) -> None:
-        """Frees those of the rows that ended up deleted."""
+        """Frees those of the rows that ended up deleted, or never came to be."""
         rows = np.unique(rows[~self._live[rows]])
         rows = rows[self._index.find(self._hash[rows]) == rows]
         if rows.size:

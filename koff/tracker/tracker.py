@@ -29,6 +29,7 @@ from koff.tracker.shard import Blobs, Shard, Shared
 from koff.tracker.sharestate import ShareState
 from koff.tracker.snapshot import Snapshot
 
+_SPARE_NAMES = 1000
 _ShareKey = tuple[str, str, int]
 """Group, topic id, partition."""
 
@@ -45,6 +46,8 @@ class Tracker:
         self._shared = Shared()
         self._shards: dict[int, Shard] = {}
         self._topic_names: dict[str, str] = {}
+        self._most_topic_names = _SPARE_NAMES
+        self._assigned: set[tuple[str, int]] = set()
         self._share = ShareState()
         self._unsettled: set[_ShareKey] = set()
         self._offsets_partitions = 0
@@ -93,10 +96,7 @@ class Tracker:
     def save_ends(self) -> State:
         """Where the ends of all partitions stood that groups have committed to, for `restore_ends`."""
         with self.lock:
-            used = np.zeros(len(self._shared.partitions), np.bool_)
-            for shard in self._shards.values():
-                used[shard.used()] = True
-            return self._shared.partitions.save_ends(np.flatnonzero(used))
+            return self._shared.partitions.save_ends(np.flatnonzero(self._shared.used()))
 
     def restore_ends(self, state: State) -> None:
         """Takes back what `save_ends` gave. Raises ValueError once an end has been sampled."""
@@ -136,11 +136,12 @@ class Tracker:
         """
         with self.lock:
             self._offsets_partitions = partitions or self._offsets_partitions
-            for key in [
-                key for key in self._unsettled if key[1] in self._topic_names and self._offsets_partitions
-            ]:
-                self._unsettled.discard(key)
-                self._put_share(key, seen_at_ms)
+            for key in list(self._unsettled):
+                if key[1] in self._topic_names and self._offsets_partitions:
+                    self._unsettled.discard(key)
+                    self._put_share(key, seen_at_ms)
+                elif key[1] not in self._topic_names and self._share.get(*key) is None:
+                    self._unsettled.discard(key)  # came and went without a name
 
     def _put_share(self, key: _ShareKey, seen_at_ms: int) -> None:
         group, topic_id, partition = key
@@ -179,20 +180,18 @@ class Tracker:
             for topic, partition, _ in snapshot.assignments(group)
             if topic is not None
         }
+        self._assigned = assigned
         return sorted(assigned.union(committed))
 
     def unnamed_topics(self) -> set[str]:
         """Topic ids in assignments whose topics' names are not known."""
         with self.lock:
-            snapshot, unsettled = self.snapshot(), set(self._unsettled)
-        return {
-            topic_id
-            for group in snapshot.groups()
-            if group.assigned_by_id
-            for member in group.members
-            for topic_id in member.assigned
-            if topic_id not in snapshot.topic_names
-        } | {topic_id for _, topic_id, _ in unsettled if topic_id not in snapshot.topic_names}
+            snapshot, shared = self.snapshot(), self._shared_topic_ids()
+        return (_assigned_topic_ids(snapshot) | shared) - snapshot.topic_names.keys()
+
+    def _shared_topic_ids(self) -> set[str]:
+        """The topic ids that `__share_group_state` speaks of, or spoke of when last it was settled."""
+        return {row.topic_id for row in self._share.rows()} | {key[1] for key in self._unsettled}
 
     def sample(
         self,
@@ -204,7 +203,13 @@ class Tracker:
     ) -> None:
         """Notes end, start and last stable offsets; `at_ms` is when they were asked for."""
         with self.lock:
-            self._shared.partitions.sample(ends=ends, starts=starts, stables=stables, at_ms=at_ms)
+            partitions = self._shared.partitions
+            partitions.sample(ends=ends, starts=starts, stables=stables, at_ms=at_ms)
+            if at_ms != UNKNOWN:
+                assigned = partitions.numbers(self._assigned)
+                used = self._shared.used()
+                used[assigned] = True
+                partitions.retire(used, at_ms)
 
     def forget(self, partitions: Iterable[tuple[str, int]], *, gone: bool = True) -> None:
         """Offsets of those partitions are not known from here on; `gone` says that they do not exist."""
@@ -215,7 +220,16 @@ class Tracker:
         """Learns the present ids of topics, by name."""
         with self.lock:
             self._shared.partitions.identify(ids)
-            self._topic_names.update({topic_id: name for name, topic_id in ids.items()})
+            present = {topic_id: name for name, topic_id in ids.items()}
+            self._topic_names.update(present)
+            if len(self._topic_names) > self._most_topic_names:
+                spoken_of = _assigned_topic_ids(self.snapshot()) | self._shared_topic_ids()
+                self._topic_names = {
+                    topic_id: name
+                    for topic_id, name in self._topic_names.items()
+                    if topic_id in present or topic_id in spoken_of
+                }
+                self._most_topic_names = 2 * len(self._topic_names) + _SPARE_NAMES
             self.settle_share_state()
 
     def snapshot(self, now_ms: int | None = None) -> Snapshot:
@@ -235,6 +249,17 @@ class Tracker:
 def _name(message: Message) -> str:
     record = message.record
     return type(record).__name__ if isinstance(record, Undecodable | Unknown) else title(record)
+
+
+def _assigned_topic_ids(snapshot: Snapshot) -> set[str]:
+    """The topic ids that members' assignments speak of."""
+    return {
+        topic_id
+        for group in snapshot.groups()
+        if group.assigned_by_id
+        for member in group.members
+        for topic_id in member.assigned
+    }
 
 
 def _is_share(group: Group | None) -> bool:
