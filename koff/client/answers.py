@@ -79,6 +79,8 @@ class GroupMember:
 
     `target` is what the coordinator has in mind for it, where the protocol tells (KIP-848, streams).
     `subscribed` are topic names, and `pattern` the regular expression that it subscribed to, if it did.
+    `classic`: it speaks the classic protocol to a consumer group. Of streams groups also `others`, the
+    standby and the warm-up tasks, and those that it shall have.
     """
 
     id: str
@@ -90,6 +92,11 @@ class GroupMember:
     subscribed: tuple[str, ...] = ()
     pattern: str | None = None
     epoch: int | None = None
+    rack_id: str | None = None
+    classic: bool = False
+    process_id: str = ""
+    others: tuple[Assigned, Assigned] = ({}, {})
+    target_others: tuple[Assigned, Assigned] = ({}, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +106,8 @@ class DescribedGroup:
     `state` is as Kafka spells it (`Stable`, `PreparingRebalance`). Classic groups have no epochs here:
     their generation is not told. `protocol` is the assignor. `error` is Kafka's name for why it could not
     be described: then only name, type, state and protocol type are known. `topics` are those that a
-    streams group's subtopologies read, repartition topics among them.
+    streams group's subtopologies read, and of these `repartition_topics` the internal ones, by subtopology.
+    `topic_ids` of assigned topics by name, where they were told.
     """
 
     name: str
@@ -112,6 +120,9 @@ class DescribedGroup:
     members: tuple[GroupMember, ...] = ()
     error: str = ""
     topics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    repartition_topics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    topology_epoch: int | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,6 +14,8 @@ from koff.client.wire import Wire
 from koff.records import Assignment, Subscription, assignment, subscription
 from koff.records.blobs import CONSUMER
 
+_CLASSIC, _UNTOLD = 0, -1
+"""Types of a consumer group's member (ConsumerGroupDescribe v1)."""
 BATCH_BYTES = 16 << 10
 """Of group names in a request. Members make answers large, not requests."""
 
@@ -153,6 +155,13 @@ def _modern(group: Any, listed: Listed) -> DescribedGroup:
         group.group_epoch,
         group.assignment_epoch,
         tuple(map(_modern_member, group.members)),
+        topic_ids={
+            each.topic_name: topic_id(each.topic_id)
+            for member in group.members
+            for of in (member.assignment, getattr(member, "target_assignment", None))
+            for each in (of.topic_partitions if of else ())
+            if each.topic_name
+        },
     )
 
 
@@ -168,6 +177,8 @@ def _modern_member(member: Any) -> GroupMember:
         tuple(member.subscribed_topic_names),
         getattr(member, "subscribed_topic_regex", None) or None,
         member.member_epoch,
+        member.rack_id or None,
+        getattr(member, "member_type", _UNTOLD) == _CLASSIC,
     )
 
 
@@ -180,6 +191,8 @@ def _topics(of: Any) -> Assigned:
 
 def _streams(group: Any, listed: Listed) -> DescribedGroup:
     topology = group.topology
+    parts = topology.subtopologies or () if topology else ()
+    internal = {each.subtopology_id: tuple(t.name for t in each.repartition_source_topics) for each in parts}
     return DescribedGroup(
         group.group_id,
         listed.type,
@@ -189,13 +202,9 @@ def _streams(group: Any, listed: Listed) -> DescribedGroup:
         group.group_epoch,
         group.assignment_epoch,
         tuple(map(_streams_member, group.members)),
-        topics={
-            each.subtopology_id: (
-                *each.source_topics,
-                *(topic.name for topic in each.repartition_source_topics),
-            )
-            for each in (topology.subtopologies or () if topology else ())
-        },
+        topics={id_: (*each.source_topics, *internal[id_]) for each in parts for id_ in [each.subtopology_id]},
+        repartition_topics=internal,
+        topology_epoch=topology.epoch if topology else None,
     )
 
 
@@ -205,14 +214,22 @@ def _streams_member(member: Any) -> GroupMember:
         member.client_id,
         member.client_host,
         member.instance_id,
-        _tasks(member.assignment),
-        _tasks(member.target_assignment),
+        _tasks(member.assignment.active_tasks),
+        _tasks(member.target_assignment.active_tasks),
         epoch=member.member_epoch,
+        rack_id=member.rack_id or None,
+        process_id=member.process_id,
+        others=_others(member.assignment),
+        target_others=_others(member.target_assignment),
     )
 
 
-def _tasks(of: Any) -> Assigned:
-    return _by_topic((each.subtopology_id, each.partitions) for each in of.active_tasks)
+def _others(of: Any) -> tuple[Assigned, Assigned]:
+    return _tasks(of.standby_tasks), _tasks(of.warmup_tasks)
+
+
+def _tasks(tasks: Any) -> Assigned:
+    return _by_topic((each.subtopology_id, each.partitions) for each in tasks)
 
 
 def _by_topic(given: Iterable[tuple[str, Iterable[int]]]) -> Assigned:

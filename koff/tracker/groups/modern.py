@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
@@ -45,6 +45,14 @@ class Current(NamedTuple, Generic[Held]):
     revoking: Held
 
 
+class Told(NamedTuple, Generic[Held]):
+    """A member as a coordinator describes it. `target` None: it was not told."""
+
+    who: Profile
+    now: Current[Held]
+    target: Held | None
+
+
 UNSEEN = Profile()
 
 
@@ -66,6 +74,17 @@ class ModernGroup(ABC, Generic[Held]):
         self._targets: dict[str, Held] = {}
         self._current: dict[str, Current[Held]] = {}
         self._view: Group | None = None
+
+    @classmethod
+    def told(cls, epoch: int, assignment_epoch: int, members: Mapping[str, Told[Held]]) -> Self:
+        """The group that a coordinator described, as its records would have built it."""
+        group = cls()
+        group.epoch, group.assignment_epoch = epoch, assignment_epoch
+        for id_, (who, now, target) in members.items():
+            group._join(id_, who)
+            group._aim(id_, target)
+            group._stand(id_, now)
+        return group
 
     def apply(self, record: Record) -> None:
         """Takes one of `records`, value or tombstone, except the tombstone that ends the group."""

@@ -65,6 +65,12 @@ class StreamsGroup(ModernGroup[Tasks]):
         self._topology: Topology | None = None
         self._validated = NEVER
 
+    def has(self, topology: Topology | None, *, validated: bool) -> Self:
+        """The same group, of which a coordinator told this topology too."""
+        self._topology = topology
+        self._validated = topology.epoch if topology and validated else NEVER
+        return self
+
     @property
     def state(self) -> str:
         if self._members() and (self._topology is None or self._topology.epoch != self._validated):

@@ -29,6 +29,8 @@ _KINDS: dict[type[Any], type[ModernGroup[Any]]] = {
 }
 _State = Group | GroupMetadataValue | ModernGroup[Any]
 """A classic group's record is taken apart when somebody looks: on the way there are many."""
+Described = Group | ModernGroup[Any]
+"""A classic or simple group, or one that records go on to build."""
 _ENDS = {kind.records[0] for kind in _MODERN.values()}
 
 
@@ -49,6 +51,10 @@ class GroupTable:
             self._apply_classic(message.consumer, record)
         elif (kind := _KINDS.get(type(record))) is not None:
             self._apply_modern(message.consumer, record, kind, tombstone=message.tombstone)
+
+    def put(self, name: str, group: Described) -> None:
+        """Takes the group as a coordinator described it, in place of whatever there was."""
+        self._groups[name] = group
 
     def get(self, name: str) -> Group | None:
         """The group as it is now, the same object until it changes; None where there are commits at most."""
