@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import add
 
 import numpy as np
@@ -18,8 +19,8 @@ def commit_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def key_hashes(
-    groups: list[str],
-    topics: list[str],
+    groups: Sequence[str],
+    topics: Sequence[str],
     group: NDArray[np.int32],
     topic: NDArray[np.int32],
     partition: NDArray[np.int32],

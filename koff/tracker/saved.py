@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ def numbered(codes: NDArray[np.int32], names: Names) -> tuple[list[str], NDArray
     return [names.names[code] for code in distinct.tolist()], numbers.astype(np.int32)
 
 
-def recoded(given: list[str], numbers: NDArray[np.int32], names: Names) -> NDArray[np.int32]:
+def recoded(given: Sequence[str], numbers: NDArray[np.int32], names: Names) -> NDArray[np.int32]:
     """What `numbered` was given, with the codes that the names have in `names` now."""
     codes: NDArray[np.int32] = np.array([names.code(name) for name in given], np.int32)[numbers]
     return codes

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import gt
 from typing import Self, cast
@@ -25,11 +25,12 @@ from koff.records import Message, OffsetCommit, Undecodable, Unknown, decode, re
 from koff.records.batches import decode_columns
 from koff.records.columns import commit_values
 from koff.records.names import Keys
-from koff.tracker.groups import Group, GroupTable
+from koff.tracker.groups import Described, Group, GroupTable
 from koff.tracker.index import NO_ROW, Ints, RowIndex, first_of_each
 from koff.tracker.keys import commit_key, key_hashes
 from koff.tracker.partitions import PartitionTable, fold, fold_text
 from koff.tracker.saved import State, numbered, recoded
+from koff.tracker.seeds import Commits
 from koff.tracker.snapshot import ShardSnapshot
 from koff.tracker.window import WindowTable
 
@@ -52,6 +53,7 @@ _COLUMNS = (
     "_last_s",
     "_commits",
     "_marks",
+    "_consumed",
 )
 _SAVED = ("_committed", "_committed_at", "_topic_id", "_seen_at")
 """Those of the columns that are not made of the others, of names, or of windows."""
@@ -143,6 +145,7 @@ class Shard:
         self._last_s = np.zeros(0, np.int32)
         self._commits = np.zeros(0, np.uint8)
         self._marks = np.zeros(0, np.uint8)
+        self._consumed = np.zeros(0, np.float32)
         self._windows = WindowTable()
         self._layout: _Layout | None = None
         self.version = next(shared.versions)
@@ -154,19 +157,42 @@ class Shard:
         shard, facts, columns = cls(shared), state.facts, state.columns
         group, topic, partition = columns["group"], columns["topic"], columns["partition"]
         shard.groups = GroupTable.from_state(facts["groups"])
-        shard._rows = len(group)
-        shard._grow()
-        rows = np.arange(shard._rows)
-        shard._hash[rows] = key_hashes(facts["group_names"], facts["topic_names"], group, topic, partition)
-        shard._group[rows] = recoded(facts["group_names"], group, shared.names.groups)
-        topic = recoded(facts["topic_names"], topic, shared.names.topics)
-        shard._partition[rows] = shared.partitions.ids(topic, partition)
+        rows = shard._fill(facts["group_names"], facts["topic_names"], group, topic, partition)
         for name in _SAVED:
             getattr(shard, name)[rows] = columns[name[1:]]
         shard._windows.restore(rows, columns)
-        shard._live[rows] = shard._changed[rows] = True
-        shard._index.add(shard._hash[rows], rows)
         return shard
+
+    @classmethod
+    def from_answers(cls, shared: Shared, commits: Commits, groups: Mapping[str, Described]) -> Self:
+        """A shard that knows what coordinators said: no times of commits, no history, no topic ids."""
+        shard = cls(shared)
+        rows = shard._fill(commits.groups, commits.topics, commits.group, commits.topic, commits.partition)
+        shard._committed[rows] = commits.offset
+        shard._committed_at[rows] = shard._seen_at[rows] = UNKNOWN
+        for name, group in groups.items():
+            shard.groups.put(name, group)
+        return shard
+
+    def _fill(
+        self,
+        groups: Sequence[str],
+        topics: Sequence[str],
+        group: NDArray[np.int32],
+        topic: NDArray[np.int32],
+        partition: NDArray[np.int32],
+    ) -> Ints:
+        """Makes the rows of an empty shard; what is committed there is for the caller to say."""
+        self._rows = len(group)
+        self._grow()
+        rows = np.arange(self._rows)
+        self._hash[rows] = key_hashes(groups, topics, group, topic, partition)
+        self._group[rows] = recoded(groups, group, self._shared.names.groups)
+        codes = recoded(topics, topic, self._shared.names.topics)
+        self._partition[rows] = self._shared.partitions.ids(codes, partition)
+        self._live[rows] = self._changed[rows] = True
+        self._index.add(self._hash[rows], rows)
+        return rows
 
     def to_state(self, *, without: Collection[str] = ()) -> State:
         """All that the shard knows, but no commits of the groups `without`; later batches leave it alone."""
@@ -199,6 +225,10 @@ class Shard:
         """The numbers of the topic partitions that are committed to; one may come more than once."""
         live = self._live[: self._rows]
         return self._partition[: self._rows][live].astype(np.int64)
+
+    def group_names(self) -> set[str]:
+        """All groups that there are."""
+        return set(self._laid_out().names)
 
     def apply(self, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN, counted: bool = True) -> None:
         """Applies records in log order; see `Tracker.apply`. Unless `counted`, they stand in no log."""
@@ -240,6 +270,7 @@ class Shard:
                 self._last_s[live] * np.int64(1000),
                 self._commits[live],
                 self._marks[live],
+                self._consumed[live],
             ),
             time_lag=time_lag,
         )
@@ -253,6 +284,7 @@ class Shard:
             found = window_features(window.offset, window.time_ms, window.lag, window.count)
             self._first_s[rows], self._last_s[rows] = found.first_ms // 1000, found.last_ms // 1000
             self._commits[rows], self._marks[rows] = found.commits, found.marks
+            self._consumed[rows] = found.consumed
         self._changed[changed] = False
 
     def _laid_out(self) -> _Layout:

@@ -22,9 +22,10 @@ from koff.records import (
 )
 from koff.records.placement import group_partition, share_partition
 from koff.records.table import title
-from koff.tracker.groups import Group
+from koff.tracker.groups import Described, Group
 from koff.tracker.partitions import Offsets
 from koff.tracker.saved import State
+from koff.tracker.seeds import Commits, Seed, by_home
 from koff.tracker.shard import Blobs, Shard, Shared
 from koff.tracker.sharestate import ShareState
 from koff.tracker.snapshot import Snapshot
@@ -70,6 +71,36 @@ class Tracker:
             self._shards.pop(partition, None)
             self._unsettled.update((row.group, row.topic_id, row.partition) for row in self._share.rows())
 
+    def seed(
+        self, commits: Commits, groups: Mapping[str, Described], partitions: int, only: Collection[int]
+    ) -> None:
+        """Knows of those partitions of the offsets topic, which has so many, what coordinators said."""
+        described: dict[int, dict[str, Described]] = {}
+        for name, group in groups.items():
+            described.setdefault(group_partition(name, partitions), {})[name] = group
+        with self.lock:
+            committed = dict(by_home(commits, partitions))
+            for home in only:
+                seed = committed.get(home) or Seed.of(commits, np.zeros(0, np.intp))
+                self.replace(home, Shard.from_answers(self._shared, seed, described.get(home, {})))
+
+    def fresh_shard(self) -> Shard:
+        """One to fill aside, for `replace`; who fills it holds the lock."""
+        return Shard(self._shared)
+
+    def replace(self, partition: int, shard: Shard) -> None:
+        """Knows of that partition of the offsets topic what the shard knows, and nothing else."""
+        with self.lock:
+            self.reset(partition)
+            self._shards[partition] = shard
+            self.settle_share_state()
+
+    def group_names(self, partition: int) -> set[str]:
+        """The groups that live in that partition of the offsets topic."""
+        with self.lock:
+            shard = self._shards.get(partition)
+            return shard.group_names() if shard else set()
+
     def version(self, partition: int) -> int:
         """Another number whenever what is known of that partition of the offsets topic has changed."""
         shard = self._shards.get(partition)
@@ -90,8 +121,7 @@ class Tracker:
     def restore(self, partition: int, state: State) -> None:
         """Knows of that partition of the offsets topic what `save` gave, and nothing else."""
         with self.lock:
-            self.reset(partition)
-            self._shards[partition] = Shard.from_state(self._shared, state)
+            self.replace(partition, Shard.from_state(self._shared, state))
 
     def save_ends(self) -> State:
         """Where the ends of all partitions stood that groups have committed to, for `restore_ends`."""
