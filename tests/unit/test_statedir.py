@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -318,48 +319,70 @@ def test_a_save_that_fails_says_so_and_leaves_what_there_was(tmp_path):
 # kill -9
 
 SAVE_FOR_EVER = """
-import itertools, sys
+import itertools, os, sys
 import numpy as np
 from koff.statedir import Origin, StateDir
 from koff.tracker import State
 
 ORIGIN = Origin("cluster", "__consumer_offsets", "AAAAAAAAAAAAAAAAAAAAAQ", 3)
-with StateDir(sys.argv[1]).lock() as folder:
-    print("begun", flush=True)
-    for number in itertools.count(int(sys.argv[2])):
-        state = State({"number": number}, {"numbers": np.full(40_000, number)})
-        for partition in range(ORIGIN.partitions):
-            folder.save(ORIGIN, partition, state, position=number, now_ms=number)
-        folder.note(ORIGIN, {p: (number, number + 1) for p in range(ORIGIN.partitions)}, now_ms=number)
-        print(number, flush=True)
+
+
+def save_for_ever(first):
+    with StateDir(sys.argv[1]).lock() as folder:
+        print("begun", os.getpid(), flush=True)
+        for number in itertools.count(first):
+            state = State({"number": number}, {"numbers": np.full(40_000, number)})
+            for partition in range(ORIGIN.partitions):
+                folder.save(ORIGIN, partition, state, position=number, now_ms=number)
+            folder.note(ORIGIN, {p: (number, number + 1) for p in range(ORIGIN.partitions)}, now_ms=number)
+            print(number, flush=True)
+
+
+while line := sys.stdin.readline():
+    if (child := os.fork()) == 0:
+        save_for_ever(int(line))
+    assert os.waitpid(child, 0)[1] == 9
+    print("killed", flush=True)
 """
+"""For each number on stdin a process that saves, from that number on, until it is killed."""
 
 
-def run_and_kill(path: Path, first: int, after_s: float) -> int:
-    """Lets a process save from that number on, kills it some time after it began; the last that it said."""
-    command = [sys.executable, "-c", SAVE_FOR_EVER, str(path), str(first)]
+@pytest.fixture
+def saver(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", SAVE_FOR_EVER, str(tmp_path)]
     here = Path(__file__).parents[2]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=here) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"begun\n"
-        due = time.monotonic() + after_s
-        said = b""
-        while (left := due - time.monotonic()) > 0:
-            if select.select([process.stdout], [], [], left)[0]:
-                said += os.read(process.stdout.fileno(), 65536)
-        process.send_signal(signal.SIGKILL)
-        said += process.stdout.read()
-    assert process.returncode == -signal.SIGKILL
-    return max([first - 1, *map(int, said.split())])
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0, cwd=here) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+    assert process.returncode == 0
 
 
-def test_a_process_killed_at_any_moment_leaves_a_state_that_it_saved(tmp_path):
+def run_and_kill(saver: subprocess.Popen[bytes], first: int, after_s: float) -> int:
+    """Has a process save from that number on, kills it some time after it began; the last that it said."""
+    assert saver.stdin is not None
+    assert saver.stdout is not None
+    saver.stdin.write(b"%d\n" % first)
+    said = saver.stdout.readline()
+    pid = int(said.removeprefix(b"begun "))
+    due, said = time.monotonic() + after_s, b""
+    while (left := due - time.monotonic()) > 0:
+        if select.select([saver.stdout], [], [], left)[0]:
+            said += os.read(saver.stdout.fileno(), 65536)
+    os.kill(pid, signal.SIGKILL)
+    while not said.endswith(b"killed\n"):
+        said += os.read(saver.stdout.fileno(), 65536)
+    return max([first - 1, *map(int, said.removesuffix(b"killed\n").split())])
+
+
+def test_a_process_killed_at_any_moment_leaves_a_state_that_it_saved(tmp_path, saver):
     rng = random.Random(20261121)
     there = dict.fromkeys(range(ORIGIN.partitions), 0)
     left_behind = 0
     for _ in range(20):
         first = max(there.values()) + 1
-        last = run_and_kill(tmp_path, first, rng.uniform(0, 0.03))
+        last = run_and_kill(saver, first, rng.uniform(0, 0.03))
         left_behind += any(tmp_path.glob("*.new"))
         for partition, found in loaded(tmp_path).items():
             if there[partition] == 0 and found == "nothing was saved":
