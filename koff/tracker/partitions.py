@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import ENDS_SPAN_MS, UNKNOWN, Curves, EndHistory, TimeLags, time_lag_s
+from koff.lag import ENDS_SPAN_MS, UNKNOWN, Curves, EndHistory, Rates, TimeLags, produce_rates, time_lag_s
 from koff.proto.primitives import uuid_bytes
 from koff.records.names import Names
 from koff.tracker.index import NO_ROW, Ints, RowIndex, first_of_each, spread
@@ -38,6 +38,8 @@ class PartitionSnapshot:
     topic_id: Ints
     end_before: Ints | None = None
     """What the end was `ENDS_SPAN_MS` ago; None when the snapshot was taken without a time."""
+    produce: Rates | None = None
+    """How fast the ends grew; None likewise."""
 
 
 _OFFSETS = ("_end", "_start", "_stable", "_sampled_at")
@@ -172,6 +174,13 @@ class PartitionTable:
         ends[rows] = self._history.ends_at(rows, at_ms)
         return ends
 
+    def produce_rates(self) -> Rates:
+        """How fast each partition's end grows."""
+        rates = Rates(np.zeros(self._count), np.zeros(self._count, np.bool_))
+        rows = np.arange(min(self._count, len(self._history)))
+        rates.per_s[rows], rates.known[rows] = produce_rates(self._history, rows)
+        return rates
+
     def time_lag(self, rows: Ints, committed: Ints, now_ms: int) -> TimeLags:
         """How old the oldest record is that lies behind those commits to those partitions."""
         return time_lag_s(self._history, rows, committed, now_ms, start=self._start[rows])
@@ -186,9 +195,10 @@ class PartitionTable:
                 rows = np.flatnonzero(self._topic[: self._count] == code)
                 self._history.forget(rows[rows < len(self._history)])
 
-    def save_ends(self, rows: Ints) -> State:
-        """Where the ends of those partitions stood in the past, for `restore_ends`."""
-        rows = rows[rows < len(self._history)]
+    def save_ends(self) -> State:
+        """Where the ends of all partitions stood in the past, for `restore_ends`."""
+        rows = np.arange(min(self._count, len(self._history)))
+        rows = rows[self._history.newest(rows) != UNKNOWN]
         curves = self._history.save(rows)
         if curves is None:
             return State({"topic_names": []}, {})
@@ -255,6 +265,7 @@ class PartitionTable:
             gone=self._gone[:n].copy(),
             topic_id=np.fromiter((ids.get(code, 0) for code in codes), np.int64, n),
             end_before=None if now_ms is None else self.ends_at(now_ms - ENDS_SPAN_MS),
+            produce=None if now_ms is None else self.produce_rates(),
         )
 
     def _grow(self, more: int) -> None:

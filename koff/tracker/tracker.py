@@ -124,9 +124,9 @@ class Tracker:
             self.replace(partition, Shard.from_state(self._shared, state))
 
     def save_ends(self) -> State:
-        """Where the ends of all partitions stood that groups have committed to, for `restore_ends`."""
+        """Where the ends of all partitions stood in the past, for `restore_ends`."""
         with self.lock:
-            return self._shared.partitions.save_ends(np.flatnonzero(self._shared.used()))
+            return self._shared.partitions.save_ends()
 
     def restore_ends(self, state: State) -> None:
         """Takes back what `save_ends` gave. Raises ValueError once an end has been sampled."""

@@ -1,0 +1,351 @@
+"""What a tracker saved and another restored: the same state, and the same life from there on."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from koff.records import OffsetCommit, OffsetCommitValue, ShareSnapshot, ShareSnapshotValue, encode
+from koff.tracker import Snapshot, State, Tracker
+from koff.tracker.keys import commit_key, key_hashes
+from tests.unit.builders import Share, commit, gone
+from tests.unit.lives import classic, history
+
+START_MS = 1_790_000_000_000
+IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
+TOPICS = ("t", "u", "in-a", "again", "größer")
+
+Batch = list[tuple[bytes, bytes | None]]
+
+
+def random_commit(rng: random.Random, group: str, at_ms: int) -> tuple[bytes, bytes | None]:
+    value = None
+    if rng.random() > 0.1:
+        version = rng.randrange(5)
+        value = OffsetCommitValue(
+            version=version,
+            offset=rng.choice([rng.randrange(1000), rng.randrange(1000), rng.randrange(1 << 45), -1]),
+            metadata=rng.choice(["", "x" * 50]),
+            commit_timestamp=at_ms + rng.randrange(5000),
+            topic_id=rng.choice(IDS) if version == 4 else "AAAAAAAAAAAAAAAAAAAAAA",
+        )
+    topic, partition = rng.choice(TOPICS), rng.choice([0, 1, 2, 2**31 - 1])
+    return encode(
+        OffsetCommit(group=group, topic=topic, partition=partition, value=value, type=rng.randrange(2))
+    )
+
+
+def batches(seed: int) -> list[Batch]:
+    """A partition's log in batches: groups of every kind live, and commit, and lose their commits."""
+    rng = random.Random(seed)
+    records = [encode(message.record) for message in history(seed, groups=4, steps=80)]
+    log: list[Batch] = []
+    while records:
+        size = rng.randrange(1, 12)
+        batch, records = records[:size], records[size:]
+        batch += [
+            random_commit(rng, f"g{rng.randrange(7)}", START_MS + len(log) * 1000)
+            for _ in range(rng.randrange(12))
+        ]
+        rng.shuffle(batch)
+        log.append(batch)
+    return log
+
+
+def live(tracker: Tracker, log: list[Batch], first: int = 0, *, partition: int = 0) -> None:
+    """Applies batches a second apart, and samples ends every few of them."""
+    for number, batch in enumerate(log, first):
+        now_ms = START_MS + number * 1000
+        tracker.apply(partition, [k for k, _ in batch], [v for _, v in batch], seen_at_ms=now_ms)
+        if number % 3 == 0:
+            ends = {(topic, p): 1000 + 10 * number * p for topic in TOPICS for p in range(3)}
+            tracker.sample(ends=ends, starts=dict.fromkeys(ends, 5), stables=ends, at_ms=now_ms)
+
+
+def windows(tracker: Tracker) -> dict[tuple[str, str, int], list[Any]]:
+    """What no snapshot shows: every window of commits, and every column of its row."""
+    found: dict[tuple[str, str, int], list[Any]] = {}
+    for number, shard in tracker._shards.items():
+        snapshot = tracker.snapshot()
+        layout, places = snapshot.shards[number], snapshot.partitions
+        rows = layout.layout.rows
+        window = shard._windows.get(rows)
+        for i, row in enumerate(rows.tolist()):
+            count = int(window.count[i])
+            slots = [part[i, len(part[i]) - count :].tolist() for part in (window.offset, window.lag)]
+            times = window.time_ms[i, 10 - count :].tolist()
+            columns = [int(getattr(shard, name)[row]) for name in ("_committed_at", "_topic_id", "_seen_at")]
+            group = layout.groups[layout.group[i]].name
+            at = int(layout.partition[i])
+            found[group, places.topic[at], places.partition[at]] = [*slots, times, *columns]
+    return found
+
+
+def shown(tracker: Tracker, now_ms: int) -> tuple[Any, ...]:
+    """All that a tracker shows and knows, whatever the order of its rows."""
+    snapshot: Snapshot = tracker.snapshot(now_ms)
+    groups = sorted(snapshot.groups(), key=lambda group: group.name)
+    rows = sorted(snapshot.rows(), key=lambda row: (row.group, row.topic, row.partition))
+    return groups, rows, snapshot.totals(), windows(tracker)
+
+
+def through_json(state: State) -> State:
+    """The state as it comes back from a file: nothing is the same object, no column can be written to."""
+    columns = {name: np.frombuffer(c.tobytes(), c.dtype) for name, c in state.columns.items()}
+    return State(json.loads(json.dumps(dict(state.facts))), columns)
+
+
+def restarted(tracker: Tracker) -> Tracker:
+    """Another tracker that knows what this one saved. Its names have other numbers."""
+    other = Tracker()
+    other.apply(9, *([part] for part in commit("before", "all", 0, 1)))
+    other.reset(9)
+    for partition in tracker._shards:
+        state = tracker.save(partition)
+        assert state is not None
+        other.restore(partition, through_json(state))
+    other.restore_ends(through_json(tracker.save_ends()))
+    return other
+
+
+def resample(*trackers: Tracker, number: int) -> None:
+    ends = {(topic, p): 1000 + 10 * number * p for topic in TOPICS for p in range(3)}
+    for tracker in trackers:
+        tracker.sample(ends=ends, starts=dict.fromkeys(ends, 5), stables=ends, at_ms=START_MS + number * 1000)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_restored_tracker_shows_what_the_saved_one_did_and_both_go_on_alike(seed):
+    log = batches(seed)
+    cut = random.Random(seed).randrange(1, len(log))
+    whole = Tracker()
+    live(whole, log[:cut])
+    half = restarted(whole)
+    resample(whole, half, number=cut)
+    now_ms = START_MS + cut * 1000
+    assert shown(half, now_ms) == shown(whole, now_ms)
+    live(whole, log[cut:], cut)
+    live(half, log[cut:], cut)
+    now_ms = START_MS + (len(log) + 100) * 1000
+    assert shown(half, now_ms) == shown(whole, now_ms)
+
+
+def test_the_time_lag_is_known_at_once_after_a_restart():
+    tracker = Tracker()
+    for second in range(0, 300, 5):
+        tracker.sample(ends={("t", 0): 10 * second}, at_ms=START_MS + second * 1000)
+    tracker.apply(0, *([part] for part in commit("g", "t", 0, 1000, at=START_MS)))
+    after = restarted(tracker)
+    now_ms = START_MS + 300_000
+    for each in (tracker, after):
+        each.sample(ends={("t", 0): 3000}, at_ms=now_ms)
+    (row,) = after.snapshot(now_ms).rows()
+    assert row.time_lag_s == pytest.approx(200, abs=1)
+    assert [row] == list(tracker.snapshot(now_ms).rows())
+
+
+def test_a_topic_created_anew_while_nobody_looked_has_none_of_the_old_ones_history():
+    tracker = Tracker()
+    tracker.apply(0, *([part] for part in commit("g", "t", 0, 1000, at=START_MS)))
+    tracker.identify_topics({"t": IDS[0]})
+    for second in range(0, 300, 5):
+        tracker.sample(ends={("t", 0): 10 * second}, at_ms=START_MS + second * 1000)
+    now_ms = START_MS + 300_000
+    same, other = restarted(tracker), restarted(tracker)
+    for after, topic_id in ((same, IDS[0]), (other, IDS[1])):
+        after.identify_topics({"t": topic_id})
+        after.sample(ends={("t", 0): 3000}, at_ms=now_ms)
+    assert [row.time_lag_s for row in same.snapshot(now_ms).rows()] == [pytest.approx(200, abs=1)]
+    assert [row.time_lag_s for row in other.snapshot(now_ms).rows()] == [0]
+
+
+def test_a_partition_that_is_gone_leaves_no_history():
+    tracker, after = Tracker(), Tracker()
+    for topic in ("t", "u"):
+        tracker.apply(0, *([part] for part in commit("g", topic, 0, 1)))
+    tracker.sample(ends={("t", 0): 5, ("u", 0): 5}, at_ms=START_MS)
+    tracker.forget([("t", 0)])
+    after.restore_ends(through_json(tracker.save_ends()))
+    assert after.watched() == [("u", 0)]
+
+
+def test_a_tracker_that_never_sampled_saves_a_history_that_changes_nothing():
+    tracker, after = Tracker(), Tracker()
+    tracker.apply(0, *([part] for part in commit("g", "t", 0, 1)))
+    after.restore_ends(through_json(tracker.save_ends()))
+    after.sample(ends={("t", 0): 5}, at_ms=START_MS)
+    assert after.watched() == [("t", 0)]
+
+
+def test_history_that_has_begun_is_not_written_over():
+    tracker = Tracker()
+    tracker.apply(0, *([part] for part in commit("g", "t", 0, 1)))
+    tracker.sample(ends={("t", 0): 5}, at_ms=START_MS)
+    with pytest.raises(ValueError, match="begun"):
+        tracker.restore_ends(tracker.save_ends())
+
+
+def test_what_was_saved_stays_as_it_was_whatever_comes_after():
+    log = batches(7)
+    tracker = Tracker()
+    live(tracker, log[:20])
+    state = tracker.save(0)
+    assert state is not None
+    kept = through_json(state)
+    live(tracker, log[20:], 20)
+    assert json.dumps(dict(state.facts)) == json.dumps(dict(kept.facts))
+    assert all(np.array_equal(column, kept.columns[name]) for name, column in state.columns.items())
+
+
+def test_rows_that_were_freed_are_not_saved():
+    tracker = Tracker()
+    live(tracker, [[commit("g", "t", p, 5) for p in range(100)]])
+    live(tracker, [[commit("g", "t", p, None) for p in range(99)]])
+    state = tracker.save(0)
+    assert state is not None
+    assert {len(column) for column in state.columns.values()} == {1}
+
+
+def test_of_a_partition_that_never_said_anything_nothing_is_saved_and_an_empty_one_is_restored_empty():
+    tracker, after = Tracker(), Tracker()
+    assert tracker.save(0) is None
+    live(tracker, [[commit("g", "t", 0, 1), commit("g", "t", 0, None)]])
+    state = tracker.save(0)
+    assert state is not None
+    after.restore(0, through_json(state))
+    assert list(after.snapshot().groups()) == []
+    live(after, [[commit("g", "t", 0, 1)]])
+    assert [row.committed for row in after.snapshot().rows()] == [1]
+
+
+def test_a_restored_state_replaces_what_was_there():
+    tracker, after = Tracker(), Tracker()
+    live(tracker, [[commit("g", "t", 0, 1)]])
+    live(after, [[commit("h", "t", 0, 2)]])
+    state = tracker.save(0)
+    assert state is not None
+    after.restore(0, state)
+    assert [(row.group, row.committed) for row in after.snapshot().rows()] == [("g", 1)]
+
+
+def test_the_version_changes_with_every_batch_with_a_restore_and_when_all_is_forgotten():
+    tracker = Tracker()
+    versions = [tracker.version(0)]
+    live(tracker, [[commit("g", "t", 0, 1)]])
+    versions.append(tracker.version(0))
+    live(tracker, [[commit("g", "t", 0, 1)]], partition=1)
+    assert tracker.version(0) == versions[-1]
+    live(tracker, [[commit("g", "t", 0, 1)]])
+    versions.append(tracker.version(0))
+    state = tracker.save(0)
+    assert state is not None
+    assert tracker.version(0) == versions[-1]
+    tracker.reset(0)
+    live(tracker, [[commit("g", "t", 0, 1)]])
+    versions.append(tracker.version(0))
+    tracker.restore(0, state)
+    versions.append(tracker.version(0))
+    assert len(set(versions)) == 5
+
+
+# share groups: what __share_group_state says is read anew, and so never saved
+
+
+def sharing(group: str) -> Tracker:
+    """One that knows of share state only: the group stands at 4 of partition 0 of t."""
+    tracker = Tracker()
+    tracker.identify_topics({"t": IDS[0]})
+    value = ShareSnapshotValue(
+        version=0,
+        snapshot_epoch=0,
+        state_epoch=0,
+        leader_epoch=0,
+        start_offset=4,
+        delivery_complete_count=0,
+        create_timestamp=1,
+        write_timestamp=1,
+        state_batches=(),
+    )
+    record = encode(ShareSnapshot(group_id=group, topic_id=IDS[0], partition=0, value=value))
+    tracker.apply_share_state([record[0]], [record[1]])
+    tracker.settle_share_state(partitions=1)
+    return tracker
+
+
+def test_what_a_share_group_has_done_is_read_anew_and_not_restored():
+    tracker = sharing("g")
+    live(tracker, [[encode(Share.own("g", 1)), commit("other", "t", 0, 7)]])
+    assert {(row.group, row.committed) for row in tracker.snapshot().rows()} == {("g", 4), ("other", 7)}
+    state = tracker.save(0)
+    assert state is not None
+    after = Tracker()
+    after.restore(0, state)
+    assert [(row.group, row.committed) for row in after.snapshot().rows()] == [("other", 7)]
+    assert {group.type for group in after.snapshot().groups()} == {"share", "simple"}
+
+
+def test_a_group_that_took_a_share_groups_name_keeps_its_commits():
+    tracker = sharing("g")
+    live(tracker, [[encode(classic("g", 1, "a")), commit("g", "u", 0, 7)]])
+    state = tracker.save(0)
+    assert state is not None
+    after = Tracker()
+    after.restore(0, state)
+    assert 7 in [row.committed for row in after.snapshot().rows()]
+
+
+def test_share_state_that_is_known_already_goes_into_a_restored_partition():
+    tracker = sharing("g")
+    state = tracker.save(0)
+    assert state is not None
+    tracker.restore(0, state)
+    tracker.settle_share_state(partitions=1)
+    assert [(row.group, row.committed) for row in tracker.snapshot().rows()] == [("g", 4)]
+
+
+# keys
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "partition"),
+    [("g", "t", 0), ("größer", "ü", 2**31 - 1), ("", "", -1), ("x" * 32767, "\U0001f600", 255)],
+)
+def test_keys_are_rebuilt_as_brokers_write_them(group, topic, partition):
+    written = encode(OffsetCommit(group=group, topic=topic, partition=partition, value=None))[0]
+    assert commit_key(group, topic, partition) == written
+    zero = np.zeros(1, np.int32)
+    hashes = key_hashes([group], [topic], zero, zero, np.array([partition], np.int32))
+    assert hashes.tolist() == [hash(written)]
+
+
+def test_a_name_that_is_no_utf8_is_found_again_after_a_restart_under_each_of_its_spellings():
+    """Java reads each of them as one U+FFFD, of three bytes as they are themselves."""
+    bad = [b"\xed\xa0\x80", b"\xed\xa0\x81", b"\xff", "\ufffd".encode()]
+    keys = []
+    for raw in bad:
+        keys.append(b"\0\1" + len(raw).to_bytes(2, "big") + raw + b"\0\1t" + bytes(4))
+    value = commit("g", "t", 0, 1)[1]
+    tracker = Tracker()
+    for key in keys:
+        tracker.apply(0, [key], [value])
+    assert [row.group for row in tracker.snapshot().rows()] == ["\ufffd"]
+    after = restarted(tracker)
+    for offset, key in enumerate(keys):
+        after.apply(0, [key], [commit("g", "t", 0, offset)[1]])
+        assert [(row.group, row.committed) for row in after.snapshot().rows()] == [("\ufffd", offset)]
+    after.apply(0, [keys[0]], [None])
+    assert list(after.snapshot().rows()) == []
+
+
+def test_a_group_that_ended_before_the_save_is_not_there_after_it():
+    tracker = Tracker()
+    live(tracker, [[encode(Share.own("g", 1)), encode(gone(Share.own("g", 1)))]])
+    state = tracker.save(0)
+    assert state is not None
+    after = Tracker()
+    after.restore(0, through_json(state))
+    assert list(after.snapshot().groups()) == []
