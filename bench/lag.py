@@ -87,7 +87,7 @@ def figures(rows: int, runs: int) -> dict[str, Any]:
     lag = lags(end=end, committed=committed)
     oldest_end = history.ends_at(np.arange(len(history)), now_ms - ENDS_SPAN_MS)[partition]
     verdicts = _status(features, lag, committed, oldest_end, now_ms)
-    consume, produce = consume_rates(offsets, times, count, now_ms), produce_rates(history, partition)
+    consume, produce = consume_rates(features, now_ms), produce_rates(history, partition)
     actions: dict[str, Callable[[], Any]] = {
         "copy_ms": end.copy,
         "lags_ms": lambda: lags(end=end, committed=committed).published,
@@ -109,7 +109,7 @@ def figures(rows: int, runs: int) -> dict[str, Any]:
         "time_lag_all_behind_ms": lambda: time_lag_s(history, partition, far_behind, now_ms),
         "ends_at_ms": lambda: history.ends_at(np.arange(len(history)), now_ms - ENDS_SPAN_MS),
         "produce_rates_ms": lambda: produce_rates(history, np.arange(len(history))),
-        "consume_rates_ms": lambda: consume_rates(offsets, times, count, now_ms),
+        "consume_rates_ms": lambda: consume_rates(features, now_ms),
         "catch_up_ms": lambda: seconds_until_caught_up(
             lag.signed, lag.known, consume=consume, produce=produce
         ),

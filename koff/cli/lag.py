@@ -162,6 +162,10 @@ def _print_json(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]
                 "unknown": t.unknown,
                 "time_lag_s": t.time_lag_s,
                 "status": t.status.name,
+                "complete": t.complete,
+                "consume_per_s": t.pace.consume_per_s,
+                "catch_up_s": t.pace.catch_up_s,
+                "never_catches_up": t.pace.never,
             }
             for t in totals
         ],
@@ -173,6 +177,7 @@ def _print_json(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]
 _ROW = (
     *("cluster", "group", "state", "topic", "partition", "committed", "end", "lag"),
     *("readable", "lost", "lag_to_stable", "time_lag_s", "status", "reasons", "client_id", "client_host"),
+    *("complete", "consume_per_s", "produce_per_s", "catch_up_s", "never_catches_up"),
 )
 
 
@@ -180,12 +185,13 @@ def _row(cluster: str, row: PartitionLag) -> dict[str, str | float | None]:
     member = row.member
     values = (row.committed, row.end, row.published_lag, row.readable, row.lost, row.lag_to_stable)
     verdict = (row.time_lag_s, row.status.name)
+    name = (cluster, row.group, row.state, row.topic, row.partition)
     why = " ".join(row.reasons.names)
     who = (member.client_id, member.client_host) if member else (None, None)
     return dict(
         zip(
             _ROW,
-            (cluster, row.group, row.state, row.topic, row.partition, *values, *verdict, why, *who),
+            (*name, *values, *verdict, why, *who, row.complete, *row.pace),
             strict=True,
         )
     )

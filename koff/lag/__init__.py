@@ -2,9 +2,17 @@
 
 from koff.lag.history import Curves, EndHistory
 from koff.lag.offsets import UNKNOWN, Lags, lag, lag_to_stable, lags, lost, published, readable, share_done
-from koff.lag.rates import NEVER, CatchUps, Rates, consume_rates, produce_rates, seconds_until_caught_up
+from koff.lag.rates import (
+    NEVER,
+    CatchUps,
+    Rates,
+    consume_rates,
+    produce_rates,
+    seconds_until_caught_up,
+    usual_lags,
+)
 from koff.lag.reasons import NULL, Reason, reasons, recreated
-from koff.lag.statuses import ENDS_SPAN_MS, Status, group_status, status
+from koff.lag.statuses import ENDS_SPAN_MS, Status, group_completeness, group_status, status
 from koff.lag.timelag import TimeLags, time_lag_s
 from koff.lag.windows import WINDOW, Features, Mark, Placement, placements, window_features
 
@@ -26,6 +34,7 @@ __all__ = [
     "Status",
     "TimeLags",
     "consume_rates",
+    "group_completeness",
     "group_status",
     "lag",
     "lag_to_stable",
@@ -41,5 +50,6 @@ __all__ = [
     "share_done",
     "status",
     "time_lag_s",
+    "usual_lags",
     "window_features",
 ]

@@ -35,7 +35,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.windows import Features, Integers, Mark
+from koff.lag.windows import WINDOW, Features, Integers, Mark
 
 _AT_ONCE = 16_384  # rows: the temporaries fit a core's cache
 
@@ -147,3 +147,14 @@ def group_status(statuses: NDArray[np.uint8], groups: Integers, size: int) -> ND
     worst = np.zeros(size, np.uint8)
     np.maximum.at(worst, groups, statuses)
     return np.minimum(worst, np.uint8(Status.ERR))
+
+
+def group_completeness(features: Features, groups: Integers, size: int) -> NDArray[np.float64]:
+    """How many of each group's rows have a full window, 0 to 1 (G,), as in Burrow; NaN without rows.
+
+    The lower, the less the verdicts are founded on.
+    """
+    rows = np.bincount(groups, minlength=size)
+    full = np.bincount(groups[features.commits >= WINDOW], minlength=size)
+    complete: NDArray[np.float64] = np.divide(full, rows, out=np.full(size, np.nan), where=rows > 0)
+    return complete

@@ -37,7 +37,7 @@ class Mark(IntFlag):
 
 
 class Features(NamedTuple):
-    """Windows reduced to what `status` needs: 18 bytes a row. Arrays (N,)."""
+    """Windows reduced to what `status` and `consume_rates` need: 22 bytes a row. Arrays (N,)."""
 
     first_ms: NDArray[np.int64]
     """Time of the oldest commit in the window; 0 if it is empty."""
@@ -46,6 +46,8 @@ class Features(NamedTuple):
     """Filled slots of the window."""
     marks: NDArray[np.uint8]
     """`Mark`."""
+    consumed: NDArray[np.float32]
+    """By how many offsets the commits advanced: steps forward only, so that a reset hides nothing."""
 
     def shows(self, mark: Mark) -> NDArray[np.bool_]:
         """Whether each row's window shows the mark."""
@@ -54,7 +56,9 @@ class Features(NamedTuple):
 
     def part(self, rows: slice) -> Features:
         """The features of some rows."""
-        return Features(self.first_ms[rows], self.last_ms[rows], self.commits[rows], self.marks[rows])
+        return Features(
+            self.first_ms[rows], self.last_ms[rows], self.commits[rows], self.marks[rows], self.consumed[rows]
+        )
 
     def completeness(self, window: int = WINDOW) -> NDArray[np.float64]:
         """How much of each window is filled, 0 to 1."""
@@ -76,12 +80,13 @@ def window_features(
         np.zeros(size, np.int64),
         np.minimum(count, offsets.shape[1]).astype(np.uint8),
         np.zeros(size, np.uint8),
+        np.zeros(size, np.float32),
     )
     for first in range(0, size, _AT_ONCE):
         part = slice(first, first + _AT_ONCE)
         filled = found.commits[part]
         found.first_ms[part], found.last_ms[part] = _ends(timestamps_ms[part], filled)
-        found.marks[part] = _course_of_offsets(offsets[part], filled)
+        found.marks[part], found.consumed[part] = _course_of_offsets(offsets[part], filled)
         found.marks[part] |= _course_of_lags(lags[part], filled, allowed_lag)
     return found
 
@@ -93,16 +98,24 @@ def _ends(timestamps_ms: Integers, filled: NDArray[np.uint8]) -> tuple[Integers,
     return np.where(filled > 0, first, 0), np.where(filled > 0, timestamps_ms[:, -1], 0)
 
 
-def _course_of_offsets(offsets: Integers, filled: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Rewound is the last below the highest: that one, or what follows it, was not reached again."""
+def _course_of_offsets(
+    offsets: Integers, filled: NDArray[np.uint8]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The marks of the offsets, and what was consumed.
+
+    Rewound is the last below the highest: that one, or what follows it, was not reached again.
+    """
     turned = np.ascontiguousarray(offsets.T)
     last = turned[-1]
     high, low = last.copy(), last.copy()
+    after, consumed = last, np.zeros(len(last), np.int64)
     for age in range(1, len(turned)):
-        offset = np.where(filled > age, turned[-1 - age], last)
+        offset = np.where(filled > age, turned[-1 - age], after)
         np.maximum(high, offset, out=high)
         np.minimum(low, offset, out=low)
-    return _marked(last < high, Mark.REWOUND) | _marked(low == high, Mark.STALLED)
+        consumed += np.maximum(after - offset, 0)
+        after = offset
+    return _marked(last < high, Mark.REWOUND) | _marked(low == high, Mark.STALLED), consumed
 
 
 def _course_of_lags(lags: Integers, filled: NDArray[np.uint8], allowed_lag: int) -> NDArray[np.uint8]:

@@ -12,7 +12,7 @@ from operator import add
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import Status
+from koff.lag import NEVER, CatchUps, Rates, Status
 from koff.serve.view import View
 from koff.tracker import ShardSnapshot, Snapshot
 
@@ -39,6 +39,9 @@ class _Numbers:
     lag: NDArray[np.int64]
     known: NDArray[np.bool_]
     status: NDArray[np.uint8]
+    consume: Rates
+    catch_up: CatchUps
+    complete: NDArray[np.float64]
 
 
 class Exposition:
@@ -58,20 +61,29 @@ class Exposition:
         self._cache = {number: n.labels for number, n in zip(snapshot.shards, numbers, strict=True)}
         fresh = self._view.reader_stats().lag_is_fresh
         for name, text, series in _FAMILIES:
-            if "_lag" in name and not fresh:
+            if name not in _NEVER_STALE and not fresh:
                 continue  # no confident stale number
             yield f"# HELP {name} {text}\n# TYPE {name} gauge\n"
             for shard in numbers:
                 yield from _lines(name, *series(shard))
         yield from self._members(numbers, fresh=fresh)
-        yield from self._partitions(snapshot)
+        yield from self._partitions(snapshot, fresh=fresh)
 
     def _numbers(self, number: int, shard: ShardSnapshot, snapshot: Snapshot) -> _Numbers:
         labels = self._cache.get(number)
         if labels is None or labels.layout is not shard.layout:
             labels = self._labels(shard, snapshot)
         lags = snapshot.lags(shard)
-        return _Numbers(labels, shard, lags.published, lags.known, snapshot.group_statuses(shard))
+        return _Numbers(
+            labels,
+            shard,
+            lags.published,
+            lags.known,
+            snapshot.group_statuses(shard),
+            snapshot.consume_rates(shard),
+            snapshot.group_catch_ups(shard),
+            snapshot.group_completeness(shard),
+        )
 
     def _labels(self, shard: ShardSnapshot, snapshot: Snapshot) -> _Labels:
         cluster = f'{{cluster="{escape(self._cluster)}",group="'
@@ -115,7 +127,7 @@ class Exposition:
             ]
             yield from _lines("koff_group_status", verdicts, [1] * len(verdicts))
 
-    def _partitions(self, snapshot: Snapshot) -> Iterator[str]:
+    def _partitions(self, snapshot: Snapshot, *, fresh: bool) -> Iterator[str]:
         at = snapshot.partitions
         labels = [
             f'{{cluster="{escape(self._cluster)}",topic="{escape(topic)}",partition="{partition}"}} '
@@ -127,6 +139,11 @@ class Exposition:
         ):
             yield f"# HELP {name} {text}\n# TYPE {name} gauge\n"
             yield from _lines(name, *_where(labels, column, column >= 0))
+        if fresh and at.produce is not None:
+            yield "# HELP koff_partition_produce_rate Offsets a second by which the end grew in 5 minutes.\n"
+            yield "# TYPE koff_partition_produce_rate gauge\n"
+            rates = np.round(at.produce.per_s, 3)
+            yield from _lines("koff_partition_produce_rate", *_where(labels, rates, at.produce.known))
 
 
 def escape(text: str) -> str:
@@ -134,7 +151,7 @@ def escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-Series = tuple[list[str], list[int] | list[float]]
+Series = tuple[list[str], list[int] | list[float] | list[str]]
 
 
 def _lag(n: _Numbers) -> Series:
@@ -169,6 +186,24 @@ def _total_lag(n: _Numbers) -> Series:
     return _sums(n.labels.groups, n.shard.group, n)
 
 
+def _consume_rate(n: _Numbers) -> Series:
+    """By topic: the sum of the known rates."""
+    sums, known = np.zeros(len(n.labels.topics)), n.consume.known
+    topics = n.labels.topic_of_row[known]
+    np.add.at(sums, topics, n.consume.per_s[known])
+    return _where(n.labels.topics, np.round(sums, 3), np.bincount(topics, minlength=len(sums)) > 0)
+
+
+def _catch_up(n: _Numbers) -> Series:
+    labels, seconds = _where(n.labels.groups, np.round(n.catch_up.seconds, 3), n.catch_up.known)
+    return labels, ["+Inf" if each == NEVER else str(each) for each in seconds]
+
+
+def _complete(n: _Numbers) -> Series:
+    return _where(n.labels.groups, np.round(n.complete, 3), ~np.isnan(n.complete))
+
+
+_NEVER_STALE = ("koff_group_committed_offset", "koff_group_completeness")
 _FAMILIES: tuple[tuple[str, str, Callable[[_Numbers], Series]], ...] = (
     ("koff_group_lag", "Offsets that the group has yet to commit; absent when it is not known.", _lag),
     ("koff_group_committed_offset", "Next offset that the group will read, as committed.", _committed),
@@ -176,6 +211,17 @@ _FAMILIES: tuple[tuple[str, str, Callable[[_Numbers], Series]], ...] = (
     ("koff_group_max_lag_seconds", "The longest of the group's lags in seconds.", _longest_time_lag),
     ("koff_group_topic_lag", "Sum of the known lags of the group over the topic's partitions.", _topic_lag),
     ("koff_group_total_lag", "Sum of all known lags of the group.", _total_lag),
+    ("koff_group_consume_rate", "Offsets a second that the group commits of the topic.", _consume_rate),
+    (
+        "koff_group_catch_up_seconds",
+        "Time until the slowest partition is at its usual lag; +Inf is never.",
+        _catch_up,
+    ),
+    (
+        "koff_group_completeness",
+        "Share of the group's partitions of which ten commits are known, 0 to 1.",
+        _complete,
+    ),
 )
 
 
@@ -194,6 +240,6 @@ def _sums(labels: list[str], index: NDArray[np.int64] | NDArray[np.int32], n: _N
     return _where(labels, sums, np.bincount(index[n.known], minlength=len(labels)) > 0)
 
 
-def _lines(name: str, labels: list[str], numbers: Iterable[float]) -> Iterator[str]:
+def _lines(name: str, labels: list[str], numbers: Iterable[float | str]) -> Iterator[str]:
     if labels:
         yield f"{name}" + f"\n{name}".join(map(add, labels, map(str, numbers))) + "\n"

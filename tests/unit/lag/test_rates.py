@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from koff.lag import NEVER, EndHistory, Rates, consume_rates, produce_rates, seconds_until_caught_up
+from koff.lag import (
+    NEVER,
+    EndHistory,
+    Rates,
+    consume_rates,
+    produce_rates,
+    seconds_until_caught_up,
+    usual_lags,
+    window_features,
+)
 from tests.unit.lag.burrow import Commit
 from tests.unit.lag.test_windows import turned_into_arrays
 
@@ -22,8 +31,7 @@ def produced_per_s(*samples, span_s=300.0):
 def consumed_per_s(*commits, now_s):
     """Commits are (seconds, offset)."""
     windows = [[Commit(offset, at_s * 1000, -1) for at_s, offset in commits]]
-    offsets, times, _, count = turned_into_arrays(windows)
-    rates = consume_rates(offsets, times, count, now_s * 1000)
+    rates = consume_rates(window_features(*turned_into_arrays(windows)), now_s * 1000)
     return rates.per_s.item() if rates.known[0] else None
 
 
@@ -71,13 +79,17 @@ def test_rates_of_many_rows_are_those_of_each_in_whatever_chunks_and_dtypes():
     count = rng.integers(0, 11, 20_000)
     offsets = rng.integers(0, 1000, (20_000, 10))
     times = np.cumsum(rng.integers(0, 3, (20_000, 10)), axis=1)
-    many = consume_rates(offsets, times, count.astype(np.uint8), 40)
-    narrow = consume_rates(offsets.astype(np.int32), times, count, 40)
+    many = rates_of_windows(offsets, times, count.astype(np.uint8))
+    narrow = rates_of_windows(offsets.astype(np.int32), times, count)
     assert (many.per_s == narrow.per_s).all()
     assert np.isfinite(many.per_s).all()
     for row in range(0, 20_000, 1009):
-        one = consume_rates(offsets[[row]], times[[row]], count[[row]], 40)
+        one = rates_of_windows(offsets[[row]], times[[row]], count[[row]])
         assert [one.per_s.item(), one.known.item()] == [many.per_s[row], many.known[row]]
+
+
+def rates_of_windows(offsets, times, count):
+    return consume_rates(window_features(offsets, times, np.full(offsets.shape, -1), count), 40)
 
 
 NO_RATE = None
@@ -118,3 +130,20 @@ def test_a_group_that_keeps_up_at_a_small_lag_has_caught_up_if_that_is_allowed()
     lag = np.array([20, 21, 70])
     found = seconds_until_caught_up(lag, lag > 0, consume=same, produce=slow, allowed_lag=20)
     assert found.seconds.tolist() == [0, NEVER, 10]
+
+
+def test_what_is_produced_between_two_commits_is_the_usual_lag():
+    windows = [[Commit(o, at_s * 1000, -1) for at_s, o in w] for w in ([(0, 5), (10, 9), (30, 9)], [(0, 5)])]
+    features = window_features(*turned_into_arrays(windows))
+    produce = Rates(np.array([1.5, 1.5]), np.array([True, True]))
+    assert usual_lags(features, produce).tolist() == [23, 0]
+    assert usual_lags(features, Rates(produce.per_s, np.array([False, True]))).tolist() == [0, 0]
+
+
+def test_a_group_that_stopped_never_catches_up_whatever_it_consumed_before():
+    rates = Rates(np.array([50.0, 50.0]), np.array([True, False]))
+    slow = Rates(np.array([5.0, 5.0]), np.array([True, False]))
+    lag = np.array([100, 100])
+    found = seconds_until_caught_up(lag, lag > 0, consume=rates, produce=slow, stopped=lag > 0)
+    assert found.never.tolist() == [True, True]
+    assert found.known.tolist() == [True, True]

@@ -32,6 +32,15 @@ koff_group_topic_lag{cluster="c",group="g",topic="t"} 6
 # HELP koff_group_total_lag Sum of all known lags of the group.
 # TYPE koff_group_total_lag gauge
 koff_group_total_lag{cluster="c",group="g"} 6
+# HELP koff_group_consume_rate Offsets a second that the group commits of the topic.
+# TYPE koff_group_consume_rate gauge
+koff_group_consume_rate{cluster="c",group="g",topic="t"} 0.2
+# HELP koff_group_catch_up_seconds Time until the slowest partition is at its usual lag; +Inf is never.
+# TYPE koff_group_catch_up_seconds gauge
+koff_group_catch_up_seconds{cluster="c",group="g"} 0.0
+# HELP koff_group_completeness Share of the group's partitions of which ten commits are known, 0 to 1.
+# TYPE koff_group_completeness gauge
+koff_group_completeness{cluster="c",group="g"} 0.0
 # HELP koff_group_members Members of the group.
 # TYPE koff_group_members gauge
 koff_group_members{cluster="c",group="g"} 1
@@ -48,6 +57,10 @@ koff_partition_end_offset{cluster="c",topic="t",partition="1"} 5
 # HELP koff_partition_start_offset Log start: the first offset that can be read.
 # TYPE koff_partition_start_offset gauge
 koff_partition_start_offset{cluster="c",topic="t",partition="0"} 2
+# HELP koff_partition_produce_rate Offsets a second by which the end grew in 5 minutes.
+# TYPE koff_partition_produce_rate gauge
+koff_partition_produce_rate{cluster="c",topic="t",partition="0"} 0.6
+koff_partition_produce_rate{cluster="c",topic="t",partition="1"} 0.0
 """
 
 
@@ -84,13 +97,47 @@ def test_every_family_as_it_is_served():
     apply(
         tracker,
         classic_group("g", {"app": ASSIGNED_T_0_1}),
-        commit("g", "t", 0, 4),
+        commit("g", "t", 0, 2, at=NOW_MS - 10_000),
+        commit("g", "t", 0, 4, at=NOW_MS),
         commit("g", "t", 1, 9),
         commit("g", "gone", 0, 1),
     )
     tracker.sample(ends={("t", 0): 4, ("t", 1): 5}, starts={("t", 0): 2}, at_ms=NOW_MS - 10_000)
     tracker.sample(ends={("t", 0): 10, ("t", 1): 5}, at_ms=NOW_MS)
     assert text(Exposition(TrackerView(tracker))) == EXPECTED
+
+
+def test_the_time_until_a_group_has_caught_up_is_that_of_its_slowest_partition():
+    tracker = Tracker()
+    for second in range(0, 110, 10):
+        at_ms = NOW_MS - 100_000 + second * 1000
+        ends = {("t", 0): 1000 + second * 5, ("t", 1): 2000, ("u", 0): 7}
+        tracker.sample(ends=ends, at_ms=at_ms)
+        commits = [commit("g", "t", 0, second * 10, at=at_ms), commit("g", "t", 1, second * 20, at=at_ms)]
+        commits += [commit("done", "u", 0, 7, at=at_ms), commit("slow", "t", 0, second, at=at_ms)]
+        apply(tracker, *commits, commit("new", "t", 0, 5, at=NOW_MS))
+    served = text(Exposition(TrackerView(tracker)))
+    assert 'koff_group_consume_rate{cluster="c",group="g",topic="t"} 30.0\n' in served
+    assert 'koff_partition_produce_rate{cluster="c",topic="t",partition="0"} 5.0\n' in served
+    # t-0: 500 behind, of which 50 are usual, at 10 - 5 a second; t-1: 0 behind
+    assert 'koff_group_catch_up_seconds{cluster="c",group="g"} 90.0\n' in served
+    assert 'koff_group_catch_up_seconds{cluster="c",group="done"} 0.0\n' in served
+    assert 'koff_group_catch_up_seconds{cluster="c",group="slow"} +Inf\n' in served
+    assert 'koff_group_catch_up_seconds{cluster="c",group="new"}' not in served
+    assert 'koff_group_completeness{cluster="c",group="g"} 1.0\n' in served
+    assert 'koff_group_completeness{cluster="c",group="new"} 0.0\n' in served
+
+
+def test_rates_are_withheld_with_the_lag_that_they_belong_to():
+    tracker = Tracker()
+    view = TrackerView(tracker)
+    for second in (0, 10):
+        apply(tracker, commit("g", "t", 0, second, at=NOW_MS - 10_000 + second * 1000))
+        tracker.sample(ends={("t", 0): 10 + second}, at_ms=NOW_MS - 10_000 + second * 1000)
+    names = ("koff_group_consume_rate", "koff_partition_produce_rate", "koff_group_catch_up_seconds")
+    assert all(f"{name}{{" in text(Exposition(view)) for name in names)
+    view.stats = ReaderStats(lag_is_fresh=False)
+    assert not any(name in text(Exposition(view)) for name in names)
 
 
 def test_numbers_change_and_series_come_and_go_between_scrapes():
