@@ -1,4 +1,4 @@
-"""What a row costs: bytes, apply, lag and a scrape, for ten thousand rows to a million. Prints JSON.
+"""What a row costs: bytes, apply, lag, save and restore, for ten thousand rows to a million. Prints JSON.
 
 python bench/tracker.py --rows 1000000
 """
@@ -9,6 +9,7 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -64,6 +65,36 @@ def measure(rows: int) -> dict[str, Any]:
         "apply_records_per_s_small_batches": round(applied / spent),
         "snapshot_ms": round(taken * 1000, 1),
         "lag_ms": round(lag_s * 1000, 1),
+        **save_and_restore(tracker),
+    }
+
+
+def save_and_restore(tracker: Tracker) -> dict[str, Any]:
+    """Every partition into a file and out of it. The lock is held for one partition at a time."""
+    from koff.statedir import Origin, Saved, StateDir  # not before the memory was measured
+
+    partitions = list(tracker.snapshot().shards)
+    origin, held = Origin("bench", "__consumer_offsets", "", max(partitions) + 1), []
+    with tempfile.TemporaryDirectory() as path, StateDir(path).lock() as folder:
+        size, at = 0, time.perf_counter()
+        for partition in partitions:
+            began = time.perf_counter()
+            state = tracker.save(partition)
+            held.append(time.perf_counter() - began)
+            assert state is not None
+            size += folder.save(origin, partition, state, position=1, now_ms=1)
+        saved_s = time.perf_counter() - at
+        restored, at = Tracker(), time.perf_counter()
+        for partition, found in folder.load(origin):
+            if isinstance(found, Saved):
+                restored.restore(partition, found.state)
+        restored_s = time.perf_counter() - at
+    assert restored.partition_count == tracker.partition_count
+    return {
+        "save_s": round(saved_s, 3),
+        "save_holds_the_lock_ms": round(max(held) * 1000, 1),
+        "saved_bytes": size,
+        "restore_s": round(restored_s, 3),
     }
 
 
