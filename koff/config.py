@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from koff.client import ClusterConf
 from koff.errors import ConfigError
@@ -12,16 +13,23 @@ from koff.reader import ReaderConf
 from koff.sampler import SamplerConf
 from koff.serve import ServeConf
 
+Way = Literal["snapshot", "replay", "resume"]
+"""How to begin: by what the coordinators say, from the log's start, from what was saved."""
 PROPERTY_PREFIX = "KOFF_PROPERTY_"
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorConf:
-    """All that a monitor is told. `cluster_name` "" takes the cluster's id."""
+    """All that a monitor is told. `cluster_name` "" takes the cluster's id.
+
+    With a `state_dir`, state is saved there, and `start` may be resume.
+    """
 
     cluster: ClusterConf
     cluster_name: str = ""
     wait: bool = False
+    start: Way = "snapshot"
+    state_dir: Path | None = None
     reader: ReaderConf = field(default_factory=ReaderConf)
     sampler: SamplerConf = field(default_factory=SamplerConf)
     serve: ServeConf = field(default_factory=ServeConf)

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack
 
 import structlog
 
+from koff.backfill import Backfill
 from koff.client import Cluster
 from koff.config import MonitorConf
 from koff.errors import ConnectError, Denied
 from koff.lag import UNKNOWN
 from koff.reader import SHARE_STATE_TOPIC, Polled, Reader, ReaderConf
 from koff.sampler import HeldBack, Sampler
+from koff.saving import Saving
 from koff.serve import ReaderStats, Readiness, Server
+from koff.start import start
+from koff.statedir import Origin, StateDir
+from koff.tail import Tail
 from koff.tracker import Snapshot, Tracker
 
 log = structlog.get_logger("koff.monitor")
@@ -22,8 +28,8 @@ log = structlog.get_logger("koff.monitor")
 STALE_INTERVALS = 5
 """End offsets that were not renewed for so many intervals are not to be believed."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-STOP_S = 1.0
-BATCH_RECORDS = 4096
+STOP_S, SAVE_S = 1.0, 10.0
+"""How long threads may take to end, and the one that saves."""
 GATHER_S = 0.02
 """How long the next records may gather: a batch costs much the same, however small."""
 
@@ -37,7 +43,11 @@ class Monitor:
         self._cluster = Cluster(conf.cluster)
         self._reader = Reader(self._cluster, conf.reader)
         self._sampler = Sampler(self._cluster, self.tracker, conf.sampler)
-        self._gathered = _Gathered(self.tracker, self._reader)
+        self._tail = Tail(self.tracker, self._reader)
+        self._state_dir = StateDir(conf.state_dir) if conf.state_dir is not None else None
+        self._begun = threading.Event()
+        self._beginning = "connected"
+        self._backfill: Backfill | None = None
         self._share_reader = Reader(self._cluster, share_state_conf(conf))
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
@@ -58,8 +68,12 @@ class Monitor:
         Raises `ConnectError` when the cluster cannot be reached at first (unless `conf.wait`) or refuses
         us for good, `ConfigError` when the address cannot be listened on.
         """
-        threads = []
-        with Server(self, self.conf.serve) as server, self._cluster:
+        threads, saving = [], None
+        with ExitStack() as open_:
+            if self._state_dir is not None:
+                open_.enter_context(self._state_dir.lock())
+            server = open_.enter_context(Server(self, self.conf.serve))
+            open_.enter_context(self._cluster)
             log.info("listening", url=server.url)
             try:
                 self._cluster.connect(wait=self._wait, given_up=self._stopping.is_set)
@@ -67,9 +81,11 @@ class Monitor:
                     return
                 self._reading_trouble = None
                 log.info("connected", brokers=self.conf.cluster.brokers, cluster=self.cluster)
-                for work in (self._read, self._read_share_state, self._sample):
+                for work in (self._read, self._read_share_state, self._sample, self._fill_back):
                     threads.append(threading.Thread(target=self._guarded, args=(work,), daemon=True))
-                for thread in threads:
+                if self._state_dir is not None:
+                    saving = threading.Thread(target=self._guarded, args=(self._save,), daemon=True)
+                for thread in (*threads, *([saving] if saving else [])):
                     thread.start()
                 self._stopping.wait()
             except ConnectError:
@@ -77,6 +93,8 @@ class Monitor:
                     raise
             finally:
                 self._stopping.set()
+                if saving is not None:
+                    saving.join(SAVE_S)
                 until = time.monotonic() + STOP_S
                 for thread in threads:  # one that waits for brokers that are away is left behind
                     thread.join(max(0.0, until - time.monotonic()))
@@ -106,7 +124,7 @@ class Monitor:
         if (trouble := self._trouble) is not None:
             return Readiness(False, f"not ready: {trouble}")
         if reader.topic_exists is None:
-            return Readiness(False, f"not ready: looking for {reader.conf.topic}")
+            return Readiness(False, f"not ready: {self._beginning}")
         for each in (reader,) if self._share_denied else (reader, self._share_reader):
             if not each.caught_up:
                 done, total = each.to_read - each.behind, each.to_read
@@ -133,6 +151,7 @@ class Monitor:
             held_back_records=held.records,
             held_back_s=max(0.0, time.time() - since_ms / 1000) if since_ms is not None else 0.0,
             end_offsets_age_s=self._sampler.age_s,
+            backfill_remaining=self._backfill.remaining if self._backfill else 0,
             lag_is_fresh=fresh,
             up=fresh and self._trouble is None,
         )
@@ -143,6 +162,8 @@ class Monitor:
         while not self._stopping.is_set():
             self._log_trouble()
             try:
+                if not self._begun.is_set():
+                    self._begin()
                 polled = self._reader.poll(0.2)
             except ConnectError as failure:
                 started = self._reader.topic_exists is not None and not isinstance(failure, Denied)
@@ -158,6 +179,52 @@ class Monitor:
                 self._apply(polled)
                 self._stopping.wait(GATHER_S)
             self._had_caught_up = self._had_caught_up or self._reader.caught_up
+
+    def _begin(self) -> None:
+        """Knows at once what can be known at once, and where to read on."""
+        started = start(
+            self.conf.start,
+            self._cluster,
+            self.tracker,
+            self.conf.reader,
+            state_dir=self._state_dir,
+            progress=self._note_beginning,
+        )
+        if started.begin is not None:
+            self._tail.begin(started.begin)
+        if started.told:
+            self._backfill = Backfill(self._cluster, self.tracker, self._tail, self.conf.reader, started.told)
+        self._note_beginning(f"looking for {self.conf.reader.topic}")
+        self._begun.set()
+
+    def _note_beginning(self, text: str) -> None:
+        self._beginning = text
+
+    def _fill_back(self) -> None:
+        """Learns the history of what was begun without, once the present can be served."""
+        while not self._readable and not self._stopping.wait(0.1):
+            pass
+        if self._backfill is not None:
+            self._backfill.run(self._stopping)
+
+    def _save(self) -> None:
+        assert self._state_dir is not None
+        saving = Saving(self._state_dir, self._origin, self.tracker, self._tail, self._partial)
+        saving.run(self._stopping, lambda: self._readable and self._reader.trouble is None)
+
+    def _origin(self) -> Origin | None:
+        topic = self._reader.topic
+        return (
+            topic if topic is None else Origin(self._cluster.id, topic.name, topic.topic_id, topic.partitions)
+        )
+
+    def _partial(self) -> Collection[int]:
+        return self._backfill.waiting if self._backfill else ()
+
+    @property
+    def _readable(self) -> bool:
+        """Whether the log was read to where it stood, and ends are known."""
+        return self._begun.is_set() and self._reader.caught_up and self._sampled
 
     def _read_share_state(self) -> None:
         """Keeps up with what share groups have done; gives up where that may not be read."""
@@ -180,15 +247,17 @@ class Monitor:
         until = time.monotonic() + 1.0
         with self.tracker.lock:
             while True:
-                self._gathered.take(polled)
+                self._tail.take(polled)
                 if not polled.full or time.monotonic() > until or self._stopping.is_set():
-                    self._gathered.flush()
+                    self._tail.flush()
                     return
                 polled = self._reader.poll(0.0)
 
     def _sample(self) -> None:
         """Keeps end offsets fresh; sooner than planned when a partition is new."""
         pause = FIRST_PAUSE_S
+        while not self._begun.wait(0.1) and not self._stopping.is_set():
+            pass
         while not self._stopping.is_set():
             known, caught_up = self.tracker.partition_count, self._reader.caught_up
             try:
@@ -249,34 +318,6 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class _Gathered:
-    """Records by partition, until they are worth a batch: a small one costs much the same as a large one."""
-
-    def __init__(self, tracker: Tracker, reader: Reader) -> None:
-        self._tracker, self._reader = tracker, reader
-        self._runs: dict[int, tuple[list[bytes | None], list[bytes | None]]] = {}
-        self._count = 0
-
-    def take(self, polled: Polled) -> None:
-        """Adds what came in; hands on what there is when it is enough, or no more is waiting."""
-        for run in polled.runs:
-            keys, values = self._runs.setdefault(run.partition, ([], []))
-            keys += run.keys()
-            values += run.values()
-            self._count += len(run)
-        if self._count >= BATCH_RECORDS or not polled.full or polled.lost:
-            self.flush()
-        for partition in polled.lost:
-            self._tracker.reset(partition)
-
-    def flush(self) -> None:
-        """Hands on what there is."""
-        seen_at_ms = _now_ms() if self._reader.caught_up else UNKNOWN
-        for partition, (keys, values) in self._runs.items():
-            self._tracker.apply(partition, keys, values, seen_at_ms=seen_at_ms)
-        self._runs, self._count = {}, 0
-
-
 def _take_share_state(tracker: Tracker, polled: Polled, reader: Reader) -> None:
     seen_at_ms = _now_ms() if reader.caught_up else UNKNOWN
     for run in polled.runs:
@@ -296,7 +337,8 @@ def snapshots(
 ) -> Iterator[tuple[str, Snapshot]]:
     """The cluster's name and the state of all its groups: now, and every `interval_s` for ever.
 
-    Each reads the log to its present end, then samples the end offsets. Raises `ConnectError`.
+    Each reads the log to its present end, then samples the end offsets; the first begins as `conf.start`
+    says (nothing is saved). Raises `ConnectError`.
     """
     with (
         Cluster(conf.cluster).connect() as cluster,
@@ -304,7 +346,9 @@ def snapshots(
         Reader(cluster, share_state_conf(conf)) as share_reader,
     ):
         tracker, due, well_at, share_denied = Tracker(), 0.0, time.monotonic(), False
-        sampler, gathered = Sampler(cluster, tracker, conf.sampler), _Gathered(tracker, reader)
+        sampler, tail = Sampler(cluster, tracker, conf.sampler), Tail(tracker, reader)
+        if (begin := start(conf.start, cluster, tracker, conf.reader, progress=progress).begin) is not None:
+            tail.begin(begin)
         while True:
             while not reader.caught_up or time.monotonic() < due:
                 polled = reader.poll(0.2)
@@ -312,11 +356,11 @@ def snapshots(
                     well_at = time.monotonic()
                 elif time.monotonic() > well_at + conf.cluster.connect_timeout_s:
                     raise reader.trouble
-                gathered.take(polled)
+                tail.take(polled)
                 if not reader.caught_up:
                     done, total = reader.to_read - reader.behind, reader.to_read
                     progress(f"read {done} of {total} offsets of {conf.reader.topic}")
-            gathered.flush()
+            tail.flush()
             while not share_denied:
                 try:
                     polled = share_reader.poll(0.01)

@@ -23,6 +23,7 @@ from koff.client import (
     OffsetSpec,
     RawRecord,
     Run,
+    TopicInfo,
     TopicPartition,
 )
 from koff.errors import Closed, ConfigError, ConnectError
@@ -62,6 +63,19 @@ class Polled:
     full: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Where to go on in a topic of which something is known: the next offset to read, by partition.
+
+    With the leader epoch of the record before it, where that is known, so that a log which was cut since is
+    found out. Of another topic than the one of `topic_id`, nothing is known.
+    """
+
+    topic_id: str
+    positions: Mapping[int, int]
+    leader_epochs: Mapping[int, int] = field(default_factory=dict)
+
+
 class Reader(Closing):
     """Reads the offsets topic. A context manager. One thread polls; the properties may be read from any.
 
@@ -73,11 +87,15 @@ class Reader(Closing):
         self.conf = conf or ReaderConf()
         self.caught_up_in_s: float | None = None
         self.topic_exists: bool | None = None
+        self.topic: TopicInfo | None = None
         self._cluster = cluster
         self._feed: Feed | None = None
         self._position: dict[int, int] = {}
         self._target: dict[int, int] = {}
         self._start: dict[int, int] = {}
+        self._known: dict[int, int] = {}
+        self._known_topic_id = ""
+        self._epochs: dict[int, int] = {}
         self._topic_id = ""
         self._waiting = 0
         self._short: set[int] = set()
@@ -89,6 +107,14 @@ class Reader(Closing):
         """Stops reading. Safe to call twice."""
         if self._feed is not None:
             self._feed.close()
+
+    def begin(self, begin: Begin) -> None:
+        """Partitions named there are read from there, the first time. To be said before the first poll.
+
+        One that has become shorter than that, or is of another topic, is `lost` and read from its start.
+        """
+        self._known_topic_id = begin.topic_id
+        self._known, self._epochs = dict(begin.positions), dict(begin.leader_epochs)
 
     @property
     def partitions(self) -> list[int]:
@@ -177,17 +203,19 @@ class Reader(Closing):
         if again:
             log.warning("the topic was deleted and created again: reading it anew", topic=self.conf.topic)
         self._topic_id = topic.topic_id if topic else ""
+        self.topic = topic
         gone = [p for p in self._position if again or p >= count]
         for partition in gone:
             self._drop(partition)
         new = [p for p in self._wanted(count) if p not in self._position]
         self._waiting = len(new)
         if new:
-            self._add(new)
+            gone += self._add(new)
         self.topic_exists = topic is not None  # last: an empty state must not pass for a whole one
         return gone
 
-    def _add(self, partitions: list[int]) -> None:
+    def _add(self, partitions: list[int]) -> list[int]:
+        """Begins to read those partitions; returns those that begin anew, though they were to go on."""
         at = [TopicPartition(self.conf.topic, p) for p in partitions]
         known = self._bounds(at)
         if len(known) < len(at):
@@ -195,15 +223,32 @@ class Reader(Closing):
             self._look_again = time.monotonic() + self.conf.missing_topic_interval_s
         if self._feed is None:
             self._feed = Feed(self._cluster.conf, self.conf.topic, self.conf.feed)
+        cut = self._go_on(known)
         for partition, (start, end) in known.items():
             self._start[partition], self._target[partition] = start, end
             if start < end:
                 self._short.add(partition)
         positions = {partition: start for partition, (start, _) in known.items()}
-        self._feed.add(positions)
+        self._feed.add(positions, {p: self._epochs.pop(p) for p in positions if p in self._epochs})
         self._position.update(positions)
         self._waiting -= len(known)
         log.info("reading", topic=self.conf.topic, partitions=len(known), offsets=self.behind)
+        return cut
+
+    def _go_on(self, bounds: dict[int, tuple[int, int]]) -> list[int]:
+        """Moves the starts to where `begin` said; returns the partitions where that is not possible."""
+        cut = []
+        for partition, (start, end) in list(bounds.items()):
+            position = self._known.pop(partition, None)
+            if position is None:
+                continue
+            if self._known_topic_id == self._topic_id and start <= position <= end:
+                bounds[partition] = position, end
+            else:
+                log.warning("cannot go on: reading anew", partition=partition, at=position, log=[start, end])
+                self._epochs.pop(partition, None)
+                cut.append(partition)
+        return cut
 
     def _wanted(self, count: int) -> list[int]:
         """The partitions to read, of a topic that has `count`."""

@@ -13,7 +13,7 @@ import click
 
 from koff.cli.options import Regex, cluster_conf, cluster_options, option, set_up_logs
 from koff.cli.table import table
-from koff.config import MonitorConf
+from koff.config import MonitorConf, Way
 from koff.monitor import snapshots
 from koff.reader import ReaderConf
 from koff.tracker import GroupTotal, PartitionLag
@@ -35,6 +35,13 @@ ABOVE, UNKNOWN = 3, 4
     help="Exit 3 when a group's total lag is above N, else 4 when one is not known (a partition without "
     "commit or end offset; no group matches).",
 )
+@option(
+    "--start",
+    "way",
+    type=click.Choice(["snapshot", "replay"]),
+    default="snapshot",
+    help="snapshot: ask the coordinators, at once (needs DESCRIBE on groups). replay: read the whole log.",
+)
 @option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @option(
     "--interval", default=2.0, type=click.FloatRange(min=0.1), metavar="SECONDS", help="Pause of --watch."
@@ -47,6 +54,7 @@ def lag(
     group: re.Pattern[str] | None,
     form: str,
     fail_above: int | None,
+    way: Way,
     watch: bool,
     interval: float,
 ) -> None:
@@ -66,7 +74,9 @@ def lag(
     """
     set_up_logs()
     conf = MonitorConf(
-        cluster=cluster_conf(brokers, properties, property_file), reader=ReaderConf(topic=offsets_topic)
+        cluster=cluster_conf(brokers, properties, property_file),
+        start=way,
+        reader=ReaderConf(topic=offsets_topic),
     )
     wanted: Callable[[str], Any] = group.search if group else lambda name: True
     progress = _progress if sys.stderr.isatty() else lambda text: None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import signal
+from pathlib import Path
 
 import click
 
 from koff.cli.options import cluster_conf, cluster_options, logging_options, option, set_up_logs
-from koff.config import MonitorConf
+from koff.config import MonitorConf, Way
+from koff.errors import ConfigError
 from koff.monitor import Monitor
 from koff.reader import ReaderConf
 from koff.sampler import SamplerConf
@@ -34,6 +36,22 @@ from koff.serve import ServeConf
     help="How often to sample the end offsets of all partitions.",
 )
 @option(
+    "--start",
+    "way",
+    type=click.Choice(["snapshot", "replay", "resume"]),
+    default=None,
+    show_default=False,
+    help="How to begin. snapshot: ask the coordinators, then learn history from the log in the background "
+    "(needs DESCRIBE on groups). replay: read the whole log first. resume: go on from --state-dir.  "
+    "[default: resume with --state-dir, else snapshot]",
+)
+@option(
+    "--state-dir",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Save the state there every half minute, so that the next start goes on from it.",
+)
+@option(
     "--wait", is_flag=True, help="Keep trying when the brokers cannot be reached at the start (sidecars)."
 )
 @logging_options
@@ -45,6 +63,8 @@ def monitor(
     listen: str,
     cluster_name: str,
     end_offset_interval: float,
+    way: Way | None,
+    state_dir: Path | None,
     wait: bool,
     log_format: str,
     log_level: str,
@@ -63,11 +83,15 @@ def monitor(
           --property sasl.username=koff
     """
     set_up_logs(log_format, log_level)
+    if way == "resume" and state_dir is None:
+        raise ConfigError("--start resume needs --state-dir, the folder to go on from")
     watch = Monitor(
         MonitorConf(
             cluster=cluster_conf(brokers, properties, property_file),
             cluster_name=cluster_name,
             wait=wait,
+            start=way or ("resume" if state_dir else "snapshot"),
+            state_dir=state_dir,
             reader=ReaderConf(topic=offsets_topic),
             sampler=SamplerConf(end_interval_s=end_offset_interval),
             serve=ServeConf(listen),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 import confluent_kafka
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 from confluent_kafka.admin import OffsetSpec as _Spec  # type: ignore[attr-defined]
 
 from koff.client.closing import Closing
@@ -134,6 +134,19 @@ class Cluster(Closing):
         except KafkaException as failure:
             raise self._failed(failure) from failure
         return {name: len(topic.partitions) for name, topic in listed.topics.items() if topic.error is None}
+
+    def topic_configs(self, topic: str) -> dict[str, str]:
+        """The topic's settings, its brokers' defaults too. Raises `Denied` without DESCRIBE_CONFIGS."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        future = self._ask("describe_configs", [resource])[resource]
+        try:
+            told = future.result(self.conf.request_timeout_s + 1)
+        except KafkaException as failure:
+            error = kafka_error(failure)
+            if error and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise denied(topic, self.conf.brokers, "DESCRIBE_CONFIGS") from failure
+            raise self._failed(failure) from failure
+        return {name: entry.value for name, entry in told.items() if entry.value is not None}
 
     def offsets(
         self,

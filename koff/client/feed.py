@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -72,6 +73,17 @@ class Run:
         """One past the last record's offset."""
         last: Any = self.messages[-1].offset()
         return int(last) + 1
+
+    @property
+    def leader_epoch(self) -> int:
+        """The last record's, -1 where it is not known."""
+        epoch: Any = self.messages[-1].leader_epoch()
+        return -1 if epoch is None else int(epoch)
+
+    def split(self, offset: int) -> tuple[Run, Run]:
+        """The records before that offset, and the others."""
+        at = bisect_left(self.messages, offset, key=_offset)
+        return Run(self.partition, self.messages[:at]), Run(self.partition, self.messages[at:])
 
     def keys(self) -> list[bytes | None]:
         """The records' keys."""
@@ -147,9 +159,15 @@ class Feed(Closing):
         if consumer is not None:
             consumer.close()
 
-    def add(self, offsets: Mapping[int, int]) -> None:
-        """Reads these partitions too, each from its offset."""
-        self._client().incremental_assign([TopicPartition(self.topic, p, o) for p, o in offsets.items()])
+    def add(self, offsets: Mapping[int, int], leader_epochs: Mapping[int, int] | None = None) -> None:
+        """Reads these partitions too, each from its offset.
+
+        Where the leader epoch of the record before it is given, a log that was truncated since is `lost`.
+        """
+        epochs = leader_epochs or {}
+        self._client().incremental_assign(
+            [TopicPartition(self.topic, p, o, leader_epoch=epochs.get(p, -1)) for p, o in offsets.items()]
+        )
 
     def remove(self, partitions: Iterable[int]) -> None:
         """Reads these partitions no more."""
@@ -212,6 +230,11 @@ class Feed(Closing):
         if self._consumer is None:
             raise Closed(f"the feed of {self.topic} is closed")
         return self._consumer
+
+
+def _offset(message: Any) -> int:
+    offset: int = message.offset()
+    return offset
 
 
 def _runs(messages: list[Message]) -> list[Run]:

@@ -53,6 +53,11 @@ class OwnCollector(Collector):
                 stats.held_back_s,
             ),
             (
+                "koff_reader_backfill_remaining_records",
+                "Offsets of history yet to be read after a start by snapshot: until then no commit times.",
+                stats.backfill_remaining,
+            ),
+            (
                 "koff_end_offsets_age_seconds",
                 "Time since the end offsets were sampled; after five intervals lag is withheld.",
                 stats.end_offsets_age_s,

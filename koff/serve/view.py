@@ -21,8 +21,9 @@ class Readiness:
 class ReaderStats:
     """What the reader did, and how well it is.
 
-    Records by record name; `behind`: offsets yet to read; what open transactions hold back; the age of the
-    end offsets (None before the first sample). Unless `lag_is_fresh`, no lag is to be shown.
+    Records by record name; `behind`: offsets yet to read; what open transactions hold back; how many offsets
+    of history are yet to be read; the age of the end offsets (None before the first sample). Unless
+    `lag_is_fresh`, no lag is to be shown.
     """
 
     records: Mapping[str, int] = field(default_factory=dict)
@@ -30,6 +31,7 @@ class ReaderStats:
     behind: int | None = None
     held_back_records: int = 0
     held_back_s: float = 0.0
+    backfill_remaining: int = 0
     end_offsets_age_s: float | None = None
     lag_is_fresh: bool = True
     up: bool = True

@@ -2,6 +2,7 @@
 
 from koff.tracker.groups import Group, Member
 from koff.tracker.saved import STATE_SCHEMA, State
+from koff.tracker.shard import Shard
 from koff.tracker.snapshot import GroupTotal, PartitionLag, ShardSnapshot, Snapshot
 from koff.tracker.tracker import Tracker
 
@@ -11,6 +12,7 @@ __all__ = [
     "GroupTotal",
     "Member",
     "PartitionLag",
+    "Shard",
     "ShardSnapshot",
     "Snapshot",
     "State",
