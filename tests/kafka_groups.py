@@ -5,9 +5,10 @@ import subprocess
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -143,14 +144,19 @@ class Member:
 
 @contextmanager
 def member(
-    kafka: Cluster, group: str, topic: str, *, protocol: str = "classic", client_id: str
+    kafka: Cluster,
+    group: str,
+    topic: str,
+    *,
+    protocol: str = "classic",
+    client_id: str,
+    properties: Mapping[str, Any] | None = None,
 ) -> Iterator[Member]:
     """Joins `group`, without waiting until it is let in; leaves at the end."""
     # The new protocol's members beat as often as the broker tells them.
     beat = {"heartbeat.interval.ms": 200} if protocol == "classic" else {}
-    consumer = kafka.consumer(
-        group, {"group.protocol": protocol, "client.id": client_id, "enable.auto.commit": False, **beat}
-    )
+    own = {"group.protocol": protocol, "client.id": client_id, "enable.auto.commit": False}
+    consumer = kafka.consumer(group, {**own, **beat, **(properties or {})})
     joined = Member(consumer, topic)
     try:
         yield joined
