@@ -86,7 +86,7 @@ class Backfill:
         return {p.partition: start for p, start in answers.items() if isinstance(start, int)}
 
     def _replay(self, partition: int, stopping: threading.Event) -> None:
-        """Reads that partition into a shard of its own until it has reached the tail. Raises `ConnectError`."""
+        """Reads that partition into a shard of its own up to where the tail is. Raises `ConnectError`."""
         with self._tracker.lock:
             shard = self._tracker.fresh_shard()
         self._position = self._starts.get(partition, 0)
