@@ -20,7 +20,7 @@ STATE_SCHEMA = [1, GROUPS_SCHEMA]
 class State:
     """What `Shard.to_state` and `Tracker.save_ends` give, and nobody changes any more.
 
-    `facts` are lists, dicts, strings and numbers; `columns` arrays (N,) of numbers, by name.
+    `facts` are what JSON keeps; `columns` arrays (N,) of numbers, by name.
     """
 
     facts: Mapping[str, Any]

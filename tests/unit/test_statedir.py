@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import os
 import random
 import resource
@@ -14,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,9 +41,12 @@ def a_state(size: int = 3, seed: int = 0) -> State:
 
 
 def same(one: State, other: State) -> bool:
-    return one.facts == other.facts and {
-        name: (column.dtype, column.tolist()) for name, column in one.columns.items()
-    } == {name: (column.dtype, column.tolist()) for name, column in other.columns.items()}
+    return contents(one) == contents(other)
+
+
+def contents(state: State) -> tuple[Any, ...]:
+    columns = {name: (column.dtype, column.tolist()) for name, column in state.columns.items()}
+    return json.loads(json.dumps(dict(state.facts))), columns
 
 
 def loaded(path: Path, origin: Origin = ORIGIN) -> dict[int, Saved | str]:

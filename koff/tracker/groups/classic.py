@@ -11,7 +11,7 @@ from koff.records import Member as MemberRecord
 from koff.records import Subscription as SubscriptionBlob
 from koff.records import assignment as assignment_blob
 from koff.tracker.groups.group import NOTHING, Group, Member, Subscription, union
-from koff.tracker.groups.saved import assignment, plain, strings
+from koff.tracker.groups.saved import assignment, strings
 
 CONSUMER = "consumer"
 
@@ -30,14 +30,12 @@ def classic_group(name: str, value: GroupMetadataValue) -> Group:
 
 
 def save(group: Group) -> list[Any]:
-    """What `load` makes the same classic group of."""
+    """What `load` makes the same classic group of. What nobody writes into is not copied."""
     members = [
-        [m.id, m.client_id, m.client_host, m.instance_id, m.rack_id, m.subscription.topics, m.assigned]
+        (m.id, m.client_id, m.client_host, m.instance_id, m.rack_id, m.subscription.topics, m.assigned)
         for m in group.members
     ]
-    data = [group.epoch, group.protocol_type, group.protocol, group.state_timestamp_ms, members]
-    saved: list[Any] = plain(data)
-    return saved
+    return [group.epoch, group.protocol_type, group.protocol, group.state_timestamp_ms, members]
 
 
 def load(name: str, saved: list[Any]) -> Group:

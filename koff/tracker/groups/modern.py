@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from koff.records import Record
 from koff.tracker.groups.group import STABLE, Group, Member, Subscription
-from koff.tracker.groups.saved import plain, strings
+from koff.tracker.groups.saved import strings
 
 Held = TypeVar("Held")
 """What a member has: an `Assignment`, or `Tasks`."""
@@ -162,11 +162,17 @@ class ModernGroup(ABC, Generic[Held]):
         return {
             "epoch": self.epoch,
             "assignment_epoch": self.assignment_epoch,
-            "members": {
-                id_: plain([self._profiles.get(id_), self._current.get(id_), self._targets.get(id_)])
-                for id_ in sorted(members)
-            },
+            "members": {id_: self._saved(id_) for id_ in sorted(members)},
         }
+
+    def _saved(self, member: str) -> list[Any]:
+        """There are many of these: what nobody writes into is not copied."""
+        who, now, target = self._profiles.get(member), self._current.get(member), self._targets.get(member)
+        return [
+            None if who is None else _saved_profile(who),
+            None if now is None else (now.epoch, now.state, self._plain(now.held), self._plain(now.revoking)),
+            None if target is None else self._plain(target),
+        ]
 
     @classmethod
     def load(cls, saved: dict[str, Any]) -> Self:
@@ -183,10 +189,21 @@ class ModernGroup(ABC, Generic[Held]):
                 group._stand(id_, Current(epoch, sys.intern(state), cls._held(held), cls._held(revoking)))
         return group
 
+    @staticmethod
+    def _plain(held: Held) -> Any:
+        """Of dicts, tuples and numbers, for `_held`."""
+        return held
+
     @classmethod
     @abstractmethod
     def _held(cls, saved: Any) -> Held:
-        """What `plain` made `saved` of."""
+        """What `_plain` made `saved` of."""
+
+
+def _saved_profile(who: Profile) -> tuple[Any, ...]:
+    asked = (who.subscription.topics, who.subscription.regex)
+    more = (who.assignor, who.classic, who.process_id)
+    return (who.client_id, who.client_host, who.instance_id, who.rack_id, asked, *more)
 
 
 def _profile(

@@ -1,4 +1,4 @@
-"""State as lists, dicts, strings and numbers, and back: what any JSON keeps."""
+"""State as lists, tuples, dicts, strings and numbers, and back: what any JSON keeps."""
 
 from __future__ import annotations
 

@@ -139,6 +139,10 @@ class StreamsGroup(ModernGroup[Tasks]):
             )
         return group
 
+    @staticmethod
+    def _plain(held: Tasks) -> Any:
+        return held.active, held.standby, held.warmup
+
     @classmethod
     def _held(cls, saved: Any) -> Tasks:
         return Tasks(*map(assignment, saved))

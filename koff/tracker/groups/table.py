@@ -76,8 +76,8 @@ class GroupTable:
         return len(self._groups)
 
     def to_state(self) -> dict[str, Any]:
-        """All of it in lists, dicts, strings and numbers, for `from_state`."""
-        groups = {name: self._save(name, group) for name, group in self._groups.items()}
+        """All of it in lists, tuples, dicts, strings and numbers, for `from_state`."""
+        groups = {name: self._save(name) for name in self._groups}
         return {"schema": SCHEMA, "contradictions": self.contradictions, "groups": groups}
 
     @classmethod
@@ -91,11 +91,13 @@ class GroupTable:
             table._groups[name] = load(name, saved) if type_ == "classic" else _MODERN[type_].load(saved)
         return table
 
-    @staticmethod
-    def _save(name: str, group: _State) -> list[Any]:
+    def _save(self, name: str) -> list[Any]:
+        group = self._groups[name]
         if isinstance(group, ModernGroup):
             return [group.kind, group.save()]
-        return ["classic", save(group if isinstance(group, Group) else classic_group(name, group))]
+        view = self.get(name)
+        assert view is not None
+        return ["classic", save(view)]
 
     def _apply_classic(self, name: str, record: GroupMetadata) -> None:
         before = self._groups.get(name)
