@@ -62,8 +62,10 @@ class Backfill:
         began, count = time.monotonic(), len(self._waiting)
         while self._waiting and not stopping.is_set():
             try:
-                self._starts = self._starts or self._log_starts()
-                self._replay(self._waiting[0], stopping)
+                self._starts = self._log_starts()
+                with Feed(self._cluster.conf, self._conf.topic, self._conf.feed) as feed:
+                    while self._waiting and not stopping.is_set():
+                        self._replay(feed, self._waiting[0], stopping)
             except Denied as failure:
                 log.warning("no backfill: no commit times, no history", why=str(failure))
                 return
@@ -85,24 +87,26 @@ class Backfill:
         answers = self._cluster.offsets(at, OffsetSpec.EARLIEST)
         return {p.partition: start for p, start in answers.items() if isinstance(start, int)}
 
-    def _replay(self, partition: int, stopping: threading.Event) -> None:
+    def _replay(self, feed: Feed, partition: int, stopping: threading.Event) -> None:
         """Reads that partition into a shard of its own up to where the tail is. Raises `ConnectError`."""
         with self._tracker.lock:
             shard = self._tracker.fresh_shard()
+            if self._arrived(partition, shard, [], self._starts.get(partition, -1)):
+                return  # nothing was ever written there
         self._position = self._starts.get(partition, 0)
-        with Feed(self._cluster.conf, self._conf.topic, self._conf.feed) as feed:
-            feed.add({partition: self._position})
-            while not stopping.is_set():
-                fetched = feed.fetch(self._conf.batch_records, 0.2)
-                if fetched.lost:
-                    self._starts = {}
-                    raise ConnectError(f"partition {partition} of {feed.topic}: {fetched.lost[0].reason}")
-                if feed.trouble is not None:
-                    raise feed.trouble
-                reached = fetched.ends.get(partition, -1)
-                with self._tracker.lock:
-                    if self._arrived(partition, shard, fetched.runs, reached):
-                        return
+        feed.add({partition: self._position})
+        while not stopping.is_set():
+            fetched = feed.fetch(self._conf.batch_records, 0.2)
+            if fetched.lost:
+                raise ConnectError(f"partition {partition} of {feed.topic}: {fetched.lost[0].reason}")
+            if feed.trouble is not None:
+                raise feed.trouble
+            reached = fetched.ends.get(partition, -1)
+            runs = [run for run in fetched.runs if run.partition == partition]
+            with self._tracker.lock:
+                if self._arrived(partition, shard, runs, reached):
+                    break
+        feed.remove([partition])
 
     def _arrived(self, partition: int, shard: Shard, runs: list[Run], reached: int) -> bool:
         """Applies what the tail has applied too; whether that is all, and the shard is in its place."""
