@@ -3,19 +3,26 @@
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster, ClusterConf, Isolation, OffsetSpec, TopicInfo, TopicPartition
 from koff.client.feed import Feed, FeedConf, Fetched, PartitionLost, RawRecord, Run
+from koff.client.timestamps import Answer, EndReached, FirstRecord, Place, RecordTimes, Unread
 
 __all__ = [
+    "Answer",
     "Closing",
     "Cluster",
     "ClusterConf",
+    "EndReached",
     "Feed",
     "FeedConf",
     "Fetched",
+    "FirstRecord",
     "Isolation",
     "OffsetSpec",
     "PartitionLost",
+    "Place",
     "RawRecord",
+    "RecordTimes",
     "Run",
     "TopicInfo",
     "TopicPartition",
+    "Unread",
 ]

@@ -13,12 +13,14 @@ from koff.lag.rates import (
 )
 from koff.lag.reasons import NULL, Reason, reasons, recreated
 from koff.lag.statuses import ENDS_SPAN_MS, Status, group_completeness, group_status, status
-from koff.lag.timelag import TimeLags, time_lag_s
+from koff.lag.timelag import NO_RECORD, NO_TIMESTAMP, FirstRecords, TimeLags, time_lag_s, with_records
 from koff.lag.windows import WINDOW, Features, Mark, Placement, placements, window_features
 
 __all__ = [
     "ENDS_SPAN_MS",
     "NEVER",
+    "NO_RECORD",
+    "NO_TIMESTAMP",
     "NULL",
     "UNKNOWN",
     "WINDOW",
@@ -26,6 +28,7 @@ __all__ = [
     "Curves",
     "EndHistory",
     "Features",
+    "FirstRecords",
     "Lags",
     "Mark",
     "Placement",
@@ -52,4 +55,5 @@ __all__ = [
     "time_lag_s",
     "usual_lags",
     "window_features",
+    "with_records",
 ]

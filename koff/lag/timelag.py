@@ -20,6 +20,8 @@ class TimeLags(NamedTuple):
     known: NDArray[np.bool_]
     at_least: NDArray[np.bool_]
     """The record was there before the first sample: `seconds` is the time since then, a lower bound."""
+    exact: NDArray[np.bool_] | None = None
+    """The record itself was read (`with_records`); None where none ever was."""
 
 
 def time_lag_s(
@@ -59,7 +61,7 @@ def _time_lag_s(
     committed: NDArray[np.int64],
     now_ms: int,
     start: NDArray[np.int64] | None,
-) -> TimeLags:
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
     seconds, at_least = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
     has_row = (rows >= 0) & (rows < len(history))
     newest = np.full(len(rows), UNKNOWN, np.int64)
@@ -73,4 +75,53 @@ def _time_lag_s(
     seconds[behind[beyond]] = history.oldest_ages_s(row[beyond], now_ms)
     within = behind[~beyond]
     seconds[within] = history.record_ages_s(row[~beyond], offset[~beyond], now_ms)
-    return TimeLags(seconds, known, at_least)
+    return seconds, known, at_least
+
+
+NO_TIMESTAMP, NO_RECORD = -1, -2
+"""Of `FirstRecords.timestamp_ms`: the record bears no time; there is no record up to the end."""
+
+_SKEW_MS = 60_000
+
+
+class FirstRecords(NamedTuple):
+    """The first record at or after each row's commit, where it was read; arrays (N,).
+
+    `offset` is UNKNOWN where it was not. Where there was no record, it is the end that reading came to.
+    """
+
+    offset: NDArray[np.int64]
+    timestamp_ms: NDArray[np.int64]
+
+    def hold(self, *, start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether what was read is still so: the record is in the log, or nothing came where none was."""
+        there = (self.offset >= start) & (self.offset < end)
+        still: NDArray[np.bool_] = np.where(self.timestamp_ms == NO_RECORD, end <= self.offset, there)
+        return still & (self.offset >= 0)
+
+
+def with_records(
+    by_ends: TimeLags,
+    records: FirstRecords,
+    *,
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    now_ms: int,
+) -> TimeLags:
+    """Time lags with the age of the record itself where it was read, and still holds; `exact` says where.
+
+    Where no record is left, only control records, the lag in seconds is 0. A record from the future (by more
+    than clocks differ) or without a time tells nothing: there the ends have it. `now_ms` is by the clock of
+    the producers or brokers, as good as it gets.
+    """
+    told = (records.timestamp_ms == NO_RECORD) | (
+        (records.timestamp_ms >= 0) & (records.timestamp_ms <= now_ms + _SKEW_MS)
+    )
+    exact = told & records.hold(start=start, end=end)
+    age_s = np.where(records.timestamp_ms < 0, 0, np.maximum(now_ms - records.timestamp_ms, 0)) / 1000
+    return TimeLags(
+        np.where(exact, age_s, by_ends.seconds),
+        by_ends.known | exact,
+        by_ends.at_least & ~exact,
+        exact,
+    )

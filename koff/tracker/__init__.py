@@ -1,5 +1,6 @@
 """The state of all groups in memory: batches of records in, snapshots out."""
 
+from koff.tracker.firsts import Behind
 from koff.tracker.groups import Group, Member
 from koff.tracker.saved import STATE_SCHEMA, State
 from koff.tracker.shard import Shard
@@ -8,6 +9,7 @@ from koff.tracker.tracker import Tracker
 
 __all__ = [
     "STATE_SCHEMA",
+    "Behind",
     "Group",
     "GroupTotal",
     "Member",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import ENDS_SPAN_MS, UNKNOWN, Curves, EndHistory, Rates, TimeLags, produce_rates, time_lag_s
+from koff.lag import (
+    ENDS_SPAN_MS,
+    UNKNOWN,
+    Curves,
+    EndHistory,
+    FirstRecords,
+    Rates,
+    TimeLags,
+    produce_rates,
+    time_lag_s,
+    with_records,
+)
 from koff.proto.primitives import uuid_bytes
 from koff.records.names import Names
 from koff.tracker.index import NO_ROW, Ints, RowIndex, first_of_each, spread
@@ -181,9 +193,24 @@ class PartitionTable:
         rates.per_s[rows], rates.known[rows] = produce_rates(self._history, rows)
         return rates
 
-    def time_lag(self, rows: Ints, committed: Ints, now_ms: int) -> TimeLags:
-        """How old the oldest record is that lies behind those commits to those partitions."""
-        return time_lag_s(self._history, rows, committed, now_ms, start=self._start[rows])
+    def time_lag(
+        self, rows: Ints, committed: Ints, now_ms: int, records: FirstRecords | None = None
+    ) -> TimeLags:
+        """How old the oldest record is that lies behind those commits to those partitions.
+
+        `records` are those of them that were read.
+        """
+        start = self._start[rows]
+        by_ends = time_lag_s(self._history, rows, committed, now_ms, start=start)
+        if records is None:
+            return by_ends
+        return with_records(by_ends, records, start=start, end=self._end[rows], now_ms=now_ms)
+
+    def unread(self, rows: Ints, committed: Ints, records: FirstRecords | None) -> NDArray[np.bool_]:
+        """Where there is a lag, and `records` do not tell (any more) how old it is."""
+        start, end = self._start[rows], self._end[rows]
+        behind = (committed >= 0) & (committed < end)
+        return behind if records is None else behind & ~records.hold(start=start, end=end)
 
     def identify(self, topic_ids: Mapping[str, str]) -> None:
         """Notes the present ids of topics, by name. What was created anew has no history."""
@@ -287,6 +314,7 @@ def fold(ids: NDArray[np.uint8]) -> Ints:
     return halves[:, 0] ^ (halves[:, 1] * 3)
 
 
+@functools.lru_cache(maxsize=1024)
 def fold_text(topic_id: str) -> int:
     """The same of one id in Kafka's 22 characters; 0 for "" ."""
     return int(fold(np.frombuffer(uuid_bytes(topic_id), np.uint8))[0]) if topic_id else 0

@@ -8,37 +8,35 @@ per record in Python. Offsets are kept apart from groups: only its own tombstone
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from operator import gt
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Self, cast
-from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import UNKNOWN, Features, window_features
+from koff.lag import UNKNOWN, Features, FirstRecords, window_features
 from koff.proto.buffers import Binary
 from koff.records import Message, OffsetCommit, Undecodable, Unknown, decode, record_name
 from koff.records.batches import decode_columns
 from koff.records.columns import commit_values
-from koff.records.names import Keys
+from koff.tracker.firsts import FirstRecordTable
 from koff.tracker.groups import Described, Group, GroupTable
 from koff.tracker.index import NO_ROW, Ints, RowIndex, first_of_each
 from koff.tracker.keys import commit_key, key_hashes
-from koff.tracker.partitions import PartitionTable, fold, fold_text
+from koff.tracker.partitions import fold, fold_text
 from koff.tracker.saved import State, numbered, recoded
 from koff.tracker.seeds import Commits
+from koff.tracker.shared import Shared
 from koff.tracker.snapshot import ShardSnapshot
 from koff.tracker.window import WindowTable
 
 Blobs = Sequence[bytes | None]
 _COMMIT = "OffsetCommit"
 _AT_ONCE = 8192
-_SPARE = 8192
-"""So many names of the past are no reason to tidy up."""
+_FEW = 32
+"""Up to so many records, one after the other is faster than all at once."""
 _COLUMNS = (
     "_hash",
     "_committed",
@@ -57,68 +55,6 @@ _COLUMNS = (
 )
 _SAVED = ("_committed", "_committed_at", "_topic_id", "_seen_at")
 """Those of the columns that are not made of the others, of names, or of windows."""
-
-
-@dataclass(slots=True)
-class Shared:
-    """What the shards of a tracker have in common: names, partitions, counts of records by name.
-
-    Names and partitions of which no shard speaks any more are forgotten when there are many (`tidy`).
-    Whoever changes a shard, be it in the tracker yet or not, holds the tracker's lock.
-    """
-
-    shards: WeakSet[Shard] = field(default_factory=WeakSet)
-    """All there are, those that are still being filled too."""
-    names: Keys = field(default_factory=Keys)
-    partitions: PartitionTable = field(init=False)
-    seen: Counter[str] = field(default_factory=Counter)
-
-    versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    """Each shard takes the next one with each change: no two states ever have the same."""
-
-    _sizes: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    _limits: list[int] = field(default_factory=lambda: [_SPARE] * 4)
-
-    def __post_init__(self) -> None:
-        self.partitions = PartitionTable(self.names.topics)
-
-    def used(self) -> NDArray[np.bool_]:
-        """By the number of a partition: whether any shard has a commit to it."""
-        used = np.zeros(self.partitions.room, np.bool_)
-        for shard in self.shards:
-            used[shard.used()] = True
-        return used
-
-    def tidy(self) -> None:
-        """Forgets what is not in use any more, once that may be more than what is."""
-        if not any(map(gt, self._counts(), self._limits)):
-            return
-        self.partitions.retire(self.used())
-        groups: set[int] = set()
-        groups = groups.union(*(shard.used_groups() for shard in self.shards))
-        topics = self.partitions.topics()
-        self.names.keep(groups, topics)
-        self.partitions.keep_ids(topics)
-        self._sizes.clear()
-        rows = sum(shard.rows for shard in self.shards)
-        kept = (len(groups), len(topics), len(self.partitions), rows)
-        self._limits = [2 * count + _SPARE for count in kept]
-
-    def _counts(self) -> tuple[int, int, int, int]:
-        names = self.names
-        return names.groups.known, names.topics.known, len(self.partitions), names.prefixes
-
-    def sizes(self, kind: str) -> NDArray[np.int64]:
-        """How many bytes each name has in a key, by its code plus one; `kind` is groups or topics.
-
-        Less than any key has, of a name that was not whole UTF-8: it has more than one spelling.
-        """
-        names: list[str] = getattr(self.names, kind).names
-        known = self._sizes.get(kind, np.zeros(1, np.int64))  # the first is of the code -1, no name
-        if len(known) <= len(names):
-            new = [_size(name) for name in names[len(known) - 1 :]]
-            known = self._sizes[kind] = np.concatenate([known, np.array(new, np.int64)])
-        return known
 
 
 class Shard:
@@ -147,6 +83,7 @@ class Shard:
         self._marks = np.zeros(0, np.uint8)
         self._consumed = np.zeros(0, np.float32)
         self._windows = WindowTable()
+        self._firsts = FirstRecordTable()
         self._layout: _Layout | None = None
         self.version = next(shared.versions)
         """Another one whenever something was applied."""
@@ -235,6 +172,10 @@ class Shard:
         self._seen = self._shared.seen if counted else Counter()
         self._shared.tidy()
         self.version = next(self._shared.versions)
+        if len(keys) <= _FEW:
+            for key, value in zip(keys, values, strict=True):
+                self._apply_one(key, value, seen_at_ms)
+            return
         hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
         rows = self._index.find(hashes)
         missing = np.flatnonzero(rows == NO_ROW)
@@ -255,7 +196,9 @@ class Shard:
         time_lag = None
         if now_ms is not None:
             partitions = self._shared.partitions
-            time_lag = partitions.time_lag(layout.partition.astype(np.int64), self._committed[live], now_ms)
+            committed = self._committed[live]
+            records = self._firsts.get(live, committed)
+            time_lag = partitions.time_lag(layout.partition.astype(np.int64), committed, now_ms, records)
         return ShardSnapshot(
             layout=layout,
             groups=[self.groups.get(name) or Group(name) for name in layout.names],
@@ -274,6 +217,26 @@ class Shard:
             ),
             time_lag=time_lag,
         )
+
+    def unread(self, chosen: Callable[[str], bool]) -> tuple[Ints, Ints, Ints]:
+        """The rows with a lag, of chosen groups, whose first record is not known: key, partition, committed.
+
+        None of share groups: what stands for their commits is no place in the log.
+        """
+        layout, groups = self._laid_out(), self.groups
+        wanted = [chosen(name) and (groups.get(name) or Group(name)).type != "share" for name in layout.names]
+        rows = layout.rows[np.array(wanted, np.bool_)[layout.group]] if any(wanted) else layout.rows[:0]
+        partition, committed = self._partition[rows].astype(np.int64), self._committed[rows]
+        records = self._firsts.get(rows, committed)
+        left = self._shared.partitions.unread(partition, committed, records)
+        return self._hash[rows][left], partition[left], committed[left]
+
+    def note_firsts(self, keys: Ints, committed: Ints, records: FirstRecords) -> None:
+        """Notes which record comes first after those commits of those rows, as far as these are here."""
+        rows = self._index.find(keys)
+        here = rows != NO_ROW
+        found = FirstRecords(*(column[here] for column in records))
+        self._firsts.put(rows[here], committed[here], found)
 
     def _look_at_windows(self, live: Ints) -> None:
         """Brings the features up to date of those windows that changed since the last snapshot."""
@@ -297,6 +260,38 @@ class Shard:
             names += [name for name in described if name not in known]
             self._layout = _Layout(described, live, names, group.astype(np.int32), self._partition[live])
         return self._layout
+
+    def _apply_one(self, key: bytes | None, value: bytes | None, seen_at_ms: int) -> None:
+        """Applies one record, in less time than numpy takes to begin."""
+        message, hashed = decode(key, value), hash(key)
+        record, row = message.record, self._index.get(hashed)
+        if not isinstance(record, OffsetCommit):
+            self._describe(message)
+            return
+        self._seen[_COMMIT] += 1
+        if row == NO_ROW:
+            own = commit_key(record.group, record.topic, record.partition)
+            if own != key:
+                hashed = hash(own)
+                row = self._index.get(hashed)
+        if record.value is None:
+            if row != NO_ROW:
+                self._live[row] = False
+                self._release(np.array([row]))
+            return
+        if row == NO_ROW:
+            names = self._shared.names
+            codes = names.groups.code(record.group), names.topics.code(record.topic)
+            self._make_rows(np.array([hashed]), *np.array([[*codes, record.partition]], np.int32).T)
+            row = self._index.get(hashed)
+            self._live[row] = True
+        offset, at_ms = record.value.offset, record.value.commit_timestamp
+        self._committed[row], self._committed_at[row] = offset, at_ms
+        self._topic_id[row], self._seen_at[row] = fold_text(record.value.topic_id), seen_at_ms
+        if offset >= 0:
+            end = UNKNOWN if seen_at_ms == UNKNOWN else int(self._shared.partitions.end[self._partition[row]])
+            self._windows.add_one(row, offset, at_ms, UNKNOWN if end < 0 else max(end - offset, 0))
+            self._changed[row] = True
 
     def _commit(self, rows: Ints, keys: Blobs, values: Blobs, seen_at_ms: int) -> None:
         """Sets the rows to what the values say; the last of a row wins, as numpy assigns in order."""
@@ -327,17 +322,26 @@ class Shard:
         if not self._live[rows].all():
             self._layout = None
         self._live[rows] = kept
-        self._note(rows, offset, at_ms, live=seen_at_ms != UNKNOWN)
+        noted = offset >= 0
+        if not kept.all():
+            noted &= self._after_deletion(rows, ~kept)
+        if noted.any():
+            self._note(rows[noted], offset[noted], at_ms[noted], live=seen_at_ms != UNKNOWN)
         if bad.size or not kept.all():
             self._release(all_)
 
+    def _after_deletion(self, rows: Ints, deleted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which records come after the last deletion of their row, if any; it ends what the row was."""
+        distinct, numbers = np.unique(rows, return_inverse=True)
+        last = np.full(len(distinct), -1)
+        at = np.flatnonzero(deleted)
+        last[numbers[at]] = at  # in order: the last stays
+        self._windows.clear(distinct[last >= 0])
+        after: NDArray[np.bool_] = np.arange(len(rows)) > last[numbers]
+        return after
+
     def _note(self, rows: Ints, offset: Ints, at_ms: Ints, *, live: bool) -> None:
         """Adds commits to the rows' windows, with the lag that they left."""
-        real = offset >= 0
-        if not real.all():
-            rows, offset, at_ms = rows[real], offset[real], at_ms[real]
-        if not rows.size:
-            return
         lag = np.full(len(rows), UNKNOWN, np.int64)
         if live:
             end = self._shared.partitions.end[self._partition[rows]]
@@ -390,6 +394,7 @@ class Shard:
         self._committed[rows] = UNKNOWN
         self._live[rows] = False
         self._windows.clear(rows)
+        self._firsts.clear(rows)
         self._changed[rows] = True
         self._index.add(hashes, rows)
         self._layout = None
@@ -432,8 +437,3 @@ class _Layout:
     names: list[str]
     group: NDArray[np.int32]
     partition: NDArray[np.int32]
-
-
-def _size(name: str) -> int:
-    """Bytes of UTF-8; a great deal less than none, where other bytes may have stood for U+FFFD."""
-    return -(1 << 20) if "\ufffd" in name else len(name.encode(errors="replace"))

@@ -78,7 +78,8 @@ class PartitionLag:
     """One group on one partition. None: not known. `lag` is signed; publish `published_lag`.
 
     `readable` of the lag is still in the log, `lost` left it unread; `lag_to_stable` can be read by a
-    read_committed consumer now. `time_lag_s` is how old the oldest record is that was not committed.
+    read_committed consumer now. `time_lag_s` is how old the oldest record is that was not committed,
+    by the `time_lag_source`: "record" (it was read) or "ends" (it came when the end passed there).
     `status` is Burrow's verdict. `reasons` say why the lag is null, or strange. `complete` is how much is
     known of the last commits that the verdict and the rates are of, 0 to 1.
     """
@@ -94,6 +95,7 @@ class PartitionLag:
     lost: int | None
     lag_to_stable: int | None
     time_lag_s: float | None
+    time_lag_source: str | None
     status: Status
     reasons: Reason
     pace: Pace
@@ -278,6 +280,7 @@ class Snapshot:
         known = numbers_of_lag.known.tolist()
         why, verdicts = self.reasons(shard).tolist(), self.statuses(shard).tolist()
         times = [None] * len(rows) if shard.time_lag is None else _numbers(shard.time_lag)
+        sources = [None] * len(rows) if shard.time_lag is None else _sources(shard.time_lag)
         paces, complete = list(self._paces(shard)), shard.features.completeness().tolist()
         for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
             committed, end_, signed, left, missed, stable = values
@@ -293,7 +296,7 @@ class Snapshot:
                 _known(left) if known[row] else None,
                 _known(missed),
                 _known(stable) if known[row] else None,
-                times[row] if known[row] else None,
+                *((times[row], sources[row]) if known[row] else (None, None)),
                 Status(verdicts[row]),
                 Reason(why[row]),
                 paces[row],
@@ -313,7 +316,7 @@ class Snapshot:
         for group in shard.groups:
             for (topic, partition), member in owners[group.name].items():
                 end = _known(ends.get((topic, partition), UNKNOWN))
-                nothing = (None, end, None, None, None, None, None)
+                nothing = (None, end, None, None, None, None, None, None)
                 why = (Status.NOTFOUND, Reason.NO_COMMIT, Pace(), 0.0)
                 yield PartitionLag(group.name, group.state, topic, partition, *nothing, *why, member)
 
@@ -329,6 +332,12 @@ def _numbers(column: TimeLags | Rates) -> list[float | None]:
     """Seconds, or offsets a second, to a thousandth."""
     pairs = zip(column[0].tolist(), column.known.tolist(), strict=True)
     return [round(number, 3) if known else None for number, known in pairs]
+
+
+def _sources(lags_: TimeLags) -> list[str | None]:
+    exact = np.zeros(len(lags_.known), np.bool_) if lags_.exact is None else lags_.exact
+    pairs = zip(lags_.known.tolist(), exact.tolist(), strict=True)
+    return [("record" if read else "ends") if known else None for known, read in pairs]
 
 
 def _catch_ups(caught_up: CatchUps) -> list[CatchUp]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 
-from koff.lag import UNKNOWN, share_done
+from koff.lag import UNKNOWN, FirstRecords, share_done
 from koff.records import (
     Message,
     OffsetCommit,
@@ -22,11 +22,14 @@ from koff.records import (
 )
 from koff.records.placement import group_partition, share_partition
 from koff.records.table import title
+from koff.tracker.firsts import Behind
 from koff.tracker.groups import Described, Group
+from koff.tracker.index import Ints
 from koff.tracker.partitions import Offsets
 from koff.tracker.saved import State
 from koff.tracker.seeds import Commits, Seed, by_home
-from koff.tracker.shard import Blobs, Shard, Shared
+from koff.tracker.shard import Blobs, Shard
+from koff.tracker.shared import Shared
 from koff.tracker.sharestate import ShareState
 from koff.tracker.snapshot import Snapshot
 
@@ -261,6 +264,30 @@ class Tracker:
                 }
                 self._most_topic_names = 2 * len(self._topic_names) + _SPARE_NAMES
             self.settle_share_state()
+
+    def unread(self, chosen: Callable[[str], bool], pick: Callable[[Ints], Ints]) -> list[Behind]:
+        """Rows with a lag, of chosen groups, whose first record is not known: those that `pick` picks.
+
+        It is given the keys of all, and returns indexes.
+        """
+        with self.lock:
+            found = [shard.unread(chosen) for shard in self._shards.values()]
+            if not found:
+                return []
+            keys, partitions, committed = (np.concatenate(column) for column in zip(*found, strict=True))
+            picked = pick(keys)
+            topics, numbers = self._shared.partitions.places(partitions[picked])
+            names = [self._shared.names.topics.names[code] for code in topics.tolist()]
+            columns = (keys[picked].tolist(), names, numbers.tolist(), committed[picked].tolist())
+            return [Behind(*row) for row in zip(*columns, strict=True)]
+
+    def note_firsts(self, found: Collection[tuple[Behind, int, int]]) -> None:
+        """Notes the offset and the timestamp of the first record after a commit (see `FirstRecords`)."""
+        columns = [(row.key, row.committed, offset, at_ms) for row, offset, at_ms in found]
+        keys, committed, offset, at_ms = np.array(columns, np.int64).reshape(-1, 4).T
+        with self.lock:
+            for shard in self._shards.values():
+                shard.note_firsts(keys, committed, FirstRecords(offset, at_ms))
 
     def snapshot(self, now_ms: int | None = None) -> Snapshot:
         """The state of now; waits until a batch that is being applied is whole.

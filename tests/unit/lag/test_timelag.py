@@ -5,7 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from koff.lag import UNKNOWN, EndHistory, time_lag_s
+from koff.lag import (
+    NO_RECORD,
+    NO_TIMESTAMP,
+    UNKNOWN,
+    EndHistory,
+    FirstRecords,
+    TimeLags,
+    time_lag_s,
+    with_records,
+)
 
 T0 = 1_700_000_000_000
 
@@ -158,4 +167,46 @@ def test_many_rows_give_what_one_gives():
     many = time_lag_s(history, rows, committed, T0 + 300_000)
     for i in range(0, 40_000, 997):
         one = time_lag_s(history, rows[i : i + 1], committed[i : i + 1], T0 + 300_000)
-        assert [c[0].item() for c in one] == [c[i].item() for c in many]
+        assert [c[0].item() for c in one[:3]] == [c[i].item() for c in many[:3]]
+
+
+def read(*records, ends=100, start=0, now_s=60):
+    """Seconds and whether they are the record's, for (offset, seconds) of records; ends say 7 s."""
+    offset, at = np.array(records).T
+    at_ms = np.where(at < 0, at, T0 + at * 1000)
+    by_ends = TimeLags(np.full(len(at), 7.0), np.ones(len(at), bool), np.ones(len(at), bool))
+    found = with_records(
+        by_ends,
+        FirstRecords(offset, at_ms),
+        start=np.full(len(at), start),
+        end=np.full(len(at), ends),
+        now_ms=T0 + now_s * 1000,
+    )
+    assert (found.at_least == ~found.exact).all()
+    assert found.known.all()
+    return list(zip(found.seconds.tolist(), found.exact.tolist(), strict=True))
+
+
+def test_the_record_that_was_read_wins_over_the_ends():
+    assert read((50, 20), (UNKNOWN, 20)) == [(40, True), (7, False)]
+
+
+def test_a_record_that_has_left_the_log_or_lies_beyond_its_end_tells_nothing():
+    assert read((49, 20), (50, 20), start=50) == [(7, False), (40, True)]
+    assert read((99, 20), (100, 20), ends=100) == [(40, True), (7, False)]
+
+
+def test_where_nothing_is_left_to_read_the_lag_is_no_time_until_something_comes():
+    assert read((100, NO_RECORD), ends=100) == [(0, True)]
+    assert read((100, NO_RECORD), ends=101) == [(7, False)]
+
+
+def test_a_record_without_a_time_or_from_the_future_tells_nothing_but_clocks_may_differ():
+    assert read((50, NO_TIMESTAMP), (50, 60 + 61), (50, 60 + 59)) == [(7, False), (7, False), (0, True)]
+
+
+def test_what_was_read_holds_as_long_as_asking_again_would_give_the_same():
+    records = FirstRecords(np.array([50, 50, 50, 50, UNKNOWN]), np.array([5, 5, NO_TIMESTAMP, NO_RECORD, 5]))
+    ends, starts = np.array([51, 50, 51, 50, 51]), np.zeros(5, int)
+    assert records.hold(start=starts, end=ends).tolist() == [True, False, True, True, False]
+    assert not records.hold(start=starts + 51, end=ends + 50).any()

@@ -1,0 +1,157 @@
+"""When the records at given offsets were written, in bulk, over one librdkafka client and without a group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from koff.client.closing import Closing
+from koff.client.cluster import ClusterConf, new_client
+from koff.errors import Closed
+
+_AT_ONCE = 500  # partitions assigned together
+_PATIENCE_S = 0.1
+
+
+class Place(NamedTuple):
+    """An offset of a partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class FirstRecord(NamedTuple):
+    """The first record at or after a place: further on where compaction or retention took what was there.
+
+    `timestamp_ms` is CreateTime or LogAppendTime, as the topic has it; None where the record bears none.
+    """
+
+    offset: int
+    timestamp_ms: int | None
+
+
+class EndReached(NamedTuple):
+    """No record is left at or after a place, up to the end `offset`: all there is are control records."""
+
+    offset: int
+
+
+class Unread(NamedTuple):
+    """Why nothing could be read; `denied` when this user may not read the topic."""
+
+    reason: str
+    denied: bool = False
+
+
+Answer = FirstRecord | EndReached | Unread
+
+
+class RecordTimes(Closing):
+    """Reads the first record at or after each of many places; a context manager.
+
+    Records of aborted and of open transactions count (read_uncommitted): their offsets are part of the lag.
+    """
+
+    def __init__(self, cluster: ClusterConf) -> None:
+        self._brokers = cluster.brokers
+        self._consumer: Consumer | None = new_client(Consumer, self._properties(cluster), error_cb=_ignore)
+
+    @staticmethod
+    def _properties(cluster: ClusterConf) -> dict[str, Any]:
+        """Asks for a record's bytes; a broker answers with the one batch that holds it, whatever its size."""
+        properties = cluster.librdkafka(
+            **{
+                "queued.min.messages": 1,
+                "queued.max.messages.kbytes": 1024,
+                "max.partition.fetch.bytes": 1024,
+                "fetch.wait.max.ms": 50,
+                "fetch.error.backoff.ms": 100,
+                "topic.metadata.propagation.max.ms": 500,  # a topic is known to have been there: no patience
+                "check.crcs": "false",
+            }
+        )
+        return {
+            **properties,
+            "group.id": properties.get("group.id", "koff"),  # librdkafka insists on one; never joined
+            "enable.auto.commit": "false",
+            "enable.auto.offset.store": "false",
+            "enable.partition.eof": "true",
+            "auto.offset.reset": "earliest",  # what retention took: the log start's record
+            "allow.auto.create.topics": "false",
+            "isolation.level": "read_uncommitted",
+        }
+
+    def close(self) -> None:
+        """Lets go of the connection. Safe to call twice."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+    def read(self, places: Collection[Place], timeout_s: float) -> dict[Place, Answer]:
+        """An answer for every place, within `timeout_s`."""
+        until = time.monotonic() + timeout_s
+        answers: dict[Place, Answer] = {}
+        left = list(dict.fromkeys(places))
+        while left and time.monotonic() < until:
+            now: dict[tuple[str, int], Place] = {}  # one place a partition at a time
+            for place in left:
+                if len(now) < _AT_ONCE:
+                    now.setdefault((place.topic, place.partition), place)
+            answers.update(self._read(now, until))
+            left = [place for place in left if place not in answers]
+        return answers | dict.fromkeys(left, Unread("timed out"))
+
+    def _read(self, wanted: dict[tuple[str, int], Place], until: float) -> dict[Place, Answer]:
+        if self._consumer is None:
+            raise Closed(f"the connection to {self._brokers} is closed")
+        consumer, answers, left = self._consumer, dict[Place, Answer](), set(wanted)
+        consumer.assign([TopicPartition(*place) for place in wanted.values()])
+        try:
+            while left and (patience := until - time.monotonic()) > 0:
+                got = consumer.consume(1, min(patience, _PATIENCE_S))
+                got += consumer.consume(len(left), 0) if got else []
+                done = set()
+                for message in got:
+                    at = (str(message.topic()), int(message.partition() or 0))
+                    answer = _answer(message, wanted[at]) if at in left else None
+                    if answer is not None:
+                        answers[wanted[at]] = answer
+                        left.discard(at)
+                        done.add(at)
+                if done and left:  # what follows in their batches is not asked for
+                    consumer.incremental_unassign([TopicPartition(*at) for at in done])
+        except KafkaException as failure:
+            reason = Unread(str(failure))
+            return dict.fromkeys((wanted[at] for at in left), reason) | answers
+        finally:
+            consumer.unassign()
+        return answers
+
+
+def _answer(message: Message, place: Place) -> Answer | None:
+    """None: not yet."""
+    error, offset = message.error(), message.offset()
+    if error is None and offset is not None:
+        kind, timestamp_ms = message.timestamp()
+        if offset < place.offset:  # out of range, so librdkafka went to the log start
+            return Unread("beyond the end of the log")
+        return FirstRecord(offset, timestamp_ms if kind and timestamp_ms >= 0 else None)
+    code = error.code() if error else None
+    if code == KafkaError._PARTITION_EOF and offset is not None:
+        return EndReached(offset)
+    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return Unread(f"no permission to read {place.topic}", denied=True)
+    if code in _GONE:
+        return Unread("gone")
+    return None
+
+
+_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+
+
+def _ignore(error: KafkaError) -> None:
+    """Brokers that are away show as timeouts; who keeps up with the cluster says so."""
