@@ -87,6 +87,33 @@ def test_a_loaded_state_can_be_restored(tmp_path):
     assert [group.state for group in tracker.snapshot().groups()] == ["Stable"]
 
 
+SAVE_ONCE = """
+import sys
+from koff.statedir import StateDir
+from koff.tracker import Tracker
+from tests.unit.builders import commit
+from tests.unit.test_statedir import NOW_MS, ORIGIN
+
+tracker = Tracker()
+for p in range(100):
+    tracker.apply(1, *([part] for part in commit("g", "t", p, p)))
+StateDir(sys.argv[1]).save(ORIGIN, 1, tracker.save(1), position=10, now_ms=NOW_MS)
+"""
+
+
+def test_another_process_which_hashes_otherwise_finds_every_row_again(tmp_path):
+    here, other = Path(__file__).parents[2], {**os.environ, "PYTHONHASHSEED": "20261121"}
+    subprocess.run([sys.executable, "-c", SAVE_ONCE, str(tmp_path)], cwd=here, env=other, check=True)
+    back = one(tmp_path)
+    assert isinstance(back, Saved)
+    tracker = Tracker()
+    tracker.restore(1, back.state)
+    for p in range(100):
+        tracker.apply(1, *([part] for part in commit("g", "t", p, p + 7 if p % 2 else None)))
+    found = {row.partition: row.committed for row in tracker.snapshot().rows()}
+    assert found == {p: p + 7 for p in range(1, 100, 2)}
+
+
 def test_columns_start_where_their_numbers_can_be_read_at_once(tmp_path):
     saved(tmp_path)
     back = one(tmp_path)

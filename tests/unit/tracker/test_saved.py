@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from koff.lag import EndHistory
 from koff.records import OffsetCommit, OffsetCommitValue, ShareSnapshot, ShareSnapshotValue, encode
 from koff.tracker import Snapshot, State, Tracker
 from koff.tracker.keys import commit_key, key_hashes
@@ -171,6 +172,36 @@ def test_a_partition_that_is_gone_leaves_no_history():
     tracker.forget([("t", 0)])
     after.restore_ends(through_json(tracker.save_ends()))
     assert after.watched() == [("u", 0)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_history_of_many_ends_goes_on_as_if_nothing_had_been(seed):
+    """Longer than a curve has points, partitions that come later, ends that go back, gaps."""
+    rng = np.random.default_rng(seed)
+    whole, rows = EndHistory(), np.arange(40)
+    ends = rng.integers(0, 1000, 40)
+
+    def sample(number: int, *curves_of: tuple[EndHistory, Any]) -> None:
+        nonlocal ends
+        ends = np.where(rng.random(40) < 0.01, 5, ends + rng.integers(0, 50, 40) * (rng.random(40) < 0.6))
+        known = rows[(rng.random(40) < 0.9) & (rows <= number)]
+        for each, places in curves_of:
+            each.add(places[known], ends[known], START_MS + number * 1000)
+
+    for number in range(300):
+        sample(number, (whole, rows))
+    curves = whole.save(rows)
+    assert curves is not None
+    restored, moved = EndHistory(), rng.permutation(60)[:40]
+    restored.restore(moved, curves)
+    for number in range(300, 400):
+        at_ms = START_MS + int(rng.integers(0, number)) * 1000
+        assert restored.newest(moved).tolist() == whole.newest(rows).tolist()
+        assert restored.oldest(moved).tolist() == whole.oldest(rows).tolist()
+        assert restored.ends_at(moved, at_ms).tolist() == whole.ends_at(rows, at_ms).tolist()
+        for part, other in zip(restored.growth(moved, 60), whole.growth(rows, 60), strict=True):
+            assert part.tolist() == other.tolist()
+        sample(number, (whole, rows), (restored, moved))
 
 
 def test_a_tracker_that_never_sampled_saves_a_history_that_changes_nothing():
