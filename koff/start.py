@@ -154,7 +154,8 @@ def _bounds(cluster: Cluster, topic: str, partitions: list[int]) -> tuple[dict[i
 def _resume(
     state_dir: StateDir, origin: Origin, cluster: Cluster, tracker: Tracker, conf: ReaderConf
 ) -> Begin | None:
-    """Restores each partition that can be gone on with; None when none can. The others are read anew."""
+    """Restores each partition that can be gone on with, and the others are read anew; None when these are
+    the most."""
     wanted = [p for p in range(origin.partitions) if conf.partitions is None or p in conf.partitions]
     stable, starts = _bounds(cluster, origin.topic, wanted)
     retention_ms = _delete_retention_ms(cluster, origin.topic)
@@ -174,7 +175,9 @@ def _resume(
             anew.setdefault(why, []).append(partition)
     for why, partitions in anew.items():
         log.warning("partitions are not resumed", partitions=partitions, why=why)
-    if not positions:
+    if sum(stable[p] > starts[p] for p in positions) <= sum(map(len, anew.values())):
+        for partition in positions:
+            tracker.reset(partition)
         return None
     log.info("resumed", partitions=len(positions), anew=sum(map(len, anew.values())))
     return Begin(origin.topic_id, positions, {p: epoch for p, epoch in epochs.items() if epoch >= 0})
