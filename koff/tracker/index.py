@@ -35,6 +35,16 @@ class RowIndex:
         rows[rows < 0] = NO_ROW
         return rows
 
+    def get(self, key: int) -> int:
+        """The row of one key, `NO_ROW` where there is none."""
+        mask = len(self._rows) - 1
+        at = key & mask
+        while (row := self._rows.item(at)) != _FREE:
+            if row != _DELETED and self._keys.item(at) == key:
+                return row
+            at = (at + 1) & mask
+        return NO_ROW
+
     def add(self, keys: Ints, rows: Ints) -> None:
         """Enters keys that are not there yet, each once."""
         if 3 * (self._used + len(keys)) > 2 * len(self._rows):

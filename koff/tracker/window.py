@@ -68,6 +68,21 @@ class WindowTable:
         last = np.append(first[1:], len(rows)) - 1
         self._write(rows[first], offset[last], tick[first], lag[last])
 
+    def add_one(self, row: int, offset: int, time_ms: int, lag: int) -> None:
+        """The same with one commit."""
+        tick = max(-_BIG, min(time_ms // TICK_MS, _BIG))
+        head, count = self._head.item(row), self._count.item(row)
+        if count == 0:
+            self._base[row] = offset
+        elif abs(offset - self._base.item(row)) > _BIG:
+            self._rebase(np.array([row]), np.array([offset]))
+        if count == 0 or self._time.item(head, row) != tick:
+            head = (head + 1) % WIDTH
+            self._time[head, row] = tick
+            self._head[row], self._count[row] = head, min(count + 1, WIDTH)
+        self._offset[head, row] = offset - self._base.item(row)
+        self._lag[head, row] = min(lag, _BIG)
+
     def get(self, rows: Ints) -> Windows:
         """The windows of those rows."""
         count = self._count[rows].astype(np.int64)

@@ -8,7 +8,7 @@ import pytest
 
 from koff.proto.primitives import uuid_text
 from koff.records import ShareSnapshot, ShareSnapshotValue, encode
-from koff.tracker import Snapshot, Tracker, shard
+from koff.tracker import Snapshot, Tracker, shared
 from koff.tracker import tracker as tracker_
 from koff.tracker.partitions import KEEP_UNUSED_MS
 from koff.tracker.shard import Shard
@@ -73,7 +73,7 @@ def share(tracker: Tracker, group: str, id_: str, start: int | None) -> None:
 
 
 def test_an_hour_of_groups_and_topics_that_come_and_go_leaves_no_trace_but_room(monkeypatch):
-    monkeypatch.setattr(shard, "_SPARE", 500)
+    monkeypatch.setattr(shared, "_SPARE", 500)
     monkeypatch.setattr(tracker_, "_SPARE_NAMES", 500)
     tracker, seen = Tracker(), []
     for round_ in range(240):
@@ -107,7 +107,7 @@ def test_who_tidies_up_all_the_time_knows_the_same(seed, monkeypatch):
     rng = random.Random(seed)
     untidy = Tracker()
     with monkeypatch.context() as patch:
-        patch.setattr(shard, "_SPARE", 0)
+        patch.setattr(shared, "_SPARE", 0)
         tidy = Tracker()
     earlier: list[tuple[Snapshot, list]] = []
     for step in range(80):
@@ -119,7 +119,7 @@ def test_who_tidies_up_all_the_time_knows_the_same(seed, monkeypatch):
         at_ms, partition = START_MS + step * ROUND_MS, rng.randrange(2)
         with monkeypatch.context() as patch:
             for tracker, spare in ((untidy, 8192), (tidy, 0)):
-                patch.setattr(shard, "_SPARE", spare)
+                patch.setattr(shared, "_SPARE", spare)
                 apply(tracker, pairs, partition)
                 tracker.sample(ends=ends, at_ms=at_ms if tracker is tidy else -1)
                 if step % 40 == 39:
@@ -172,7 +172,7 @@ def test_partitions_that_are_only_assigned_are_watched_for_as_long():
 
 
 def test_a_shard_that_is_still_being_filled_keeps_its_names(monkeypatch):
-    monkeypatch.setattr(shard, "_SPARE", 0)
+    monkeypatch.setattr(shared, "_SPARE", 0)
     tracker = Tracker()
     filling = Shard(tracker._shared)
     pairs = [commit(f"g{n}", f"t{n}", 0, n) for n in range(50)]
@@ -211,7 +211,7 @@ def test_share_state_of_a_topic_that_nobody_can_name_goes_with_its_tombstone():
 
 
 def test_a_topic_does_not_inherit_the_id_of_one_that_was_forgotten(monkeypatch):
-    monkeypatch.setattr(shard, "_SPARE", 0)
+    monkeypatch.setattr(shared, "_SPARE", 0)
     tracker = Tracker()
     for number in range(20):
         apply(tracker, [commit("g", f"t{number}", 0, 1)])
