@@ -46,7 +46,6 @@ def start(
     conf: ReaderConf,
     *,
     state_dir: StateDir | None = None,
-    name: str = "",
     progress: Callable[[str], None] = lambda text: None,
 ) -> Started:
     """Lets the tracker know what it can at once. Raises `ConnectError` when the cluster does not answer."""
