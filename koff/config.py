@@ -9,6 +9,7 @@ from typing import Literal
 
 from koff.client import ClusterConf
 from koff.errors import ConfigError
+from koff.exact import ExactConf
 from koff.reader import ReaderConf
 from koff.sampler import SamplerConf
 from koff.serve import ServeConf
@@ -32,6 +33,7 @@ class MonitorConf:
     state_dir: Path | None = None
     reader: ReaderConf = field(default_factory=ReaderConf)
     sampler: SamplerConf = field(default_factory=SamplerConf)
+    exact: ExactConf = field(default_factory=ExactConf)
     serve: ServeConf = field(default_factory=ServeConf)
 
 

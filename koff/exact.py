@@ -30,6 +30,8 @@ class ExactConf:
     groups: re.Pattern[str] | None = None
     records_per_s: int = 50
     timeout_s: float = 5.0
+    deadline_s: float = 20.0
+    """Of `koff lag`, which waits for all."""
 
 
 class ExactTimeLag(Closing):
@@ -58,12 +60,14 @@ class ExactTimeLag(Closing):
             while not stopping.is_set():
                 begun = time.monotonic()
                 if ready():
-                    self.read(self.conf.records_per_s, self.conf.timeout_s)
+                    self.read(self.conf.timeout_s, self.conf.records_per_s, stopping.is_set)
                 took = time.monotonic() - begun
                 stopping.wait(max(ROUND_S - took, took))  # never more than half of the time
 
-    def read(self, at_most: int, timeout_s: float) -> None:
-        """Reads for so many rows, those that have waited longest."""
+    def read(
+        self, timeout_s: float, at_most: int | None = None, given_up: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Reads for all rows, or so many, those that have waited longest, as far as the time goes."""
         chosen = self.conf.groups
         if chosen is None:
             return
@@ -77,7 +81,7 @@ class ExactTimeLag(Closing):
         if self._times is None:
             self._times = RecordTimes(self._cluster)
         places = {row: Place(row.topic, row.partition, row.committed) for row in rows}
-        answers = self._times.read(places.values(), timeout_s)
+        answers = self._times.read(places.values(), timeout_s, given_up)
         self._take((row, answers[place]) for row, place in places.items())
 
     def _given_up(self, row: Behind) -> bool:
@@ -109,7 +113,7 @@ class _Queue:
         self._since = np.zeros(0)
         self._not_before: dict[int, float] = {}
 
-    def pick(self, keys: Ints, at_most: int, now: float) -> Ints:
+    def pick(self, keys: Ints, at_most: int | None, now: float) -> Ints:
         """Indexes of the keys that have waited longest; `keys` are all that wait, the others do no more."""
         order = np.argsort(keys)
         sorted_ = keys[order]

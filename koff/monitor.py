@@ -13,6 +13,7 @@ from koff.backfill import Backfill
 from koff.client import Cluster
 from koff.config import MonitorConf
 from koff.errors import ConnectError, Denied
+from koff.exact import ExactTimeLag
 from koff.lag import UNKNOWN
 from koff.reader import SHARE_STATE_TOPIC, Polled, Reader, ReaderConf
 from koff.sampler import HeldBack, Sampler
@@ -43,6 +44,7 @@ class Monitor:
         self._cluster = Cluster(conf.cluster)
         self._reader = Reader(self._cluster, conf.reader)
         self._sampler = Sampler(self._cluster, self.tracker, conf.sampler)
+        self._exact = ExactTimeLag(conf.cluster, self.tracker, conf.exact)
         self._tail = Tail(self.tracker, self._reader)
         self._state_dir = StateDir(conf.state_dir) if conf.state_dir is not None else None
         self._begun = threading.Event()
@@ -81,7 +83,10 @@ class Monitor:
                     return
                 self._reading_trouble = None
                 log.info("connected", brokers=self.conf.cluster.brokers, cluster=self.cluster)
-                for work in (self._read, self._read_share_state, self._sample, self._fill_back):
+                for work in (
+                    *(self._read, self._read_share_state, self._sample, self._fill_back),
+                    *([self._read_records] if self.conf.exact.groups else []),
+                ):
                     threads.append(threading.Thread(target=self._guarded, args=(work,), daemon=True))
                 if self._state_dir is not None:
                     saving = threading.Thread(target=self._guarded, args=(self._save,), daemon=True)
@@ -226,6 +231,10 @@ class Monitor:
         """Whether the log was read to where it stood, and ends are known."""
         return self._begun.is_set() and self._reader.caught_up and self._sampled
 
+    def _read_records(self) -> None:
+        """Keeps exact lags in seconds for the groups that are to have them."""
+        self._exact.run(self._stopping, lambda: self._reader.caught_up)
+
     def _read_share_state(self) -> None:
         """Keeps up with what share groups have done; gives up where that may not be read."""
         while not self._stopping.is_set():
@@ -344,8 +353,9 @@ def snapshots(
         Cluster(conf.cluster).connect() as cluster,
         Reader(cluster, conf.reader) as reader,
         Reader(cluster, share_state_conf(conf)) as share_reader,
+        ExactTimeLag(conf.cluster, tracker := Tracker(), conf.exact) as exact,
     ):
-        tracker, due, well_at, share_denied = Tracker(), 0.0, time.monotonic(), False
+        due, well_at, share_denied = 0.0, time.monotonic(), False
         sampler, tail = Sampler(cluster, tracker, conf.sampler), Tail(tracker, reader)
         if (begin := start(conf.start, cluster, tracker, conf.reader, progress=progress).begin) is not None:
             tail.begin(begin)
@@ -374,5 +384,6 @@ def snapshots(
                     raise share_reader.trouble
             tracker.settle_share_state(partitions=len(reader.partitions))
             sampler.sample()
+            exact.read(conf.exact.deadline_s)
             yield conf.cluster_name or cluster.id, tracker.snapshot(_now_ms())
             due = time.monotonic() + interval_s

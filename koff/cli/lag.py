@@ -11,9 +11,10 @@ from typing import Any
 
 import click
 
-from koff.cli.options import Regex, cluster_conf, cluster_options, option, set_up_logs
+from koff.cli.options import Regex, cluster_conf, cluster_options, exact_option, option, set_up_logs
 from koff.cli.table import table
 from koff.config import MonitorConf, Way
+from koff.exact import ExactConf
 from koff.monitor import snapshots
 from koff.reader import ReaderConf
 from koff.tracker import GroupTotal, PartitionLag
@@ -42,6 +43,7 @@ ABOVE, UNKNOWN = 3, 4
     default="snapshot",
     help="snapshot: ask the coordinators, at once (needs DESCRIBE on groups). replay: read the whole log.",
 )
+@exact_option
 @option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @option(
     "--interval", default=2.0, type=click.FloatRange(min=0.1), metavar="SECONDS", help="Pause of --watch."
@@ -55,6 +57,7 @@ def lag(
     form: str,
     fail_above: int | None,
     way: Way,
+    exact_time_lag: re.Pattern[str] | None,
     watch: bool,
     interval: float,
 ) -> None:
@@ -63,6 +66,7 @@ def lag(
     Lag is the end offset less the committed one; "-" is not known, and WHY says why: no_commit,
     topic_gone, end_unknown, topic_recreated (the commit was to an earlier topic of that name). Of known
     lags it says below_log_start (records left the log before the group read them) and ahead_of_log.
+    SECONDS is the age of the oldest record not yet committed, shown with --exact-time-lag.
     Totals sum what is known, and say how many partitions are not.
 
     \b
@@ -71,12 +75,14 @@ def lag(
       koff lag --brokers localhost:9092 --group '^payments$' --fail-above 1000
       koff lag --brokers localhost:9092 --format json | jq '.groups[] | select(.lag > 0)'
       koff lag --brokers localhost:9092 --watch
+      koff lag --brokers localhost:9092 --exact-time-lag '^payments$'
     """
     set_up_logs()
     conf = MonitorConf(
         cluster=cluster_conf(brokers, properties, property_file),
         start=way,
         reader=ReaderConf(topic=offsets_topic),
+        exact=ExactConf(exact_time_lag),
     )
     wanted: Callable[[str], Any] = group.search if group else lambda name: True
     progress = _progress if sys.stderr.isatty() else lambda text: None
@@ -120,12 +126,14 @@ def _print_table(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal
     if not totals:
         click.echo(f"no consumer groups in cluster {cluster}")
         return
+    seconds = ["SECONDS"] if any(r.time_lag_source == "record" for r in rows) else []
     click.echo(
         table(
-            ("GROUP", "STATE", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER", "WHY"),
+            (*("GROUP", "STATE", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG"), *seconds, "MEMBER", "WHY"),
             [
                 (
                     *(r.group, r.state, r.topic, r.partition, r.committed, r.end, r.published_lag),
+                    *([r.time_lag_s] if seconds else []),
                     *(_member(r), " ".join(r.reasons.names)),
                 )
                 for r in rows
@@ -186,7 +194,8 @@ def _print_json(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]
 
 _ROW = (
     *("cluster", "group", "state", "topic", "partition", "committed", "end", "lag"),
-    *("readable", "lost", "lag_to_stable", "time_lag_s", "status", "reasons", "client_id", "client_host"),
+    *("readable", "lost", "lag_to_stable", "time_lag_s", "time_lag_source", "status", "reasons"),
+    *("client_id", "client_host"),
     *("complete", "consume_per_s", "produce_per_s", "catch_up_s", "never_catches_up"),
 )
 
@@ -194,7 +203,7 @@ _ROW = (
 def _row(cluster: str, row: PartitionLag) -> dict[str, str | float | None]:
     member = row.member
     values = (row.committed, row.end, row.published_lag, row.readable, row.lost, row.lag_to_stable)
-    verdict = (row.time_lag_s, row.status.name)
+    verdict = (row.time_lag_s, row.time_lag_source, row.status.name)
     name = (cluster, row.group, row.state, row.topic, row.partition)
     why = " ".join(row.reasons.names)
     who = (member.client_id, member.client_host) if member else (None, None)

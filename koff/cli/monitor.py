@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import gc
+import re
 import signal
 from pathlib import Path
 
 import click
 
-from koff.cli.options import cluster_conf, cluster_options, logging_options, option, set_up_logs
+from koff.cli.options import (
+    cluster_conf,
+    cluster_options,
+    exact_option,
+    logging_options,
+    option,
+    set_up_logs,
+)
 from koff.config import MonitorConf, Way
 from koff.errors import ConfigError
+from koff.exact import ExactConf
 from koff.monitor import Monitor
 from koff.reader import ReaderConf
 from koff.sampler import SamplerConf
@@ -54,6 +63,14 @@ from koff.serve import ServeConf
 @option(
     "--wait", is_flag=True, help="Keep trying when the brokers cannot be reached at the start (sidecars)."
 )
+@exact_option
+@option(
+    "--exact-time-lag-rate",
+    default=50,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="At most so many records are read a second for --exact-time-lag.",
+)
 @logging_options
 def monitor(
     brokers: str,
@@ -66,6 +83,8 @@ def monitor(
     way: Way | None,
     state_dir: Path | None,
     wait: bool,
+    exact_time_lag: re.Pattern[str] | None,
+    exact_time_lag_rate: int,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -94,6 +113,7 @@ def monitor(
             state_dir=state_dir,
             reader=ReaderConf(topic=offsets_topic),
             sampler=SamplerConf(end_interval_s=end_offset_interval),
+            exact=ExactConf(exact_time_lag, exact_time_lag_rate),
             serve=ServeConf(listen),
         )
     )

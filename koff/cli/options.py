@@ -68,6 +68,17 @@ def cluster_conf(brokers: str, properties: tuple[str, ...], property_file: str |
     return ClusterConf(brokers, gathered)
 
 
+def exact_option(command: Command) -> Command:
+    """--exact-time-lag."""
+    return option(
+        "--exact-time-lag",
+        type=Regex(),
+        show_default=False,
+        help="For groups whose name matches, read the record at each commit: lag in seconds is then its age, "
+        "not estimated (needs READ on their topics).",
+    )(command)
+
+
 def logging_options(command: Command) -> Command:
     """--log-format and --log-level: handed to `set_up_logs`."""
     command = option(

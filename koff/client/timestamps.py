@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -91,27 +91,31 @@ class RecordTimes(Closing):
         if consumer is not None:
             consumer.close()
 
-    def read(self, places: Collection[Place], timeout_s: float) -> dict[Place, Answer]:
-        """An answer for every place, within `timeout_s`."""
+    def read(
+        self, places: Collection[Place], timeout_s: float, given_up: Callable[[], bool] = lambda: False
+    ) -> dict[Place, Answer]:
+        """An answer for every place, within `timeout_s`, or once `given_up` says true."""
         until = time.monotonic() + timeout_s
         answers: dict[Place, Answer] = {}
         left = list(dict.fromkeys(places))
-        while left and time.monotonic() < until:
+        while left and time.monotonic() < until and not given_up():
             now: dict[tuple[str, int], Place] = {}  # one place a partition at a time
             for place in left:
                 if len(now) < _AT_ONCE:
                     now.setdefault((place.topic, place.partition), place)
-            answers.update(self._read(now, until))
+            answers.update(self._read(now, until, given_up))
             left = [place for place in left if place not in answers]
         return answers | dict.fromkeys(left, Unread("timed out"))
 
-    def _read(self, wanted: dict[tuple[str, int], Place], until: float) -> dict[Place, Answer]:
+    def _read(
+        self, wanted: dict[tuple[str, int], Place], until: float, given_up: Callable[[], bool]
+    ) -> dict[Place, Answer]:
         if self._consumer is None:
             raise Closed(f"the connection to {self._brokers} is closed")
         consumer, answers, left = self._consumer, dict[Place, Answer](), set(wanted)
-        consumer.assign([TopicPartition(*place) for place in wanted.values()])
         try:
-            while left and (patience := until - time.monotonic()) > 0:
+            consumer.assign([TopicPartition(*place) for place in wanted.values()])
+            while left and (patience := until - time.monotonic()) > 0 and not given_up():
                 got = consumer.consume(1, min(patience, _PATIENCE_S))
                 got += consumer.consume(len(left), 0) if got else []
                 done = set()

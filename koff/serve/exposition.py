@@ -43,6 +43,11 @@ class _Numbers:
     catch_up: CatchUps
     complete: NDArray[np.float64]
 
+    @property
+    def exact(self) -> bool:
+        """Whether there are exact lags in seconds."""
+        return self.shard.time_lag is not None and self.shard.time_lag.exact is not None
+
 
 class Exposition:
     """Renders a view, as chunks of text in the exposition format that Prometheus and OpenMetrics share."""
@@ -63,6 +68,8 @@ class Exposition:
         for name, text, series in _FAMILIES:
             if name not in _NEVER_STALE and not fresh:
                 continue  # no confident stale number
+            if name == _EXACT and not any(n.exact for n in numbers):
+                continue
             yield f"# HELP {name} {text}\n# TYPE {name} gauge\n"
             for shard in numbers:
                 yield from _lines(name, *series(shard))
@@ -178,6 +185,13 @@ def _longest_time_lag(n: _Numbers) -> Series:
     return _where(n.labels.groups, longest, longest >= 0)
 
 
+def _exact_time_lags(n: _Numbers) -> Series:
+    if n.shard.time_lag is None or n.shard.time_lag.exact is None:
+        return [], []
+    counts = np.bincount(n.shard.group[n.shard.time_lag.exact & n.known], minlength=len(n.labels.groups))
+    return _where(n.labels.groups, counts, counts > 0)
+
+
 def _topic_lag(n: _Numbers) -> Series:
     return _sums(n.labels.topics, n.labels.topic_of_row, n)
 
@@ -203,12 +217,14 @@ def _complete(n: _Numbers) -> Series:
     return _where(n.labels.groups, np.round(n.complete, 3), ~np.isnan(n.complete))
 
 
+_EXACT = "koff_group_exact_time_lags"
 _NEVER_STALE = ("koff_group_committed_offset", "koff_group_completeness")
 _FAMILIES: tuple[tuple[str, str, Callable[[_Numbers], Series]], ...] = (
     ("koff_group_lag", "Offsets that the group has yet to commit; absent when it is not known.", _lag),
     ("koff_group_committed_offset", "Next offset that the group will read, as committed.", _committed),
     ("koff_group_lag_seconds", "Age of the oldest record that the group has yet to commit.", _time_lag),
     ("koff_group_max_lag_seconds", "The longest of the group's lags in seconds.", _longest_time_lag),
+    (_EXACT, "Partitions whose lag in seconds is the age of the record itself.", _exact_time_lags),
     ("koff_group_topic_lag", "Sum of the known lags of the group over the topic's partitions.", _topic_lag),
     ("koff_group_total_lag", "Sum of all known lags of the group.", _total_lag),
     ("koff_group_consume_rate", "Offsets a second that the group commits of the topic.", _consume_rate),

@@ -231,6 +231,17 @@ class Shard:
         left = self._shared.partitions.unread(partition, committed, records)
         return self._hash[rows][left], partition[left], committed[left]
 
+    def firsts(self) -> tuple[Ints, Ints, FirstRecords]:
+        """All that `note_firsts` was told and still counts."""
+        rows = np.flatnonzero(self._live[: self._rows])
+        committed = self._committed[rows]
+        records = self._firsts.get(rows, committed)
+        if records is None:
+            none = np.zeros(0, np.int64)
+            return none, none, FirstRecords(none, none)
+        known = records.offset >= 0
+        return self._hash[rows][known], committed[known], FirstRecords(*(each[known] for each in records))
+
     def note_firsts(self, keys: Ints, committed: Ints, records: FirstRecords) -> None:
         """Notes which record comes first after those commits of those rows, as far as these are here."""
         rows = self._index.find(keys)

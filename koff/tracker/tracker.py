@@ -94,8 +94,11 @@ class Tracker:
     def replace(self, partition: int, shard: Shard) -> None:
         """Knows of that partition of the offsets topic what the shard knows, and nothing else."""
         with self.lock:
+            before = self._shards.get(partition)
             self.reset(partition)
             self._shards[partition] = shard
+            if before is not None:
+                shard.note_firsts(*before.firsts())
             self.settle_share_state()
 
     def group_names(self, partition: int) -> set[str]:

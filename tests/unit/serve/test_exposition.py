@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 from koff.serve import ReaderStats, Readiness
@@ -138,6 +139,21 @@ def test_rates_are_withheld_with_the_lag_that_they_belong_to():
     assert all(f"{name}{{" in text(Exposition(view)) for name in names)
     view.stats = ReaderStats(lag_is_fresh=False)
     assert not any(name in text(Exposition(view)) for name in names)
+
+
+def test_how_many_lags_in_seconds_are_exact_is_shown_once_one_is():
+    tracker = Tracker()
+    apply(tracker, *(commit("g", "t", partition, 4) for partition in range(3)), commit("h", "t", 0, 9))
+    tracker.sample(ends={("t", partition): 10 for partition in range(3)}, at_ms=NOW_MS)
+    exposition = Exposition(TrackerView(tracker))
+    assert "exact" not in text(exposition)
+    rows = tracker.unread(lambda group: group == "g", lambda keys: np.arange(2))
+    tracker.note_firsts([(row, 4, NOW_MS - 30_000) for row in rows])
+    served = text(exposition)
+    assert [line for line in served.splitlines() if line.startswith("koff_group_exact")] == [
+        'koff_group_exact_time_lags{cluster="c",group="g"} 2'
+    ]
+    assert 'koff_group_max_lag_seconds{cluster="c",group="g"} 30.0\n' in served
 
 
 def test_numbers_change_and_series_come_and_go_between_scrapes():
