@@ -19,7 +19,7 @@ from koff.tail import Tail
 from koff.tracker import Shard, Tracker
 
 log = structlog.get_logger("koff.backfill")
-PAUSE_S = 5.0
+PAUSE_S, HELD_PAUSE_S = 5.0, 1.0
 NAMED = 20
 """So many of the groups that coordinators had not told of are named in the log."""
 
@@ -38,7 +38,7 @@ class Backfill:
         self._begun = dict(begun)
         self._waiting = sorted(begun)
         self._starts: dict[int, int] = {}
-        self._position: int | None = None
+        self._reading = (-1, -1)
 
     @property
     def waiting(self) -> Collection[int]:
@@ -47,15 +47,15 @@ class Backfill:
 
     @property
     def remaining(self) -> int:
-        """How many offsets are yet to be read; where logs start is asked when `run` begins."""
-        total = 0
-        for place, partition in enumerate(list(self._waiting)):
-            end = self._tail.applied.get(partition, 0)
-            start = self._starts.get(partition, 0)
-            if place == 0 and self._position is not None:
-                start = self._position
-            total += max(0, end - start)
-        return total
+        """How many offsets are yet to be read, of partitions that no open transaction holds back; where logs
+        start is asked when `run` begins."""
+        positions = {**self._starts, self._reading[0]: self._reading[1]}
+        ends = {p: self._tail.applied.get(p, 0) for p in self._ready()}
+        return sum(max(0, end - positions.get(p, 0)) for p, end in ends.items())
+
+    def _ready(self) -> list[int]:
+        """Those of which what the tail has applied is no less than what coordinators had told."""
+        return [partition for partition in self._waiting if partition not in self._tail.held]
 
     def run(self, stopping: threading.Event) -> None:
         """Replays one partition after the other, until stopped; goes on where brokers were away."""
@@ -64,14 +64,17 @@ class Backfill:
             try:
                 self._starts = self._log_starts()
                 with Feed(self._cluster.conf, self._conf.topic, self._conf.feed) as feed:
-                    while self._waiting and not stopping.is_set():
-                        self._replay(feed, self._waiting[0], stopping)
+                    while (ready := self._ready()) and not stopping.is_set():
+                        self._replay(feed, ready[0], stopping)
             except Denied as failure:
                 log.warning("no backfill: no commit times, no history", why=str(failure))
                 return
             except ConnectError as failure:
                 log.warning("backfill waits", why=str(failure))
                 stopping.wait(PAUSE_S)
+            else:
+                if self._waiting:
+                    stopping.wait(HELD_PAUSE_S)
         if count and not self._waiting:
             log.info("backfilled", partitions=count, seconds=round(time.monotonic() - began, 3))
             if self.found:
@@ -93,8 +96,8 @@ class Backfill:
             shard = self._tracker.fresh_shard()
             if self._arrived(partition, shard, [], self._starts.get(partition, -1)):
                 return  # nothing was ever written there
-        self._position = self._starts.get(partition, 0)
-        feed.add({partition: self._position})
+        self._reading = partition, self._starts.get(partition, 0)
+        feed.add(dict([self._reading]))
         while not stopping.is_set():
             fetched = feed.fetch(self._conf.batch_records, 0.2)
             if fetched.lost:
@@ -120,7 +123,8 @@ class Backfill:
                 if len(part):
                     shard.apply(part.keys(), part.values(), counted=counted)
             reached = max(reached, run.next_offset)
-        self._position = reached if reached >= 0 else self._position
+        if reached >= 0:
+            self._reading = partition, reached
         if reached < upto:
             return False
         before = self._tracker.group_names(partition)
@@ -130,5 +134,4 @@ class Backfill:
         return True
 
     def _done(self, partition: int) -> None:
-        self._waiting = self._waiting[1:]
-        self._position = None
+        self._waiting = [each for each in self._waiting if each != partition]

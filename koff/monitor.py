@@ -45,8 +45,11 @@ class Monitor:
         self._reader = Reader(self._cluster, conf.reader)
         self._sampler = Sampler(self._cluster, self.tracker, conf.sampler)
         self._exact = ExactTimeLag(conf.cluster, self.tracker, conf.exact)
-        self._tail = Tail(self.tracker, self._reader)
+        self._tail = Tail(self.tracker, self._reader, self._forget)
         self._state_dir = StateDir(conf.state_dir) if conf.state_dir is not None else None
+        self._saving: Saving | None = None
+        if self._state_dir is not None:
+            self._saving = Saving(self._state_dir, self._origin, self.tracker, self._tail, self._partial)
         self._begun = threading.Event()
         self._beginning = "connected"
         self._backfill: Backfill | None = None
@@ -180,10 +183,11 @@ class Monitor:
                 pause = min(2 * pause, LONGEST_PAUSE_S)
                 continue
             self._reading_trouble, pause = None, FIRST_PAUSE_S
-            if polled.runs or polled.lost:
+            if polled.runs or polled.lost or self._tail.held:
                 self._apply(polled)
-                self._stopping.wait(GATHER_S)
             self._had_caught_up = self._had_caught_up or self._reader.caught_up
+            if polled.runs or polled.lost:
+                self._stopping.wait(GATHER_S)
 
     def _begin(self) -> None:
         """Knows at once what can be known at once, and where to read on."""
@@ -196,7 +200,7 @@ class Monitor:
             progress=self._note_beginning,
         )
         if started.begin is not None:
-            self._tail.begin(started.begin)
+            self._tail.begin(started.begin, started.told_until)
         if started.told:
             self._backfill = Backfill(self._cluster, self.tracker, self._tail, self.conf.reader, started.told)
         self._note_beginning(f"looking for {self.conf.reader.topic}")
@@ -213,9 +217,12 @@ class Monitor:
             self._backfill.run(self._stopping)
 
     def _save(self) -> None:
-        assert self._state_dir is not None
-        saving = Saving(self._state_dir, self._origin, self.tracker, self._tail, self._partial)
-        saving.run(self._stopping, lambda: self._readable and self._reader.trouble is None)
+        assert self._saving is not None
+        self._saving.run(self._stopping, lambda: self._readable and self._reader.trouble is None)
+
+    def _forget(self, partition: int) -> None:
+        if self._saving is not None:
+            self._saving.forget(partition)
 
     def _origin(self) -> Origin | None:
         topic = self._reader.topic
@@ -227,9 +234,14 @@ class Monitor:
         return self._backfill.waiting if self._backfill else ()
 
     @property
+    def _is_current(self) -> bool:
+        """Whether the log was read to where it stood, and the tracker has it: it reads first, then applies."""
+        return self._had_caught_up and self._reader.caught_up
+
+    @property
     def _readable(self) -> bool:
         """Whether the log was read to where it stood, and ends are known."""
-        return self._begun.is_set() and self._reader.caught_up and self._sampled
+        return self._begun.is_set() and self._is_current and self._sampled
 
     def _read_records(self) -> None:
         """Keeps exact lags in seconds for the groups that are to have them."""
@@ -268,7 +280,7 @@ class Monitor:
         while not self._begun.wait(0.1) and not self._stopping.is_set():
             pass
         while not self._stopping.is_set():
-            known, caught_up = self.tracker.partition_count, self._reader.caught_up
+            known, caught_up = self.tracker.partition_count, self._is_current
             try:
                 asked_at = time.monotonic()
                 self.tracker.settle_share_state(partitions=len(self._reader.partitions))
@@ -284,8 +296,8 @@ class Monitor:
             self._reader.answered(asked_at)
             due = time.monotonic() + self.conf.sampler.end_interval_s
             while time.monotonic() < due and not self._stopping.wait(0.1):
-                grown = self._reader.caught_up and known != self.tracker.partition_count
-                if grown or caught_up != self._reader.caught_up:
+                grown = self._is_current and known != self.tracker.partition_count
+                if grown or caught_up != self._is_current:
                     break
 
     def _guarded(self, work: Callable[[], None]) -> None:
@@ -357,8 +369,9 @@ def snapshots(
     ):
         due, well_at, share_denied = 0.0, time.monotonic(), False
         sampler, tail = Sampler(cluster, tracker, conf.sampler), Tail(tracker, reader)
-        if (begin := start(conf.start, cluster, tracker, conf.reader, progress=progress).begin) is not None:
-            tail.begin(begin)
+        started = start(conf.start, cluster, tracker, conf.reader, progress=progress)
+        if started.begin is not None:
+            tail.begin(started.begin, started.told_until)
         while True:
             while not reader.caught_up or time.monotonic() < due:
                 polled = reader.poll(0.2)

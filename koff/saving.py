@@ -15,8 +15,9 @@ from koff.tail import Tail
 from koff.tracker import Tracker
 
 log = structlog.get_logger("koff.saving")
-INTERVAL_S = 30.0
-"""Between two savings: what is lost with a killed process is read again from the log."""
+INTERVAL_S, ENDS_INTERVAL_S = 30.0, 300.0
+"""Between two savings, and two of the history of ends: what a killed process had not saved of the log is read
+again."""
 
 
 class Saving(Closing):
@@ -40,6 +41,8 @@ class Saving(Closing):
         self._saved: dict[int, tuple[int, int]] = {}
         self._known: dict[int, tuple[int, int]] = {}
         self._failing = False
+        self._ends_due = 0.0
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         """Lets others have the folder."""
@@ -50,7 +53,18 @@ class Saving(Closing):
         was read to its end."""
         while not stopping.wait(INTERVAL_S):
             self._save(is_current)
+        self._ends_due = 0.0
         self._save(is_current)
+
+    def forget(self, partition: int) -> None:
+        """What was saved of that partition must not be believed any more: its log is not what it was."""
+        with self._lock:
+            self._saved.pop(partition, None)
+            self._known.pop(partition, None)
+            try:
+                self._dir.forget(partition)
+            except KoffError as failure:
+                log.warning("state is not removed", partition=partition, why=str(failure))
 
     def _save(self, is_current: Callable[[], bool]) -> None:
         """One round. What cannot be written is tried again in the next."""
@@ -75,10 +89,14 @@ class Saving(Closing):
         if origin != self._origin:
             self._origin, self._saved, self._known = origin, {}, {}
         for partition in sorted(set(self._tail.applied) - partial):
-            written += self._save_partition(origin, partition)
+            with self._lock:
+                written += self._save_partition(origin, partition)
         now_ms = time.time_ns() // 1_000_000
-        written += self._dir.save_ends(origin, self._tracker.save_ends(), now_ms=now_ms)
-        return written + self._dir.note(origin, self._known, now_ms=now_ms)
+        if time.monotonic() >= self._ends_due:
+            written += self._dir.save_ends(origin, self._tracker.save_ends(), now_ms=now_ms)
+            self._ends_due = time.monotonic() + ENDS_INTERVAL_S
+        with self._lock:
+            return written + self._dir.note(origin, self._known, now_ms=now_ms)
 
     def _save_partition(self, origin: Origin, partition: int) -> int:
         now_ms, written = time.time_ns() // 1_000_000, 0

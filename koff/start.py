@@ -6,7 +6,7 @@ A way that cannot be gone gives way to the next by itself, and says so: what is 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -32,11 +32,13 @@ UNTOLD_RETENTION_MS = 3_600_000
 @dataclass(frozen=True, slots=True)
 class Started:
     """How it began. `begin` says where reading goes on (nowhere: from the log's start); of the partitions
-    in `told`, by the offset that reading begins at, only what coordinators say is known as yet."""
+    in `told`, by the offset that reading begins at, only what coordinators say is known as yet: it is newer
+    than the log until that was read up to `told_until`."""
 
     way: Way
     begin: Begin | None = None
     told: Mapping[int, int] = field(default_factory=dict)
+    told_until: Mapping[int, int] = field(default_factory=dict)
 
 
 def start(
@@ -68,7 +70,7 @@ def start(
 
 
 def _snapshot(cluster: Cluster, tracker: Tracker, conf: ReaderConf, topic: TopicInfo) -> Started:
-    wanted = [p for p in range(topic.partitions) if conf.partitions is None or p in conf.partitions]
+    wanted = {p for p in range(topic.partitions) if conf.partitions is None or p in conf.partitions}
     if topic.name != OFFSETS_TOPIC:
         return _replayed(f"{topic.name} is no topic of the coordinators'")
     stable, starts = _bounds(cluster, topic.name, wanted)
@@ -94,7 +96,9 @@ def _seed(
 ) -> Started:
     """Fills the tracker; partitions with a group that did not answer are read from their start."""
     unsure = {group_partition(group, topic.partitions) for group in answers.failed}
-    told = {p: offset for p, offset in stable.items() if p not in unsure}
+    ends = cluster.offsets(TopicPartition(topic.name, p) for p in stable if p not in unsure)
+    until = {p.partition: end for p, end in ends.items() if isinstance(end, int)}
+    told = {p: stable[p] for p in until}
     ids = _topic_ids(cluster, answers)
     groups = {
         group.name: described(group, ids) for group in answers.groups if group.name not in answers.failed
@@ -111,7 +115,7 @@ def _seed(
         **({"why": answers.reason} if answers.reason else {}),
         seconds=round(answers.seconds, 3),
     )
-    return Started("snapshot", Begin(topic.topic_id, told), told)
+    return Started("snapshot", Begin(topic.topic_id, told), told, until)
 
 
 def _replayed(why: str) -> Started:
@@ -136,7 +140,7 @@ def _topic_ids(cluster: Cluster, answers: GroupAnswers) -> dict[str, str]:
     return ids
 
 
-def _bounds(cluster: Cluster, topic: str, partitions: list[int]) -> tuple[dict[int, int], dict[int, int]]:
+def _bounds(cluster: Cluster, topic: str, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
     """Last stable offset and log start, of those partitions that answer."""
     at = [TopicPartition(topic, p) for p in partitions]
     stable = cluster.offsets(at, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
@@ -171,6 +175,8 @@ def _resume(
             tracker.restore(partition, saved.state)
             positions[partition], epochs[partition] = saved.position, saved.leader_epoch
         elif stable[partition] > starts[partition] and why:
+            if isinstance(saved, Saved):
+                state_dir.forget(partition)  # a log that was cut may grow until it looks whole
             anew.setdefault(why, []).append(partition)
     for why, partitions in anew.items():
         log.warning("partitions are not resumed", partitions=partitions, why=why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 
 from koff.lag import UNKNOWN
 from koff.reader import Begin, Polled, Reader
@@ -15,20 +16,30 @@ class Tail:
     """Gathers records by partition until they are worth a batch: a small one costs as much as a large one.
 
     `applied` is the offset behind the last record applied, by partition, and `leader_epochs` are those of
-    these records; both are to be read under the tracker's lock.
+    these records. Of a partition in `held`, the tracker knows what coordinators said, and records before that
+    offset are handed on once all of them are here: an open transaction keeps some back, and one that another
+    group committed after it began must not be taken back. All three are to be read under the tracker's lock.
+
+    `on_lost` is told of a partition whose log is not what it was, before that is read anew.
     """
 
-    def __init__(self, tracker: Tracker, reader: Reader) -> None:
+    def __init__(
+        self, tracker: Tracker, reader: Reader, on_lost: Callable[[int], None] = lambda partition: None
+    ) -> None:
+        self._on_lost = on_lost
         self.applied: dict[int, int] = {}
         self.leader_epochs: dict[int, int] = {}
+        self.held: dict[int, int] = {}
         self._tracker, self._reader = tracker, reader
         self._runs: dict[int, tuple[list[bytes | None], list[bytes | None]]] = {}
         self._upto: dict[int, tuple[int, int]] = {}
         self._count = 0
 
-    def begin(self, begin: Begin) -> None:
-        """Goes on from there, in a tracker that knows what was before."""
+    def begin(self, begin: Begin, told_until: Mapping[int, int] | None = None) -> None:
+        """Goes on from there, in a tracker that knows what was before; of some partitions, what was before
+        these offsets."""
         self._reader.begin(begin)
+        self.held = dict(told_until or {})
         self.applied.update(begin.positions)
         self.leader_epochs.update(begin.leader_epochs)
 
@@ -43,14 +54,21 @@ class Tail:
         if self._count >= BATCH_RECORDS or not polled.full or polled.lost:
             self.flush()
         for partition in polled.lost:
+            self._on_lost(partition)
+            self.held.pop(partition, None)
+            self._runs.pop(partition, None)
             self._tracker.reset(partition)
             self.applied.pop(partition, None)
             self.leader_epochs.pop(partition, None)
 
     def flush(self) -> None:
-        """Hands on what there is."""
+        """Hands on what there is, but for what is held."""
+        if self.held:
+            positions = self._reader.positions
+            self.held = {p: until for p, until in self.held.items() if positions.get(p, 0) < until}
         seen_at_ms = time.time_ns() // 1_000_000 if self._reader.caught_up else UNKNOWN
-        for partition, (keys, values) in self._runs.items():
+        for partition in self._runs.keys() - self.held.keys():
+            keys, values = self._runs.pop(partition)
             self._tracker.apply(partition, keys, values, seen_at_ms=seen_at_ms)
             self.applied[partition], self.leader_epochs[partition] = self._upto[partition]
-        self._runs, self._count = {}, 0
+        self._count = 0
