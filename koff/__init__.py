@@ -1,8 +1,12 @@
 """koff tells how far behind every Kafka consumer group is, and why."""
 
-from koff.reader import Consumer
-from koff.records import GroupMember, GroupMessage, Message, OffsetMessage, TopicAndPartition, decode
+from typing import TYPE_CHECKING, Any
+
 from koff.version import VERSION
+
+if TYPE_CHECKING:
+    from koff.reader import Consumer
+    from koff.records import GroupMember, GroupMessage, Message, OffsetMessage, TopicAndPartition, decode
 
 __version__ = VERSION
 __all__ = [
@@ -14,3 +18,13 @@ __all__ = [
     "TopicAndPartition",
     "decode",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, imported when it is first asked for: the command line chooses what it loads, and how."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from koff import reader, records
+
+    globals()[name] = getattr(reader if name == "Consumer" else records, name)
+    return globals()[name]
