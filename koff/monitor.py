@@ -235,7 +235,7 @@ class Monitor:
 
     @property
     def _is_current(self) -> bool:
-        """Whether the log was read to where it stood, and the tracker has it: it reads first, then applies."""
+        """Whether the log was read to where it stood, and the tracker has all of it."""
         return self._had_caught_up and self._reader.caught_up
 
     @property

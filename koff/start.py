@@ -165,7 +165,7 @@ def _resume(
     now_ms = time.time_ns() // 1_000_000
     positions, epochs, anew = dict[int, int](), dict[int, int](), dict[str, list[int]]()
     ends = state_dir.load_ends(origin, now_ms=now_ms)
-    if not isinstance(ends, str):
+    if not isinstance(ends, str) and not tracker.partition_count:  # it is not the second try
         tracker.restore_ends(ends)  # before anything else gives partitions their numbers
     for partition, saved in state_dir.load(origin):
         if partition not in stable:
