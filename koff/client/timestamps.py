@@ -14,6 +14,8 @@ from koff.errors import Closed
 
 _AT_ONCE = 500  # partitions assigned together
 _PATIENCE_S = 0.1
+_SILENCE_S = 3.0
+"""Once there are answers, those that are still missing after so long will not come: their topic is gone."""
 
 
 class Place(NamedTuple):
@@ -62,13 +64,14 @@ class RecordTimes(Closing):
 
     @staticmethod
     def _properties(cluster: ClusterConf) -> dict[str, Any]:
-        """Asks for a record's bytes; a broker answers with the one batch that holds it, whatever its size."""
+        """Asks for little; a broker answers with the one batch that holds a record, whatever its size."""
         properties = cluster.librdkafka(
             **{
                 "queued.min.messages": 1,
                 "queued.max.messages.kbytes": 1024,
-                "max.partition.fetch.bytes": 1024,
-                "fetch.wait.max.ms": 50,
+                "max.partition.fetch.bytes": 16_384,  # with 1 KiB, most answers have room for one partition
+                "fetch.wait.max.ms": 20,
+                "fetch.queue.backoff.ms": 1,  # by default a second passes between places
                 "fetch.error.backoff.ms": 100,
                 "topic.metadata.propagation.max.ms": 500,  # a topic is known to have been there: no patience
                 "check.crcs": "false",
@@ -104,8 +107,10 @@ class RecordTimes(Closing):
                 if len(now) < _AT_ONCE:
                     now.setdefault((place.topic, place.partition), place)
             answers.update(self._read(now, until, given_up))
+            missing = {place for place in now.values() if place not in answers}
+            answers.update(dict.fromkeys(missing, Unread("no answer")))
             left = [place for place in left if place not in answers]
-        return answers | dict.fromkeys(left, Unread("timed out"))
+        return answers | dict.fromkeys(left, Unread("no answer"))
 
     def _read(
         self, wanted: dict[tuple[str, int], Place], until: float, given_up: Callable[[], bool]
@@ -113,9 +118,10 @@ class RecordTimes(Closing):
         if self._consumer is None:
             raise Closed(f"the connection to {self._brokers} is closed")
         consumer, answers, left = self._consumer, dict[Place, Answer](), set(wanted)
+        silent_at = until
         try:
             consumer.assign([TopicPartition(*place) for place in wanted.values()])
-            while left and (patience := until - time.monotonic()) > 0 and not given_up():
+            while left and (patience := min(until, silent_at) - time.monotonic()) > 0 and not given_up():
                 got = consumer.consume(1, min(patience, _PATIENCE_S))
                 got += consumer.consume(len(left), 0) if got else []
                 done = set()
@@ -126,6 +132,8 @@ class RecordTimes(Closing):
                         answers[wanted[at]] = answer
                         left.discard(at)
                         done.add(at)
+                if done:
+                    silent_at = time.monotonic() + _SILENCE_S
                 if done and left:  # what follows in their batches is not asked for
                     consumer.incremental_unassign([TopicPartition(*at) for at in done])
         except KafkaException as failure:

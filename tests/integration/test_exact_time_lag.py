@@ -1,0 +1,250 @@
+"""Exact lags in seconds: the age of the record at the commit, whatever became of it, on a real Kafka."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import time
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from koff.client import ClusterConf, EndReached, FirstRecord, Place, RecordTimes, Unread
+from koff.kafkatest import Cluster, wait_until
+from tests.integration.test_against_kafka import commit
+from tests.integration.test_errors import as_user
+from tests.koff_process import monitoring, run_koff
+
+pytestmark = pytest.mark.kafka
+DAY_MS = 86_400_000
+FROM_MS = int(time.time() * 1000) - 3_600_000
+"""An hour ago; the n-th record of a partition is n seconds younger."""
+
+
+def written(kafka: Cluster, topic: str, *keys: str, at_ms: int | None = None, **properties: str) -> None:
+    """Writes a record a key, each in a batch of its own, a second apart."""
+    producer = kafka.producer({"batch.num.messages": 1, **properties})
+    for number, key in enumerate(keys):
+        when = FROM_MS + number * 1000 if at_ms is None else at_ms
+        producer.produce(topic, b"x" * 100, key, partition=0, timestamp=when)
+        assert producer.flush(10) == 0
+
+
+def first(kafka: Cluster, *places: tuple[str, int, int], timeout_s: float = 20.0) -> list:
+    wanted = [Place(*place) for place in places]
+    with RecordTimes(ClusterConf(kafka.bootstrap)) as times:
+        answers = times.read(wanted, timeout_s)
+    return [answers[place] for place in wanted]
+
+
+def lag_of(kafka: Cluster, group: str, *args: str) -> dict:
+    result = run_koff(
+        *("lag", "--brokers", kafka.bootstrap, "--group", f"^{group}$", "--format", "json"),
+        *("--exact-time-lag", f"^{group}$", *args),
+    )
+    assert result.returncode == 0, result.stderr
+    (row,) = json.loads(result.stdout)["partitions"]
+    return row
+
+
+def test_the_record_at_an_offset_is_the_one_that_was_written_there(kafka, make_topic):
+    topic, other = make_topic(), make_topic(partitions=2)
+    written(kafka, topic, *"abcdefghij")
+    written(kafka, other, *"ab")
+    places = [(topic, 0, 4), (topic, 0, 9), (topic, 0, 4), (other, 0, 1), (topic, 0, 0)]
+    assert first(kafka, *places) == [
+        FirstRecord(offset, FROM_MS + offset * 1000) for offset in (4, 9, 4, 1, 0)
+    ]
+    assert first(kafka, (topic, 0, 10), (other, 1, 0)) == [EndReached(10), EndReached(0)]
+    assert first(kafka, (topic, 0, 11)) == [Unread("beyond the end of the log")]
+
+
+def test_within_a_batch_of_many_the_one_record_is_found(kafka, make_topic):
+    topic = make_topic()
+    producer = kafka.producer({"linger.ms": 1000, "compression.type": "lz4"})
+    for number in range(5000):
+        producer.produce(topic, b"x" * 20, partition=0, timestamp=FROM_MS + number)
+    assert producer.flush(10) == 0
+    assert first(kafka, (topic, 0, 4321), (topic, 0, 17)) == [
+        FirstRecord(4321, FROM_MS + 4321),
+        FirstRecord(17, FROM_MS + 17),
+    ]
+
+
+def test_a_topic_that_stamps_records_itself_gives_its_own_time(kafka, make_topic):
+    topic = make_topic(config={"message.timestamp.type": "LogAppendTime"})
+    before = int(time.time() * 1000)
+    written(kafka, topic, "a", at_ms=5)
+    ((offset, at_ms),) = first(kafka, (topic, 0, 0))
+    assert offset == 0
+    assert before - 1000 <= at_ms <= int(time.time() * 1000) + 1000
+
+
+def test_in_a_compacted_topic_the_next_record_that_is_left_counts(kafka, make_topic):
+    topic = make_topic(
+        config={
+            "cleanup.policy": "compact",
+            "segment.ms": "100",
+            "min.cleanable.dirty.ratio": "0.001",
+            "max.compaction.lag.ms": "100",
+            "delete.retention.ms": "100",
+        }
+    )
+    written(kafka, topic, *"aaaaab")
+    (before,) = first(kafka, (topic, 0, 1))
+    assert before == FirstRecord(1, FROM_MS + 1000)
+
+    def compacted() -> bool:
+        """Only full segments are: another record begins a new one."""
+        written(kafka, topic, "z")
+        return first(kafka, (topic, 0, 1)) == [FirstRecord(4, FROM_MS + 4000)]
+
+    wait_until(compacted, timeout_s=90, what="compaction")
+
+
+def test_below_the_log_start_it_is_the_record_that_the_log_starts_with(kafka, make_topic):
+    topic, group = make_topic(), "below-the-start"
+    written(kafka, topic, *"abcdefghij")
+    commit(kafka, group, (topic, 0, 2))
+    kafka.admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(10)
+    assert first(kafka, (topic, 0, 2)) == [FirstRecord(6, FROM_MS + 6000)]
+    row = lag_of(kafka, group)
+    assert (row["lag"], row["lost"], row["time_lag_source"]) == (8, 4, "record")
+    assert row["time_lag_s"] == pytest.approx(time.time() - FROM_MS / 1000 - 6, abs=5)
+
+
+def test_where_only_a_control_record_is_left_the_lag_is_an_offset_and_no_time(kafka, make_topic):
+    topic, group = make_topic(), "up-to-the-marker"
+    producer = kafka.producer({"transactional.id": topic})
+    producer.init_transactions()
+    for commits in (True, False, True):
+        producer.begin_transaction()
+        producer.produce(topic, b"x", partition=0, timestamp=FROM_MS)
+        producer.flush(10)
+        (producer.commit_transaction if commits else producer.abort_transaction)()
+    wait_until(lambda: first(kafka, (topic, 0, 5)) == [EndReached(6)], timeout_s=20, what="the last marker")
+    assert first(kafka, (topic, 0, 1), (topic, 0, 2)) == [FirstRecord(2, FROM_MS), FirstRecord(2, FROM_MS)]
+    commit(kafka, group, (topic, 0, 5))
+    row = lag_of(kafka, group)
+    assert (row["lag"], row["time_lag_s"], row["time_lag_source"]) == (1, 0, "record")
+
+
+def test_a_topic_that_is_gone_keeps_nobody_from_reading_the_others(kafka, make_topic):
+    topic, gone = make_topic(), make_topic()
+    written(kafka, topic, "a")
+    kafka.admin.delete_topics([gone])[gone].result(10)
+    wait_until(lambda: not kafka.leaders(gone), timeout_s=20, what="the topic to go")
+    begun = time.monotonic()
+    *unread, found = first(kafka, (gone, 0, 0), (topic, 7, 0), (topic, 0, 0), timeout_s=60)
+    assert [type(each) for each in unread] == [Unread, Unread]
+    assert found == FirstRecord(0, FROM_MS)
+    assert time.monotonic() - begun < 15
+
+
+def test_many_places_are_read_in_a_few_requests(kafka, make_topic):
+    topic = make_topic(partitions=50)
+    producer = kafka.producer({"linger.ms": 50})
+    for number in range(50 * 40):
+        producer.produce(topic, b"x" * 100, partition=number % 50, timestamp=FROM_MS + number // 50)
+    assert producer.flush(10) == 0
+    places = [(topic, partition, offset) for partition in range(50) for offset in range(0, 40, 4)]
+    begun = time.monotonic()
+    assert first(kafka, *places) == [FirstRecord(offset, FROM_MS + offset) for _, _, offset in places]
+    assert time.monotonic() - begun < 10  # 500 of them: a tenth of a second or two, and a busy machine
+
+
+def test_koff_lag_gives_the_age_of_the_record_and_says_where_it_has_it_from(kafka, make_topic):
+    topic = make_topic()
+    written(kafka, topic, *"abcdefghij")
+    commit(kafka, "exactly", (topic, 0, 7))
+    commit(kafka, "about", (topic, 0, 7))
+    args = ("lag", "--brokers", kafka.bootstrap, "--group", "^(exactly|about)$", "--exact-time-lag", "^exact")
+    row, other = sorted(
+        json.loads(run_koff(*args, "--format", "json").stdout)["partitions"], key=lambda row: row["group"]
+    )[::-1]
+    assert (row["lag"], row["time_lag_source"]) == (3, "record")
+    assert row["time_lag_s"] == pytest.approx(time.time() - FROM_MS / 1000 - 7, abs=5)
+    assert other["time_lag_source"] == "ends"
+    in_csv = list(csv.DictReader(io.StringIO(run_koff(*args, "--format", "csv").stdout)))
+    assert {r["group"]: r["time_lag_source"] for r in in_csv} == {"exactly": "record", "about": "ends"}
+    assert re.search(r"LAG +SECONDS", run_koff(*args).stdout)
+    assert "SECONDS" not in run_koff(*args[:5]).stdout
+
+
+def test_a_record_from_the_future_leaves_the_lag_to_the_ends(kafka, make_topic):
+    topic, group = make_topic(), "from-the-future"
+    written(kafka, topic, *"ab", at_ms=int(time.time() * 1000) + 1_000_000)
+    commit(kafka, group, (topic, 0, 1))
+    row = lag_of(kafka, group)
+    assert (row["lag"], row["time_lag_source"]) == (1, "ends")
+
+
+def test_the_monitor_follows_the_commits_of_the_chosen_groups(kafka, make_topic):
+    topic, group = make_topic(), "followed"
+    written(kafka, topic, *"abcdefghij")
+    commit(kafka, group, (topic, 0, 2))
+    environment = {"KOFF_MONITOR_EXACT_TIME_LAG": f"^{group}$"}
+    with monitoring(kafka.bootstrap, env=environment) as monitor:
+        monitor.wait_until_ready()
+
+        def age_of_commit() -> float:
+            """How long after FROM_MS the record was written whose age is shown."""
+            ages = monitor.metrics()["koff_group_lag_seconds"]
+            age = next((age for labels, age in ages.items() if labels[1] == group), 0.0)
+            return time.time() - FROM_MS / 1000 - age
+
+        wait_until(lambda: abs(age_of_commit() - 2) < 0.9, timeout_s=20, what="the age of offset 2")
+        counts = monitor.metrics()["koff_group_exact_time_lags"]
+        assert {labels[1]: count for labels, count in counts.items()} == {group: 1}
+        commit(kafka, group, (topic, 0, 8))
+        wait_until(lambda: abs(age_of_commit() - 8) < 0.9, timeout_s=20, what="the age of offset 8")
+        assert monitor.stop() == 0, monitor.text
+
+
+def test_a_topic_that_may_not_be_read_is_named_once_and_the_others_are_read(more_kafka):
+    kafka = more_kafka(security=True, users={"admin": "admin-secret", "reader": "reader-secret"})
+    allowed, secret = kafka.create_topic("allowed"), kafka.create_topic("secret")
+    for topic in (allowed, secret):
+        written(kafka, topic, *"abc")
+        commit(kafka, "both", (allowed, 0, 1), (secret, 0, 1))
+    rights = [
+        ("__consumer_offsets", AclOperation.READ),
+        (allowed, AclOperation.READ),
+        (secret, AclOperation.DESCRIBE),
+    ]
+    bindings = [
+        AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            "User:reader",
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        for topic, operation in rights
+    ]
+    for future in kafka.admin.create_acls(bindings).values():
+        future.result(10)
+    args = ("--start", "replay", "--exact-time-lag", "both", "--exact-time-lag-rate", "1")
+    with monitoring(kafka.sasl_bootstrap, *args, env=as_user("reader", kafka.users["reader"])) as monitor:
+        monitor.wait_until_ready()
+        wait_until(lambda: monitor.events("no exact lag in seconds"), timeout_s=30, what="the warning")
+
+        def exact() -> dict[str, float]:
+            counts = monitor.metrics().get("koff_group_exact_time_lags", {})
+            return {labels[1]: count for labels, count in counts.items()}
+
+        wait_until(lambda: exact() == {"both": 1}, timeout_s=30, what="the other topic's record")
+        (said,) = monitor.events("no exact lag in seconds")
+        assert (said["topic"], "no permission" in said["why"]) == (secret, True)
+        assert monitor.stop() == 0, monitor.text
