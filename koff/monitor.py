@@ -295,7 +295,7 @@ class Monitor:
             self._sampling_trouble, pause = None, FIRST_PAUSE_S
             self._reader.answered(asked_at)
             due = time.monotonic() + self.conf.sampler.end_interval_s
-            while time.monotonic() < due and not self._stopping.wait(0.1):
+            while time.monotonic() < due and not self._stopping.wait(0.1 if self._sampled else 0.01):
                 grown = self._is_current and known != self.tracker.partition_count
                 if grown or caught_up != self._is_current:
                     break

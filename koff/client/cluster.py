@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent import futures
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, Self
@@ -180,7 +181,8 @@ class Cluster(Closing):
         self._errors.clear()
         future = client.describe_cluster(request_timeout=self.conf.connect_timeout_s)
         while not future.done():
-            client.poll(0.05)
+            futures.wait([future], 0.05)
+            client.poll(0)
             hopeless = any(error.code() in FATAL_AT_START for error in self._errors)
             if hopeless or time.monotonic() > deadline or given_up():
                 raise connect_error(self.conf.brokers, self._errors)
