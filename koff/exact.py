@@ -68,13 +68,10 @@ class ExactTimeLag(Closing):
         self, timeout_s: float, at_most: int | None = None, given_up: Callable[[], bool] = lambda: False
     ) -> None:
         """Reads for all rows, or so many, those that have waited longest, as far as the time goes."""
-        chosen = self.conf.groups
-        if chosen is None:
+        if self.conf.groups is None:
             return
         now = time.monotonic()
-        rows = self._tracker.unread(
-            lambda name: chosen.search(name) is not None, lambda keys: self._queue.pick(keys, at_most, now)
-        )
+        rows = self._tracker.unread(self._chosen, lambda keys: self._queue.pick(keys, at_most, now))
         rows = [row for row in rows if not self._given_up(row)]
         if not rows:
             return
@@ -83,6 +80,9 @@ class ExactTimeLag(Closing):
         places = {row: Place(row.topic, row.partition, row.committed) for row in rows}
         answers = self._times.read(places.values(), timeout_s, given_up)
         self._take((row, answers[place]) for row, place in places.items())
+
+    def _chosen(self, group: str) -> bool:
+        return self.conf.groups is not None and self.conf.groups.search(group) is not None
 
     def _given_up(self, row: Behind) -> bool:
         if row.topic in self._denied:

@@ -84,6 +84,7 @@ class Shard:
         self._consumed = np.zeros(0, np.float32)
         self._windows = WindowTable()
         self._firsts = FirstRecordTable()
+        self._chosen: tuple[_Layout, Callable[[str], bool], Ints] | None = None
         self._layout: _Layout | None = None
         self.version = next(shared.versions)
         """Another one whenever something was applied."""
@@ -223,13 +224,19 @@ class Shard:
 
         None of share groups: what stands for their commits is no place in the log.
         """
-        layout, groups = self._laid_out(), self.groups
-        wanted = [chosen(name) and (groups.get(name) or Group(name)).type != "share" for name in layout.names]
-        rows = layout.rows[np.array(wanted, np.bool_)[layout.group]] if any(wanted) else layout.rows[:0]
+        rows = self._rows_of(chosen)
         partition, committed = self._partition[rows].astype(np.int64), self._committed[rows]
         records = self._firsts.get(rows, committed)
         left = self._shared.partitions.unread(partition, committed, records)
         return self._hash[rows][left], partition[left], committed[left]
+
+    def _rows_of(self, chosen: Callable[[str], bool]) -> Ints:
+        """The rows of chosen groups that are no share groups; worked out anew when rows come or go."""
+        layout, groups = self._laid_out(), self.groups
+        if self._chosen is None or self._chosen[:2] != (layout, chosen):
+            wanted = [chosen(name) and not _shares(groups.get(name)) for name in layout.names]
+            self._chosen = (layout, chosen, layout.rows[np.array(wanted, np.bool_)[layout.group]])
+        return self._chosen[2]
 
     def firsts(self) -> tuple[Ints, Ints, FirstRecords]:
         """All that `note_firsts` was told and still counts."""
@@ -448,3 +455,7 @@ class _Layout:
     names: list[str]
     group: NDArray[np.int32]
     partition: NDArray[np.int32]
+
+
+def _shares(group: Group | None) -> bool:
+    return group is not None and group.type == "share"
