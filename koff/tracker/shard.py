@@ -149,11 +149,6 @@ class Shard:
             | self._windows.save(rows),
         )
 
-    @property
-    def rows(self) -> int:
-        """How many there are."""
-        return len(self._index)
-
     def used_groups(self) -> list[int]:
         """The codes of the groups that have commits."""
         codes: list[int] = np.unique(self._group[: self._rows][self._live[: self._rows]]).tolist()
