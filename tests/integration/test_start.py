@@ -1,0 +1,348 @@
+"""`koff monitor` started by asking the coordinators: ready at once, and right all along."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from koff.kafkatest import LocalKafka, wait_until
+from koff.records.placement import group_partition
+from tests.integration.test_against_kafka import commit
+from tests.integration.test_monitor import write
+from tests.kafka_groups import consuming, produce
+from tests.koff_process import Monitor, monitoring, run_koff
+from tests.unit.builders import commit as commit_record
+
+pytestmark = pytest.mark.kafka
+ASKED = "asked the coordinators"
+REPLAYED = "no snapshot of all groups: reading the whole log"
+OFTEN = 12
+"""More commits than a window has."""
+
+
+@pytest.fixture(scope="module")
+def settled() -> Iterator[LocalKafka]:
+    """A Kafka with groups that commit no more; two did every half minute, one of them backwards."""
+    with LocalKafka() as kafka, ExitStack() as live:
+        commit(kafka, "makes-the-topic", (kafka.create_topic(), 0, 0))
+        now_ms = time.time_ns() // 1_000_000
+        for group, step in (("forwards", 1), ("backwards", -1)):
+            history = [(12 - n * step, now_ms - n * 30_000) for n in reversed(range(OFTEN))]
+            records = [commit_record(group, "orders", 0, n, at=at_ms) for n, at_ms in history]
+            write(kafka.bootstrap, "__consumer_offsets", *records, partition=group_partition(group, 50))
+        kafka.restart()  # the coordinator reads what was written
+        orders = kafka.create_topic("orders", partitions=3)
+        for partition in range(3):
+            produce(kafka, orders, 20, partition=partition)
+        live.enter_context(consuming(kafka, "classic", orders, count=60))
+        live.enter_context(consuming(kafka, "modern", orders, count=60, protocol="consumer"))
+        for number in range(30):
+            commit(kafka, f"simple-{number}", (orders, number % 3, number % 20), (orders, 1, 7))
+        yield kafka
+
+
+def committed(monitor: Monitor) -> dict[tuple[str, str, int], int]:
+    """The offset of each group, topic and partition that has one."""
+    found = monitor.metrics().get("koff_group_committed_offset", {})
+    return {(group, topic, int(p)): int(offset) for (_, group, topic, p), offset in found.items()}
+
+
+def backfill_remaining(monitor: Monitor) -> float:
+    (remaining,) = monitor.metrics()["koff_reader_backfill_remaining_records"].values()
+    return remaining
+
+
+def wait_for_backfill(monitor: Monitor) -> None:
+    wait_until(lambda: monitor.events("backfilled"), timeout_s=30, what="the backfill", every_s=0.02)
+
+
+def completeness(monitor: Monitor, group: str) -> float:
+    found = monitor.metrics()["koff_group_completeness"]
+    return next(share for labels, share in found.items() if labels[1] == group)
+
+
+def test_what_a_snapshot_gives_a_replay_gives_and_so_does_the_backfill(settled):
+    names = ("koff_group_lag", "koff_group_committed_offset", "koff_group_state", "koff_group_members")
+
+    def said(monitor: Monitor) -> dict[str, dict[tuple[str, ...], float]]:
+        return {name: found for name, found in monitor.metrics().items() if name in names}
+
+    with monitoring(settled.bootstrap, "--start", "replay") as monitor:
+        monitor.wait_until_ready()
+        replayed = said(monitor)
+        assert not monitor.events(ASKED)
+    assert len(replayed["koff_group_lag"]) == 3 + 3 + 30 + 20 + 2 + 1
+    with monitoring(settled.bootstrap) as monitor:
+        monitor.wait_until_ready()
+        assert said(monitor) == replayed
+        wait_for_backfill(monitor)
+        assert said(monitor) == replayed
+        assert backfill_remaining(monitor) == 0
+        assert monitor.stop() == 0, monitor.text
+    (asked,) = monitor.events(ASKED)
+    assert (asked["groups"], asked["by"]) == (35, "wire")
+    assert not monitor.events(REPLAYED)
+
+
+def test_times_and_status_are_unknown_before_the_backfill_and_known_after_it(settled):
+    def backwards(start: str) -> dict[str, object]:
+        asking = ("--brokers", settled.bootstrap, "--group", "^backwards$", "--format", "json")
+        result = run_koff("lag", "--start", start, *asking)
+        assert result.returncode == 0, result.stderr
+        (row,) = json.loads(result.stdout)["partitions"]
+        return row
+
+    before, after = backwards("snapshot"), backwards("replay")  # without a backfill, either
+    assert before["lag"] == after["lag"] == 8
+    assert (before["complete"], before["status"]) == (0, "UNKNOWN")
+    assert (after["complete"], after["status"]) == (1, "REWIND")
+    with monitoring(settled.bootstrap, "--start", "snapshot") as monitor:
+        monitor.wait_until_ready()
+        wait_for_backfill(monitor)
+        assert completeness(monitor, "backwards") == 1
+        statuses = monitor.metrics()["koff_group_status"]
+        assert [labels[2] for labels in statuses if labels[1] == "backwards"] == ["ERR"]
+
+
+def neighbour(of: str) -> str:
+    """Another group in the same partition of the offsets topic."""
+    home = group_partition(of, 50)
+    return next(name for n in itertools.count() if group_partition(name := f"neighbour-{n}", 50) == home)
+
+
+@contextmanager
+def transaction(kafka: LocalKafka, group: str, *offsets: tuple[str, int, int]) -> Iterator[Producer]:
+    """Commits of the group in a transaction that is left open; it is aborted when the test fails."""
+    producer = kafka.producer({"transactional.id": f"of-{group}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    consumer = kafka.consumer(group)
+    at = [TopicPartition(*offset) for offset in offsets]
+    producer.send_offsets_to_transaction(at, consumer.consumer_group_metadata(), 30)
+    consumer.close()
+    try:
+        yield producer
+    except BaseException:
+        with suppress(KafkaException):  # it was committed before
+            producer.abort_transaction(30)
+        raise
+
+
+def watch(monitor: Monitor, until: Callable[[], object], what: str) -> dict[tuple[str, str, int], list[int]]:
+    """The different offsets that were served one after the other, until it is so."""
+    seen: dict[tuple[str, str, int], list[int]] = {}
+
+    def look() -> object:
+        done = until()
+        for at, offset in committed(monitor).items():
+            offsets = seen.setdefault(at, [offset])
+            if offsets[-1] != offset:
+                offsets.append(offset)
+        return done
+
+    wait_until(look, timeout_s=60, what=what, every_s=0.001)
+    return seen
+
+
+def test_a_transaction_left_open_counts_once_it_commits_and_its_neighbours_are_never_taken_back(settled):
+    group, other = neighbour("forwards"), "forwards"
+    commit(settled, group, ("orders", 0, 3))
+    with transaction(settled, group, ("orders", 0, 8)) as producer:
+        for offset in range(13, 16):
+            commit(settled, other, ("orders", 0, offset))
+        with monitoring(settled.bootstrap) as monitor:
+            monitor.wait_until_ready()
+            begun = committed(monitor)
+            assert (begun[group, "orders", 0], begun[other, "orders", 0]) == (3, 15)
+            wait_until(lambda: backfill_remaining(monitor) == 0, timeout_s=30, what="all other partitions")
+            assert completeness(monitor, "backwards") == 1
+            assert completeness(monitor, other) == 0
+            assert not monitor.events("backfilled")
+            commit(settled, other, ("orders", 0, 16))
+            producer.commit_transaction(30)
+            seen = watch(monitor, lambda: monitor.events("backfilled"), "the end of the transaction")
+            assert seen[group, "orders", 0] == [3, 8]
+            assert seen[other, "orders", 0] == [15, 16]
+            assert completeness(monitor, other) == 1
+
+
+@contextmanager
+def committing(kafka: LocalKafka, topic: str, groups: int) -> Iterator[dict[str, int]]:
+    """Groups that commit an offset more, again and again; the last ones known to be there, by group."""
+    consumers = {f"busy-{number}": kafka.consumer(f"busy-{number}") for number in range(groups)}
+    last, done = dict.fromkeys(consumers, 0), threading.Event()
+
+    def work() -> None:
+        for offset in itertools.count(1):
+            for group, consumer in consumers.items():
+                consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+                last[group] = offset
+                if done.is_set():
+                    return
+
+    worker = threading.Thread(target=work, name="committing")
+    worker.start()
+    try:
+        yield last
+    finally:
+        done.set()
+        worker.join(30)
+        for consumer in consumers.values():
+            consumer.close()
+
+
+def test_no_offset_goes_back_while_groups_commit_without_a_pause(settled):
+    topic = settled.create_topic()
+    for number in range(6):
+        commit(settled, f"busy-{number}", (topic, 0, 0))
+    with committing(settled, topic, 6) as last:
+        wait_until(lambda: min(last.values()) > 100, timeout_s=30, what="some commits")
+        before = dict(last)
+        with monitoring(settled.bootstrap) as monitor:
+            monitor.wait_until_ready()
+            seen = watch(monitor, lambda: monitor.events("backfilled"), "the backfill")
+            now = dict(last)
+            more = watch(
+                monitor,
+                lambda: all(
+                    offset >= now[g] for (g, t, _), offset in committed(monitor).items() if t == topic
+                ),
+                "the commits",
+            )
+    assert {at[0] for at in seen if at[1] == topic} == before.keys()
+    for (group, of, partition), offsets in seen.items():
+        whole = offsets + more[group, of, partition]
+        assert whole == sorted(whole), group
+        if of == topic:
+            assert whole[0] >= before[group]
+            assert whole[-1] > before[group]
+
+
+def test_another_topic_than_kafkas_own_is_replayed(settled):
+    offsets = settled.create_topic(partitions=2)
+    write(settled.bootstrap, offsets, commit_record("written", "orders", 0, 5))
+    with monitoring(settled.bootstrap, "--offsets-topic", offsets) as monitor:
+        monitor.wait_until_ready()
+        assert committed(monitor) == {("written", "orders", 0): 5}
+        assert monitor.events(REPLAYED)[0]["why"] == f"{offsets} is no topic of the coordinators'"
+
+
+def hiding(module: str, folder: Path) -> dict[str, str]:
+    """An environment in which that module is not installed."""
+    (folder / "sitecustomize.py").write_text(
+        "from importlib.machinery import PathFinder\n"
+        "find = PathFinder.find_spec\n"
+        "PathFinder.find_spec = lambda name, *more: "
+        f"None if name.split('.')[0] == {module!r} else find(name, *more)\n"
+    )
+    return {"PYTHONPATH": str(folder)}
+
+
+def test_without_kio_the_admin_client_asks(settled, tmp_path):
+    with monitoring(settled.bootstrap, env=hiding("kio", tmp_path)) as monitor:
+        monitor.wait_until_ready()
+        found = committed(monitor)
+        assert found["backwards", "orders", 0] == 12
+        assert {at[0] for at in found} >= {"classic", "modern", *(f"simple-{n}" for n in range(30))}
+    (asked,) = monitor.events(ASKED)
+    assert asked["by"] == "admin"
+    assert "kio is not installed" in asked["why"]
+
+
+def test_groups_that_a_coordinator_has_yet_to_load_are_waited_for(more_kafka):
+    """It asks from the moment on at which the broker listens."""
+    kafka = more_kafka()
+    topic = kafka.create_topic()
+    names = [f"late-{number}" for number in range(40)]
+    for name in names:
+        commit(kafka, name, (topic, 0, 0))
+    write(
+        kafka.bootstrap,
+        "__consumer_offsets",
+        *(commit_record("bulky", topic, 0, n, at=n) for n in range(100_000)),
+        partition=group_partition("bulky", 50),
+    )
+    kafka.nodes[0].stop()
+    with monitoring(kafka.bootstrap, "--wait") as monitor:
+        assert monitor.get("/readyz")[0] == 503
+        kafka.nodes[0].start()
+        monitor.wait_until_ready(60)
+        assert {at[0]: offset for at, offset in committed(monitor).items()} == {
+            **dict.fromkeys(names, 0),
+            "bulky": 99_999,
+        }
+        assert not monitor.events(REPLAYED), monitor.text
+
+
+# Rights
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[LocalKafka]:
+    """A Kafka where `half` may describe one group of three, and `nobody` none; both may read all topics."""
+    users = {"admin": "admin-secret", "half": "half-secret", "nobody": "nobody-secret"}
+    with LocalKafka(security=True, users=users) as kafka:
+        topic = kafka.create_topic("orders")
+        for group in ("seen", "hidden", "hidden-too"):
+            commit(kafka, group, (topic, 0, 3))
+        allowed = [
+            AclBinding(
+                kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", to, AclPermissionType.ALLOW
+            )
+            for kind, name, user, to in (
+                (ResourceType.GROUP, "seen", "half", AclOperation.DESCRIBE),
+                (ResourceType.TOPIC, "*", "half", AclOperation.READ),
+                (ResourceType.TOPIC, "*", "nobody", AclOperation.READ),
+            )
+        ]
+        for future in kafka.admin.create_acls(allowed).values():
+            future.result(10)
+        yield kafka
+
+
+@contextmanager
+def monitoring_as(user: str, kafka: LocalKafka, *args: str) -> Iterator[Monitor]:
+    login = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": f"{user}-secret",
+    }
+    properties = [text for name, value in login.items() for text in ("--property", f"{name}={value}")]
+    with monitoring(kafka.sasl_bootstrap, *properties, *args) as monitor:
+        yield monitor
+
+
+def test_groups_that_rights_hide_are_found_by_the_backfill_and_named_once(guarded):
+    with monitoring_as("half", guarded) as monitor:
+        monitor.wait_until_ready()
+        wait_for_backfill(monitor)
+        assert {at[0] for at in committed(monitor)} == {"seen", "hidden", "hidden-too"}
+        assert monitor.stop() == 0, monitor.text
+    (asked,) = monitor.events(ASKED)
+    assert asked["groups"] == 1
+    (found,) = [line for line in monitor.log if "groups" in line and line["event"] != ASKED]
+    assert (found["count"], found["groups"]) == (2, ["hidden", "hidden-too"])
+
+
+def test_who_may_describe_no_group_reads_the_log_and_is_told(guarded):
+    with monitoring_as("nobody", guarded) as monitor:
+        monitor.wait_until_ready()
+        assert {at[0] for at in committed(monitor)} == {"seen", "hidden", "hidden-too"}
+        assert "may not DESCRIBE any" in monitor.events(REPLAYED)[0]["why"]
+        assert monitor.stop() == 0, monitor.text
