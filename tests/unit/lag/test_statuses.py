@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from koff.lag import Status, group_status, status, window_features
+from koff.lag import Status, group_completeness, group_status, status, window_features
 from tests.unit.lag import burrow
 from tests.unit.lag.burrow import Commit
 from tests.unit.lag.test_windows import turned_into_arrays
@@ -166,3 +166,10 @@ def test_a_group_is_as_bad_as_its_worst_row_and_burrow_says_err():
     assert [Status(code).name for code in found] == [
         *("WARN", "ERR", "UNKNOWN", "OK", "NOTFOUND", "NOTFOUND", "ERR", "ERR")
     ]
+
+
+def test_a_group_is_as_complete_as_burrow_says_by_its_rows_with_full_windows():
+    count = np.array([10, 10, 9, 10, 1])
+    windows = [np.zeros((5, 10), int)] * 3
+    found = group_completeness(window_features(*windows, count), np.array([0, 0, 0, 2, 3]), 4)
+    assert found.tolist() == [pytest.approx(2 / 3), pytest.approx(np.nan, nan_ok=True), 1, 0]
