@@ -59,8 +59,9 @@ class Seed:
 
 def by_home(commits: Commits, partitions: int) -> Iterator[tuple[int, Seed]]:
     """The commits by the partition of the offsets topic that their groups live in, of so many."""
-    homes = np.array([group_partition(name, partitions) for name in commits.groups], np.int32)
-    home = homes[commits.group] if len(homes) else homes
+    if not len(commits.group):
+        return
+    home = np.array([group_partition(name, partitions) for name in commits.groups], np.int32)[commits.group]
     order = np.argsort(home, kind="stable")
     numbers, starts = np.unique(home[order], return_index=True)
     for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
