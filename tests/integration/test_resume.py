@@ -1,0 +1,232 @@
+"""`koff monitor --state-dir`: the next process goes on where the one before was, however that one ended."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from koff.kafkatest import LocalKafka, wait_until
+from koff.records.placement import group_partition
+from tests.integration.test_against_kafka import commit
+from tests.integration.test_start import (
+    ASKED,
+    OFTEN,
+    committed,
+    completeness,
+    wait_for_backfill,
+)
+from tests.koff_process import Monitor, monitoring, run_koff
+
+pytestmark = pytest.mark.kafka
+NOT_RESUMED = "partitions are not resumed"
+
+
+@pytest.fixture(scope="module")
+def groups() -> Iterator[LocalKafka]:
+    """A Kafka whose groups have committed."""
+    with LocalKafka() as kafka:
+        topic = kafka.create_topic("orders")
+        for number in range(30):
+            commit(kafka, f"g{number}", (topic, 0, number))
+        yield kafka
+
+
+@pytest.fixture
+def saving_often(tmp_path_factory) -> Mapping[str, str]:
+    """An environment in which koff saves five times a second."""
+    folder = tmp_path_factory.mktemp("saving")
+    (folder / "sitecustomize.py").write_text("import koff.saving\nkoff.saving.INTERVAL_S = 0.2\n")
+    return {"PYTHONPATH": str(folder), "KOFF_MONITOR_LOG_LEVEL": "debug"}
+
+
+def begin(kafka: LocalKafka, folder: Path) -> None:
+    """Leaves the state of all groups in that folder."""
+    with monitoring(kafka.bootstrap, "--state-dir", str(folder)) as monitor:
+        monitor.wait_until_ready()
+        wait_for_backfill(monitor)
+        assert monitor.stop() == 0, monitor.text
+
+
+def wait_until_saved(monitor: Monitor) -> None:
+    """Returns when all that is known by now has been saved."""
+    before = len(monitor.events("saved"))
+    wait_until(lambda: len(monitor.events("saved")) > before + 1, timeout_s=20, what="two savings")
+
+
+def resumed(monitor: Monitor) -> None:
+    assert len(monitor.events("resumed")) == 1, monitor.text
+    assert not monitor.events(ASKED)
+    assert not monitor.events("backfilled")
+
+
+def records_read(monitor: Monitor) -> float:
+    return sum(monitor.metrics().get("koff_reader_records_total", {}).values())
+
+
+def partition_file(folder: Path, group: str) -> Path:
+    return folder / f"partition-{group_partition(group, 50):05d}"
+
+
+def test_after_a_stop_it_goes_on_without_reading_anything_again(groups, tmp_path):
+    before = {(f"g{n}", "orders", 0): n for n in range(30)}
+    begin(groups, tmp_path)
+    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
+        monitor.wait_until_ready()
+        resumed(monitor)
+        assert committed(monitor).items() >= before.items()
+        assert records_read(monitor) == 0
+        commit(groups, "g3", ("orders", 0, 4))
+        wait_until(lambda: committed(monitor)["g3", "orders", 0] == 4, timeout_s=20, what="the commit")
+        assert monitor.stop() == 0, monitor.text
+    commit(groups, "g3", ("orders", 0, 3))
+
+
+def test_windows_and_the_history_of_ends_are_known_at_once(groups, tmp_path):
+    topic = groups.create_topic()
+    producer = groups.producer()
+    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
+        monitor.wait_until_ready()
+        began = time.monotonic()
+        for number in range(OFTEN):
+            producer.produce(topic, b"")
+            producer.flush(10)
+            commit(groups, "steady", (topic, 0, min(number, 3)))
+            commits = number + 1
+            wait_until(lambda n=commits: time.monotonic() - began > n * 1.1, timeout_s=5, what="a second")
+        wait_for_backfill(monitor)
+        labels = (groups.cluster_id, "steady", topic, "0")
+        wait_until(lambda: completeness(monitor, "steady") == 1, timeout_s=20, what="ten commits")
+        assert monitor.stop() == 0, monitor.text
+    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
+        monitor.wait_until_ready()
+        resumed(monitor)
+        assert completeness(monitor, "steady") == 1
+        oldest_s = time.monotonic() - began - 4 * 1.1  # the record behind the fourth came then
+        assert abs(monitor.metrics()["koff_group_lag_seconds"][labels] - oldest_s) < 2.5
+
+
+def test_after_kill_9_what_came_since_is_seen_and_what_went_is_gone(groups, tmp_path, saving_often):
+    for name in ("stays", "commits", "goes"):
+        commit(groups, name, ("orders", 0, 1))
+    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path), env=saving_often) as monitor:
+        monitor.wait_until_ready()
+        wait_for_backfill(monitor)
+        wait_until_saved(monitor)
+        commit(groups, "commits", ("orders", 0, 2))
+        monitor.process.kill()
+        monitor.process.wait(10)
+    commit(groups, "commits", ("orders", 0, 3))
+    commit(groups, "is-new", ("orders", 0, 1))
+    groups.admin.delete_consumer_groups(["goes"])["goes"].result(10)
+    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
+        monitor.wait_until_ready()
+        resumed(monitor)
+        found = {at[0]: offset for at, offset in committed(monitor).items()}
+        assert (found["stays"], found["commits"], found["is-new"]) == (1, 3, 1)
+        assert "goes" not in found
+        assert records_read(monitor) < 10
+
+
+def test_of_a_damaged_file_that_partition_alone_is_read_anew(groups, tmp_path):
+    begin(groups, tmp_path)
+    file = partition_file(tmp_path, "g7")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
+        monitor.wait_until_ready()
+        resumed(monitor)
+        (line,) = monitor.events(NOT_RESUMED)
+        assert line["partitions"] == [group_partition("g7", 50)]
+        assert line["why"].startswith("it is damaged")
+        assert 0 < records_read(monitor) < 20
+        assert committed(monitor)["g7", "orders", 0] == 7
+        assert monitor.stop() == 0, monitor.text
+    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
+        monitor.wait_until_ready()
+        resumed(monitor)
+        assert not monitor.events(NOT_RESUMED)
+        assert records_read(monitor) == 0
+
+
+def test_the_state_of_another_cluster_is_left_alone(groups, kafka, tmp_path):
+    commit(kafka, "elsewhere", (kafka.create_topic(), 0, 0))
+    begin(groups, tmp_path)
+    with monitoring(kafka.bootstrap, "--state-dir", str(tmp_path)) as monitor:
+        monitor.wait_until_ready()
+        assert monitor.events(ASKED)
+        assert not monitor.events("resumed")
+        assert any("cluster id" in line["why"] for line in monitor.events(NOT_RESUMED))
+        assert committed(monitor).keys().isdisjoint({(f"g{n}", "orders", 0) for n in range(30)})
+
+
+def keep_tombstones_ms(kafka: LocalKafka, ms: int | None) -> None:
+    operation = AlterConfigOpType.DELETE if ms is None else AlterConfigOpType.SET
+    entry = ConfigEntry("delete.retention.ms", str(ms), incremental_operation=operation)
+    resource = ConfigResource(ResourceType.TOPIC, "__consumer_offsets", incremental_configs=[entry])
+    kafka.admin.incremental_alter_configs([resource])[resource].result(10)
+
+
+def test_a_state_that_is_older_than_the_tombstones_last_is_of_no_use(groups, tmp_path):
+    begin(groups, tmp_path)
+    keep_tombstones_ms(groups, 1)
+    try:
+        with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
+            monitor.wait_until_ready()
+            (line,) = monitor.events(NOT_RESUMED)
+            assert "tombstones may be gone, with delete.retention.ms 1" in line["why"]
+            assert monitor.events(ASKED)
+            wait_for_backfill(monitor)
+            assert committed(monitor)["g7", "orders", 0] == 7
+    finally:
+        keep_tombstones_ms(groups, None)
+
+
+def test_a_folder_that_another_koff_uses_is_refused_in_one_line(groups, tmp_path):
+    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
+        monitor.wait_until_ready()
+        result = run_koff("monitor", "--brokers", groups.bootstrap, "--state-dir", str(tmp_path))
+        assert monitor.stop() == 0, monitor.text
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert f"{tmp_path} is in use by another koff" in line
+
+
+def test_a_folder_that_cannot_be_made_is_refused_in_one_line(groups, tmp_path):
+    (tmp_path / "file").touch()
+    below = str(tmp_path / "file" / "below")
+    result = run_koff("monitor", "--brokers", groups.bootstrap, "--state-dir", below)
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert f"cannot use --state-dir {below}" in line
+
+
+def test_resuming_without_a_folder_is_refused():
+    result = run_koff("monitor", "--brokers", "localhost:1", "--start", "resume")
+    assert result.returncode == 2
+    assert "--state-dir" in result.stderr
+
+
+def test_it_goes_on_serving_when_it_can_no_longer_write(groups, tmp_path, saving_often):
+    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path), env=saving_often) as monitor:
+        monitor.wait_until_ready()
+        wait_for_backfill(monitor)
+        wait_until_saved(monitor)
+        moved = tmp_path.with_name("moved")
+        os.rename(tmp_path, moved)
+        commit(groups, "unsaved", ("orders", 0, 1))
+        wait_until(lambda: monitor.events("state is not saved"), timeout_s=20, what="the warning")
+        assert committed(monitor)["unsaved", "orders", 0] == 1
+        os.rename(moved, tmp_path)
+        wait_until_saved(monitor)
+        assert len(monitor.events("state is not saved")) == 1
+        assert monitor.stop() == 0, monitor.text
+    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
+        monitor.wait_until_ready()
+        resumed(monitor)
+        assert committed(monitor)["unsaved", "orders", 0] == 1
