@@ -171,6 +171,12 @@ def keep_tombstones_ms(kafka: LocalKafka, ms: int | None) -> None:
     resource = ConfigResource(ResourceType.TOPIC, "__consumer_offsets", incremental_configs=[entry])
     kafka.admin.incremental_alter_configs([resource])[resource].result(10)
 
+    def known() -> bool:
+        told = kafka.admin.describe_configs([resource])[resource].result(10)["delete.retention.ms"].value
+        return told == str(ms or 86_400_000)
+
+    wait_until(known, timeout_s=10, what="the broker to know it")
+
 
 def test_a_state_that_is_older_than_the_tombstones_last_is_of_no_use(groups, tmp_path):
     begin(groups, tmp_path)
