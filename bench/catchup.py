@@ -69,7 +69,7 @@ def write(bootstrap: str, records: int, groups: int, batch: int | None) -> float
         [key(name, f"bench-topic-{i % 20:02d}", p) for p in range(PARTITIONS_A_GROUP)]
         for i, name in enumerate(names)
     ]
-    topic_id = b"\1" * 16
+    topic_id = b"\0" * 16  # another than the topic's would be a topic that was created again: no lag
     started, written, round_ = time.monotonic(), 0, 0
     while written < records:
         round_ += 1
