@@ -2,50 +2,78 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from koff.client import ClusterConf
-from koff.config import MonitorConf
-from koff.kafkatest import LocalKafka, wait_until
+from koff.config import MonitorConf, Way
+from koff.kafkatest import LocalKafka, reap, spawn, wait_until
 from koff.monitor import Monitor
 from koff.sampler import SamplerConf
 from koff.serve import ServeConf
-from tests import scripted_life as script
+from tests import scripted_changes as changes
+from tests import scripted_life as life
 from tests.kafka_tools import Picture, Workbench, differences, kafkas_picture, koffs_picture
-from tests.scripted_life import CONFIG, Life
 
 pytestmark = pytest.mark.kafka
 
 STEPS = (
-    script.simple_groups_commit,
-    script.members_join,
-    script.members_commit_while_lag_grows,
-    script.groups_rebalance,
-    script.members_leave,
-    script.static_members_are_away,
-    script.static_members_come_back,
-    script.classic_groups_are_upgraded,
-    script.consumer_groups_are_downgraded,
-    script.transactions_commit_and_abort,
+    life.simple_groups_commit,
+    life.members_join,
+    life.members_commit_while_lag_grows,
+    life.groups_rebalance,
+    life.members_leave,
+    life.static_members_are_away,
+    life.static_members_come_back,
+    life.classic_groups_are_upgraded,
+    life.consumer_groups_are_downgraded,
+    changes.transactions_commit_and_abort,
+    changes.a_transaction_times_out,
+    changes.a_transaction_is_left_open,
+    changes.the_open_transaction_commits,
+    changes.offsets_are_reset,
+    changes.offsets_are_deleted,
+    changes.groups_are_deleted,
+    changes.records_are_deleted,
+    changes.a_topic_is_deleted,
+    changes.a_topic_is_made_again,
+    changes.the_broker_restarts,
+    changes.the_offsets_log_is_truncated,
+    changes.the_offsets_log_is_truncated_and_grows_again,
 )
 NAMES = [step.__name__ for step in STEPS]
-STARTS = ("replay",)
+OPENED = NAMES.index(changes.a_transaction_is_left_open.__name__)
+STARTS: tuple[Way, ...] = get_args(Way)
+FIRST, OPEN, NOW = "at first", "while a transaction was open", "just now"
+CASES = [
+    (step, start, since)
+    for number, step in enumerate(NAMES)
+    for start in STARTS
+    for since in (FIRST, OPEN, NOW)
+    if since != OPEN or number >= OPENED
+]
 AGREEING_S = 15.0
+SAVING_OFTEN = "import koff.saving as s; s.INTERVAL_S = 0.2; from koff.cli import main; main()"
 
 
 class View:
-    """A `koff.monitor.Monitor` at work in this process, started one of the ways."""
+    """A `koff.monitor.Monitor` at work in this process, begun one of the ways."""
 
-    def __init__(self, kafka: LocalKafka, start: str) -> None:
+    def __init__(self, kafka: LocalKafka, start: Way, state_dir: Path | None) -> None:
         self.start = start
         self._monitor = Monitor(
             MonitorConf(
                 cluster=ClusterConf(kafka.bootstrap),
+                start=start,
+                state_dir=state_dir,
                 sampler=SamplerConf(end_interval_s=0.3),
                 serve=ServeConf("127.0.0.1:0"),
             )
@@ -60,50 +88,94 @@ class View:
             assert self._running.is_alive(), "the monitor ended"
             return self._monitor.readiness().ready
 
-        wait_until(ready, timeout_s=30, what=f"the monitor that starts by {self.start}", every_s=0.01)
+        wait_until(ready, timeout_s=30, what=f"a monitor begun by {self.start}", every_s=0.01)
         return koffs_picture(self._monitor.snapshot())
 
+    def fill_back(self) -> None:
+        """Returns when it knows the whole log."""
+        wait_until(
+            lambda: not self._monitor.reader_stats().backfill_remaining, timeout_s=30, what="the backfill"
+        )
+
+    @property
     def held_back(self) -> int:
         return self._monitor.reader_stats().held_back_records
 
+    def progress(self) -> str:
+        """For who wonders why it is not further."""
+        stats = self._monitor.reader_stats()
+        positions = dict(sorted(self._monitor._reader.positions.items()))
+        return f"{stats.behind} offsets behind, {stats.held_back_records} held back, read to {positions}"
+
     def stop(self) -> None:
         self._monitor.stop()
-        self._running.join(10)
+        self._running.join(15)
         assert not self._running.is_alive()
 
 
 class Comparison:
     """Lives the life up to a step, each step once, and keeps how koff differed from Kafka after it."""
 
-    def __init__(self, life: Life) -> None:
-        self._life = life
-        self._running = {start: View(life.kafka, start) for start in STARTS}
-        self._found: dict[tuple[str, str, str], list[str]] = {}
-        self._ahead = list(STEPS)
+    def __init__(self, kafka: LocalKafka, workbench: Workbench, folder: Path) -> None:
+        self.held_back: dict[str, int] = {}
         self.pictures: dict[str, Picture] = {}
-        self.took_s: dict[str, float] = {}
+        self._kafka, self._workbench, self._folder = kafka, workbench, folder
+        self._life = life.Life(kafka, workbench)
+        self._ahead = list(STEPS)
+        self._found: dict[tuple[str, str, str], list[str]] = {}
+        self._views: dict[tuple[Way, str], View] = {}
+        self._killed: subprocess.Popen[bytes] | None = None
 
-    def after(self, step: str, start: str, which: str) -> list[str]:
-        while (step, start, which) not in self._found:
+    def after(self, step: str, start: Way, since: str) -> list[str]:
+        """How what koff said after that step differed."""
+        while (step, start, since) not in self._found:
             assert self._ahead, "an earlier step did not come to its end"
-            self._live(self._ahead.pop(0).__name__)
-        return self._found[step, start, which]
+            self._live()
+        return self._found[step, start, since]
 
-    def _live(self, step: str) -> None:
-        began = time.monotonic()
-        remaining, self._ahead = self._ahead, []
-        getattr(script, step)(self._life)
-        lived = time.monotonic()
-        self.pictures[step] = self._life.picture
-        for start, view in self._running.items():
-            self._found[step, start, "running"] = self._disagreement(view)
-            fresh = View(self._life.kafka, start)
-            try:
-                self._found[step, start, "fresh"] = self._disagreement(fresh, at_once=True)
-            finally:
-                fresh.stop()
+    def _live(self) -> None:
+        step, *remaining = self._ahead
+        self._ahead = []  # unless all goes well
+        if step is STEPS[0]:
+            self._watch(FIRST)
+        step(self._life)
+        self.pictures[step.__name__] = self._life.picture
+        if step is changes.a_transaction_is_left_open:
+            self._watch(OPEN)
+        for (start, since), view in self._views.items():
+            self._found[step.__name__, start, since] = self._disagreement(view)
+        self.held_back[step.__name__] = self._views["replay", FIRST].held_back
+        for start in STARTS:
+            self._found[step.__name__, start, NOW] = self._begun_now(start)
         self._ahead = remaining
-        print(f"{step}: {lived - began:.1f} + {time.monotonic() - lived:.1f} s")
+
+    def _watch(self, since: str) -> None:
+        for start in STARTS:
+            state_dir = self._folder / since.replace(" ", "-") if start == "resume" else None
+            self._views[start, since] = View(self._kafka, start, state_dir)
+
+    def _begun_now(self, start: Way) -> list[str]:
+        """By resume it goes on where the one before left off, in every other step by kill -9."""
+        state_dir = self._folder / "resumed" if start == "resume" else None
+        if killed := state_dir is not None and self._killed is not None:
+            reap(self._killed)
+            self._killed = None
+        view = View(self._kafka, start, state_dir)
+        try:
+            found = self._disagreement(view, at_once=True)
+            view.fill_back()
+            found += [f"backfilled: {line}" for line in self._disagreement(view, at_once=True)]
+        finally:
+            view.stop()
+        if state_dir is not None and not killed:
+            self._killed = self._to_be_killed(state_dir)
+        return found
+
+    def _to_be_killed(self, state_dir: Path) -> subprocess.Popen[bytes]:
+        at = ("--brokers", self._kafka.bootstrap, "--listen", "127.0.0.1:0")
+        resume = ("--start", "resume", "--state-dir", str(state_dir))
+        command = [sys.executable, "-c", SAVING_OFTEN, "monitor", *at, *resume]
+        return spawn(command, stderr=subprocess.DEVNULL)
 
     def _disagreement(self, view: View, *, at_once: bool = False) -> list[str]:
         """What koff tells otherwise than Kafka, after a while in which it may catch up.
@@ -114,34 +186,81 @@ class Comparison:
         kafkas = self._life.picture
         while True:
             koffs = view.picture()
-            found = differences({**kafkas, **self._life.held_back}, koffs)
-            if not found or time.monotonic() > until:
-                return found
-            before, kafkas = kafkas, kafkas_picture(self._life.workbench)
-            if at_once and before == kafkas:
-                return found
+            found = differences(self._expected(kafkas, koffs, view.start), koffs)
+            if not found:
+                return []
+            before, kafkas = kafkas, kafkas_picture(self._workbench)
+            if time.monotonic() > until or (at_once and before == kafkas):
+                return [*found, view.progress()]
             time.sleep(0.05)
 
+    def _expected(self, kafkas: Picture, koffs: Picture, start: Way) -> Picture:
+        """What an open transaction holds back, coordinators have told those who asked them."""
+        expected = dict(kafkas)
+        for at, old in self._life.held_back.items():
+            if start != "replay" and koffs.get(at) == expected.get(at):
+                continue
+            expected.pop(at, None)
+            if old is not None:
+                expected[at] = old
+        return expected
+
     def close(self) -> None:
-        for view in self._running.values():
-            view.stop()
+        with ExitStack() as closing:
+            for view in self._views.values():
+                closing.callback(view.stop)
+            if self._killed is not None:
+                closing.callback(reap, self._killed)
+            closing.callback(self._life.close)
 
 
 @pytest.fixture(scope="module")
-def comparison() -> Iterator[Comparison]:
-    with LocalKafka(config=CONFIG) as kafka, Workbench(kafka) as workbench:
-        life = Life(kafka, workbench)
-        comparison = Comparison(life)
+def comparison(tmp_path_factory) -> Iterator[Comparison]:
+    folder = tmp_path_factory.mktemp("scripted-life")
+    with LocalKafka(config=life.CONFIG) as kafka, Workbench(kafka) as workbench:
+        comparison = Comparison(kafka, workbench, folder)
         try:
             yield comparison
         finally:
             comparison.close()
-            life.close()
 
 
-@pytest.mark.parametrize("which", ["running", "fresh"])
-@pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("step", NAMES)
-def test_koff_tells_what_kafkas_own_tools_tell_after(comparison, step, start, which):
-    found = comparison.after(step, start, which)
+@pytest.mark.parametrize(("step", "start", "since"), CASES)
+def test_a_monitor_tells_what_kafkas_own_tools_tell_after(comparison, step, start, since):
+    found = comparison.after(step, start, since)
     assert not found, "\n".join([f"{len(found)} differences", *found])
+
+
+def test_these_are_dozens_of_groups_of_every_kind_in_every_state(comparison):
+    """So that what is compared is not nothing."""
+    comparison.after(NAMES[-1], STARTS[-1], NOW)
+    facts = [item for picture in comparison.pictures.values() for item in picture.items()]
+
+    def told(what: str) -> set[str]:
+        return {value for at, value in facts if at.endswith(f" {what}")}
+
+    assert max(sum(at.endswith(" type") for at in picture) for picture in comparison.pictures.values()) >= 36
+    assert told("type") == {"Classic", "Consumer", "Share", "Streams"}
+    assert told("state") == {"Empty", "Stable", "Reconciling"}
+    assert {"0", "1", "2", "3"} <= told("members")
+    assert {"range", "cooperative-sticky", "uniform", "-"} <= told("assignor")
+    assert {"one", "two", "three", "four", "five", "-"} <= told("instance")
+    assert {"0", "15", "-"} < told("lag")
+
+
+def test_an_open_transaction_is_reported_until_it_ends(comparison):
+    comparison.after(NAMES[-1], STARTS[-1], NOW)
+    held_back = comparison.held_back
+    assert [step for step in NAMES if held_back[step]] == [changes.a_transaction_is_left_open.__name__]
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_every_changed_missing_and_added_fact_is_reported(comparison, place):
+    comparison.after(NAMES[0], STARTS[0], FIRST)
+    picture = comparison.pictures[NAMES[0]]
+    at = sorted(picture)[place]
+    without = {each: value for each, value in picture.items() if each != at}
+    assert differences(picture, picture) == []
+    assert differences(picture, {**picture, at: "other"}) == [f"{at}: Kafka {picture[at]}, koff other"]
+    assert differences(picture, without) == [f"{at}: Kafka {picture[at]}, koff says nothing"]
+    assert differences(without, picture) == [f"{at}: Kafka says nothing, koff {picture[at]}"]
