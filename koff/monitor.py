@@ -31,6 +31,8 @@ STALE_INTERVALS = 5
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 STOP_S, SAVE_S = 1.0, 10.0
 """How long threads may take to end, and the one that saves."""
+SOON_S = 1.0
+"""How long the first sample of ends may wait for the log."""
 GATHER_S = 0.02
 """How long the next records may gather: a batch costs much the same, however small."""
 
@@ -277,8 +279,7 @@ class Monitor:
     def _sample(self) -> None:
         """Keeps end offsets fresh; sooner than planned when a partition is new."""
         pause = FIRST_PAUSE_S
-        while not self._begun.wait(0.1) and not self._stopping.is_set():
-            pass
+        self._await_log()
         while not self._stopping.is_set():
             known, caught_up = self.tracker.partition_count, self._is_current
             try:
@@ -299,6 +300,14 @@ class Monitor:
                 grown = self._is_current and known != self.tracker.partition_count
                 if grown or caught_up != self._is_current:
                     break
+
+    def _await_log(self) -> None:
+        """Returns once the log was read to where it stood, if that is soon: no lag is made of earlier ends."""
+        while not self._begun.wait(0.1) and not self._stopping.is_set():
+            pass
+        until = time.monotonic() + SOON_S
+        while not self._is_current and time.monotonic() < until and not self._stopping.wait(0.005):
+            pass
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
