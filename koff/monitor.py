@@ -302,7 +302,7 @@ class Monitor:
                     break
 
     def _await_log(self) -> None:
-        """Returns once the log was read to where it stood, if that is soon: no lag is made of earlier ends."""
+        """Returns once the log was read to where it stood, if that is soon: earlier ends make no lag."""
         while not self._begun.wait(0.1) and not self._stopping.is_set():
             pass
         until = time.monotonic() + SOON_S

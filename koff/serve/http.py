@@ -102,6 +102,8 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "koff"
     sys_version = ""
     timeout = 30
+    wbufsize = 1 << 16  # small writes wait for each other's acknowledgements, 40 ms a scrape
+    disable_nagle_algorithm = True
     rendering = threading.Lock()  # two scrapes at once would only take twice the memory
 
     def do_GET(self) -> None:
