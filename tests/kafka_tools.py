@@ -286,7 +286,7 @@ def _number(value: int | None) -> str:
 
 
 def differences(kafkas: Picture, koffs: Picture) -> list[str]:
-    """A line for each fact that the two do not tell alike; rows that Kafka's tool cannot tell are left out."""
+    """A line for each fact that the two do not tell alike; rows that the tool cannot tell are left out."""
     untold = {at.split()[0] for at, value in kafkas.items() if value == UNTOLD}
     told = [
         at
