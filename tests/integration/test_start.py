@@ -11,7 +11,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -231,6 +236,45 @@ def test_no_offset_goes_back_while_groups_commit_without_a_pause(settled):
         if of == topic:
             assert whole[0] >= before[group]
             assert whole[-1] > before[group]
+
+
+@contextmanager
+def coming(kafka: LocalKafka, topic: str) -> Iterator[list[str]]:
+    """Groups that commit once, one after the other: those that have. They wait for nothing at the end."""
+    names, done = list[str](), threading.Event()
+
+    def work() -> None:
+        while not done.is_set():
+            name = f"once-{len(names)}"
+            one = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0, 1)])
+            kafka.admin.alter_consumer_group_offsets([one])[name].result(10)
+            names.append(name)
+
+    worker = threading.Thread(target=work, name="coming")
+    worker.start()
+    try:
+        yield names
+    finally:
+        done.set()
+        worker.join(30)
+
+
+def test_no_group_that_comes_while_the_coordinators_answer_is_missed(settled, tmp_path):
+    topic = settled.create_topic()
+    no_backfill = "import koff.backfill\nkoff.backfill.Backfill.run = lambda *given: None\n"
+    (tmp_path / "sitecustomize.py").write_text(no_backfill)
+    with coming(settled, topic) as names:
+        wait_until(lambda: len(names) > 10, timeout_s=10, what="some groups")
+        with monitoring(settled.bootstrap, env={"PYTHONPATH": str(tmp_path)}) as monitor:
+            monitor.wait_until_ready()
+            until = len(names)
+            wait_until(
+                lambda: {at[0] for at in committed(monitor)}.issuperset(names[:until]),
+                timeout_s=5,
+                what=f"all of {until} groups",
+            )
+            assert monitor.events("caught up")[0]["records"] > 0
+            assert not monitor.events("backfilled")
 
 
 def test_another_topic_than_kafkas_own_is_replayed(settled):
