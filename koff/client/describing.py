@@ -202,7 +202,9 @@ def _streams(group: Any, listed: Listed) -> DescribedGroup:
         group.group_epoch,
         group.assignment_epoch,
         tuple(map(_streams_member, group.members)),
-        topics={id_: (*each.source_topics, *internal[id_]) for each in parts for id_ in [each.subtopology_id]},
+        topics={
+            id_: (*each.source_topics, *internal[id_]) for each in parts for id_ in [each.subtopology_id]
+        },
         repartition_topics=internal,
         topology_epoch=topology.epoch if topology else None,
     )
