@@ -57,6 +57,10 @@ class Backfill:
         """Those of which what the tail has applied is no less than what coordinators had told."""
         return [partition for partition in self._waiting if partition not in self._tail.held]
 
+    def _readable(self) -> list[int]:
+        """Those of them that have a leader."""
+        return [partition for partition in self._ready() if partition in self._starts]
+
     def run(self, stopping: threading.Event) -> None:
         """Replays one partition after the other, until stopped; goes on where brokers were away."""
         began, count = time.monotonic(), len(self._waiting)
@@ -64,8 +68,8 @@ class Backfill:
             try:
                 self._starts = self._log_starts()
                 with Feed(self._cluster.conf, self._conf.topic, self._conf.feed) as feed:
-                    while (ready := self._ready()) and not stopping.is_set():
-                        self._replay(feed, ready[0], stopping)
+                    while (readable := self._readable()) and not stopping.is_set():
+                        self._replay(feed, readable[0], stopping)
             except Denied as failure:
                 log.warning("no backfill: no commit times, no history", why=str(failure))
                 return
@@ -94,9 +98,9 @@ class Backfill:
         """Reads that partition into a shard of its own up to where the tail is. Raises `ConnectError`."""
         with self._tracker.lock:
             shard = self._tracker.fresh_shard()
-            if self._arrived(partition, shard, [], self._starts.get(partition, -1)):
+            if self._arrived(partition, shard, [], self._starts[partition]):
                 return  # nothing was ever written there
-        self._reading = partition, self._starts.get(partition, 0)
+        self._reading = partition, self._starts[partition]
         feed.add(dict([self._reading]))
         while not stopping.is_set():
             fetched = feed.fetch(self._conf.batch_records, 0.2)
