@@ -15,10 +15,10 @@ import time
 from typing import Any
 
 import click
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer
 
 from bench.catchup import PARTITIONS_A_GROUP, write
-from bench.start import Started
+from bench.start import Started, commit
 from koff.kafkatest import LocalKafka
 
 GROUP, TOPIC = "fresh", "fresh-topic"
@@ -39,25 +39,11 @@ class Scraper:
         return text.encode() in self.scrape()
 
 
-def commit(consumer: Consumer, offset: int) -> None:
-    """Returns when the coordinator has it; one that has just been elected refuses at first."""
-    until = time.monotonic() + 30
-    while True:
-        try:
-            consumer.commit(offsets=[TopicPartition(TOPIC, 0, offset)], asynchronous=False)
-        except KafkaException:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-        else:
-            return
-
-
 def freshness(scraper: Scraper, consumer: Consumer, commits: int) -> list[float]:
     """Milliseconds of each commit."""
     found = []
     for offset in range(1, commits + 1):
-        commit(consumer, offset)
+        commit(consumer, TOPIC, offset)
         acknowledged = time.monotonic()
         while not scraper.sees(offset):
             pass
@@ -95,7 +81,7 @@ def main(groups: int, commits: int) -> None:
             kafka.create_topic(f"bench-topic-{i:02d}", partitions=PARTITIONS_A_GROUP)
         kafka.create_topic(TOPIC)
         consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": GROUP, "log_level": 0})
-        commit(consumer, 0)
+        commit(consumer, TOPIC, 0)
         write(kafka.bootstrap, groups * PARTITIONS_A_GROUP, groups, None)
         kafka.restart()
         koff = Started(kafka.bootstrap, "--start", "snapshot")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from bench.catchup import PARTITIONS_A_GROUP, bare_read, fetch, status, write
 from koff.kafkatest import LocalKafka, free_ports
@@ -84,6 +84,20 @@ class Started:
         return time.monotonic() - began
 
 
+def commit(consumer: Consumer, topic: str, offset: int) -> None:
+    """Returns when the coordinator has it; one that has just been elected refuses at first."""
+    until = time.monotonic() + 30
+    while True:
+        try:
+            consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        except KafkaException:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+        else:
+            return
+
+
 def started(bootstrap: str, way: str, folder: str, rows: int, times: int) -> dict[str, Any]:
     """Of several starts the median; the way that was asked for must have been gone."""
     args = ["--start", way, *(["--state-dir", folder] if way == "resume" else [])]
@@ -128,7 +142,7 @@ def shape(rows: int, records: int, times: int) -> dict[str, Any]:
         for i in range(20):
             kafka.create_topic(f"bench-topic-{i:02d}", partitions=PARTITIONS_A_GROUP)
         first = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "makes-the-topic"})
-        first.commit(offsets=[TopicPartition("bench-topic-00", 0, 0)], asynchronous=False)
+        commit(first, "bench-topic-00", 0)
         first.close()
         write(kafka.bootstrap, records, rows // PARTITIONS_A_GROUP, None)
         kafka.restart()
@@ -161,7 +175,11 @@ def main(quick: bool, times: int) -> None:
     shapes = [(20_000, 1_000_000)]
     if not quick:
         shapes += [(20_000, 5_000_000), (200_000, 1_000_000), (200_000, 5_000_000)]
-    click.echo(json.dumps([shape(*each, times) for each in shapes], indent=2))
+    results = []
+    for rows, records in shapes:
+        click.echo(f"{rows} rows over {records} records", err=True)
+        results.append(shape(rows, records, times))
+    click.echo(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":
