@@ -218,6 +218,7 @@ def lose_commits(life: Life) -> tuple[Picture, int]:
     life.commit(SIMPLE[0], ("orders", 0, 10), ("clicks", 1, 3))
     life.commit(lost, ("orders", 0, 1))
     life.admin(CONSUMER_GROUPS, "--delete", "--group", other, until=lambda now: f"{other} state" not in now)
+    life.before_the_cut()
     was = end(life, partition)
     (node,) = life.kafka.nodes
     node.stop()

@@ -55,6 +55,8 @@ class Life:
         """What who reads the log must say instead, as an open transaction hides what is behind it."""
         self.members: dict[str, Member] = {}
         self.open: Producer | None = None
+        self.before_the_cut: Callable[[], None] = lambda: None
+        """Called when commits have been made that the log is about to lose."""
         self._said = ""
         self._alive = ExitStack()
         self._leaving: dict[str, ExitStack] = {}

@@ -60,6 +60,7 @@ CASES = [
     for since in (FIRST, OPEN, NOW)
     if since != OPEN or number >= OPENED
 ]
+RESUMED = "resumed"
 AGREEING_S = 15.0
 SAVING_OFTEN = "import koff.saving as s; s.INTERVAL_S = 0.2; from koff.cli import main; main()"
 
@@ -121,6 +122,7 @@ class Comparison:
         self.pictures: dict[str, Picture] = {}
         self._kafka, self._workbench, self._folder = kafka, workbench, folder
         self._life = life.Life(kafka, workbench)
+        self._life.before_the_cut = self._save
         self._ahead = list(STEPS)
         self._found: dict[tuple[str, str, str], list[str]] = {}
         self._views: dict[tuple[Way, str], View] = {}
@@ -155,15 +157,10 @@ class Comparison:
             self._views[start, since] = View(self._kafka, start, state_dir)
 
     def _begun_now(self, start: Way) -> list[str]:
-        """By resume it goes on where the one before left off, in every other step by kill -9.
-
-        In the steps between nothing of koff runs on that state.
-        """
-        state_dir = self._folder / "resumed" if start == "resume" else None
-        if state_dir is not None and self._killed is not None:
-            assert self._killed.poll() is None, "it was to be killed, and had ended before"
-            reap(self._killed)
-            self._killed = None
+        """By resume it goes on where the one before left off, in every other step by kill -9."""
+        state_dir = self._folder / RESUMED if start == "resume" else None
+        if state_dir is not None:
+            self._kill()
         view = View(self._kafka, start, state_dir)
         try:
             found = self._disagreement(view, at_once=True)
@@ -171,9 +168,25 @@ class Comparison:
             found += [f"backfilled: {line}" for line in self._disagreement(view, at_once=True)]
         finally:
             view.stop()
-        if state_dir is not None and len(self.pictures) % 2 == 0:  # so none runs while a cut log grows again
+        if state_dir is not None and len(self.pictures) % 2 == 0:
             self._killed = self._to_be_killed(state_dir)
         return found
+
+    def _kill(self) -> None:
+        if self._killed is not None:
+            assert self._killed.poll() is None, "it was to be killed, and had ended before"
+            reap(self._killed)
+            self._killed = None
+
+    def _save(self) -> None:
+        """Leaves a state to resume from that knows commits which the log is about to lose."""
+        self._kill()
+        view = View(self._kafka, "resume", self._folder / RESUMED)
+        try:
+            view.picture()
+            view.fill_back()
+        finally:
+            view.stop()
 
     def _to_be_killed(self, state_dir: Path) -> subprocess.Popen[bytes]:
         at = ("--brokers", self._kafka.bootstrap, "--listen", "127.0.0.1:0")
