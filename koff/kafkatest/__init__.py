@@ -14,6 +14,7 @@ from koff.kafkatest.node import Node
 from koff.kafkatest.ports import free_ports, is_free
 from koff.kafkatest.progress import ProgressLine
 from koff.kafkatest.wait import wait_until
+from koff.kafkatest.zookeeper import LocalZooKeeper
 
 __all__ = [
     "GUARD",
@@ -21,6 +22,7 @@ __all__ = [
     "Cluster",
     "KafkaTestError",
     "LocalKafka",
+    "LocalZooKeeper",
     "Node",
     "ProgressLine",
     "free_ports",

@@ -3,7 +3,7 @@
 import sys
 
 from koff.kafkatest.archive import make_archive
-from koff.kafkatest.jars import kafka_streams_jars
+from koff.kafkatest.jars import kafka_streams_jars, zookeeper_jars
 from koff.kafkatest.java import KafkaTestError
 from koff.kafkatest.progress import ProgressLine
 
@@ -13,6 +13,7 @@ def main() -> None:
         with ProgressLine() as line:
             make_archive(progress=line)
             kafka_streams_jars(progress=line)
+            zookeeper_jars(progress=line)
     except KafkaTestError as error:
         sys.exit(f"Error: {error}")
 

@@ -17,6 +17,7 @@ KAFKA_VERSION = "4.3.1"
 LOG4J_VERSION = (
     "2.25.4"  # the release of log4j-core that this Kafka brings; its poms leave out the slf4j binding
 )
+ZOOKEEPER_VERSION = "3.9.4"
 
 Progress = Callable[[str], None]
 
@@ -66,6 +67,18 @@ def kafka_streams_jars(version: str = KAFKA_VERSION, progress: Progress | None =
     """
     dependency = _DEPENDENCY.format("org.apache.kafka", "kafka-streams", version, _ALONE)
     return _cached(f"kafka-streams-{version}", f"Kafka Streams {version}", dependency, progress)
+
+
+def zookeeper_jars(version: str = ZOOKEEPER_VERSION, progress: Progress | None = None) -> Path:
+    """The folder with all jars that a ZooKeeper server needs; fetched as Kafka's are."""
+    wanted = (
+        ("org.apache.zookeeper", "zookeeper", version),
+        ("io.dropwizard.metrics", "metrics-core", "4.1.12.1"),  # the server does not start without either,
+        ("org.xerial.snappy", "snappy-java", "1.1.10.7"),  # and its pom leaves them to the distribution
+        ("org.slf4j", "slf4j-simple", "2.0.13"),  # the release of slf4j-api that this ZooKeeper brings
+    )
+    dependencies = "".join(_DEPENDENCY.format(*coordinates, "") for coordinates in wanted)
+    return _cached(f"zookeeper-{version}", f"Apache ZooKeeper {version}", dependencies, progress)
 
 
 def _cached(name: str, what: str, dependencies: str, progress: Progress | None) -> Path:

@@ -1,0 +1,166 @@
+"""A real Apache ZooKeeper on loopback, alone or beside a `LocalKafka`."""
+
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from koff.kafkatest.guard import GUARD, reap, spawn
+from koff.kafkatest.jars import ZOOKEEPER_VERSION, Progress, zookeeper_jars
+from koff.kafkatest.java import KafkaTestError, java_class
+from koff.kafkatest.ports import HOST, free_ports
+from koff.kafkatest.wait import wait_until
+
+_ATTEMPTS = 3  # another process may take a port between our looking and ZooKeeper's binding
+_TAIL = 30
+_CONFIG = """\
+dataDir={folder}/data
+clientPort={port}
+clientPortAddress={host}
+tickTime={tick_ms}
+maxClientCnxns=0
+admin.enableServer=false
+"""
+
+
+class LocalZooKeeper:
+    """One ZooKeeper server, up between `start` and `stop`, or inside `with`.
+
+    Sessions last 2 to 20 ticks of `tick_ms`. It can be killed, paused and started again on the same data and
+    port. `stop` removes the data; so does the end of this process, however it comes.
+    """
+
+    def __init__(
+        self,
+        *,
+        tick_ms: int = 500,
+        version: str = ZOOKEEPER_VERSION,
+        timeout_s: float = 60.0,
+        progress: Progress | None = None,
+    ) -> None:
+        self.port = 0
+        self.folder: Path | None = None
+        self._tick_ms = tick_ms
+        self._version = version
+        self._timeout_s = timeout_s
+        self._progress = progress
+        self._process: subprocess.Popen[bytes] | None = None
+        self._paused = False
+
+    def __enter__(self) -> Self:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._begin()
+            except BaseException as error:
+                taken = "Address already in use" in self.tail()
+                self.stop()
+                if isinstance(error, KafkaTestError) and taken and attempt < _ATTEMPTS:
+                    continue
+                raise
+            break
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def hosts(self) -> str:
+        """The address for clients."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Starts the server on the data and port that it has, and returns when it answers."""
+        assert self.folder is not None
+        if self.running:
+            raise KafkaTestError("the local ZooKeeper runs already")
+        options = ["-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        command = java_class(
+            zookeeper_jars(self._version, self._progress),
+            "org.apache.zookeeper.server.ZooKeeperServerMain",
+            str(self.folder / "zoo.cfg"),
+            options=options,
+        )
+        with self._log.open("ab") as output:
+            self._process = spawn(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=self.folder
+            )
+        wait_until(self._answers, timeout_s=self._timeout_s, what="the local ZooKeeper to answer")
+
+    def stop(self) -> None:
+        """Ends it and removes its data. Does nothing when it is stopped already."""
+        self.kill()
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            GUARD.release("folder", self.folder)
+            self.folder = None
+
+    def kill(self) -> None:
+        """Ends it as a crash would (SIGKILL); `start` goes on with its data."""
+        if self._process is not None:
+            reap(self._process)
+        self._process, self._paused = None, False
+
+    def restart(self) -> None:
+        """Kills it and starts it again, on the same data and port."""
+        self.kill()
+        self.start()
+
+    def pause(self) -> None:
+        """Freezes it (SIGSTOP): connections stay open and nothing answers."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+            self._paused = True
+
+    def resume(self) -> None:
+        if self._paused and self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+        self._paused = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    def tail(self) -> str:
+        """The last lines of what it printed."""
+        if self.folder is None or not self._log.exists():
+            return "(it logged nothing)"
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-_TAIL:])
+
+    @property
+    def _log(self) -> Path:
+        assert self.folder is not None
+        return self.folder / "zookeeper.log"
+
+    def _begin(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="koff-zookeeper-"))
+        GUARD.keep("folder", self.folder)
+        (self.port,) = free_ports(1)
+        config = _CONFIG.format(folder=self.folder, port=self.port, host=HOST, tick_ms=self._tick_ms)
+        (self.folder / "zoo.cfg").write_text(config)
+        self.start()
+
+    def _answers(self) -> bool:
+        if not self.running:
+            raise KafkaTestError(f"the local ZooKeeper ended:\n{self.tail()}")
+        try:
+            with socket.create_connection((HOST, self.port), 0.5) as asked:
+                asked.sendall(b"srvr")  # that it listens does not say that it serves
+                return b"Mode: standalone" in asked.makefile("rb").read()
+        except OSError:
+            return False
