@@ -2,7 +2,8 @@
 
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster, ClusterConf, Isolation, OffsetSpec, TopicInfo, TopicPartition
-from koff.client.feed import Feed, FeedConf, Fetched, PartitionLost, RawRecord, Run
+from koff.client.feed import Feed, Fetched, PartitionLost, RawRecord, Run
+from koff.client.source import FeedConf
 from koff.client.timestamps import Answer, EndReached, FirstRecord, Place, RecordTimes, Unread
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,33 +9,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf, new_client
-from koff.client.failures import FATAL_AT_START, connect_error, denied, kafka_error
-from koff.errors import Closed, ConnectError
-
-_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
-_GONE = frozenset(
-    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
-)
-
-
-@dataclass(frozen=True, slots=True)
-class FeedConf:
-    """How much a feed holds and waits. bench/catchup.py tells what a change does.
-
-    More is not faster: what librdkafka holds is read from memory, what fits the caches is not.
-    """
-
-    queue_kib: int = 4_096
-    queue_messages: int = 50_000
-    fetch_bytes: int = 4 << 20
-    fetch_max_bytes: int = 4 << 20
-    fetch_wait_ms: int = 10
-    queue_backoff_ms: int = 5
-    isolation: str = "read_committed"
+from koff.client.cluster import ClusterConf
+from koff.client.failures import connect_error, denied, kafka_error
+from koff.client.source import GONE, LOST, FeedConf, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +89,7 @@ class Fetched:
     full: bool = False
 
 
-class Feed(Closing):
+class Feed(Source):
     """Reads partitions of `topic` that it was told to, commits nothing, joins nothing.
 
     A context manager. Broker restarts and leader changes are librdkafka's to survive; `trouble` says why no
@@ -121,43 +98,7 @@ class Feed(Closing):
 
     def __init__(self, cluster: ClusterConf, topic: str, conf: FeedConf | None = None) -> None:
         self.topic = topic
-        self.trouble: ConnectError | None = None
-        self._trouble_at = 0.0
-        self._brokers = cluster.brokers
-        self._errors: list[KafkaError] = []
-        self._consumer: Consumer | None = new_client(
-            Consumer, self._properties(cluster, conf or FeedConf()), error_cb=self._note
-        )
-
-    @staticmethod
-    def _properties(cluster: ClusterConf, conf: FeedConf) -> dict[str, Any]:
-        properties = cluster.librdkafka(
-            **{
-                "queued.max.messages.kbytes": conf.queue_kib,
-                "queued.min.messages": conf.queue_messages,
-                "max.partition.fetch.bytes": conf.fetch_bytes,
-                "fetch.max.bytes": conf.fetch_max_bytes,
-                "fetch.wait.max.ms": conf.fetch_wait_ms,
-                "check.crcs": "false",
-                "fetch.queue.backoff.ms": conf.queue_backoff_ms,
-            }
-        )
-        return {
-            **properties,
-            "group.id": properties.get("group.id", "koff"),  # librdkafka insists on one; never joined
-            "enable.auto.commit": "false",
-            "enable.auto.offset.store": "false",
-            "enable.partition.eof": "true",
-            "auto.offset.reset": "error",
-            "allow.auto.create.topics": "false",
-            "isolation.level": conf.isolation,
-        }
-
-    def close(self) -> None:
-        """Stops reading. Safe to call twice."""
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            consumer.close()
+        super().__init__(cluster, conf or FeedConf(), f"the feed of {topic}")
 
     def add(self, offsets: Mapping[int, int], leader_epochs: Mapping[int, int] | None = None) -> None:
         """Reads these partitions too, each from its offset.
@@ -204,32 +145,11 @@ class Feed(Closing):
             fetched.ends[partition] = message.offset()
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise denied(self.topic, self._brokers, "READ")
-        elif code in _LOST or code in _GONE:
-            fetched.lost.append(PartitionLost(partition, error.str(), gone=code in _GONE))
+        elif code in LOST or code in GONE:
+            fetched.lost.append(PartitionLost(partition, error.str(), gone=code in GONE))
         else:
             self._note(error)
         return True
-
-    def _note(self, error: KafkaError) -> None:
-        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            return  # librdkafka looks for the coordinator of the group that we never join
-        del self._errors[:-20]
-        self._errors.append(error)
-        if error.code() == KafkaError._ALL_BROKERS_DOWN or error.code() in FATAL_AT_START:
-            self.trouble = connect_error(
-                self._brokers, self._errors, was_up=True
-            )  # one broker of several is no trouble
-            self._trouble_at = time.monotonic()
-
-    def answered(self, asked_at: float) -> None:
-        """The cluster answered what was asked at `asked_at` (monotonic): older trouble is over."""
-        if self._trouble_at < asked_at:
-            self.trouble = None
-
-    def _client(self) -> Consumer:
-        if self._consumer is None:
-            raise Closed(f"the feed of {self.topic} is closed")
-        return self._consumer
 
 
 def _offset(message: Any) -> int:
