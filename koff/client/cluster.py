@@ -16,6 +16,7 @@ from confluent_kafka.admin import OffsetSpec as _Spec  # type: ignore[attr-defin
 
 from koff.client.closing import Closing
 from koff.client.failures import FATAL_AT_START, connect_error, denied, kafka_error
+from koff.client.metadata import Metadata, metadata
 from koff.errors import Closed, ConfigError, ConnectError
 
 
@@ -130,11 +131,18 @@ class Cluster(Closing):
 
     def topics(self) -> dict[str, int]:
         """All topics that we may see, with their partition counts, in one request."""
+        listed = self._listed()
+        return {name: len(topic.partitions) for name, topic in listed.topics.items() if topic.error is None}
+
+    def metadata(self) -> Metadata:
+        """The brokers, and all topics that we may see with their leaders, in one request."""
+        return metadata(self._listed())
+
+    def _listed(self) -> Any:
         try:
-            listed = self._client().list_topics(timeout=self.conf.request_timeout_s)
+            return self._client().list_topics(timeout=self.conf.request_timeout_s)
         except KafkaException as failure:
             raise self._failed(failure) from failure
-        return {name: len(topic.partitions) for name, topic in listed.topics.items() if topic.error is None}
 
     def topic_configs(self, topic: str) -> dict[str, str]:
         """The topic's settings, its brokers' defaults too. Raises `Denied` without DESCRIBE_CONFIGS."""
