@@ -288,6 +288,8 @@ class Monitor:
                 self._sampler.sample()
                 self._sampled = caught_up
                 self._held_back.sample(self._reader.partitions)
+                if self._reader.trouble is None:
+                    self._reader.compare(self._held_back.stable)
             except ConnectError as failure:
                 self._sampling_trouble = failure
                 self._stopping.wait(pause)

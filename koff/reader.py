@@ -31,6 +31,8 @@ from koff.records import Message, decode, decode_share_state
 
 OFFSETS_TOPIC = "__consumer_offsets"
 SHARE_STATE_TOPIC = "__share_group_state"
+STALL_S = 30.0
+"""A partition that has something to read, and none of it came for so long, is not being read."""
 log = structlog.get_logger("koff.reader")
 
 
@@ -102,6 +104,9 @@ class Reader(Closing):
         self._started = time.monotonic()
         self._look_again = 0.0
         self._records = 0
+        self._busy = False
+        self._still: dict[int, tuple[int, float]] = {}
+        self._stalled: list[int] = []
 
     def close(self) -> None:
         """Stops reading. Safe to call twice."""
@@ -156,6 +161,27 @@ class Reader(Closing):
         if self._feed is not None:
             self._feed.answered(asked_at)
 
+    def compare(self, stable: Mapping[int, int]) -> None:
+        """Takes the last stable offsets as they are now, now and then, from any thread: a partition that has
+        more to read and stood still for `STALL_S`, while no other kept us busy, is read by a new client then."""
+        now, still = time.monotonic(), dict[int, tuple[int, float]]()
+        for partition, position in self.positions.items():
+            if position < stable.get(partition, 0) and not self._busy:
+                known = self._still.get(partition)
+                still[partition] = known if known and known[0] == position else (position, now)
+        stalled = [partition for partition, (_, since) in still.items() if now - since > STALL_S]
+        self._still = {partition: known for partition, known in still.items() if partition not in stalled}
+        self._stalled = stalled
+
+    def _revive(self) -> None:
+        """Goes on where it was with a client of its own making, whatever befell the one before."""
+        stalled, self._stalled = self._stalled, []
+        if stalled and self._feed is not None:
+            log.warning("partitions stood still: reading on with a new client", partitions=stalled)
+            self._feed.close()
+            self._feed = Feed(self._cluster.conf, self.conf.topic, self.conf.feed)
+            self._feed.add(self._position)
+
     def poll(self, timeout_s: float) -> Polled:
         """The next records; waits up to about `timeout_s` for one. With 0 it asks the cluster nothing.
 
@@ -168,8 +194,10 @@ class Reader(Closing):
         if not self._position or self._feed is None:
             time.sleep(min(timeout_s, max(0.0, self._look_again - time.monotonic())))
             return Polled()
+        self._revive()
         fetched = self._feed.fetch(self.conf.batch_records, timeout_s)
         polled = Polled([run for run in fetched.runs if run.partition in self._target], full=fetched.full)
+        self._busy = fetched.full
         for run in polled.runs:
             self._move(run.partition, run.next_offset)
             self._records += len(run)
