@@ -58,6 +58,7 @@ class Started:
         self.seconds = time.monotonic() - began
         self.rss_mib = self._memory("VmRSS")
         self.rows = fetch(f"{self.url}/metrics").count(b"\nkoff_group_lag{")
+        self.rss_mib_after_scrape = self._memory("VmRSS")
 
     def _read(self) -> None:
         assert self.process.stderr is not None
@@ -122,6 +123,7 @@ def started(bootstrap: str, way: str, folder: str, rows: int, times: int) -> dic
         "seconds_to_ready": round(statistics.median(seconds), 3),
         "all": [round(each, 3) for each in seconds],
         "rss_mib_at_ready": last.rss_mib,
+        "rss_mib_after_first_scrape": last.rss_mib_after_scrape,
         **about,
     }
 
