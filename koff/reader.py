@@ -163,7 +163,7 @@ class Reader(Closing):
 
     def compare(self, stable: Mapping[int, int]) -> None:
         """Takes the last stable offsets as they are now, now and then, from any thread: a partition that has
-        more to read and stood still for `STALL_S`, while no other kept us busy, is read by a new client then."""
+        more to read and stood still for `STALL_S`, while none kept us busy, is read by a new client then."""
         now, still = time.monotonic(), dict[int, tuple[int, float]]()
         for partition, position in self.positions.items():
             if position < stable.get(partition, 0) and not self._busy:
