@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from koff.version import VERSION
 
 if TYPE_CHECKING:
-    from koff.reader import Consumer
+    from koff.consumer import Consumer
     from koff.records import GroupMember, GroupMessage, Message, OffsetMessage, TopicAndPartition, decode
 
 __version__ = VERSION
@@ -24,7 +24,7 @@ def __getattr__(name: str) -> Any:
     """A public name, imported when it is first asked for: the command line chooses what it loads, and how."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from koff import reader, records
+    from koff import consumer, records
 
-    globals()[name] = getattr(reader if name == "Consumer" else records, name)
+    globals()[name] = getattr(consumer if name == "Consumer" else records, name)
     return globals()[name]

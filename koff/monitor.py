@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 
 import structlog
@@ -14,14 +14,13 @@ from koff.client import Cluster
 from koff.config import MonitorConf
 from koff.errors import ConnectError, Denied
 from koff.exact import ExactTimeLag
-from koff.lag import UNKNOWN
-from koff.reader import SHARE_STATE_TOPIC, Polled, Reader, ReaderConf
+from koff.reader import Polled, Reader
 from koff.sampler import HeldBack, Sampler
 from koff.saving import Saving
 from koff.serve import ReaderStats, Readiness, Server
 from koff.start import start
 from koff.statedir import Origin, StateDir
-from koff.tail import Tail
+from koff.tail import Tail, share_state_conf, take_share_state
 from koff.tracker import Snapshot, Tracker
 
 log = structlog.get_logger("koff.monitor")
@@ -55,7 +54,7 @@ class Monitor:
         self._begun = threading.Event()
         self._beginning = "connected"
         self._backfill: Backfill | None = None
-        self._share_reader = Reader(self._cluster, share_state_conf(conf))
+        self._share_reader = Reader(self._cluster, share_state_conf(conf.reader))
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
         self._reading_trouble: ConnectError | None = None
@@ -262,7 +261,7 @@ class Monitor:
                 self._stopping.wait(FIRST_PAUSE_S)  # the other threads say what is wrong
                 continue
             if polled.runs or polled.lost:
-                _take_share_state(self.tracker, polled, self._share_reader)
+                take_share_state(self.tracker, polled, self._share_reader)
                 self._stopping.wait(GATHER_S)
 
     def _apply(self, polled: Polled) -> None:
@@ -348,66 +347,3 @@ class Monitor:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _take_share_state(tracker: Tracker, polled: Polled, reader: Reader) -> None:
-    seen_at_ms = _now_ms() if reader.caught_up else UNKNOWN
-    for run in polled.runs:
-        tracker.apply_share_state(run.keys(), run.values(), seen_at_ms=seen_at_ms)
-    if polled.lost:
-        others = len(reader.partitions)
-        tracker.reset_share_state(polled.lost, others and others + len(polled.lost))
-
-
-def share_state_conf(conf: MonitorConf) -> ReaderConf:
-    """How to read `__share_group_state`. Most clusters have none: it is looked for less often."""
-    return ReaderConf(topic=SHARE_STATE_TOPIC, missing_topic_interval_s=10.0, feed=conf.reader.feed)
-
-
-def snapshots(
-    conf: MonitorConf, *, interval_s: float, progress: Callable[[str], None] = lambda text: None
-) -> Iterator[tuple[str, Snapshot]]:
-    """The cluster's name and the state of all its groups: now, and every `interval_s` for ever.
-
-    Each reads the log to its present end, then samples the end offsets; the first begins as `conf.start`
-    says (nothing is saved). Raises `ConnectError`.
-    """
-    with (
-        Cluster(conf.cluster).connect() as cluster,
-        Reader(cluster, conf.reader) as reader,
-        Reader(cluster, share_state_conf(conf)) as share_reader,
-        ExactTimeLag(conf.cluster, tracker := Tracker(), conf.exact) as exact,
-    ):
-        due, well_at, share_denied = 0.0, time.monotonic(), False
-        sampler, tail = Sampler(cluster, tracker, conf.sampler), Tail(tracker, reader)
-        started = start(conf.start, cluster, tracker, conf.reader, progress=progress)
-        if started.begin is not None:
-            tail.begin(started.begin, started.told_until)
-        while True:
-            while not reader.caught_up or time.monotonic() < due:
-                polled = reader.poll(0.2)
-                if reader.trouble is None:
-                    well_at = time.monotonic()
-                elif time.monotonic() > well_at + conf.cluster.connect_timeout_s:
-                    raise reader.trouble
-                tail.take(polled)
-                if not reader.caught_up:
-                    done, total = reader.to_read - reader.behind, reader.to_read
-                    progress(f"read {done} of {total} offsets of {conf.reader.topic}")
-            tail.flush()
-            while not share_denied:
-                try:
-                    polled = share_reader.poll(0.01)
-                except Denied:
-                    share_denied = True
-                    break
-                _take_share_state(tracker, polled, share_reader)
-                if share_reader.caught_up and not polled.runs:
-                    break
-                if share_reader.trouble and time.monotonic() > well_at + conf.cluster.connect_timeout_s:
-                    raise share_reader.trouble
-            tracker.settle_share_state(partitions=len(reader.partitions))
-            sampler.sample()
-            exact.read(conf.exact.deadline_s)
-            yield conf.cluster_name or cluster.id, tracker.snapshot(_now_ms())
-            due = time.monotonic() + interval_s

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from koff.lag import UNKNOWN
-from koff.reader import Begin, Polled, Reader
+from koff.reader import SHARE_STATE_TOPIC, Begin, Polled, Reader, ReaderConf
 from koff.tracker import Tracker
 
 BATCH_RECORDS = 4096
@@ -72,3 +72,18 @@ class Tail:
             self._tracker.apply(partition, keys, values, seen_at_ms=seen_at_ms)
             self.applied[partition], self.leader_epochs[partition] = self._upto[partition]
         self._count = 0
+
+
+def take_share_state(tracker: Tracker, polled: Polled, reader: Reader) -> None:
+    """Applies what a reader of `__share_group_state` polled."""
+    seen_at_ms = time.time_ns() // 1_000_000 if reader.caught_up else UNKNOWN
+    for run in polled.runs:
+        tracker.apply_share_state(run.keys(), run.values(), seen_at_ms=seen_at_ms)
+    if polled.lost:
+        others = len(reader.partitions)
+        tracker.reset_share_state(polled.lost, others and others + len(polled.lost))
+
+
+def share_state_conf(conf: ReaderConf) -> ReaderConf:
+    """How to read `__share_group_state` beside the offsets topic. Most clusters have none."""
+    return ReaderConf(topic=SHARE_STATE_TOPIC, missing_topic_interval_s=10.0, feed=conf.feed)

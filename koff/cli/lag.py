@@ -15,8 +15,8 @@ from koff.cli.options import Regex, cluster_conf, cluster_options, exact_option,
 from koff.cli.table import table
 from koff.config import MonitorConf, Way
 from koff.exact import ExactConf
-from koff.monitor import snapshots
 from koff.reader import ReaderConf
+from koff.snapshots import snapshots
 from koff.tracker import GroupTotal, PartitionLag
 
 ABOVE, UNKNOWN = 3, 4

@@ -15,7 +15,8 @@ from koff.cli.show import FORMATS, format_named
 from koff.cli.stats import Stats
 from koff.cli.when import When
 from koff.client import RawRecord
-from koff.reader import OFFSETS_TOPIC, Consumer
+from koff.consumer import Consumer
+from koff.reader import OFFSETS_TOPIC
 from koff.records import RECORD_TYPES, SHARE_STATE_TYPES, Message, OffsetCommit
 
 Located = tuple[RawRecord, Message]
