@@ -1,0 +1,33 @@
+"""Consumer groups on ZooKeeper (seeds 000 and 001), on the layout of Kafka's first consumers.
+
+Needs the extra `koff[zookeeper]` (kazoo).
+"""
+
+from koff.client.zookeeper.conf import ConsumerGroupConf, InitialOffset
+from koff.client.zookeeper.failures import (
+    AlreadyClosing,
+    ClaimLost,
+    PartitionError,
+    UncleanClose,
+    ZooKeeperLost,
+)
+from koff.client.zookeeper.group import ConsumerGroup, join_consumer_group
+from koff.client.zookeeper.offsets import OffsetManager, OffsetManagerConf
+from koff.client.zookeeper.offsets_kafka import KafkaOffsetManager
+from koff.client.zookeeper.offsets_zookeeper import ZooKeeperOffsetManager
+
+__all__ = [
+    "AlreadyClosing",
+    "ClaimLost",
+    "ConsumerGroup",
+    "ConsumerGroupConf",
+    "InitialOffset",
+    "KafkaOffsetManager",
+    "OffsetManager",
+    "OffsetManagerConf",
+    "PartitionError",
+    "UncleanClose",
+    "ZooKeeperLost",
+    "ZooKeeperOffsetManager",
+    "join_consumer_group",
+]
