@@ -18,8 +18,8 @@ from koff.reader import Polled, Reader
 from koff.sampler import HeldBack, Sampler
 from koff.saving import Saving
 from koff.serve import ReaderStats, Readiness, Server
-from koff.start import start
-from koff.statedir import Origin, StateDir
+from koff.start import delete_retention_ms, start
+from koff.statedir import MARGIN, Origin, StateDir
 from koff.tail import Tail, share_state_conf, take_share_state
 from koff.tracker import Snapshot, Tracker
 
@@ -28,6 +28,8 @@ log = structlog.get_logger("koff.monitor")
 STALE_INTERVALS = 5
 """End offsets that were not renewed for so many intervals are not to be believed."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+LONG_PAUSE_S = 1800.0
+"""A cluster that did not answer for so long is asked how long deletions can be seen."""
 STOP_S, SAVE_S = 1.0, 10.0
 """How long threads may take to end, and the one that saves."""
 SOON_S = 1.0
@@ -63,6 +65,7 @@ class Monitor:
         self._share_denied = False
         self._held_back = HeldBack(self._cluster, conf.reader.topic)
         self._had_caught_up = self._sampled = False
+        self._answered_at = time.time()
 
     def stop(self) -> None:
         """Ends `run` soon; may be called from a signal handler."""
@@ -287,6 +290,7 @@ class Monitor:
                 self._sampler.sample()
                 self._sampled = caught_up
                 self._held_back.sample(self._reader.partitions)
+                self._note_pause()
                 if self._reader.trouble is None:
                     self._reader.compare(self._held_back.stable)
             except ConnectError as failure:
@@ -309,6 +313,16 @@ class Monitor:
         until = time.monotonic() + SOON_S
         while not self._is_current and time.monotonic() < until and not self._stopping.wait(0.005):
             pass
+
+    def _note_pause(self) -> None:
+        """Reads everything anew after a pause in which deletions may have come and gone (RECORDS.md 4.2)."""
+        now = time.time()
+        pause_s, self._answered_at = now - self._answered_at, now
+        if pause_s > LONG_PAUSE_S:
+            retention_ms = delete_retention_ms(self._cluster, self.conf.reader.topic)
+            if pause_s * 1000 > retention_ms * (1 - MARGIN):
+                log.warning("cut off for too long: reading the log anew", seconds=round(pause_s))
+                self._reader.begin_anew()
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:

@@ -97,6 +97,7 @@ class Reader(Closing):
         self._started = time.monotonic()
         self._look_again = 0.0
         self._records = 0
+        self._anew = False
         self._busy = False
         self._still: dict[int, tuple[int, float]] = {}
         self._stalled: list[int] = []
@@ -166,6 +167,10 @@ class Reader(Closing):
         self._still = {partition: known for partition, known in still.items() if partition not in stalled}
         self._stalled = stalled
 
+    def begin_anew(self) -> None:
+        """All partitions are `lost` at the next poll, and read from their start. From any thread."""
+        self._anew = True
+
     def _revive(self) -> None:
         """Goes on where it was with a client of its own making, whatever befell the one before."""
         stalled, self._stalled = self._stalled, []
@@ -180,6 +185,11 @@ class Reader(Closing):
 
         Raises `ConnectError` when the topic may not be read, or cannot be looked for.
         """
+        if self._anew:
+            self._anew, lost = False, self.partitions
+            for partition in lost:
+                self._rebuild(partition, "nobody knows what was missed", gone=False)
+            return Polled(lost=lost)
         if timeout_s and time.monotonic() >= self._look_again:
             lost = self._look()
             if lost:

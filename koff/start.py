@@ -161,7 +161,7 @@ def _resume(
     the most."""
     wanted = [p for p in range(origin.partitions) if conf.partitions is None or p in conf.partitions]
     stable, starts = _bounds(cluster, origin.topic, wanted)
-    retention_ms = _delete_retention_ms(cluster, origin.topic)
+    retention_ms = delete_retention_ms(cluster, origin.topic)
     now_ms = time.time_ns() // 1_000_000
     positions, epochs, anew = dict[int, int](), dict[int, int](), dict[str, list[int]]()
     ends = state_dir.load_ends(origin, now_ms=now_ms)
@@ -201,7 +201,8 @@ def _not(
     )
 
 
-def _delete_retention_ms(cluster: Cluster, topic: str) -> int:
+def delete_retention_ms(cluster: Cluster, topic: str) -> int:
+    """How long a deletion can be seen in that topic, at the least."""
     try:
         return int(cluster.topic_configs(topic)["delete.retention.ms"])
     except (ConnectError, KeyError) as failure:

@@ -236,3 +236,22 @@ def test_it_goes_on_serving_when_it_can_no_longer_write(groups, tmp_path, saving
         monitor.wait_until_ready()
         resumed(monitor)
         assert committed(monitor)["unsaved", "orders", 0] == 1
+
+
+def test_a_cut_off_that_outlasts_deletions_begins_the_log_anew(groups, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import koff.monitor\nkoff.monitor.LONG_PAUSE_S = 0.5\n")
+    keep_tombstones_ms(groups, 1)
+    try:
+        with monitoring(groups.bootstrap, env={"PYTHONPATH": str(tmp_path)}) as monitor:
+            monitor.wait_until_ready()
+            before = committed(monitor)
+            groups.pause()
+            wait_until(lambda: monitor.get("/readyz")[0] == 503, timeout_s=60, what="503")
+            groups.resume()
+            wait_until(
+                lambda: monitor.events("cut off for too long: reading the log anew"), timeout_s=60, what="it"
+            )
+            monitor.wait_until_ready(60)
+            assert committed(monitor) == before
+    finally:
+        keep_tombstones_ms(groups, None)
