@@ -335,7 +335,7 @@ class ConsumerGroup(Closing):
         """Whether ZooKeeper surely keeps the claim for now. Once it does not, it is never again."""
         return (
             claim.session_number == self.session.number
-            and time.monotonic() < self.session.lease_until
+            and self.session.trusted
             and not self._stopping.is_set()
         )
 

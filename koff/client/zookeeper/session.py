@@ -103,6 +103,11 @@ class Session(Closing):
         known = self._kazoo.client_id
         return None if known is None else int(known[0])
 
+    @property
+    def trusted(self) -> bool:
+        """Whether there is a connection, and the servers surely keep the session."""
+        return self._kazoo.connected and time.monotonic() < self.lease_until
+
     def renew(self, path: str) -> bool:
         """Whether the node is there; the lease counts from when this was asked."""
         with self._lock:
@@ -116,7 +121,8 @@ class Session(Closing):
     def call(self, operation: str, path: str, *args: Any, **kwargs: Any) -> Any:
         """What kazoo's operation on the path gives.
 
-        Raises `NoNode`, `NodeExists`, `BadVersion`, or else `ConnectError`. Never waits for a connection. Calls are carried out in the order in which they were made.
+        Raises `NoNode`, `NodeExists`, `BadVersion`, or else `ConnectError`. Never waits for a connection.
+        Calls are carried out in the order in which they were made.
         """
         return self.result(self.begin(operation, path, *args, **kwargs))
 
