@@ -1,29 +1,89 @@
 """The client stack: what koff says to Kafka, on confluent-kafka. The only room that imports it."""
 
+from koff.client.batch import Batch
+from koff.client.broker import Broker, dial
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster, ClusterConf, Isolation, OffsetSpec, TopicInfo, TopicPartition
+from koff.client.conf import (
+    START_OFFSET_NEWEST,
+    START_OFFSET_OLDEST,
+    BrokerConf,
+    Compression,
+    ConsumerConf,
+    OffsetCoordinatorConf,
+    ProducerConf,
+    RequiredAcks,
+)
+from koff.client.distribute import HashProducer, RandomProducer, RoundRobinProducer
 from koff.client.feed import Feed, Fetched, PartitionLost, RawRecord, Run
+from koff.client.interfaces import Client, Consumer, DistributingProducer, OffsetCoordinator, Producer
+from koff.client.merge import Mx, merge
+from koff.client.message import Message
+from koff.client.metadata import Metadata, Node, PartitionMetadata
+from koff.client.outcomes import (
+    CoordinatorError,
+    MxClosed,
+    MxError,
+    NoData,
+    OffsetOutOfRange,
+    ProduceError,
+    UnknownTopic,
+)
 from koff.client.source import FeedConf
 from koff.client.timestamps import Answer, EndReached, FirstRecord, Place, RecordTimes, Unread
+from koff.errors import Closed
 
 __all__ = [
+    "START_OFFSET_NEWEST",
+    "START_OFFSET_OLDEST",
     "Answer",
+    "Batch",
+    "Broker",
+    "BrokerConf",
+    "Client",
+    "Closed",
     "Closing",
     "Cluster",
     "ClusterConf",
+    "Compression",
+    "Consumer",
+    "ConsumerConf",
+    "CoordinatorError",
+    "DistributingProducer",
     "EndReached",
     "Feed",
     "FeedConf",
     "Fetched",
     "FirstRecord",
+    "HashProducer",
     "Isolation",
+    "Message",
+    "Metadata",
+    "Mx",
+    "MxClosed",
+    "MxError",
+    "NoData",
+    "Node",
+    "OffsetCoordinator",
+    "OffsetCoordinatorConf",
+    "OffsetOutOfRange",
     "OffsetSpec",
     "PartitionLost",
+    "PartitionMetadata",
     "Place",
+    "ProduceError",
+    "Producer",
+    "ProducerConf",
+    "RandomProducer",
     "RawRecord",
     "RecordTimes",
+    "RequiredAcks",
+    "RoundRobinProducer",
     "Run",
     "TopicInfo",
     "TopicPartition",
+    "UnknownTopic",
     "Unread",
+    "dial",
+    "merge",
 ]

@@ -110,6 +110,10 @@ class Cluster(Closing):
             else:
                 return self
 
+    def saw(self, code: int) -> bool:
+        """Whether that error has come up since the last question was asked."""
+        return any(error.code() == code for error in self._errors)
+
     def topic(self, name: str) -> TopicInfo | None:
         """The topic of that name, or None; never creates it. Raises `Denied` if we may not see it."""
         return self.describe([name]).get(name)
@@ -162,6 +166,8 @@ class Cluster(Closing):
         partitions: Iterable[TopicPartition],
         spec: OffsetSpec | int = OffsetSpec.LATEST,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        *,
+        timeout_s: float | None = None,
     ) -> dict[TopicPartition, int | str]:
         """The offset of each partition, or the reason (a text) why that one cannot be had, in one call.
 
@@ -173,10 +179,12 @@ class Cluster(Closing):
         answers: dict[TopicPartition, int | str] = {}
         if not wanted:
             return answers
-        for at, future in self._ask("list_offsets", wanted, isolation_level=level).items():
+        patience_s = timeout_s or self.conf.request_timeout_s
+        asked = self._ask("list_offsets", wanted, isolation_level=level, request_timeout=patience_s)
+        for at, future in asked.items():
             partition = TopicPartition(at.topic, at.partition)
             try:
-                answers[partition] = future.result(self.conf.request_timeout_s + 1).offset
+                answers[partition] = future.result(patience_s + 1).offset
             except KafkaException as failure:
                 error = kafka_error(failure)
                 answers[partition] = error.name() if error else str(failure)
@@ -206,7 +214,7 @@ class Cluster(Closing):
         self._errors.clear()
         try:
             answer: dict[Any, Any] = getattr(client, method)(
-                *args, request_timeout=self.conf.request_timeout_s, **kwargs
+                *args, **{"request_timeout": self.conf.request_timeout_s, **kwargs}
             )
         except KafkaException as failure:
             raise self._failed(failure) from failure

@@ -130,7 +130,7 @@ class Feed(Source):
         fetched = Fetched(full=len(got) >= max_records)
         if any(map(Message.error, got)):
             got = [message for message in got if not self._event(message, fetched)]
-        fetched.runs = _runs(got)
+        fetched.runs = runs(got)
         if got or fetched.ends:
             self.trouble = None
         return fetched
@@ -157,7 +157,7 @@ def _offset(message: Any) -> int:
     return offset
 
 
-def _runs(messages: list[Message]) -> list[Run]:
+def runs(messages: list[Message]) -> list[Run]:
     """Cuts messages where the partition changes; sorts them by partition first when they are much mixed."""
     if not messages:
         return []

@@ -25,7 +25,9 @@ class Api(IntEnum):
     """The requests that koff makes itself."""
 
     METADATA = 3
+    OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
     SASL_HANDSHAKE = 17
