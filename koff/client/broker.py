@@ -25,13 +25,11 @@ from koff.client.coordinator import GroupCoordinator
 from koff.client.metadata import Metadata
 from koff.client.outcomes import UnknownTopic
 from koff.client.producer import PartitionProducer
-from koff.client.shared import SharedFeed
+from koff.client.shared import UNKNOWN, SharedFeed
 from koff.client.source import FeedConf
 from koff.errors import Closed, ConfigError, ConnectError, Denied
 
 T = TypeVar("T")
-
-_UNKNOWN = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
 
 
 def dial(addresses: str | Sequence[str], conf: BrokerConf | None = None) -> Broker:
@@ -129,7 +127,7 @@ class Broker(Closing):
             found.update({at: answer for at, answer in answers.items() if isinstance(answer, int)})
             missing = {at: answer for at, answer in answers.items() if isinstance(answer, str)}
             for at, reason in missing.items():
-                if reason in _UNKNOWN:
+                if reason in UNKNOWN:
                     raise UnknownTopic(f"there is no {at.topic}/{at.partition}: check topic and partition")
             if missing:
                 reasons = ", ".join(f"{at.topic}/{at.partition} ({why})" for at, why in missing.items())

@@ -119,12 +119,14 @@ class _Call:
 
     def queue(self, producer: Any) -> None:
         """Hands all messages over, in order, waiting for room when there is none."""
-        with_headers = any(message.headers for message in self._messages)
+        singly = not hasattr(producer, "produce_batch") or any(
+            message.headers or message.timestamp_ms is not None for message in self._messages
+        )  # confluent-kafka 2.16.1 takes neither in a batch
         at, count = 0, len(self._messages)
         while at < count:
             while len(producer) > _QUEUE - _CHUNK:
                 producer.flush(_LOOK_S)
-            taken = self._queue_one(producer, at) if with_headers else self._queue_many(producer, at)
+            taken = self._queue_one(producer, at) if singly else self._queue_many(producer, at)
             if not taken:
                 producer.flush(_LOOK_S)
             at += taken
@@ -208,8 +210,6 @@ def _fields(message: Message) -> dict[str, Any]:
     fields: dict[str, Any] = {"value": message.value}
     if message.key is not None:
         fields["key"] = message.key
-    if message.timestamp_ms is not None:
-        fields["timestamp"] = message.timestamp_ms
     return fields
 
 

@@ -23,7 +23,8 @@ from koff.client.outcomes import UnknownTopic
 from koff.client.source import GONE, LOST, FeedConf, Source
 from koff.errors import Closed, ConnectError, KoffError
 
-_UNKNOWN = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
+UNKNOWN = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "_NOENT"})
+"""What a question for an offset comes to where there is no such partition."""
 _AT_ONCE = 10_000
 _ANSWER_S = 2.0
 """How long a leader may take to say where its partition begins or ends."""
@@ -177,7 +178,7 @@ class SharedFeed(Source):
         if isinstance(answer, int):
             self.answered(asked_at)
             return answer
-        if answer in _UNKNOWN:
+        if answer in UNKNOWN:
             raise UnknownTopic(f"{lane.topic}/{lane.partition} is not there any more")
         if answer == "TOPIC_AUTHORIZATION_FAILED":
             raise denied(lane.topic, self._brokers, "DESCRIBE")

@@ -75,9 +75,7 @@ class Source(Closing):
         self._trouble_at = 0.0
         self._brokers = cluster.brokers
         self._errors: list[KafkaError] = []
-        self._consumer: Consumer | None = new_client(
-            Consumer, conf.librdkafka(cluster), error_cb=self._note
-        )
+        self._consumer: Consumer | None = new_client(Consumer, conf.librdkafka(cluster), error_cb=self._note)
 
     def close(self) -> None:
         """Stops reading. Safe to call twice."""

@@ -1,0 +1,403 @@
+"""What every `Client` keeps: the same tests for the one in memory and for a real Kafka."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from koff.client import (
+    START_OFFSET_NEWEST,
+    Client,
+    Closed,
+    Compression,
+    Consumer,
+    ConsumerConf,
+    HashProducer,
+    Message,
+    MxClosed,
+    MxError,
+    NoData,
+    OffsetCoordinator,
+    OffsetCoordinatorConf,
+    OffsetOutOfRange,
+    OffsetSpec,
+    Producer,
+    ProducerConf,
+    RequiredAcks,
+    TopicPartition,
+    UnknownTopic,
+    dial,
+    merge,
+)
+from koff.kafkatest import wait_until
+from koff.kafkatest.doubles import MemoryBroker
+
+
+@dataclass
+class World:
+    """A client, and how to come by a topic for it."""
+
+    client: Client
+    make_topic: Callable[..., str]
+
+    def produce(self, topic: str, *values: bytes, partition: int = 0) -> int | None:
+        return self.client.producer().produce(topic, partition, *map(Message, values))
+
+    def consumer(self, topic: str, partition: int = 0, **conf: object) -> Consumer:
+        """One that gives up soon."""
+        return self.client.consumer(ConsumerConf(topic, partition, **{"retry_limit": 2, **conf}))
+
+
+@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.kafka)])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    if request.param == "memory":
+        with MemoryBroker() as memory:
+            names = iter(range(1000))
+            yield World(memory, lambda partitions=1: memory.create_topic(f"t-{next(names)}", partitions))
+    else:
+        kafka = request.getfixturevalue("kafka")
+        with dial(kafka.bootstrap) as broker:
+            yield World(broker, lambda partitions=1: kafka.create_topic(partitions=partitions))
+
+
+def test_all_parts_keep_their_protocols(world):
+    topic = world.make_topic()
+    assert isinstance(world.client, Client)
+    assert isinstance(world.client.producer(), Producer)
+    assert isinstance(world.consumer(topic), Consumer)
+    assert isinstance(world.client.offset_coordinator(OffsetCoordinatorConf("g")), OffsetCoordinator)
+
+
+def test_metadata_names_brokers_topics_and_leaders(world):
+    topic = world.make_topic(partitions=3)
+    told = world.client.metadata()
+    assert len(told.topics[topic]) == 3
+    assert {each.leader for each in told.topics[topic]} <= {each.id for each in told.brokers}
+    assert told.cluster_id
+
+
+def test_an_unknown_topic_is_an_error_and_is_not_made(world):
+    for ask in (
+        lambda: world.client.partition_count("nonesuch"),
+        lambda: world.client.offset_latest("nonesuch", 0),
+        lambda: world.consumer("nonesuch"),
+        lambda: world.produce("nonesuch", b"x"),
+    ):
+        with pytest.raises(UnknownTopic, match="nonesuch"):
+            ask()
+    assert "nonesuch" not in world.client.metadata().topics
+
+
+def test_a_partition_that_is_not_there_is_an_error(world):
+    topic = world.make_topic(partitions=2)
+    assert world.client.partition_count(topic) == 2
+    for ask in (
+        lambda: world.client.offset_earliest(topic, 2),
+        lambda: world.consumer(topic, 2),
+        lambda: world.produce(topic, b"x", partition=2),
+        lambda: world.produce(topic, b"x", partition=-1),
+    ):
+        with pytest.raises(UnknownTopic):
+            ask()
+
+
+def test_offsets_are_those_of_the_first_and_the_next_message(world):
+    topic = world.make_topic(partitions=2)
+    world.produce(topic, b"a", b"b", b"c")
+    client = world.client
+    assert (client.offset_earliest(topic, 0), client.offset_latest(topic, 0)) == (0, 3)
+    both = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    assert client.offsets(both) == {both[0]: 3, both[1]: 0}
+    assert client.offsets(both, OffsetSpec.EARLIEST) == dict.fromkeys(both, 0)
+
+
+def test_offsets_at_a_time_are_the_first_since(world):
+    topic = world.make_topic()
+    world.client.producer().produce(
+        topic, 0, *(Message(b"x", timestamp_ms=now) for now in (10_000, 20_000, 30_000))
+    )
+    at = TopicPartition(topic, 0)
+    assert world.client.offsets([at], 15_000) == {at: 1}
+    assert world.client.offsets([at], 30_001) == {at: -1}
+
+
+def test_produce_tells_the_first_offset_and_sets_the_place_of_each_message(world):
+    topic = world.make_topic(partitions=2)
+    producer = world.client.producer()
+    assert producer.produce(topic, 1, Message(b"first")) == 0
+    messages = [Message(b"%d" % number) for number in range(3)]
+    assert producer.produce(topic, 1, *messages) == 1
+    assert [(each.topic, each.partition, each.offset) for each in messages] == [
+        (topic, 1, 1),
+        (topic, 1, 2),
+        (topic, 1, 3),
+    ]
+
+
+def test_producing_nothing_is_a_mistake(world):
+    with pytest.raises(ValueError, match="no message"):
+        world.client.producer().produce(world.make_topic(), 0)
+
+
+@pytest.mark.parametrize("compression", Compression)
+@pytest.mark.parametrize("acks", RequiredAcks)
+def test_what_is_produced_comes_back_whole(world, compression, acks):
+    topic = world.make_topic()
+    producer = world.client.producer(ProducerConf(compression=compression, required_acks=acks))
+    sent = [
+        Message(b"v" * 1000, b"k", headers=(("h", b"1"), ("none", None), ("h", b"2")), timestamp_ms=1_234),
+        Message(None, b"tombstone"),
+        Message(b""),
+    ]
+    first = producer.produce(topic, 0, *sent)
+    assert first == (None if acks is RequiredAcks.NONE else 0)
+    assert [each.offset for each in sent] == ([-1] * 3 if first is None else [0, 1, 2])
+    with world.consumer(topic, retry_limit=-1) as consumer:
+        got = [consumer.consume() for _ in range(3)]
+    assert [(each.value, each.key, each.headers) for each in got] == [
+        (each.value, each.key, each.headers) for each in sent
+    ]
+    assert [(each.topic, each.partition, each.offset) for each in got] == [(topic, 0, at) for at in range(3)]
+    assert got[0].timestamp_ms == 1_234
+
+
+def test_a_consumer_starts_at_the_oldest_message_and_ends_where_there_is_no_data(world):
+    topic = world.make_topic()
+    world.produce(topic, b"a", b"b")
+    with world.consumer(topic) as consumer:
+        assert [message.value for message in consumer] == [b"a", b"b"]
+        with pytest.raises(NoData, match=topic):
+            consumer.consume()
+
+
+def test_a_consumer_goes_on_after_no_data(world):
+    topic = world.make_topic()
+    with world.consumer(topic, retry_limit=0) as consumer:
+        with pytest.raises(NoData):
+            consumer.consume()
+        world.produce(topic, b"late")
+        assert wait_until(lambda: list(consumer), timeout_s=20, what="the message")[0].value == b"late"
+
+
+def test_a_consumer_from_the_newest_sees_only_what_comes_after_it_was_made(world):
+    topic = world.make_topic()
+    world.produce(topic, b"before")
+    with world.consumer(topic, start_offset=START_OFFSET_NEWEST, retry_limit=-1) as consumer:
+        world.produce(topic, b"after")
+        assert consumer.consume().value == b"after"
+
+
+def test_a_consumer_from_a_number_starts_with_that_message(world):
+    topic = world.make_topic()
+    world.produce(topic, *(b"%d" % number for number in range(10)))
+    with world.consumer(topic, start_offset=7) as consumer:
+        assert [message.offset for message in consumer] == [7, 8, 9]
+
+
+def test_an_offset_out_of_range_says_what_the_range_is_and_can_be_tried_again(world):
+    topic = world.make_topic()
+    world.produce(topic, b"a", b"b")
+    with world.consumer(topic, start_offset=3, retry_limit=-1) as consumer:
+        with pytest.raises(OffsetOutOfRange) as caught:
+            consumer.consume()
+        assert (caught.value.offset, caught.value.earliest, caught.value.latest) == (3, 0, 2)
+        world.produce(topic, b"c", b"d")
+        assert consumer.consume().offset == 3
+
+
+def test_a_consumer_waits_for_ever_unless_it_is_told_otherwise(world):
+    topic = world.make_topic()
+    got: list[Message] = []
+    with world.client.consumer(ConsumerConf(topic)) as consumer:
+        waiting = threading.Thread(target=lambda: got.append(consumer.consume()))
+        waiting.start()
+        world.produce(topic, b"at last")
+        waiting.join(20)
+    assert [message.value for message in got] == [b"at last"]
+
+
+def test_batches_and_single_messages_can_be_had_in_turn(world):
+    topic = world.make_topic()
+    world.produce(topic, *(b"%d" % number for number in range(10)))
+    with world.consumer(topic) as consumer:
+        seen = [consumer.consume().offset, consumer.consume().offset]
+        while len(seen) < 7:
+            batch = consumer.consume_batch(7 - len(seen))
+            assert batch.values() == [b"%d" % each.offset for each in batch]
+            assert batch.keys() == [None] * len(batch)
+            assert batch.next_offset == batch[-1].offset + 1 == batch.offsets()[-1] + 1
+            seen += batch.offsets()
+        seen += [message.offset for message in consumer]
+    assert seen == list(range(10))
+
+
+def test_messages_that_were_consumed_are_ones_own_to_change(world):
+    topic = world.make_topic()
+    world.produce(topic, b"a")
+    with world.consumer(topic) as one, world.consumer(topic) as other:
+        batch = one.consume_batch()
+        batch[0].value = b"changed"
+        assert batch[0].value == b"changed"
+        assert batch.values() == [b"changed"]
+        assert other.consume().value == b"a"
+
+
+def test_offsets_are_committed_with_metadata(world):
+    topic = world.make_topic(partitions=2)
+    coordinator = world.client.offset_coordinator(OffsetCoordinatorConf(f"g-{topic}"))
+    assert coordinator.offset(topic, 0) == (-1, "")
+    coordinator.commit(topic, 0, 12)
+    assert coordinator.offset(topic, 0) == (12, "")
+    coordinator.commit(topic, 0, 3, metadata="back, für immer")
+    assert coordinator.offset(topic, 0) == (3, "back, für immer")
+    assert coordinator.offset(topic, 1) == (-1, "")
+    other = world.client.offset_coordinator(OffsetCoordinatorConf(f"h-{topic}"))
+    assert other.offset(topic, 0) == (-1, "")
+
+
+def test_a_commit_for_a_topic_that_is_not_there_is_an_error(world):
+    coordinator = world.client.offset_coordinator(OffsetCoordinatorConf("g"))
+    with pytest.raises(UnknownTopic, match="nonesuch"):
+        coordinator.commit("nonesuch", 0, 1)
+
+
+def test_after_close_every_call_says_so(world):
+    topic = world.make_topic()
+    client, consumer, producer = world.client, world.consumer(topic), world.client.producer()
+    coordinator = client.offset_coordinator(OffsetCoordinatorConf("g"))
+    client.close()
+    client.close()
+    for ask in (
+        client.metadata,
+        lambda: client.partition_count(topic),
+        lambda: client.offset_earliest(topic, 0),
+        lambda: client.offset_latest(topic, 0),
+        lambda: client.offsets([]),
+        client.producer,
+        lambda: client.consumer(ConsumerConf(topic)),
+        lambda: client.offset_coordinator(OffsetCoordinatorConf("g")),
+        consumer.consume,
+        consumer.consume_batch,
+        lambda: producer.produce(topic, 0, Message(b"x")),
+        lambda: coordinator.commit(topic, 0, 1),
+        lambda: coordinator.offset(topic, 0),
+    ):
+        with pytest.raises(Closed):
+            ask()
+    consumer.close()
+
+
+def test_a_consumer_that_is_closed_says_so_and_leaves_the_others_alone(world):
+    topic = world.make_topic()
+    world.produce(topic, b"a", b"b")
+    with world.consumer(topic) as one, world.consumer(topic) as other:
+        one.consume()
+        one.close()
+        one.close()
+        with pytest.raises(Closed):
+            one.consume()
+        assert other.consume().value == b"a"
+
+
+@pytest.mark.parametrize("part", ["consumer", "client"])
+def test_closing_ends_a_wait(world, part):
+    topic = world.make_topic()
+    consumer = world.client.consumer(ConsumerConf(topic))
+    ended: list[type[BaseException]] = []
+
+    def wait() -> None:
+        try:
+            consumer.consume()
+        except Exception as error:
+            ended.append(type(error))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    (consumer if part == "consumer" else world.client).close()
+    waiting.join(20)
+    assert ended == [Closed]
+
+
+def test_a_merged_stream_has_all_messages_in_order_by_partition_and_then_closes(world):
+    topics = [world.make_topic(partitions=3), world.make_topic()]
+    places = [(topics[0], 0), (topics[0], 2), (topics[1], 0)]
+    for topic, partition in places:
+        world.produce(topic, *(b"%d" % number for number in range(50)), partition=partition)
+    mx = merge(*(world.consumer(topic, partition) for topic, partition in places))
+    seen: dict[tuple[str, int], list[int]] = {}
+    for message in mx:
+        seen.setdefault((message.topic, message.partition), []).append(message.offset)
+    assert seen == {place: list(range(50)) for place in places}
+    with pytest.raises(MxClosed):
+        mx.consume()
+
+
+def test_a_merged_stream_of_nothing_is_closed(world):
+    with pytest.raises(MxClosed):
+        merge().consume()
+
+
+def test_closing_a_merged_stream_twice_is_fine_and_does_not_wait(world):
+    topic = world.make_topic()
+    mx = merge(world.client.consumer(ConsumerConf(topic)))
+    began = time.monotonic()
+    mx.close()
+    mx.close()
+    assert time.monotonic() - began < 1
+    with pytest.raises(MxClosed):
+        mx.consume()
+
+
+def test_closing_a_merged_stream_ends_a_wait(world):
+    topic = world.make_topic()
+    mx = merge(world.client.consumer(ConsumerConf(topic)))
+    ended: list[list[Message]] = []
+    waiting = threading.Thread(target=lambda: ended.append(list(mx)))
+    waiting.start()
+    mx.close()
+    waiting.join(20)
+    assert ended == [[]]
+
+
+def test_a_failing_consumer_is_named_by_the_merged_stream_and_the_others_go_on(world):
+    good, bad = world.make_topic(), world.make_topic()
+    world.produce(good, b"fine")
+    with merge(world.consumer(good, retry_limit=-1), world.consumer(bad, start_offset=5)) as mx:
+        values, failures = [], []
+        while not (values and failures):
+            try:
+                values.append(mx.consume().value)
+            except MxError as error:
+                failures.append(error)
+    assert values == [b"fine"]
+    assert (failures[0].topic, failures[0].partition) == (bad, 0)
+    assert isinstance(failures[0].__cause__, OffsetOutOfRange)
+    assert bad in str(failures[0])
+
+
+def test_a_merged_stream_whose_client_is_closed_says_so_and_closes(world):
+    topic = world.make_topic()
+    mx = merge(world.client.consumer(ConsumerConf(topic)))
+    world.client.close()
+    with pytest.raises(MxError) as caught:
+        mx.consume()
+    assert isinstance(caught.value.__cause__, Closed)
+    with pytest.raises(MxClosed):
+        mx.consume()
+
+
+def test_a_hash_producer_puts_each_message_where_its_key_belongs(world):
+    topic = world.make_topic(partitions=4)
+    keys = [b"key-%d" % (number % 10) for number in range(40)]
+    messages = [Message(b"v%d" % number, key) for number, key in enumerate(keys)]
+    offset = HashProducer(world.client.producer(), 4).distribute(topic, *messages)
+    assert offset == messages[0].offset == 0
+    homes = {message.key: message.partition for message in messages}
+    assert len(set(homes.values())) > 1
+    got = list(merge(*(world.consumer(topic, partition) for partition in range(4))))
+    assert len(got) == 40
+    assert all(homes[message.key] == message.partition for message in got)
