@@ -13,6 +13,7 @@ from koff.exact import ExactConf
 from koff.reader import ReaderConf
 from koff.sampler import SamplerConf
 from koff.serve import ServeConf
+from koff.zookeeper_groups import ZooKeeperGroupsConf
 
 Way = Literal["snapshot", "replay", "resume"]
 """How to begin: by what the coordinators say, from the log's start, from what was saved."""
@@ -35,6 +36,7 @@ class MonitorConf:
     sampler: SamplerConf = field(default_factory=SamplerConf)
     exact: ExactConf = field(default_factory=ExactConf)
     serve: ServeConf = field(default_factory=ServeConf)
+    zookeeper: ZooKeeperGroupsConf = field(default_factory=ZooKeeperGroupsConf)
 
 
 def gather_properties(

@@ -22,6 +22,7 @@ from koff.start import delete_retention_ms, start
 from koff.statedir import MARGIN, Origin, StateDir
 from koff.tail import Tail, share_state_conf, take_share_state
 from koff.tracker import Snapshot, Tracker
+from koff.zookeeper_groups import ZooKeeperGroups
 
 log = structlog.get_logger("koff.monitor")
 
@@ -48,6 +49,7 @@ class Monitor:
         self._reader = Reader(self._cluster, conf.reader)
         self._sampler = Sampler(self._cluster, self.tracker, conf.sampler)
         self._exact = ExactTimeLag(conf.cluster, self.tracker, conf.exact)
+        self._zookeeper = ZooKeeperGroups(conf.zookeeper, self.tracker)
         self._tail = Tail(self.tracker, self._reader, self._forget)
         self._state_dir = StateDir(conf.state_dir) if conf.state_dir is not None else None
         self._saving: Saving | None = None
@@ -93,6 +95,7 @@ class Monitor:
                 for work in (
                     *(self._read, self._read_share_state, self._sample, self._fill_back),
                     *([self._read_records] if self.conf.exact.groups else []),
+                    *([self._read_zookeeper] if self.conf.zookeeper.hosts else []),
                 ):
                     threads.append(threading.Thread(target=self._guarded, args=(work,), daemon=True))
                 if self._state_dir is not None:
@@ -113,6 +116,7 @@ class Monitor:
                 if not any(thread.is_alive() for thread in threads):
                     self._reader.close()
                     self._share_reader.close()
+                    self._zookeeper.close()
         if self._failure is not None:
             raise self._failure
         log.info("stopped")
@@ -145,6 +149,9 @@ class Monitor:
             return Readiness(False, "not ready: end offsets are not known yet")
         if not self._lag_is_fresh:
             return Readiness(False, f"not ready: end offsets are {self._sampler.age_s:.0f} s old")
+        if self.conf.zookeeper.hosts and not self._zookeeper.known:
+            why = self._zookeeper.trouble or "not read yet"
+            return Readiness(False, f"not ready: groups of ZooKeeper: {why}")
         return Readiness(
             True, "ready" if reader.topic_exists else f"ready: no {reader.conf.topic} yet, so no groups"
         )
@@ -250,6 +257,10 @@ class Monitor:
     def _read_records(self) -> None:
         """Keeps exact lags in seconds for the groups that are to have them."""
         self._exact.run(self._stopping, lambda: self._reader.caught_up)
+
+    def _read_zookeeper(self) -> None:
+        """Keeps up with the groups of ZooKeeper."""
+        self._zookeeper.run(self._stopping, lambda failure: self.conf.wait)
 
     def _read_share_state(self) -> None:
         """Keeps up with what share groups have done; gives up where that may not be read."""

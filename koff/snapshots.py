@@ -14,6 +14,7 @@ from koff.sampler import Sampler
 from koff.start import start
 from koff.tail import Tail, share_state_conf, take_share_state
 from koff.tracker import Snapshot, Tracker
+from koff.zookeeper_groups import ZooKeeperGroups
 
 
 def snapshots(
@@ -29,7 +30,10 @@ def snapshots(
         Reader(cluster, conf.reader) as reader,
         Reader(cluster, share_state_conf(conf.reader)) as share_reader,
         ExactTimeLag(conf.cluster, tracker := Tracker(), conf.exact) as exact,
+        ZooKeeperGroups(conf.zookeeper, tracker) as zookeeper,
     ):
+        if conf.zookeeper.hosts:
+            zookeeper.connect()
         due, well_at, share_denied = 0.0, time.monotonic(), False
         sampler, tail = Sampler(cluster, tracker, conf.sampler), Tail(tracker, reader)
         started = start(conf.start, cluster, tracker, conf.reader, progress=progress)
@@ -59,6 +63,8 @@ def snapshots(
                 if share_reader.trouble and time.monotonic() > well_at + conf.cluster.connect_timeout_s:
                     raise share_reader.trouble
             tracker.settle_share_state(partitions=len(reader.partitions))
+            if conf.zookeeper.hosts:
+                zookeeper.read()
             sampler.sample()
             exact.read(conf.exact.deadline_s)
             yield conf.cluster_name or cluster.id, tracker.snapshot(time.time_ns() // 1_000_000)

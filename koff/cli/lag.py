@@ -11,13 +11,22 @@ from typing import Any
 
 import click
 
-from koff.cli.options import Regex, cluster_conf, cluster_options, exact_option, option, set_up_logs
+from koff.cli.options import (
+    Regex,
+    cluster_conf,
+    cluster_options,
+    exact_option,
+    option,
+    set_up_logs,
+    zookeeper_option,
+)
 from koff.cli.table import table
 from koff.config import MonitorConf, Way
 from koff.exact import ExactConf
 from koff.reader import ReaderConf
 from koff.snapshots import snapshots
 from koff.tracker import GroupTotal, PartitionLag
+from koff.zookeeper_groups import ZooKeeperGroupsConf
 
 ABOVE, UNKNOWN = 3, 4
 """Exit codes of --fail-above."""
@@ -44,6 +53,7 @@ ABOVE, UNKNOWN = 3, 4
     help="snapshot: ask the coordinators, at once (needs DESCRIBE on groups). replay: read the whole log.",
 )
 @exact_option
+@zookeeper_option
 @option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @option(
     "--interval", default=2.0, type=click.FloatRange(min=0.1), metavar="SECONDS", help="Pause of --watch."
@@ -58,6 +68,7 @@ def lag(
     fail_above: int | None,
     way: Way,
     exact_time_lag: re.Pattern[str] | None,
+    zookeeper: str,
     watch: bool,
     interval: float,
 ) -> None:
@@ -83,6 +94,7 @@ def lag(
         start=way,
         reader=ReaderConf(topic=offsets_topic),
         exact=ExactConf(exact_time_lag),
+        zookeeper=ZooKeeperGroupsConf(zookeeper),
     )
     wanted: Callable[[str], Any] = group.search if group else lambda name: True
     progress = _progress if sys.stderr.isatty() else lambda text: None

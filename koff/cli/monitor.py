@@ -16,6 +16,7 @@ from koff.cli.options import (
     logging_options,
     option,
     set_up_logs,
+    zookeeper_option,
 )
 from koff.config import MonitorConf, Way
 from koff.errors import ConfigError
@@ -24,6 +25,7 @@ from koff.monitor import Monitor
 from koff.reader import ReaderConf
 from koff.sampler import SamplerConf
 from koff.serve import ServeConf
+from koff.zookeeper_groups import ZooKeeperGroupsConf
 
 
 @click.command()
@@ -64,6 +66,7 @@ from koff.serve import ServeConf
     "--wait", is_flag=True, help="Keep trying when the brokers cannot be reached at the start (sidecars)."
 )
 @exact_option
+@zookeeper_option
 @option(
     "--exact-time-lag-rate",
     default=50,
@@ -84,6 +87,7 @@ def monitor(
     state_dir: Path | None,
     wait: bool,
     exact_time_lag: re.Pattern[str] | None,
+    zookeeper: str,
     exact_time_lag_rate: int,
     log_format: str,
     log_level: str,
@@ -115,6 +119,7 @@ def monitor(
             sampler=SamplerConf(end_interval_s=end_offset_interval),
             exact=ExactConf(exact_time_lag, exact_time_lag_rate),
             serve=ServeConf(listen),
+            zookeeper=ZooKeeperGroupsConf(zookeeper),
         )
     )
     gc.freeze()

@@ -79,6 +79,18 @@ def exact_option(command: Command) -> Command:
     )(command)
 
 
+def zookeeper_option(command: Command) -> Command:
+    """--zookeeper."""
+    return option(
+        "--zookeeper",
+        default="",
+        show_default=False,
+        metavar="HOST:PORT[,...][/CHROOT]",
+        help="Show groups as well that keep their offsets in this ZooKeeper, as Kafka's first consumers did "
+        "(needs koff[zookeeper]).",
+    )(command)
+
+
 def logging_options(command: Command) -> Command:
     """--log-format and --log-level: handed to `set_up_logs`."""
     command = option(

@@ -87,6 +87,35 @@ class Tracker:
                 seed = committed.get(home) or Seed.of(commits, np.zeros(0, np.intp))
                 self.replace(home, Shard.from_answers(self._shared, seed, described.get(home, {})))
 
+    def take(
+        self,
+        home: int,
+        changed: Mapping[tuple[str, str, int], tuple[int, int]],
+        gone: Iterable[tuple[str, str, int]],
+        groups: Mapping[str, Group],
+        *,
+        seen_at_ms: int | None = None,
+    ) -> None:
+        """Takes commits that stand in no log as the shard `home`, a number that no partition has.
+
+        `changed` and `gone` by group, topic and partition: the offset and when it was committed, in ms.
+        `groups` are all that are known there now. `seen_at_ms` as in `apply`.
+        """
+        records = [_commit(*key, _value(*told)) for key, told in changed.items()]
+        records += [_commit(*key, None) for key in gone]
+        with self.lock:
+            shard = self._shard(home)
+            at_ms = UNKNOWN if seen_at_ms is None else seen_at_ms
+            keys, values = [key for key, _ in records], [value for _, value in records]
+            shard.apply(keys, values, seen_at_ms=at_ms, counted=False)
+            shard.groups.be(groups)
+
+    def group_names_beside(self, home: int) -> set[str]:
+        """The groups of all shards but that one."""
+        with self.lock:
+            others = [shard for number, shard in self._shards.items() if number != home]
+            return set().union(*(shard.group_names() for shard in others))
+
     def fresh_shard(self) -> Shard:
         """One to fill aside, for `replace`; who fills it holds the lock."""
         return Shard(self._shared)
@@ -304,6 +333,16 @@ class Tracker:
                 dict(self._topic_names),
                 now_ms,
             )
+
+
+def _commit(
+    group: str, topic: str, partition: int, value: OffsetCommitValue | None
+) -> tuple[bytes | None, bytes | None]:
+    return encode(OffsetCommit(group=group, topic=topic, partition=partition, value=value))
+
+
+def _value(offset: int, at_ms: int) -> OffsetCommitValue:
+    return OffsetCommitValue(version=3, offset=offset, metadata="", commit_timestamp=at_ms)
 
 
 def _name(message: Message) -> str:

@@ -56,6 +56,10 @@ class GroupTable:
         """Takes the group as a coordinator described it, in place of whatever there was."""
         self._groups[name] = group
 
+    def be(self, groups: Mapping[str, Described]) -> None:
+        """Takes these groups in place of all that there were."""
+        self._groups = dict(groups)
+
     def get(self, name: str) -> Group | None:
         """The group as it is now, the same object until it changes; None where there are commits at most."""
         group = self._groups.get(name)
