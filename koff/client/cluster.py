@@ -184,7 +184,9 @@ class Cluster(Closing):
         for at, future in asked.items():
             partition = TopicPartition(at.topic, at.partition)
             try:
-                answers[partition] = future.result(patience_s + 1).offset
+                offset = future.result(patience_s + 1).offset
+                # A broker that hangs: librdkafka may say OFFSET_INVALID (-1001), and no error.
+                answers[partition] = "_TIMED_OUT" if offset == confluent_kafka.OFFSET_INVALID else offset
             except KafkaException as failure:
                 error = kafka_error(failure)
                 answers[partition] = error.name() if error else str(failure)
