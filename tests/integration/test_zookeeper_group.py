@@ -1,0 +1,453 @@
+"""Consumer groups on a real ZooKeeper and a real Kafka: what each promise of theirs comes to."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from kazoo.client import KazooClient
+
+from koff.client import ClusterConf, TopicPartition
+from koff.client.message import Message
+from koff.client.zookeeper import (
+    AlreadyClosing,
+    ClaimLost,
+    ConsumerGroup,
+    ConsumerGroupConf,
+    InitialOffset,
+    KafkaOffsetManager,
+    PartitionError,
+    UncleanClose,
+    join_consumer_group,
+)
+from koff.errors import ConfigError, ConnectError, KoffError
+from koff.kafkatest import Cluster, LocalZooKeeper, wait_until
+
+NAME = "payments"
+Join = Callable[..., ConsumerGroup]
+
+
+@pytest.fixture(scope="module")
+def zookeeper() -> Iterator[LocalZooKeeper]:
+    with LocalZooKeeper() as local:
+        yield local
+
+
+@pytest.fixture
+def hosts(zookeeper: LocalZooKeeper, make_topic: Callable[..., str]) -> str:
+    """An address with a chroot of the test's own."""
+    return f"{zookeeper.hosts}/{make_topic()}"
+
+
+@pytest.fixture
+def tree(hosts: str) -> Iterator[KazooClient]:
+    """What stands in ZooKeeper, seen by somebody else."""
+    client = KazooClient(hosts.partition("/")[0])
+    client.start()
+    client.ensure_path("/" + hosts.partition("/")[2])
+    client.chroot = "/" + hosts.partition("/")[2]
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def conf(kafka: Cluster) -> ConsumerGroupConf:
+    return ConsumerGroupConf(
+        cluster=ClusterConf(kafka.bootstrap),
+        session_timeout_s=3.0,
+        commit_interval_s=60.0,
+        processing_timeout_s=10.0,
+        metadata_interval_s=0.3,
+    )
+
+
+@pytest.fixture
+def join(hosts: str, conf: ConsumerGroupConf) -> Iterator[Join]:
+    """Joins the group, and leaves it in the end without waiting for anything."""
+    with ExitStack() as joined:
+
+        def joins(*topics: str, **changes: Any) -> ConsumerGroup:
+            group = join_consumer_group(NAME, topics, hosts, replace(conf, **changes))
+            joined.callback(_drop, group)
+            return group
+
+        yield joins
+
+
+def _drop(group: ConsumerGroup) -> None:
+    if not group.closed:
+        group.__exit__(RuntimeError, RuntimeError(), None)
+
+
+def produce(kafka: Cluster, topic: str, count: int, *, partition: int = 0) -> None:
+    producer = kafka.producer()
+    for number in range(count):
+        producer.produce(topic, b"v%d" % number, b"k", partition=partition, headers={"h": b"x"})
+    assert producer.flush(30) == 0
+
+
+def stored(tree: KazooClient, topic: str, partition: int = 0) -> bytes | None:
+    path = f"/consumers/{NAME}/offsets/{topic}/{partition}"
+    return tree.get(path)[0] if tree.exists(path) else None
+
+
+def take(group: ConsumerGroup, count: int) -> list[Message]:
+    return list(islice(group.messages(), count))
+
+
+def first_error(group: ConsumerGroup) -> KoffError:
+    return next(group.errors())
+
+
+def owns(group: ConsumerGroup, topic: str, *partitions: int) -> bool:
+    return set(group.claims) == {TopicPartition(topic, p) for p in partitions}
+
+
+def test_messages_come_whole_and_those_before_are_committed_when_one_is(
+    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+) -> None:
+    topic = make_topic()
+    produce(kafka, topic, 10)
+    group = join(topic)
+    messages = take(group, 5)
+    first = messages[0]
+    assert (first.key, first.value, first.topic, first.partition, first.offset) == (b"k", b"v0", topic, 0, 0)
+    assert first.headers == (("h", b"x"),)
+    assert first.timestamp_ms
+    assert (group.name, group.topics, group.closed) == (NAME, (topic,), False)
+    group.commit_up_to(messages[3])
+    group.flush_offsets()
+    assert stored(tree, topic) == b"4"
+    messages[4].ack()
+    group.close()
+    assert stored(tree, topic) == b"5"
+    assert group.closed
+    assert [m.offset for m in take(join(topic), 5)] == [5, 6, 7, 8, 9]
+
+
+def test_only_what_is_contiguous_is_committed_when_messages_are_processed_out_of_order(
+    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+) -> None:
+    topic = make_topic()
+    produce(kafka, topic, 5)
+    group = join(topic)
+    messages = take(group, 5)
+    for which, expected in ((1, None), (0, b"2"), (3, b"2"), (4, b"2"), (2, b"5")):
+        messages[which].ack()
+        group.flush_offsets()
+        assert stored(tree, topic) == expected
+
+
+def test_nodes_are_those_of_the_original_tools(
+    make_topic: Callable[..., str], join: Join, tree: KazooClient
+) -> None:
+    topic = make_topic()
+    group = join(topic)
+    wait_until(lambda: owns(group, topic, 0), what="the claim")
+    data, stat = tree.get(f"/consumers/{NAME}/ids/{group.id}")
+    told = json.loads(data)
+    assert stat.ephemeralOwner
+    assert (told["version"], told["subscription"], told["pattern"]) == (1, {topic: 1}, "static")
+    assert told["timestamp"].isdecimal()
+    owner, stat = tree.get(f"/consumers/{NAME}/owners/{topic}/0")
+    assert (owner.decode(), bool(stat.ephemeralOwner)) == (group.id, True)
+    assert group.claims == {TopicPartition(topic, 0): stat.czxid}
+    assert group.instance_registered()
+    group.close()
+    assert tree.get_children(f"/consumers/{NAME}/ids") == []
+    assert tree.get_children(f"/consumers/{NAME}/owners/{topic}") == []
+
+
+def test_two_instances_share_evenly_and_the_one_that_stays_goes_on_where_the_other_ended(
+    kafka: Cluster, make_topic: Callable[..., str], join: Join
+) -> None:
+    topic = make_topic(partitions=5)
+    first = join(topic)
+    wait_until(lambda: owns(first, topic, 0, 1, 2, 3, 4), what="all partitions")
+    second = join(topic)
+    low, high = sorted((first, second), key=lambda group: group.id)
+    wait_until(lambda: owns(low, topic, 0, 1, 2) and owns(high, topic, 3, 4), what="a share each")
+    produce(kafka, topic, 4, partition=4)
+    for message in take(high, 4):
+        message.ack()
+    high.close()
+    wait_until(lambda: owns(low, topic, 0, 1, 2, 3, 4), what="all partitions")
+    produce(kafka, topic, 1, partition=4)
+    assert [m.offset for m in take(low, 1)] == [4]
+
+
+def test_a_hand_over_waits_for_what_is_being_processed(
+    kafka: Cluster, make_topic: Callable[..., str], join: Join
+) -> None:
+    topic = make_topic(partitions=2)
+    for partition in range(2):
+        produce(kafka, topic, 2, partition=partition)
+    first = join(topic)
+    messages = take(first, 4)
+    second = join(topic)
+    given = 1 if first.id < second.id else 0
+    wait_until(lambda: not second.claims and _wants(second, 1), what="the second to wait")
+    for message in messages:
+        assert not second.claims
+        message.ack()
+    wait_until(lambda: owns(second, topic, given) and owns(first, topic, 1 - given), what="one each")
+    produce(kafka, topic, 1, partition=given)
+    assert [m.offset for m in take(second, 1)] == [2]
+
+
+def test_a_hand_over_that_waited_long_enough_says_what_was_not_processed_and_the_next_owner_gets_it(
+    kafka: Cluster, make_topic: Callable[..., str], join: Join
+) -> None:
+    topic = make_topic(partitions=2)
+    for partition in range(2):
+        produce(kafka, topic, 1, partition=partition)
+    first = join(topic, processing_timeout_s=0.5)
+    messages = {m.partition: m for m in take(first, 2)}
+    second = join(topic)
+    wait_until(lambda: len(second.claims) == 1, what="the second to have its share")
+    (given,) = second.claims
+    (error,) = islice(first.errors(), 1)
+    assert isinstance(error, PartitionError)
+    assert (error.topic, error.partition) == (topic, given.partition)
+    assert isinstance(error.__cause__, UncleanClose)
+    (again,) = take(second, 1)
+    assert (again.partition, again.offset) == (given.partition, 0)
+    late = messages[given.partition]
+    with pytest.raises(ClaimLost):
+        first.commit_up_to(late)
+    late.ack()
+    first.flush_offsets()
+
+
+def test_what_fails_comes_again_a_few_times_and_then_is_told_with_its_cause(
+    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+) -> None:
+    topic = make_topic()
+    produce(kafka, topic, 2)
+    group = join(topic, max_redeliveries=2)
+    seen = []
+    for message in group.messages():
+        seen.append(message.offset)
+        if message.offset == 0:
+            message.value = b"spoilt"
+            message.nack(ValueError(f"attempt {seen.count(0)}"))
+        else:
+            message.ack()
+        if seen.count(0) == 3 and 1 in seen:
+            break
+    error = first_error(group)
+    assert isinstance(error, PartitionError)
+    assert error.message is not None
+    assert (error.topic, error.partition, error.message.offset) == (topic, 0, 0)
+    assert isinstance(error.__cause__, ValueError)
+    assert "attempt 3" in str(error)
+    group.flush_offsets()
+    assert stored(tree, topic) == b"2"
+
+
+def test_a_group_without_offsets_begins_at_the_newest_when_told_and_its_next_instance_there_too(
+    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+) -> None:
+    topic = make_topic()
+    produce(kafka, topic, 3)
+    group = join(topic, initial_offset=InitialOffset.NEWEST)
+    wait_until(lambda: stored(tree, topic) == b"3", what="the beginning to be noted")
+    group.close()
+    produce(kafka, topic, 1)
+    assert [m.offset for m in take(join(topic, initial_offset=InitialOffset.NEWEST), 1)] == [3]
+
+
+def test_offsets_are_reset_by_the_first_instance_only(
+    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+) -> None:
+    topic = make_topic()
+    produce(kafka, topic, 4)
+    with join(topic) as group:
+        for message in take(group, 3):
+            message.ack()
+    assert stored(tree, topic) == b"3"
+    with join(topic, reset_offsets=True) as group:
+        (message,) = take(group, 1)
+        assert message.offset == 0
+        message.ack()
+        group.flush_offsets()
+        join(topic, reset_offsets=True)
+        assert stored(tree, topic) == b"1"
+
+
+def test_offsets_may_be_kept_in_kafka(
+    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+) -> None:
+    topic = make_topic()
+    produce(kafka, topic, 6)
+    with join(topic, offset_manager=KafkaOffsetManager) as group:
+        for message in take(group, 4):
+            message.ack()
+    assert stored(tree, topic) is None
+    consumer = kafka.consumer(NAME)
+    (committed,) = consumer.committed([KafkaTopicPartition(topic, 0)], timeout=10)
+    consumer.close()
+    assert committed.offset == 4
+    assert [m.offset for m in take(join(topic, offset_manager=KafkaOffsetManager), 2)] == [4, 5]
+
+
+def test_brokers_are_found_in_zookeeper_where_they_are_registered(
+    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+) -> None:
+    topic = make_topic()
+    produce(kafka, topic, 1)
+    with pytest.raises(ConfigError, match="knows no brokers"):
+        join(topic, cluster=None)
+    host, _, port = kafka.bootstrap.partition(",")[0].rpartition(":")
+    told = {"host": host, "port": int(port), "endpoints": [f"PLAINTEXT://{host}:{port}"], "version": 4}
+    tree.create("/brokers/ids/1", json.dumps(told).encode(), makepath=True)
+    assert [m.offset for m in take(join(topic, cluster=None), 1)] == [0]
+
+
+def test_a_member_of_the_original_tools_gets_its_share_and_its_claims_are_left_alone(
+    make_topic: Callable[..., str], join: Join, tree: KazooClient
+) -> None:
+    topic = make_topic(partitions=6)
+    told = {"version": 1, "subscription": {topic: 2}, "pattern": "static", "timestamp": "1400000000000"}
+    tree.create(f"/consumers/{NAME}/ids/a_java-1-2", json.dumps(told).encode(), ephemeral=True, makepath=True)
+    tree.create(f"/consumers/{NAME}/owners/{topic}/5", b"a_java-1-2-1", ephemeral=True, makepath=True)
+    group = join(topic)
+    wait_until(lambda: owns(group, topic, 4), what="what is not claimed of a third")
+    tree.delete(f"/consumers/{NAME}/owners/{topic}/5")
+    wait_until(lambda: owns(group, topic, 4, 5), what="the third")
+
+
+def test_nothing_processed_under_a_lost_claim_is_committed_over_the_offset_of_a_newer_owner(
+    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient, zookeeper: LocalZooKeeper
+) -> None:
+    topic = make_topic()
+    produce(kafka, topic, 10)
+    first = join(topic)
+    messages = take(first, 2)
+    for message in messages:
+        message.ack()
+    path = f"/consumers/{NAME}/offsets/{topic}/0"
+    tree.create(path, b"7", makepath=True)  # as by one that had the partition in between
+    tree.delete(f"/consumers/{NAME}/owners/{topic}/0")
+    tree.create(f"/consumers/{NAME}/owners/{topic}/0", b"somebody else", ephemeral=True)
+    with pytest.raises(KoffError, match="another instance"):
+        first.flush_offsets()
+    assert stored(tree, topic) == b"7"
+
+
+def test_an_offset_that_a_tool_set_while_consuming_is_overwritten_by_the_next_commit(
+    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+) -> None:
+    topic = make_topic()
+    produce(kafka, topic, 4)
+    group = join(topic)
+    messages = take(group, 4)
+    messages[0].ack()
+    group.flush_offsets()
+    tree.set(f"/consumers/{NAME}/offsets/{topic}/0", b"0")
+    messages[1].ack()
+    group.flush_offsets()
+    assert stored(tree, topic) == b"2"
+    tree.delete(f"/consumers/{NAME}/offsets/{topic}/0")
+    group.commit_up_to(messages[3])
+    group.flush_offsets()
+    assert stored(tree, topic) == b"4"
+
+
+def test_closing_ends_the_iterators_and_a_second_time_is_an_error(
+    make_topic: Callable[..., str], join: Join
+) -> None:
+    group = join(make_topic())
+    ended = [
+        threading.Thread(target=lambda each=each: list(each), daemon=True)
+        for each in (group.messages(), group.errors())
+    ]
+    for thread in ended:
+        thread.start()
+    group.close()
+    for thread in ended:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert group.wait_closed(0)
+    with pytest.raises(AlreadyClosing):
+        group.close()
+
+
+def test_a_close_without_all_processed_says_so(
+    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+) -> None:
+    topic = make_topic()
+    produce(kafka, topic, 3)
+    group = join(topic, processing_timeout_s=0.3)
+    take(group, 3)[0].ack()
+    with pytest.raises(UncleanClose, match="up to 2 were handed out"):
+        group.close()
+    assert stored(tree, topic) == b"1"
+    assert not tree.get_children(f"/consumers/{NAME}/ids")
+
+
+def test_records_that_left_the_log_are_named_and_reading_goes_on_behind_them(
+    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+) -> None:
+    topic = make_topic()
+    produce(kafka, topic, 10)
+    kafka.admin.delete_records([KafkaTopicPartition(topic, 0, 6)])[KafkaTopicPartition(topic, 0)].result(10)
+    tree.create(f"/consumers/{NAME}/offsets/{topic}/0", b"2", makepath=True)
+    group = join(topic)
+    assert [m.offset for m in take(group, 4)] == [6, 7, 8, 9]
+    assert "offsets 2 to 5 left the log" in str(first_error(group))
+
+
+def test_partitions_that_come_later_are_read_too(
+    kafka: Cluster, make_topic: Callable[..., str], join: Join
+) -> None:
+    from confluent_kafka.admin import NewPartitions
+
+    topic, other = make_topic(), make_topic()
+    group = join(topic, other)
+    wait_until(lambda: len(group.claims) == 2, what="both topics")
+    kafka.admin.create_partitions([NewPartitions(topic, 3)])[topic].result(10)
+    wait_until(lambda: len(group.claims) == 4, what="the new partitions")
+    produce(kafka, topic, 1, partition=2)
+    produce(kafka, other, 1)
+    assert {(m.topic, m.partition) for m in take(group, 2)} == {(topic, 2), (other, 0)}
+
+
+def test_a_zookeeper_that_is_not_there_is_an_error_that_says_what_to_check(conf: ConsumerGroupConf) -> None:
+    with pytest.raises(ConnectError, match=r"cannot reach ZooKeeper at 127\.0\.0\.1:1: .*check"):
+        join_consumer_group(NAME, ["t"], "127.0.0.1:1", replace(conf, connect_timeout_s=0.5))
+    for name, topics in (("", ["t"]), ("a/b", ["t"]), ("a", [])):
+        with pytest.raises(ConfigError, match="a group needs a name"):
+            join_consumer_group(name, topics, "127.0.0.1:1", conf)
+
+
+def test_a_close_while_zookeeper_is_away_does_not_hang_and_is_unclean(
+    kafka: Cluster, make_topic: Callable[..., str], conf: ConsumerGroupConf
+) -> None:
+    topic = make_topic()
+    produce(kafka, topic, 1)
+    with LocalZooKeeper() as own:
+        group = join_consumer_group(NAME, [topic], own.hosts, replace(conf, processing_timeout_s=0.5))
+        take(group, 1)[0].ack()
+        own.kill()
+        with pytest.raises(UncleanClose):
+            group.close()
+        own.start()
+        again = join_consumer_group(NAME, [topic], own.hosts, conf)
+        (message,) = take(again, 1)
+        assert message.offset == 0
+        message.ack()
+        again.close()
+
+
+def _wants(group: ConsumerGroup, count: int) -> bool:
+    membership: Any = group._membership
+    return len(membership._wanted) == count
