@@ -38,17 +38,21 @@ def dial(addresses: str | Sequence[str], conf: BrokerConf | None = None) -> Brok
     Raises `ConnectError` when that fails as often as `conf` allows, `Denied` at once.
     """
     conf = conf or BrokerConf()
-    cluster = Cluster(conf.cluster(addresses if isinstance(addresses, str) else ",".join(addresses)))
-    retries = iter(range(conf.dial_retry_limit))
+    reach = conf.cluster(addresses if isinstance(addresses, str) else ",".join(addresses))
+    for _ in range(conf.dial_retry_limit):
+        try:
+            return _dialled(reach, conf)
+        except Denied:
+            raise
+        except ConnectError:
+            time.sleep(conf.dial_retry_wait_s)
+    return _dialled(reach, conf)
 
-    def again(failure: ConnectError) -> bool:
-        if isinstance(failure, Denied) or next(retries, None) is None:
-            return False
-        time.sleep(conf.dial_retry_wait_s)
-        return True
 
+def _dialled(reach: ClusterConf, conf: BrokerConf) -> Broker:
+    cluster = Cluster(reach)  # anew for each try: librdkafka tells only once that all brokers are down
     try:
-        cluster.connect(wait=again, given_up=lambda: cluster.saw(KafkaError._ALL_BROKERS_DOWN))
+        cluster.connect(given_up=lambda: cluster.saw(KafkaError._ALL_BROKERS_DOWN))
         cluster.metadata()
     except BaseException:
         cluster.close()

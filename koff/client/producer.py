@@ -56,6 +56,7 @@ class PartitionProducer(Closing):
         self._queueing = threading.Lock()
         self._producer: Any = None
         self._closed = False
+        self._known: dict[str, int] = {}
         self._renew(None)
 
     def close(self) -> None:
@@ -81,12 +82,23 @@ class PartitionProducer(Closing):
             if self._producer is None:
                 raise Closed("the producer is closed")
             producer = self._producer
+            self._make_known(topic, partition)
             call.queue(producer)
         while not call.done:
             producer.flush(_LOOK_S)  # sends at once, and says who is ready, whoever's call it was
         if call.fatal:
             self._renew(producer)
         return call.settle(told=self.conf.required_acks is not RequiredAcks.NONE)
+
+    def _make_known(self, topic: str, partition: int) -> None:
+        """Has librdkafka look again at a topic that has grown since it looked first."""
+        known = self._known.setdefault(topic, partition + 1)
+        if partition >= known:
+            try:
+                found = self._producer.list_topics(topic, timeout=self.conf.request_timeout_s)
+            except KafkaException:
+                return  # the reports will tell
+            self._known[topic] = max(known, len(found.topics[topic].partitions))
 
     def _renew(self, broken: Any) -> None:
         """Another librdkafka client for one that can go on no more."""

@@ -1,0 +1,310 @@
+"""What only a real Kafka shows: refused connections, security, sharing, limits, other clients."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+
+import pytest
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import NewPartitions
+
+from koff.client import (
+    BrokerConf,
+    ConsumerConf,
+    CoordinatorError,
+    Message,
+    NoData,
+    OffsetCoordinatorConf,
+    OffsetOutOfRange,
+    ProduceError,
+    ProducerConf,
+    RequiredAcks,
+    UnknownTopic,
+    dial,
+    merge,
+)
+from koff.client.access import addresses
+from koff.client.cluster import ClusterConf
+from koff.client.offsetfetch import questions
+from koff.client.wire import Wire
+from koff.errors import ConfigError, ConnectError, Denied
+from koff.kafkatest import free_ports, wait_until
+from tests.kafka_groups import member
+
+QUICK = BrokerConf(dial_retry_limit=2, dial_retry_wait_s=0.05, dial_timeout_s=2)
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def test_an_address_where_nobody_listens_is_tried_as_often_as_configured_and_no_longer():
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    began = time.monotonic()
+    with pytest.raises(ConnectError, match=address):
+        dial(address, QUICK)
+    assert time.monotonic() - began < 5
+
+
+def test_a_server_that_says_nothing_is_given_up_after_the_dial_timeout():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(ConnectError, match=address):
+            dial([address], BrokerConf(dial_retry_limit=0, dial_timeout_s=0.5))
+        assert time.monotonic() - began < 5
+
+
+def test_a_property_that_librdkafka_does_not_know_is_named():
+    with pytest.raises(ConfigError, match=r"no\.such\.thing"):
+        dial("localhost:1", BrokerConf(properties={"no.such.thing": "1"}))
+
+
+@pytest.mark.kafka
+def test_any_one_of_the_addresses_is_enough(kafka):
+    with dial([f"127.0.0.1:{free_ports(1)[0]}", kafka.bootstrap]) as broker:
+        assert broker.metadata().cluster_id == broker.id == kafka.cluster_id
+
+
+@pytest.mark.kafka
+def test_the_whole_client_runs_over_sasl_and_over_tls(more_kafka):
+    kafka = more_kafka(security=True)
+    topic = kafka.create_topic()
+    sasl = {
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "admin",
+        "sasl.password": kafka.users["admin"],
+    }
+    tls = {"security.protocol": "ssl", "ssl.ca.location": str(kafka.ca_pem)}
+    values = []
+    with dial(kafka.sasl_bootstrap, BrokerConf(properties=sasl)) as broker:
+        broker.producer().produce(topic, 0, Message(b"by sasl"))
+        values += [message.value for message in broker.consumer(ConsumerConf(topic, retry_limit=1))]
+        broker.offset_coordinator(OffsetCoordinatorConf("g")).commit(topic, 0, 1, "m")
+        assert broker.offset_coordinator(OffsetCoordinatorConf("g")).offset(topic, 0) == (1, "m")
+    assert values == [b"by sasl"]
+    with pytest.raises(Denied):
+        dial(kafka.sasl_bootstrap, BrokerConf(properties={**sasl, "sasl.password": "wrong"}))
+    alice = {**sasl, "sasl.username": "alice", "sasl.password": kafka.users["alice"]}
+    with (
+        dial(kafka.sasl_bootstrap, BrokerConf(properties=alice)) as broker,
+        pytest.raises(Denied, match="g"),
+    ):
+        broker.offset_coordinator(OffsetCoordinatorConf("g")).offset(topic, 0)
+    # the TLS listener's users have no rights here; that it speaks is what counts
+    with dial(kafka.ssl_bootstrap, BrokerConf(properties=tls)) as broker:
+        assert broker.metadata().brokers
+
+
+@pytest.mark.kafka
+def test_a_hundred_consumers_share_the_threads_of_one(kafka):
+    topic = kafka.create_topic(partitions=100)
+    with dial(kafka.bootstrap) as broker:
+        producer = broker.producer()
+        for partition in range(100):
+            producer.produce(topic, partition, Message(b"%d" % partition))
+        before = threads()
+        first = broker.consumer(ConsumerConf(topic, 0, retry_limit=1))
+        assert first.consume().value == b"0"
+        one = threads() - before
+        others = [broker.consumer(ConsumerConf(topic, number, retry_limit=1)) for number in range(1, 100)]
+        assert [consumer.consume().value for consumer in others] == [b"%d" % n for n in range(1, 100)]
+        assert threads() - before <= one + 1
+        with merge(first, *others):
+            assert threads() - before <= one + 2
+
+
+@pytest.mark.kafka
+def test_many_threads_read_through_one_feed_each_its_own_partition(kafka):
+    topic = kafka.create_topic(partitions=8)
+    got: dict[int, list[int]] = {}
+    with dial(kafka.bootstrap) as broker:
+        producer = broker.producer()
+        for partition in range(8):
+            producer.produce(topic, partition, *(Message(b"x" * 100) for _ in range(5000)))
+
+        def read(partition: int) -> None:
+            consumer = broker.consumer(ConsumerConf(topic, partition, retry_limit=2))
+            got[partition] = [message.offset for message in consumer]
+
+        readers = [threading.Thread(target=read, args=(partition,)) for partition in range(8)]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join(60)
+    assert got == {partition: list(range(5000)) for partition in range(8)}
+
+
+@pytest.mark.kafka
+def test_a_slow_consumer_neither_holds_up_the_others_nor_loses_its_place(kafka):
+    """What comes for it meanwhile is more than is kept: it is halted, and later read on from there."""
+    topic = kafka.create_topic(partitions=2)
+    count = 30
+    with dial(kafka.bootstrap) as broker:
+        producer = broker.producer()
+        for partition in (0, 1):
+            for number in range(count):
+                producer.produce(topic, partition, Message(os.urandom(400_000), b"%d" % number))
+        conf = {"retry_limit": 2, "max_fetch_bytes": 500_000}
+        slow = broker.consumer(ConsumerConf(topic, 0, **conf))
+        quick = broker.consumer(ConsumerConf(topic, 1, **conf))
+        assert slow.feed is quick.feed
+        seen = [slow.consume().offset]
+        assert [message.offset for message in quick] == list(range(count))
+        assert not slow.lane.reading
+        seen += [message.offset for message in slow]
+    assert seen == list(range(count))
+
+
+@pytest.mark.kafka
+def test_a_message_larger_than_a_fetch_is_read_all_the_same(kafka):
+    topic = kafka.create_topic()
+    with dial(kafka.bootstrap) as broker:
+        broker.producer().produce(topic, 0, Message(b"x" * 500_000))
+        consumer = broker.consumer(ConsumerConf(topic, retry_limit=2, max_fetch_bytes=1000))
+        assert [len(message.value) for message in consumer] == [500_000]
+
+
+@pytest.mark.kafka
+def test_what_retention_took_from_under_a_consumer_is_out_of_range(kafka):
+    topic = kafka.create_topic()
+    with dial(kafka.bootstrap) as broker:
+        broker.producer().produce(topic, 0, *(Message(b"x") for _ in range(10)))
+        consumer = broker.consumer(ConsumerConf(topic, start_offset=2, retry_limit=2))
+        deleted = kafka.admin.delete_records([Place(topic, 0, 6)])
+        for each in deleted.values():
+            each.result(20)
+        with pytest.raises(OffsetOutOfRange) as caught:
+            consumer.consume()
+        assert (caught.value.offset, caught.value.earliest, caught.value.latest) == (2, 6, 10)
+        assert broker.offset_earliest(topic, 0) == 6
+        oldest = broker.consumer(ConsumerConf(topic, retry_limit=2))
+        assert [message.offset for message in oldest] == [6, 7, 8, 9]
+
+
+@pytest.mark.kafka
+def test_a_topic_that_is_deleted_under_a_consumer_is_unknown_to_it(kafka):
+    topic = kafka.create_topic()
+    with dial(kafka.bootstrap) as broker:
+        consumer = broker.consumer(ConsumerConf(topic, retry_limit=1))
+        with pytest.raises(NoData):
+            consumer.consume()
+        kafka.admin.delete_topics([topic])[topic].result(20)
+
+        def unknown() -> bool:
+            try:
+                consumer.consume()
+            except NoData:
+                return False
+            except UnknownTopic:
+                return True
+            return False
+
+        wait_until(unknown, timeout_s=30, what="the consumer to notice")
+
+
+@pytest.mark.kafka
+def test_partitions_that_are_added_are_found(kafka):
+    topic = kafka.create_topic(partitions=1)
+    with dial(kafka.bootstrap) as broker:
+        broker.producer().produce(topic, 0, Message(b"x"))
+        kafka.admin.create_partitions([NewPartitions(topic, 2)])[topic].result(20)
+        wait_until(lambda: broker.partition_count(topic) == 2, what="the partition")
+        assert broker.producer().produce(topic, 1, Message(b"y")) == 0
+        assert broker.consumer(ConsumerConf(topic, 1)).consume().value == b"y"
+
+
+@pytest.mark.kafka
+def test_a_consumer_sees_no_aborted_messages_and_knows_the_end_behind_them(kafka):
+    topic = kafka.create_topic()
+    writer = kafka.producer({"transactional.id": f"tx-{topic}"})
+    writer.init_transactions(20)
+    for value, end in ((b"kept", writer.commit_transaction), (b"gone", writer.abort_transaction)):
+        writer.begin_transaction()
+        writer.produce(topic, value)
+        writer.flush(10)
+        end(20)
+    with dial(kafka.bootstrap) as broker:
+        consumer = broker.consumer(ConsumerConf(topic, retry_limit=1))
+        assert [message.value for message in consumer] == [b"kept"]
+
+
+@pytest.mark.kafka
+def test_a_message_that_is_too_large_is_the_only_one_that_is_not_written(kafka):
+    topic = kafka.create_topic()
+    messages = [Message(b"a"), Message(b"b" * 2_000_000), Message(b"c"), Message(b"c")]
+    with dial(kafka.bootstrap) as broker:
+        with pytest.raises(ProduceError) as caught:
+            broker.producer().produce(topic, 0, *messages)
+        assert (caught.value.written, caught.value.failed, caught.value.unknown) == ((0, 2, 3), (1,), ())
+        assert [each.offset for each in messages] == [0, -1, 1, 2]
+        assert broker.offset_latest(topic, 0) == 3
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("acks", [RequiredAcks.ALL, RequiredAcks.LOCAL])
+def test_calls_of_many_threads_stay_in_one_piece_each(kafka, acks):
+    topic = kafka.create_topic()
+    with dial(kafka.bootstrap) as broker:
+        producer = broker.producer(ProducerConf(required_acks=acks))
+
+        def write(name: int) -> None:
+            for _ in range(20):
+                producer.produce(topic, 0, *(Message(b"%d" % number, b"%d" % name) for number in range(50)))
+
+        writers = [threading.Thread(target=write, args=(name,)) for name in range(4)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join(60)
+        got = list(broker.consumer(ConsumerConf(topic, retry_limit=2)))
+    assert len(got) == 4000
+    for at in range(0, 4000, 50):
+        assert [int(each.value) for each in got[at : at + 50]] == list(range(50))
+        assert len({each.key for each in got[at : at + 50]}) == 1
+
+
+@pytest.mark.kafka
+def test_more_messages_than_a_chunk_keep_their_order_and_offsets(kafka):
+    topic = kafka.create_topic()
+    with dial(kafka.bootstrap) as broker:
+        messages = [Message(b"%d" % number) for number in range(25_000)]
+        assert broker.producer().produce(topic, 0, *messages) == 0
+        assert [each.offset for each in messages] == list(range(25_000))
+        got = list(broker.consumer(ConsumerConf(topic, retry_limit=2)))
+    assert [int(each.value) for each in got] == list(range(25_000))
+
+
+@pytest.mark.kafka
+def test_committed_metadata_is_stored_as_it_was_given(kafka):
+    """confluent-kafka would end it with a zero byte."""
+    topic = kafka.create_topic()
+    group = f"g-{topic}"
+    with dial(kafka.bootstrap) as broker:
+        broker.offset_coordinator(OffsetCoordinatorConf(group)).commit(topic, 0, 5, "x" * 24)
+    (address,) = addresses(kafka.bootstrap)
+    with Wire.connect(ClusterConf(kafka.bootstrap), *address) as wire:
+        (told,) = wire.ask(questions([group], 9, max_bytes=10_000))
+    assert told.offsets.metadata == {0: "x" * 24}
+
+
+@pytest.mark.kafka
+def test_the_offsets_of_a_group_with_members_are_theirs_to_commit(kafka):
+    topic = kafka.create_topic()
+    group = f"g-{topic}"
+    with dial(kafka.bootstrap) as broker, member(kafka, group, topic, client_id="m"):
+        coordinator = broker.offset_coordinator(OffsetCoordinatorConf(group))
+
+        def refused() -> bool:
+            try:
+                coordinator.commit(topic, 0, 5)
+            except CoordinatorError as error:
+                return "UNKNOWN_MEMBER_ID" in str(error)
+            return False  # the member has not joined yet
+
+        wait_until(refused, timeout_s=30, what="the member to be in")
+        assert coordinator.offset(topic, 0)[0] in (-1, 5)

@@ -1,0 +1,238 @@
+"""Brokers, leaders and coordinators that are killed and frozen in the middle: all messages count."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from koff.client import (
+    Broker,
+    BrokerConf,
+    ConsumerConf,
+    Message,
+    Mx,
+    MxClosed,
+    MxError,
+    OffsetCoordinatorConf,
+    ProduceError,
+    ProducerConf,
+    dial,
+    merge,
+)
+from koff.errors import ConnectError
+from koff.kafkatest import LocalKafka, wait_until
+from koff.kafkatest.node import Node
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+PATIENT = BrokerConf(dial_timeout_s=3)
+
+
+@dataclass
+class Writer:
+    """Writes numbered messages to one partition, a few a call, and keeps account of them."""
+
+    broker: Broker
+    topic: str
+    partition: int
+    acknowledged: list[int] = field(default_factory=list)
+    unsure: set[int] = field(default_factory=set)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Writer:
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(120)
+
+    def _run(self) -> None:
+        producer, number = self.broker.producer(ProducerConf(request_timeout_s=2)), 0
+        while not self._over.wait(0.01):
+            ids = list(range(number, number + 5))
+            number += 5
+            try:
+                producer.produce(self.topic, self.partition, *(Message(b"%d" % each) for each in ids))
+            except ProduceError as error:
+                self.acknowledged += [ids[at] for at in error.written]
+                self.unsure |= {ids[at] for at in error.unknown}
+            except ConnectError:
+                pass
+            else:
+                self.acknowledged += ids
+
+
+@dataclass
+class Reader:
+    """Reads a merged stream and keeps what it saw, by partition."""
+
+    mx: Mx
+    seen: dict[int, list[Message]] = field(default_factory=dict)
+    errors: list[Exception] = field(default_factory=list)
+
+    def __enter__(self) -> Reader:
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.mx.close()
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                message = self.mx.consume()
+            except MxClosed:
+                return
+            except MxError as error:
+                self.errors.append(error)
+            else:
+                self.seen.setdefault(message.partition, []).append(message)
+
+
+@contextmanager
+def traffic(kafka: LocalKafka, partitions: int) -> Iterator[list[Writer]]:
+    """A writer for each partition and one reader of all; at the end, all is accounted for."""
+    topic = kafka.create_topic(partitions=partitions, config={"min.insync.replicas": "1"})
+    with dial(kafka.bootstrap, PATIENT) as broker:
+        consumers = [broker.consumer(ConsumerConf(topic, number)) for number in range(partitions)]
+        writers = [Writer(broker, topic, number) for number in range(partitions)]
+        with Reader(merge(*consumers)) as reader:
+            for writer in writers:
+                writer.__enter__()
+            try:
+                yield writers
+            finally:
+                for writer in writers:
+                    writer.__exit__()
+            ends = [broker.offset_latest(topic, number) for number in range(partitions)]
+
+            def read_up_to_the_ends() -> bool:
+                seen = [reader.seen.get(number) for number in range(partitions)]
+                return all(each and each[-1].offset + 1 >= end for each, end in zip(seen, ends, strict=True))
+
+            wait_until(read_up_to_the_ends, timeout_s=60, what="the rest of the messages")
+        assert not reader.errors
+        for writer in writers:
+            account(writer, reader.seen[writer.partition])
+
+
+def account(writer: Writer, seen: list[Message]) -> None:
+    ids, offsets = [int(message.value or b"") for message in seen], [message.offset for message in seen]
+    assert offsets == sorted(set(offsets)), "a gap is no fault, a repeat is"
+    assert offsets == list(range(len(offsets)))
+    assert ids == sorted(set(ids)), "each once, in order"
+    assert set(writer.acknowledged) <= set(ids)
+    assert set(ids) <= set(writer.acknowledged) | writer.unsure
+
+
+def progress(writers: list[Writer]) -> None:
+    """Waits until every partition takes messages again."""
+    before = [len(writer.acknowledged) for writer in writers]
+
+    def all_go_on() -> bool:
+        return all(len(w.acknowledged) > was + 20 for w, was in zip(writers, before, strict=True))
+
+    wait_until(all_go_on, timeout_s=100, what="acknowledgements in every partition")
+
+
+def leader(kafka: LocalKafka, topic: str) -> Node:
+    number = wait_until(lambda: max(kafka.leaders(topic).values(), default=-1) > 0 and kafka.leaders(topic))
+    return kafka.nodes[number[0] - 1]
+
+
+def test_a_broker_that_is_killed_and_comes_back_makes_no_gap_and_no_repeat(more_kafka):
+    kafka = more_kafka()
+    with traffic(kafka, 2) as writers:
+        progress(writers)
+        kafka.kill()
+        kafka.nodes[0].start()
+        kafka.wait_until_up()
+        progress(writers)
+        kafka.restart()
+        progress(writers)
+
+
+def test_leaders_that_are_killed_and_frozen_lose_nothing_that_was_acknowledged(more_kafka):
+    kafka = more_kafka(brokers=3)
+    with traffic(kafka, 3) as writers:
+        topic = writers[0].topic
+        progress(writers)
+        killed = leader(kafka, topic)
+        killed.kill()
+        progress(writers)
+        killed.start()
+        kafka.wait_until_up()
+        frozen = leader(kafka, topic)
+        frozen.pause()
+        progress(writers)
+        frozen.resume()
+        progress(writers)
+
+
+def test_commits_find_the_new_coordinator(more_kafka):
+    kafka = more_kafka(brokers=3)
+    topic = kafka.create_topic()
+    with dial(kafka.bootstrap, PATIENT) as broker:
+        coordinator = broker.offset_coordinator(OffsetCoordinatorConf("g", retry_err_limit=60))
+        coordinator.commit(topic, 0, 1, "before")
+        for number, end in enumerate((Node.kill, Node.pause), start=2):
+            node = coordinating(kafka, coordinator)
+            end(node)
+            coordinator.commit(topic, 0, number, end.__name__)
+            assert coordinator.offset(topic, 0) == (number, end.__name__)
+            assert coordinating(kafka, coordinator) is not node
+            node.resume()
+            if not node.running:
+                node.start()
+            kafka.wait_until_up()
+        with dial(kafka.bootstrap, PATIENT) as other:
+            assert other.offset_coordinator(OffsetCoordinatorConf("g")).offset(topic, 0) == (3, "pause")
+
+
+def coordinating(kafka: LocalKafka, coordinator: object) -> Node:
+    """The broker that the coordinator is connected to."""
+    address = coordinator._wire.address  # type: ignore[attr-defined]
+    return next(node for node in kafka.nodes if node.bootstrap == address)
+
+
+def test_a_cluster_that_stays_away_is_an_error_in_the_end_and_the_consumer_outlives_it(more_kafka):
+    kafka = more_kafka()
+    topic = kafka.create_topic()
+    with dial(kafka.bootstrap, BrokerConf(leader_retry_limit=0, dial_timeout_s=2)) as broker:
+        producer = broker.producer(ProducerConf(request_timeout_s=0.5, retry_limit=1))
+        producer.produce(topic, 0, Message(b"0"))
+        consumer = broker.consumer(ConsumerConf(topic, retry_err_limit=2, retry_err_wait_s=0.2))
+        assert consumer.consume().value == b"0"
+        kafka.kill()
+        with pytest.raises(ConnectError):
+            consumer.consume()
+        with pytest.raises(ProduceError) as caught:
+            producer.produce(topic, 0, Message(b"lost"), Message(b"lost too"))
+        assert (caught.value.written, caught.value.unknown) == ((), (0, 1))
+        with pytest.raises(ConnectError):
+            broker.offset_latest(topic, 0)
+        kafka.nodes[0].start()
+        kafka.wait_until_up()
+
+        def written() -> bool:
+            try:
+                return producer.produce(topic, 0, Message(b"1")) is not None
+            except ProduceError:
+                return False
+
+        wait_until(written, timeout_s=30, what="the producer to be back")
+        values = []
+        while b"1" not in values:
+            try:
+                values.append(consumer.consume().value)
+            except ConnectError:
+                continue
+        assert set(values) <= {b"1", b"lost", b"lost too"}
