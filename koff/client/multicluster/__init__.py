@@ -1,0 +1,38 @@
+"""Many clusters as one: a reader of all of them, a writer that goes on with the others when one fails."""
+
+from koff.client.multicluster.balancers import Balancer, Hash, LeastBytes, RoundRobin
+from koff.client.multicluster.confs import FIRST_OFFSET, LAST_OFFSET, ReaderConf, RWMode, WriterConf
+from koff.client.multicluster.failures import (
+    CommitError,
+    ReadError,
+    ReadErrors,
+    Unavailable,
+    WriteError,
+    WriteErrors,
+)
+from koff.client.multicluster.reader import Reader
+from koff.client.multicluster.stats import ClusterWrites, ReaderStats, WriterStats
+from koff.client.multicluster.writer import Writer
+
+__all__ = [
+    "FIRST_OFFSET",
+    "LAST_OFFSET",
+    "Balancer",
+    "ClusterWrites",
+    "CommitError",
+    "Hash",
+    "LeastBytes",
+    "RWMode",
+    "ReadError",
+    "ReadErrors",
+    "Reader",
+    "ReaderConf",
+    "ReaderStats",
+    "RoundRobin",
+    "Unavailable",
+    "WriteError",
+    "WriteErrors",
+    "Writer",
+    "WriterConf",
+    "WriterStats",
+]

@@ -1,0 +1,454 @@
+"""Two real clusters, of which one is killed, frozen or restarted while messages go in and out."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+
+from koff.client.cluster import ClusterConf
+from koff.client.message import Message
+from koff.client.multicluster import (
+    FIRST_OFFSET,
+    LAST_OFFSET,
+    CommitError,
+    Reader,
+    ReaderConf,
+    ReadErrors,
+    RoundRobin,
+    RWMode,
+    Unavailable,
+    WriteErrors,
+    Writer,
+    WriterConf,
+    WriterStats,
+)
+from koff.errors import Closed
+from koff.kafkatest import LocalKafka, wait_until
+
+pytestmark = pytest.mark.kafka
+PARTITIONS = 2
+Two = tuple[LocalKafka, LocalKafka]
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Two]:
+    """Clusters a and b, both up at the start and at the end of each test."""
+    with LocalKafka() as a, LocalKafka() as b:
+        yield a, b
+
+
+@pytest.fixture
+def topic(two: Two) -> str:
+    name = two[0].create_topic(partitions=PARTITIONS)
+    return two[1].create_topic(name, partitions=PARTITIONS)
+
+
+@contextmanager
+def killed(*kafkas: LocalKafka) -> Iterator[None]:
+    for kafka in kafkas:
+        kafka.kill()
+    try:
+        yield
+    finally:
+        for kafka in kafkas:
+            kafka.nodes[0].start()
+        for kafka in kafkas:
+            kafka.wait_until_up()
+
+
+def clusters(two: Two) -> dict[str, ClusterConf]:
+    return dict(zip("ab", (ClusterConf(kafka.bootstrap) for kafka in two), strict=True))
+
+
+def log_of(kafka: LocalKafka, topic: str) -> dict[int, list[int]]:
+    """The numbers in each partition, as they stand in the log."""
+    consumer = kafka.consumer("log", {"enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    found: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
+    ended = set()
+
+    def at_the_end() -> bool:
+        for message in consumer.consume(1000, 0.1):
+            if message.error() is None:
+                found[message.partition()].append(int(message.value()))
+            else:
+                ended.add(message.partition())
+        return len(ended) == PARTITIONS
+
+    wait_until(at_the_end, what=f"the end of {topic}")
+    consumer.close()
+    return found
+
+
+class Writing:
+    """A thread that writes numbers, ten a call, and keeps account of each until it is told to stop."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.acknowledged: dict[int, Message] = {}
+        self.failed: dict[int, bool] = {}
+        self.errors: list[BaseException] = []
+        self.stats: list[WriterStats] = []
+        self._writer = writer
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+        self._thread.start()
+
+    def _write(self) -> None:
+        number = 0
+        try:
+            while not self._over.is_set():
+                messages = [Message(b"%d" % (number + place)) for place in range(10)]
+                self._account(number, messages)
+                number += 10
+        except BaseException as error:
+            self.errors.append(error)
+
+    def _account(self, number: int, messages: list[Message]) -> None:
+        try:
+            self._writer.write_messages(*messages)
+            outcome: list = [None] * len(messages)
+        except WriteErrors as errors:
+            outcome = list(errors)
+        for place, error in enumerate(outcome):
+            if error is None:
+                self.acknowledged[number + place] = messages[place]
+            else:
+                self.failed[number + place] = error.in_doubt
+
+    def wait_for(self, more: int, cluster: str = "") -> None:
+        """Until that many more were acknowledged, by that cluster if it is named."""
+
+        def count() -> int:
+            return sum(not cluster or each.cluster == cluster for each in list(self.acknowledged.values()))
+
+        enough = count() + more
+        wait_until(lambda: self.errors or count() >= enough, timeout_s=40, what=f"{more} messages {cluster}")
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+        assert not self.errors
+
+    def total(self, what: str) -> int:
+        self.stats.append(self._writer.stats())
+        return sum(getattr(stats, what) for stats in self.stats)
+
+
+def test_no_acknowledged_message_is_lost_when_clusters_are_killed_frozen_and_restarted(two: Two, topic: str):
+    a, b = two
+    conf = WriterConf(topic, balancer=RoundRobin, write_timeout_s=2.0)
+    with Writer(clusters(two), conf) as writer:
+        writing = Writing(writer)
+        writing.wait_for(300)
+        with killed(a):
+            writing.wait_for(300, "b")
+        writing.wait_for(100, "a")
+        with b.paused():
+            writing.wait_for(300, "a")
+        writing.wait_for(100, "b")
+        writing.stop()
+        duplicates, given_up = writing.total("possible_duplicates"), writing.total("errors")
+    logs = [log_of(kafka, topic) for kafka in two]
+    written = Counter(number for log in logs for numbers in log.values() for number in numbers)
+    assert set(writing.acknowledged) <= set(written)
+    in_doubt = {number for number, doubt in writing.failed.items() if doubt}
+    assert set(written) <= set(writing.acknowledged) | in_doubt
+    assert written.total() - len(written) <= duplicates
+    assert given_up == len(writing.failed)
+    assert writing.total("messages") == len(writing.acknowledged)
+    places: dict[tuple[str, int], list[int]] = {}
+    for number, message in sorted(writing.acknowledged.items()):
+        assert logs["ab".index(message.cluster)][message.partition][message.offset] == number
+        places.setdefault((message.cluster, message.partition), []).append(message.offset)
+    assert all(offsets == sorted(offsets) for offsets in places.values())
+
+
+def test_write_errors_are_exact_when_no_cluster_can_be_reached(two: Two, topic: str):
+    with Writer(clusters(two), WriterConf(topic, max_attempts=3, write_timeout_s=1.0)) as writer:
+        writer.write_messages(Message(b"1"))
+        with killed(*two):
+            with pytest.raises(WriteErrors, match="3 of 3 messages") as raised:
+                writer.write_messages(Message(b"2"), Message(b"3"), Message(b"4"))
+            stats = writer.stats()
+            assert (raised.value.count(), stats.errors) == (3, 3)
+            doubts = [error.in_doubt for error in raised.value if error]
+            assert stats.in_doubt == sum(doubts)
+        wait_until(
+            lambda: all(each.reachable for each in writer.stats().clusters.values()), what="both clusters"
+        )
+        writer.write_messages(Message(b"5"))
+    written = {number for kafka in two for numbers in log_of(kafka, topic).values() for number in numbers}
+    assert {1, 5} <= written
+    assert all(doubt or number not in written for number, doubt in zip((2, 3, 4), doubts, strict=True))
+
+
+def test_the_backup_is_written_to_only_while_the_primary_cannot_be(two: Two, topic: str):
+    conf = WriterConf(topic, mode=RWMode.PRIMARY_BACKUP, write_timeout_s=1.5)
+    with Writer(clusters(two), conf) as writer:
+        first, second, third = Message(b"1"), Message(b"2"), Message(b"3")
+        writer.write_messages(first)
+        with two[0].paused():
+            writer.write_messages(second)
+            stats = writer.stats()
+        wait_until(lambda: writer.stats().clusters["a"].reachable, what="the primary")
+        writer.write_messages(third)
+    assert [message.cluster for message in (first, second, third)] == ["a", "b", "a"]
+    assert (stats.failovers, stats.possible_duplicates) == (1, 1)
+    assert (first.topic, third.offset >= 0) == (topic, True)
+
+
+def test_what_one_cluster_refuses_goes_to_another_and_doubles_nothing(two: Two):
+    name = two[0].create_topic(partitions=PARTITIONS, config={"max.message.bytes": "1000"})
+    two[1].create_topic(name, partitions=PARTITIONS)
+    large = [Message(b"%01500d" % number) for number in range(4)]
+    with Writer(clusters(two), WriterConf(name)) as writer:
+        for message in large:
+            writer.write_messages(message)
+        stats = writer.stats()
+    assert {message.cluster for message in large} == {"b"}
+    assert (stats.messages, stats.possible_duplicates, stats.errors) == (4, 0, 0)
+    assert stats.failovers >= 1
+
+
+def test_only_the_message_that_every_cluster_refuses_has_an_error(two: Two):
+    name = two[0].create_topic(partitions=PARTITIONS, config={"max.message.bytes": "1000"})
+    two[1].create_topic(name, partitions=PARTITIONS, config={"max.message.bytes": "1000"})
+    messages = [Message(b"1"), Message(b"%01500d" % 2), Message(b"3")]
+    with Writer(clusters(two), WriterConf(name, batch_timeout_s=0.0)) as writer:
+        with pytest.raises(WriteErrors) as raised:
+            writer.write_messages(*messages)
+        assert writer.stats().possible_duplicates == 0
+    first, second, third = raised.value
+    assert (first, third, second is not None and second.in_doubt) == (None, None, False)
+    assert [message.offset >= 0 for message in messages] == [True, False, True]
+
+
+def test_an_asynchronous_writer_tells_of_each_message_and_close_waits_for_all(two: Two, topic: str):
+    told: list[tuple[int, bool]] = []
+
+    def tell(messages: list[Message], errors: WriteErrors | None) -> None:
+        outcome = errors or [None] * len(messages)
+        told.extend((int(m.value or b""), e is None) for m, e in zip(messages, outcome, strict=True))
+
+    conf = WriterConf(topic, asynchronous=True, on_completion=tell, write_timeout_s=2.0)
+    writer = Writer(clusters(two), conf)
+    writer.write_messages(*(Message(b"%d" % number) for number in range(100)))
+    wait_until(lambda: len(told) == 100, what="the first hundred")
+    two[0].pause()
+    for number in range(100, 1100):
+        writer.write_messages(Message(b"%d" % number))
+    assert len(told) < 1100
+    writer.close()
+    two[0].resume()
+    with pytest.raises(Closed):
+        writer.write_messages(Message(b"0"))
+    assert sorted(told) == [(number, True) for number in range(1100)]
+    duplicates = writer.stats().possible_duplicates
+    written = Counter(n for kafka in two for numbers in log_of(kafka, topic).values() for n in numbers)
+    assert set(written) == set(range(1100))
+    assert written.total() - 1100 <= duplicates
+
+
+def fill(kafka: LocalKafka, topic: str, numbers: range) -> None:
+    """Writes numbers into the partitions in turn."""
+    producer = kafka.producer()
+    for number in numbers:
+        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS, timestamp=1_000_000 + number)
+    assert producer.flush(20) == 0
+
+
+def confs(two: Two, topic: str, **options: object) -> list[ReaderConf]:
+    return [
+        ReaderConf(kafka.bootstrap, topic, partition=partition, name=name, **options)  # type: ignore[arg-type]
+        for name, kafka in zip("ab", two, strict=True)
+        for partition in range(PARTITIONS)
+    ]
+
+
+def read_until(reader: Reader, done: Callable[[], bool], take: Callable[[Message], None]) -> None:
+    def more() -> bool:
+        try:
+            for message in reader.read_message(timeout_s=0.2):
+                take(message)
+        except ReadErrors:
+            pass
+        return done()
+
+    wait_until(more, timeout_s=40, what="the messages")
+
+
+class Readings:
+    """What was read, by cluster and partition."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[tuple[str, int], list[int]] = {}
+
+    def take(self, message: Message) -> None:
+        at = self.numbers.setdefault((message.cluster, message.partition), [])
+        at.append(int(message.value or b""))
+
+    def has(self, cluster: str, count: int) -> bool:
+        return sum(len(each) for (name, _), each in self.numbers.items() if name == cluster) >= count
+
+
+def test_all_clusters_are_read_once_and_in_order_though_one_is_killed_and_one_frozen(two: Two, topic: str):
+    a, b = two
+    for kafka in two:
+        fill(kafka, topic, range(1000))
+    read = Readings()
+    with Reader(confs(two, topic, queue_capacity=50, fail_after_s=1.0)) as reader:
+        threads = threading.active_count()
+        read_until(reader, lambda: read.has("a", 100) and read.has("b", 100), read.take)
+        with killed(a):
+            fill(b, topic, range(1000, 1500))
+            read_until(reader, lambda: read.has("b", 1500), read.take)
+            wait_until(lambda: reader.read_message(0.1) or reader.stats(0).failure, what="a to have failed")
+            assert not reader.stats(2).failure
+        fill(a, topic, range(1000, 1500))
+        with b.paused():
+            read_until(reader, lambda: read.has("a", 1500), read.take)
+            assert not reader.stats(0).failure
+        fill(b, topic, range(1500, 1600))
+        read_until(reader, lambda: read.has("b", 1600), read.take)
+        assert threading.active_count() <= threads
+    for (name, partition), numbers in read.numbers.items():
+        assert numbers == list(range(partition, 1500 if name == "a" else 1600, PARTITIONS))
+    assert len(read.numbers) == 2 * PARTITIONS
+
+
+def test_when_all_readers_have_failed_the_errors_of_all_are_raised_and_reading_goes_on_later(
+    two: Two, topic: str
+):
+    with Reader(confs(two, topic, fail_after_s=0.5)) as reader:
+        assert reader.read_message(timeout_s=1.0) == []
+        with two[0].paused(), two[1].paused():
+            with pytest.raises(ReadErrors, match="none of 4 readers can read: cannot reach Kafka") as raised:
+                reader.read_message()
+            assert len(raised.value.errors) == 4
+            assert reader.stats(3).errors >= 1
+        fill(two[1], topic, range(3))
+        read = Readings()
+        read_until(reader, lambda: read.has("b", 3), read.take)
+
+
+def test_a_reader_goes_where_it_is_set(two: Two, topic: str):
+    fill(two[0], topic, range(200))  # 100 a partition
+    with Reader(confs(two, topic, start_offset=LAST_OFFSET, queue_capacity=30)) as reader:
+        wait_until(lambda: reader.offset(1) == 100, what="the end to be known")
+        assert (reader.read_lag(1), reader.lag(1)) == (0, -1)
+
+        def next_after(offset: int) -> int:
+            reader.set_offset(1, offset)
+            return wait_until(lambda: reader.read_message(0.1), what="a message")[0].offset
+
+        assert next_after(90) == 90
+        assert next_after(FIRST_OFFSET) == 0
+        assert (reader.offset(1) + reader.lag(1), reader.read_lag(1)) == (100, reader.lag(1))
+        reader.set_offset_at(1, datetime.fromtimestamp(1_000.151, UTC))  # partition 1 has the odd numbers
+        (first, *_) = wait_until(lambda: reader.read_message(0.1), what="a message")
+        assert (first.value, first.offset, first.timestamp_ms) == (b"151", 75, 1_000_151)
+        reader.set_offset_at(1, datetime.now(UTC).timestamp())
+        assert reader.offset(1) == 100
+        assert reader.read_message(0.3) == []
+        stats = reader.stats(1)
+        assert stats.messages > 0
+        assert reader.stats(1).messages == 0
+        with pytest.raises(ValueError, match="no offset"):
+            reader.set_offset(1, -5)
+
+
+def test_offsets_beyond_the_log_are_told_and_those_deleted_are_counted(two: Two, topic: str):
+    fill(two[0], topic, range(200))
+    with Reader([ReaderConf(two[0].bootstrap, topic, start_offset=500)]) as reader:
+        with pytest.raises(ReadErrors, match=r"offset 500 .* out of range, it has 0 to 100; set_offset"):
+            reader.read_message()
+        two[0].admin.delete_records([TopicPartition(topic, 0, 40)])[TopicPartition(topic, 0)].result(20)
+        reader.set_offset(0, 10)
+        assert reader.read_message()[0].offset == 40
+        assert (reader.stats(0).skipped, reader.stats(0).failure) == (30, "")
+
+
+def committed(kafka: LocalKafka, group: str, topic: str) -> list[int]:
+    consumer = kafka.consumer(group)
+    try:
+        found = consumer.committed([TopicPartition(topic, p) for p in range(PARTITIONS)], timeout=5)
+        return [each.offset for each in found]
+    except KafkaException:
+        return []
+    finally:
+        consumer.close()
+
+
+def test_groups_commit_what_was_read_and_their_next_readers_go_on_there(two: Two, topic: str):
+    def in_group() -> Reader:
+        return Reader(
+            [
+                ReaderConf(kafka.bootstrap, topic, group_id=topic, name=name)
+                for name, kafka in zip("ab", two, strict=True)
+            ]
+        )
+
+    for kafka in two:
+        fill(kafka, topic, range(100))
+    read = Readings()
+    with in_group() as reader:
+        read_until(reader, lambda: read.has("a", 100) and read.has("b", 100), read.take)
+        assert (reader.offset(0), reader.lag(1), reader.stats(0).rebalances) == (-1, -1, 1)
+        with pytest.raises(Unavailable, match="keeps the offsets of reader 1"):
+            reader.set_offset(1, 5)
+        wait_until(lambda: committed(two[0], topic, topic) == [50, 50], what="commits while reading")
+    assert committed(two[1], topic, topic) == [50, 50]
+    for kafka in two:
+        fill(kafka, topic, range(100, 120))
+    fetched: list[Message] = []
+    with in_group() as reader:
+        wait_until(lambda: fetched.extend(reader.fetch_message(0.2)) or len(fetched) >= 40, what="fetched")
+        assert committed(two[0], topic, topic) == [50, 50]
+        reader.commit_messages(*(message for message in fetched if message.partition == 1))
+        assert committed(two[0], topic, topic) == committed(two[1], topic, topic) == [50, 60]
+        with pytest.raises(Unavailable, match="no group reads"):
+            reader.commit_messages(Message(topic="elsewhere", cluster="a"))
+    assert sorted(int(message.value or b"") for message in fetched) == sorted([*range(100, 120)] * 2)
+    again = Readings()
+    with in_group() as reader:
+        read_until(reader, lambda: again.has("a", 10) and again.has("b", 10), again.take)
+    assert again.numbers == {(name, 0): list(range(100, 120, 2)) for name in "ab"}
+
+
+def test_what_another_member_has_now_is_not_committed(two: Two, topic: str):
+    fill(two[0], topic, range(100))
+    conf = ReaderConf(two[0].bootstrap, topic, group_id=topic, name="a")
+    with Reader([conf]) as first:
+        fetched: list[Message] = []
+        wait_until(lambda: fetched.extend(first.fetch_message(0.2)) or len(fetched) >= 100, what="fetched")
+        with Reader([conf]) as second:
+            got: list[Message] = []
+            wait_until(lambda: got.extend(second.fetch_message(0.2)) or len(got) >= 50, what="a partition")
+            with pytest.raises(CommitError, match="other members have them now"):
+                first.commit_messages(*fetched)
+    assert sorted(committed(two[0], topic, topic)) == [-1001, 50]
+
+
+def test_after_close_every_call_says_so_and_iteration_ends(two: Two, topic: str):
+    reader = Reader(confs(two, topic))
+    lists: list[list[Message]] = []
+    iterating = threading.Thread(target=lambda: lists.extend(reader))
+    iterating.start()
+    fill(two[0], topic, range(1))
+    wait_until(lambda: lists, what="the first list")
+    reader.close()
+    reader.close()
+    iterating.join(10)
+    assert not iterating.is_alive()
+    for call in (
+        reader.read_message,
+        reader.fetch_message,
+        lambda: reader.set_offset(0, 0),
+        lambda: reader.read_lag(0),
+    ):
+        with pytest.raises(Closed, match="the reader is closed"):
+            call()

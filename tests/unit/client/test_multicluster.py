@@ -1,0 +1,178 @@
+"""What many clusters need no Kafka for: balancers, errors, statistics, what waits to be read."""
+
+import threading
+from collections import Counter
+
+import pytest
+
+from koff.client.cluster import ClusterConf
+from koff.client.message import Message
+from koff.client.multicluster import (
+    LAST_OFFSET,
+    Hash,
+    LeastBytes,
+    Reader,
+    ReaderConf,
+    ReadError,
+    RoundRobin,
+    WriteError,
+    WriteErrors,
+    Writer,
+    WriterConf,
+)
+from koff.client.multicluster.slot import Batch, Inbox, Slot
+from koff.errors import ConfigError
+
+NOWHERE = "127.0.0.1:1"
+
+
+def test_round_robin_goes_through_all_partitions_and_begins_again():
+    balancer = RoundRobin()
+    assert [balancer.balance(Message(), 3) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_round_robin_stays_in_range_when_partitions_are_fewer_at_another_cluster():
+    balancer = RoundRobin()
+    assert [balancer.balance(Message(), count) for count in (5, 5, 5, 5, 2, 2)] == [0, 1, 2, 3, 0, 1]
+
+
+@pytest.mark.parametrize(("key", "code"), [(b"", 0x811C9DC5), (b"a", 0xE40C292C), (b"foobar", 0xBF9CF968)])
+def test_a_key_goes_where_go_clients_put_it(key: bytes, code: int):
+    """Codes as published for FNV-1a; Go takes them as int32, and the remainder without its sign."""
+    signed = code - (1 << 32) if code >= 1 << 31 else code
+    remainder = -(-signed % 7) if signed < 0 else signed % 7  # truncated, as Go divides
+    assert Hash().balance(Message(key=key), 7) == abs(remainder)
+
+
+def test_messages_without_a_key_are_spread_by_hash():
+    balancer = Hash()
+    assert {balancer.balance(Message(b"v"), 4) for _ in range(4)} == {0, 1, 2, 3}
+
+
+def test_least_bytes_makes_up_for_a_large_message():
+    balancer = LeastBytes()
+    chosen = [balancer.balance(Message(b"v" * size), 3) for size in (90, 30, 30, 30, 30, 1)]
+    assert chosen == [0, 1, 2, 1, 2, 1]
+
+
+def test_write_errors_stand_at_the_places_of_their_messages():
+    error = WriteError("a: too large", in_doubt=False)
+    errors = WriteErrors([None, error, None])
+    assert (errors.count(), len(errors), list(errors), errors[1]) == (1, 3, [None, error, None], error)
+    assert str(errors) == "1 of 3 messages were not written: a: too large"
+
+
+def test_what_contradicts_itself_is_refused():
+    with pytest.raises(ConfigError, match="not both"):
+        ReaderConf(NOWHERE, "t", partition=1, group_id="g")
+    with pytest.raises(ConfigError, match="FIRST_OFFSET or LAST_OFFSET"):
+        ReaderConf(NOWHERE, "t", group_id="g", start_offset=7)
+    with pytest.raises(ConfigError, match="no offset"):
+        ReaderConf(NOWHERE, "t", start_offset=-7)
+    with pytest.raises(ConfigError, match="one reader"):
+        Reader([ReaderConf(NOWHERE, "t"), ReaderConf(NOWHERE, "t", partition=0)])
+    with pytest.raises(ConfigError, match="at least"):
+        Reader([])
+    with pytest.raises(ConfigError, match="acks is the writer's own"):
+        Writer({"a": ClusterConf(NOWHERE, {"acks": "1"})}, WriterConf("t"))
+    with pytest.raises(ConfigError, match="compression"):
+        Writer({"a": ClusterConf(NOWHERE)}, WriterConf("t", compression="tar"))
+
+
+def test_a_writer_that_reaches_nobody_gives_up_surely_unwritten_messages():
+    conf = WriterConf("t", max_attempts=2)
+    quick = {"reconnect.backoff.ms": "10", "reconnect.backoff.max.ms": "10"}
+    with Writer({"a": ClusterConf(NOWHERE, quick, connect_timeout_s=0.1)}, conf) as writer:
+        with pytest.raises(WriteErrors, match=r"2 of 2 .* a: .*gave up after 2 attempts") as raised:
+            writer.write_messages(Message(b"1"), Message(b"2"))
+        stats = writer.stats()
+    assert [error is not None and error.in_doubt for error in raised.value] == [False, False]
+    assert (stats.errors, stats.in_doubt, stats.messages, stats.possible_duplicates) == (2, 0, 0, 0)
+    assert not stats.clusters["a"].reachable
+    assert writer.stats().errors == 0
+
+
+def _slots(*names: str) -> list[Slot]:
+    return [Slot(ReaderConf(NOWHERE, "t", name=name, queue_capacity=3), 0) for name in names]
+
+
+def _batch(slot: Slot, *offsets: int, end: int = 100) -> Batch:
+    messages = [Message(b"12", b"3", "t", 0, offset) for offset in offsets]
+    return Batch(slot, slot.generation, messages, end)
+
+
+def test_each_cluster_has_its_turn():
+    a, b = slots = _slots("a", "b")
+    inbox = Inbox(slots)
+    inbox.put([_batch(a, 1), _batch(a, 2)])
+    inbox.put([_batch(b, 1)])
+    inbox.put([_batch(a, 3)])
+    taken = [[batch.slot for batch in inbox.take(0)[0]] for _ in range(3)]
+    assert taken == [[a, a], [b], [a]]
+
+
+def test_a_reader_stands_after_the_last_message_taken():
+    (slot,) = slots = _slots("a")
+    inbox = Inbox(slots)
+    inbox.put([_batch(slot, 7, 8, 9, end=12)])
+    assert (slot.offset, slot.lag, inbox.room(slots, 0)) == (0, -1, 0)
+    inbox.take(0)
+    assert (slot.offset, slot.lag, inbox.room(slots, 0)) == (10, 2, 3)
+    stats = slot.stats()
+    assert (stats.messages, stats.bytes, stats.offset, stats.lag) == (3, 9, 10, 2)
+    assert (slot.stats().messages, slot.stats().offset) == (0, 10)
+
+
+def test_what_was_fetched_before_an_offset_was_set_never_arrives():
+    (slot,) = slots = _slots("a")
+    inbox = Inbox(slots)
+    late = _batch(slot, 1)
+    slot.generation += 1
+    inbox.put([late, _batch(slot, 50)])
+    (taken,), _ = inbox.take(0)
+    assert [message.offset for message in taken.messages] == [50]
+
+
+def test_errors_are_told_once_and_only_when_all_readers_failed():
+    a, b = slots = _slots("a", "b")
+    inbox = Inbox(slots)
+    first, second = ReadError("first"), ReadError("second")
+    inbox.fail(a, first)
+    assert inbox.take(0) == ([], [])
+    inbox.fail(b, second)
+    assert inbox.take(0) == ([], [first, second])
+    assert inbox.take(0) == ([], [])
+    assert (a.stats().failure, a.stats().errors) == ("first", 0)  # errors count once
+
+
+def test_what_waits_is_read_before_errors_are_told():
+    (slot,) = slots = _slots("a")
+    inbox = Inbox(slots)
+    inbox.put([_batch(slot, 1)])
+    inbox.fail(slot, ReadError("gone"))
+    batches, errors = inbox.take(0)
+    assert (len(batches), errors) == (1, [])
+    assert len(inbox.take(0)[1]) == 1
+
+
+def test_closing_wakes_whoever_waits():
+    inbox = Inbox(_slots("a"))
+    seen: Counter[str] = Counter()
+
+    def wait() -> None:
+        inbox.take(None)
+        seen["taken"] += 1
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    inbox.close()
+    waiting.join(5)
+    assert seen["taken"] == 1
+
+
+def test_a_group_has_no_offset_of_its_own():
+    slot = Slot(ReaderConf(NOWHERE, "t", group_id="g", start_offset=LAST_OFFSET), -1)
+    inbox = Inbox([slot])
+    inbox.put([_batch(slot, 7)])
+    inbox.take(0)
+    assert (slot.offset, slot.lag, slot.partition) == (-1, -1, -1)
