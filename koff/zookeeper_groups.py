@@ -22,8 +22,8 @@ log = structlog.get_logger("koff.zookeeper_groups")
 HOME = -1
 """Where the tracker keeps these groups: no partition of the offsets topic has that number."""
 TYPE = "zookeeper"
-STALE_INTERVALS = 5
-"""Offsets that could not be read for so many intervals are not to be believed."""
+STALE_S = 15.0
+"""Offsets that could not be read for so long are not to be believed."""
 _BUSY = 4
 """At least so many times as long as it takes to read all of them is the pause before the next time."""
 
@@ -33,8 +33,8 @@ class ZooKeeperGroupsConf:
     """Where to look (`host:port,...[/chroot]`, "" for nowhere) and how often."""
 
     hosts: str = ""
-    interval_s: float = 5.0
-    session_timeout_s: float = 10.0
+    interval_s: float = 2.0
+    session_timeout_s: float = 6.0
     connect_timeout_s: float = 8.0
 
 
@@ -80,7 +80,7 @@ class ZooKeeperGroups(Closing):
     def run(self, stopping: threading.Event, wait: Callable[[ConnectError], bool]) -> None:
         """Reads them every interval until `stopping`; `wait` says whether a failure to connect is waited out.
 
-        When they could not be read for five intervals, the tracker forgets them until they can.
+        When they could not be read for a quarter of a minute, the tracker forgets them until they can.
         """
         pause_s = 0.0
         while not stopping.wait(pause_s):
@@ -93,7 +93,7 @@ class ZooKeeperGroups(Closing):
                 if self._session is None and not self.known and not wait(failure):
                     raise
                 self._note(failure)
-                if self.known and began > self._read_at + STALE_INTERVALS * self.conf.interval_s:
+                if self.known and time.monotonic() > self._read_at + STALE_S:
                     self._forget()
             else:
                 self._note(None)
