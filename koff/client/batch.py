@@ -93,20 +93,29 @@ class FetchedBatch(Batch):
 
     def _all(self) -> list[Message]:
         if self._messages is None:
-            topic, partition = self.topic, self.partition
-            self._messages = [_message(topic, partition, raw) for raw in self._raw]
+            self._messages = _messages(self.topic, self.partition, self._raw)
         return self._messages
 
 
-def _message(topic: str, partition: int, raw: Any) -> Message:
-    kind, timestamp_ms = raw.timestamp()
-    headers = raw.headers()
-    return Message(
-        raw.value(),
-        raw.key(),
-        topic,
-        partition,
-        raw.offset(),
-        tuple(headers) if headers else (),
-        timestamp_ms if kind else None,
+def _messages(topic: str, partition: int, raw: list[Any]) -> list[Message]:
+    of = confluent_kafka.Message
+    columns: Any = zip(
+        map(of.value, raw),
+        map(of.key, raw),
+        map(of.offset, raw),
+        map(of.headers, raw),
+        map(of.timestamp, raw),
+        strict=True,
     )
+    return [
+        Message(
+            value,
+            key,
+            topic,
+            partition,
+            int(offset or 0),
+            tuple(headers) if headers else (),
+            timestamp_ms if kind else None,
+        )
+        for value, key, offset, headers, (kind, timestamp_ms) in columns
+    ]

@@ -25,7 +25,7 @@ from koff.client.coordinator import GroupCoordinator
 from koff.client.metadata import Metadata
 from koff.client.outcomes import UnknownTopic
 from koff.client.producer import PartitionProducer
-from koff.client.shared import UNKNOWN, SharedFeed
+from koff.client.shared import SharedFeed, absent
 from koff.client.source import FeedConf
 from koff.errors import Closed, ConfigError, ConnectError, Denied
 
@@ -131,7 +131,7 @@ class Broker(Closing):
             found.update({at: answer for at, answer in answers.items() if isinstance(answer, int)})
             missing = {at: answer for at, answer in answers.items() if isinstance(answer, str)}
             for at, reason in missing.items():
-                if reason in UNKNOWN:
+                if absent(self._cluster, at, reason):
                     raise UnknownTopic(f"there is no {at.topic}/{at.partition}: check topic and partition")
             if missing:
                 reasons = ", ".join(f"{at.topic}/{at.partition} ({why})" for at, why in missing.items())

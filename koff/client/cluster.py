@@ -192,6 +192,8 @@ class Cluster(Closing):
                 answers[partition] = error.name() if error else str(failure)
         if all(answer in _UNREACHABLE for answer in answers.values()):
             raise connect_error(self.conf.brokers, self._errors, was_up=True)
+        if not _STALE.isdisjoint(answers.values()):
+            self._listed()  # librdkafka does not look again by itself: the next question is to have an answer
         return answers
 
     def _reach(self, given_up: Callable[[], bool]) -> str:
@@ -260,6 +262,7 @@ def _uuid(given: object) -> str:
     return str(given).rstrip("=").replace("+", "-").replace("/", "_")
 
 
+_STALE = frozenset({"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "_NOENT"})
 _UNREACHABLE = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_AUTHENTICATION", "_RESOLVE", "_SSL")
 
 

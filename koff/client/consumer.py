@@ -56,7 +56,8 @@ class PartitionConsumer(Closing):
         """The messages, until there is `NoData`."""
         try:
             while True:
-                yield self.consume()
+                yield from self._left
+                self._left = iter(self.consume_batch())
         except NoData:
             return
 

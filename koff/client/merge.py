@@ -33,30 +33,29 @@ class Mx(Closing):
 
     A consumer that raises `NoData` drops out; when none is left the stream closes. Any other failure comes
     out of `consume` as `MxError` with that failure as its cause, and its consumer is asked again.
-    Consumers that share a feed share a thread here. Closing drops what was read ahead, and leaves the
-    consumers open.
+    Consumers that share a feed share a thread here, and need none when there are no others. Closing drops
+    what was read ahead, and leaves the consumers open.
     """
 
     def __init__(self, consumers: Sequence[Consumer]) -> None:
         self._items: deque[list[Item]] = deque()
         self._changed = threading.Condition()
         self._closed = False
+        self._reading = threading.Lock()
         self._left: Iterator[Message] = iter(())
         self._batches: deque[Item] = deque()
         groups = _grouped(consumers)
-        self._working = len(groups)
-        for number, (work, of) in enumerate(groups):
-            threading.Thread(
-                target=self._work, args=(work, of), name=f"koff-mx-{number}", daemon=True
-            ).start()
+        self._only = groups[0] if len(groups) == 1 and groups[0][0] is _read_shared else None
+        self._working = 0 if self._only else len(groups)
+        for number, group in enumerate([] if self._only else groups):
+            name = f"koff-mx-{number}"
+            threading.Thread(target=self._work, args=group, name=name, daemon=True).start()
 
     def close(self) -> None:
         """Ends the stream and does not wait for those who are reading for it. Safe to call twice."""
         with self._changed:
             self._closed = True
             self._items.clear()
-            self._batches.clear()
-            self._left = iter(())
             self._changed.notify_all()
 
     def __iter__(self) -> Iterator[Message]:
@@ -69,8 +68,8 @@ class Mx(Closing):
 
     def consume(self) -> Message:
         """The next message of any consumer. Raises `MxClosed` when there will be none, and `MxError`."""
-        with self._changed:
-            message = next(self._left, None)
+        with self._reading:
+            message = None if self._closed else next(self._left, None)
             if message is None:
                 self._left = iter(self._next())
                 message = next(self._left)
@@ -78,23 +77,37 @@ class Mx(Closing):
 
     def consume_batch(self) -> Batch:
         """The next messages of any one consumer, at least one. Raises as `consume` does."""
-        with self._changed:
-            left = list(self._left)
-            self._left = iter(())
+        with self._reading:
+            left = [] if self._closed else list(self._left)
             return Batch(left[0].topic, left[0].partition, left) if left else self._next()
 
     def _next(self) -> Batch:
         if not self._batches:
-            self._changed.wait_for(lambda: self._items or self._closed or not self._working)
-            if not self._items:
-                self._closed = True
-                raise MxClosed("the merged stream is closed")
-            self._batches.extend(self._items.popleft())
-            self._changed.notify_all()
+            self._batches.extend(self._read() if self._only else self._taken())
+        if self._closed:
+            raise MxClosed("the merged stream is closed")
         item = self._batches.popleft()
         if isinstance(item, MxError):
             raise item
         return item
+
+    def _read(self) -> list[Item]:
+        """What the one feed has that all consumers share: a thread in between would only cost."""
+        assert self._only is not None
+        read, consumers = self._only
+        items: list[Item] = []
+        while not items and not self._closed:
+            items = read(consumers)
+            self._closed = self._closed or not (items or consumers)
+        return items
+
+    def _taken(self) -> list[Item]:
+        """What those have read who read for the stream."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._items or self._closed or not self._working)
+            self._closed = self._closed or not self._items
+            self._changed.notify_all()
+            return [] if self._closed else self._items.popleft()
 
     def _put(self, items: list[Item]) -> bool:
         """Hands them over once there is room; false when the stream is closed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import confluent_kafka
@@ -20,6 +21,7 @@ from koff.errors import Closed
 _CHUNK = 10_000
 _QUEUE = 1_000_000
 _LOOK_S = 0.01
+_headers, _timestamp_ms = attrgetter("headers"), attrgetter("timestamp_ms")
 _NOT_WRITTEN = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -131,9 +133,8 @@ class _Call:
 
     def queue(self, producer: Any) -> None:
         """Hands all messages over, in order, waiting for room when there is none."""
-        singly = not hasattr(producer, "produce_batch") or any(
-            message.headers or message.timestamp_ms is not None for message in self._messages
-        )  # confluent-kafka 2.16.1 takes neither in a batch
+        plain = not any(map(_headers, self._messages)) and set(map(_timestamp_ms, self._messages)) == {None}
+        singly = not plain or not hasattr(producer, "produce_batch")  # 2.16.1 takes neither in a batch
         at, count = 0, len(self._messages)
         while at < count:
             while len(producer) > _QUEUE - _CHUNK:
@@ -163,7 +164,8 @@ class _Call:
 
     def _queue_many(self, producer: Any, at: int) -> int:
         """How many were taken, or refused for good. What does not fit is to come again, from there on."""
-        chunk = [_fields(message) for message in self._messages[at : at + _CHUNK]]
+        messages = self._messages[at : at + _CHUNK]
+        chunk: list[dict[str, Any]] = [{"value": each.value, "key": each.key} for each in messages]
         queued: int = producer.produce_batch(
             self._topic, chunk, partition=self._partition, on_delivery=self._told
         )
@@ -191,10 +193,14 @@ class _Call:
     def settle(self, *, told: bool) -> int | None:
         """The offset of the first message, if it was `told`; sets the places of those that are written."""
         self._match()
-        written = [each for at, each in enumerate(self._messages) if at not in self._errors]
+        topic, partition = self._topic, self._partition
         for message in self._messages:
-            message.topic, message.partition = self._topic, self._partition
+            message.topic = topic
+            message.partition = partition
         if told:
+            written: Sequence[Message] = self._messages
+            if self._errors:
+                written = [each for at, each in enumerate(self._messages) if at not in self._errors]
             self._offsets.sort()
             for message, offset in zip(written, self._offsets, strict=True):
                 message.offset = offset
@@ -216,13 +222,6 @@ class _Call:
         for error, message in self._unmatched:
             self._errors[places[message.key(), message.value()].pop()] = error
         self._unmatched = []
-
-
-def _fields(message: Message) -> dict[str, Any]:
-    fields: dict[str, Any] = {"value": message.value}
-    if message.key is not None:
-        fields["key"] = message.key
-    return fields
 
 
 def _properties(cluster: ClusterConf, conf: ProducerConf) -> dict[str, Any]:

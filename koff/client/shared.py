@@ -23,8 +23,7 @@ from koff.client.outcomes import UnknownTopic
 from koff.client.source import GONE, LOST, FeedConf, Source
 from koff.errors import Closed, ConnectError, KoffError
 
-UNKNOWN = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "_NOENT"})
-"""What a question for an offset comes to where there is no such partition."""
+_PERHAPS_ABSENT = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "_NOENT"})
 _AT_ONCE = 10_000
 _ANSWER_S = 2.0
 """How long a leader may take to say where its partition begins or ends."""
@@ -178,7 +177,7 @@ class SharedFeed(Source):
         if isinstance(answer, int):
             self.answered(asked_at)
             return answer
-        if answer in UNKNOWN:
+        if absent(self._cluster, at, answer):
             raise UnknownTopic(f"{lane.topic}/{lane.partition} is not there any more")
         if answer == "TOPIC_AUTHORIZATION_FAILED":
             raise denied(lane.topic, self._brokers, "DESCRIBE")
@@ -268,6 +267,14 @@ class SharedFeed(Source):
                 consumer.list_topics(topic, timeout=_ANSWER_S)
             except KafkaException:
                 pass  # what failed before says more
+
+
+def absent(cluster: Cluster, at: TopicPartition, reason: str) -> bool:
+    """Whether there is no such partition, if that may be the `reason` for which an offset was not told."""
+    if reason not in _PERHAPS_ABSENT:
+        return False
+    topic = cluster.topic(at.topic)
+    return topic is None or not 0 <= at.partition < topic.partitions
 
 
 def _offset(message: Any) -> int:
