@@ -18,7 +18,6 @@ from koff.client.multicluster import (
     Reader,
     ReaderConf,
     ReadErrors,
-    RoundRobin,
     RWMode,
     Unavailable,
     WriteErrors,
@@ -101,7 +100,7 @@ class Writing:
         number = 0
         try:
             while not self._over.is_set():
-                messages = [Message(b"%d" % (number + place)) for place in range(10)]
+                messages = [Message(b"%d" % n, key=b"%d" % (n % 7)) for n in range(number, number + 10)]
                 self._account(number, messages)
                 number += 10
         except BaseException as error:
@@ -140,8 +139,7 @@ class Writing:
 
 def test_no_acknowledged_message_is_lost_when_clusters_are_killed_frozen_and_restarted(two: Two, topic: str):
     a, b = two
-    conf = WriterConf(topic, balancer=RoundRobin, write_timeout_s=2.0)
-    with Writer(clusters(two), conf) as writer:
+    with Writer(clusters(two), WriterConf(topic, write_timeout_s=2.0)) as writer:
         writing = Writing(writer)
         writing.wait_for(300)
         with killed(a):
@@ -157,7 +155,7 @@ def test_no_acknowledged_message_is_lost_when_clusters_are_killed_frozen_and_res
     assert set(writing.acknowledged) <= set(written)
     in_doubt = {number for number, doubt in writing.failed.items() if doubt}
     assert set(written) <= set(writing.acknowledged) | in_doubt
-    assert written.total() - len(written) <= duplicates
+    assert written.total() - len(written) <= duplicates <= 40
     assert given_up == len(writing.failed)
     assert writing.total("messages") == len(writing.acknowledged)
     places: dict[tuple[str, int], list[int]] = {}

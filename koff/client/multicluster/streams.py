@@ -34,7 +34,7 @@ _RETRY_S = 1.0
 class Stream(Closing):
     """A thread that fetches, watches whether the cluster answers, and does what others ask it to.
 
-    librdkafka's consumer is touched by that thread alone.
+    The consumer is touched by that thread alone: while it polls, another's call may wait for many seconds.
     """
 
     def __init__(self, slots: Sequence[Slot], inbox: Inbox) -> None:
@@ -274,18 +274,21 @@ class GroupStream(Stream):
     def __init__(self, slot: Slot, inbox: Inbox) -> None:
         super().__init__([slot], inbox)
         self._slot = slot
-        self._storing = threading.Lock()
         self._consumer: Consumer = new_client(Consumer, _group_properties(slot.conf))
         self._consumer.subscribe([slot.conf.topic], on_assign=self._assigned, on_revoke=self._revoked)
 
     def store(self, messages: Sequence[Message]) -> None:
         """Commits them before long. What was taken from us meanwhile is another member's to commit."""
-        with self._storing:
-            for offset in [] if self._ended else self._offsets(messages):
+        offsets = self._offsets(messages)
+
+        def do() -> None:
+            for offset in offsets:
                 try:
                     self._consumer.store_offsets(offsets=[offset])
                 except KafkaException:
                     log.info("not committed: taken away", topic=offset.topic, partition=offset.partition)
+
+        self.order(do)
 
     def commit(self, messages: Sequence[Message]) -> Future[None]:
         """Done when the coordinator has them."""
@@ -344,8 +347,7 @@ class GroupStream(Stream):
         )
 
     def _end(self) -> None:
-        with self._storing:
-            self._consumer.close()
+        self._consumer.close()
 
     def _assigned(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
         self._heard(self.slots)
@@ -354,6 +356,7 @@ class GroupStream(Stream):
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """What waits of these partitions comes to their next owner, who starts after what was committed."""
+        self._obey()  # what was read counts, while it can
         gone = {each.partition for each in partitions}
         self._inbox.drop(lambda batch: batch.slot is self._slot and batch.messages[0].partition in gone)
 
