@@ -86,7 +86,7 @@ def test_the_examples_run(more_kafka, capsys):
     kafka = more_kafka()
     for topic, partitions in (("my-messages", 1), ("fruits", 3), ("vegetables", 1)):
         kafka.create_topic(topic, partitions)
-    assert len(EXAMPLES) == 7
+    assert len(EXAMPLES) == 8
     for example in EXAMPLES:
         exec(compile(example.replace("localhost:9092", kafka.bootstrap), "docs/client.md", "exec"), {})
     assert "hello" in capsys.readouterr().out
