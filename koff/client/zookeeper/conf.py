@@ -43,6 +43,6 @@ class ConsumerGroupConf:
     session_timeout_s: float = 6.0
     connect_timeout_s: float = 15.0
     metadata_interval_s: float = 10.0
-    feed: FeedConf = field(default_factory=FeedConf)
+    feed: FeedConf = field(default_factory=lambda: FeedConf(fetch_wait_ms=100))
     offset_manager: Callable[[ConsumerGroup], OffsetManager] | None = None
     """Makes the keeper of offsets; None: `ZooKeeperOffsetManager`."""

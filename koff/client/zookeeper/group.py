@@ -316,11 +316,12 @@ class ConsumerGroup(Closing):
 
     def _look_at_topics(self) -> None:
         assert self._cluster is not None
-        found = {t.name: t.partitions for t in self._cluster.describe(self.topics).values()}
+        all_ = self._cluster.topics()  # describing them would need the controller, which may be gone just now
+        found = {topic: all_[topic] for topic in self.topics if topic in all_}
         if found != self._partitions:
             missing = [topic for topic in self.topics if topic not in found]
             if missing:
-                self.log.warning("topics are not there, yet", topics=missing)
+                self.log.warning("topics are not there yet, or may not be described", topics=missing)
             self._partitions = found
             self._changed()
 

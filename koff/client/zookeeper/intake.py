@@ -23,6 +23,8 @@ log = structlog.get_logger("koff.zookeeper")
 _AT_ONCE = 500
 _FETCH_S = 0.1
 _RETRY_S = 0.3
+_SOON_S = 5.0
+"""What passes within that is no trouble: leaders move, topics are made."""
 INITIAL = {InitialOffset.OLDEST: OffsetSpec.EARLIEST, InitialOffset.NEWEST: OffsetSpec.LATEST}
 
 
@@ -47,7 +49,8 @@ class Intake(Closing):
         self._again: list[tuple[float, Callable[[Claim], None], Claim]] = []
         self._reading: dict[int, Claim] = {}
         self._next: dict[int, int] = {}
-        self._told: set[tuple[Claim, str]] = set()
+        self._failing: dict[Claim, float] = {}
+        self._told: set[Claim] = set()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"koff-intake-{topic}", daemon=True)
         self._thread.start()
@@ -88,6 +91,7 @@ class Intake(Closing):
             claim = self._reading.get(run.partition)
             if claim is not None:
                 self._delivery.put(claim, run.messages)
+                self._well(claim)
                 self._next[run.partition] = run.next_offset
         for lost in fetched.lost:
             self._note_lost(lost)
@@ -98,14 +102,30 @@ class Intake(Closing):
         self._again = [each for each in self._again if each[0] > now]
         while not self._asked.empty():
             due.append(self._asked.get())
+        begun: dict[Claim, int | None] = {}
         for do, claim in due:
             try:
-                do(claim)
+                if do == self._begin:
+                    self._initialize(claim, begun)
+                else:
+                    do(claim)
             except ConnectError as failure:
-                self._tell(claim, failure)
-                self._again.append((now + _RETRY_S, do, claim))
+                self._retry(do, claim, failure)
+        try:
+            self._read(begun)
+        except ConnectError as failure:
+            for claim in begun:
+                self._retry(self._begin, claim, failure)
+
+    def _retry(self, do: Callable[[Claim], None], claim: Claim, failure: KoffError) -> None:
+        self._tell(claim, failure)
+        self._again.append((time.monotonic() + _RETRY_S, do, claim))
 
     def _begin(self, claim: Claim) -> None:
+        """Stands for `_initialize` and `_read`, which are done for many at a time."""
+
+    def _initialize(self, claim: Claim, begun: dict[Claim, int | None]) -> None:
+        """Adds the claim to those whose last offset is known."""
         if claim.state is not ClaimState.READING:
             return
         try:
@@ -113,22 +133,40 @@ class Intake(Closing):
         except ConnectError:
             raise
         except KoffError as failure:
-            self._tell(claim, failure)
-            self._again.append((time.monotonic() + _RETRY_S, self._begin, claim))
+            self._retry(self._begin, claim, failure)
             return
         claim.begun = True
-        start = self._initial(claim) if last is None else last + 1
-        self._feed.add({claim.partition: start})
-        self._reading[claim.partition], self._next[claim.partition] = claim, start
-        log.debug("reading", topic=claim.topic, partition=claim.partition, offset=start)
+        begun[claim] = last
 
-    def _initial(self, claim: Claim) -> int:
-        """The first offset of a group without one; a newest one is committed, lest the next start later."""
-        start = self._bound(claim, INITIAL[self._conf.initial_offset])
-        if self._conf.initial_offset is InitialOffset.NEWEST:
-            self._offsets.mark_as_processed(*claim.at, start - 1)
+    def _read(self, begun: dict[Claim, int | None]) -> None:
+        """Reads what was begun, each behind its last offset, or from the initial one."""
+        begun = {claim: last for claim, last in begun.items() if claim.state is ClaimState.READING}
+        new = [claim for claim, last in begun.items() if last is None]
+        initial = self._initial(new)
+        starts: dict[int, int] = {}
+        for claim, last in begun.items():
+            found = initial.get(TopicPartition(*claim.at)) if last is None else last + 1
+            if isinstance(found, int):
+                starts[claim.partition] = found
+                self._reading[claim.partition], self._next[claim.partition] = claim, found
+                log.debug("reading", topic=claim.topic, partition=claim.partition, offset=found)
+            else:
+                self._retry(self._begin, claim, ConnectError(f"no offset of it: {found}"))
+        if starts:
+            self._feed.add(starts)
+
+    def _initial(self, claims: list[Claim]) -> dict[TopicPartition, int | str]:
+        """The first offsets of a group without any; newest ones are committed, lest the next start later."""
+        if not claims:
+            return {}
+        spec = INITIAL[self._conf.initial_offset]
+        found = self._cluster.offsets([TopicPartition(*claim.at) for claim in claims], spec)
+        if spec is OffsetSpec.LATEST:
+            for at, offset in found.items():
+                if isinstance(offset, int):
+                    self._offsets.mark_as_processed(*at, offset - 1)
             self._offsets.flush()
-        return start
+        return found
 
     def _bound(self, claim: Claim, spec: OffsetSpec) -> int:
         at = TopicPartition(*claim.at)
@@ -137,12 +175,16 @@ class Intake(Closing):
             raise ConnectError(f"no offset of {claim.topic}/{claim.partition}: {found}")
         return found
 
+    def _well(self, claim: Claim) -> None:
+        self._failing.pop(claim, None)
+        self._told.discard(claim)
+
     def _stop_reading(self, claim: Claim) -> None:
         if self._reading.get(claim.partition) is claim:
             self._feed.remove([claim.partition])
             del self._reading[claim.partition], self._next[claim.partition]
         self._again = [each for each in self._again if each[2] is not claim]
-        self._told = {each for each in self._told if each[0] is not claim}
+        self._well(claim)
 
     def _finish(self, claim: Claim) -> None:
         self._stop_reading(claim)
@@ -189,9 +231,10 @@ class Intake(Closing):
         self._reading[claim.partition], self._next[claim.partition] = claim, start
 
     def _tell(self, claim: Claim, failure: KoffError) -> None:
-        """Once a claim and text."""
-        if (claim, str(failure)) not in self._told:
-            self._told.add((claim, str(failure)))
+        """Of what is tried again: once, when it does not pass soon."""
+        since = self._failing.setdefault(claim, time.monotonic())
+        if time.monotonic() > since + _SOON_S and claim not in self._told:
+            self._told.add(claim)
             self._fail(claim, failure)
 
     def _fail(self, claim: Claim, failure: KoffError) -> None:
