@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from koff.kafkatest import LocalZooKeeper
+
 DOC = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
 SECTIONS = dict(re.findall(r"\| \*\*(\d{3}): [^*]*\*\* \|  ?\|\n(.*?)(?=\| \*\*|\Z)", DOC, re.DOTALL))
@@ -86,7 +88,11 @@ def test_the_examples_run(more_kafka, capsys):
     kafka = more_kafka()
     for topic, partitions in (("my-messages", 1), ("fruits", 3), ("vegetables", 1)):
         kafka.create_topic(topic, partitions)
-    assert len(EXAMPLES) == 8
-    for example in EXAMPLES:
-        exec(compile(example.replace("localhost:9092", kafka.bootstrap), "docs/client.md", "exec"), {})
+    assert len(EXAMPLES) == 9
+    with LocalZooKeeper() as zookeeper:
+        for example in EXAMPLES:
+            real = example.replace("localhost:9092", kafka.bootstrap).replace(
+                "localhost:2181", zookeeper.hosts
+            )
+            exec(compile(real, "docs/client.md", "exec"), {})
     assert "hello" in capsys.readouterr().out
