@@ -225,6 +225,21 @@ def test_only_the_message_that_every_cluster_refuses_has_an_error(two: Two):
     assert [message.offset >= 0 for message in messages] == [True, False, True]
 
 
+def test_a_balancer_that_fails_or_points_beyond_the_partitions_fails_its_message_alone(two: Two, topic: str):
+    class Lost:
+        def balance(self, message: Message, partitions: int) -> int:
+            return {b"in": 0, b"out": partitions}[message.key]
+
+    messages = [Message(b"1", b"in"), Message(b"2", b"out"), Message(b"3", b"?"), Message(b"4", b"in")]
+    with (
+        Writer(clusters(two), WriterConf(topic, balancer=Lost)) as writer,
+        pytest.raises(WriteErrors) as raised,
+    ):
+        writer.write_messages(*messages)
+    assert [error is None for error in raised.value] == [True, False, False, True]
+    assert "KeyError" in str(raised.value[2])
+
+
 def test_an_asynchronous_writer_tells_of_each_message_and_close_waits_for_all(two: Two, topic: str):
     told: list[tuple[int, bool]] = []
 

@@ -10,13 +10,13 @@ from concurrent.futures import Future
 from typing import Any
 
 import structlog
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from koff.client.batch import FetchedBatch
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster, OffsetSpec, new_client
 from koff.client.cluster import TopicPartition as Place
-from koff.client.failures import connect_error, kafka_error
+from koff.client.failures import FATAL_AT_START, connect_error, kafka_error
 from koff.client.feed import Feed, PartitionLost
 from koff.client.message import Message
 from koff.client.multicluster.confs import FIRST_OFFSET, LAST_OFFSET, ReaderConf
@@ -255,7 +255,11 @@ class FeedStream(Stream):
             cause = f"{what} is not there: {lost.reason}; create it, or leave its reader out"
             self._inbox.fail(slot, ReadError(cause))
             return
-        first, end = self.ask(partition, OffsetSpec.EARLIEST), self.ask(partition, OffsetSpec.LATEST)
+        try:
+            first, end = self.ask(partition, OffsetSpec.EARLIEST), self.ask(partition, OffsetSpec.LATEST)
+        except KoffError as failure:  # it will be tried, and lost, again
+            self._inbox.fail(slot, failure)
+            return
         if stood < first:
             log.warning("offsets were deleted before they were read", what=what, first=stood, next=first)
             with self._inbox.lock:
@@ -266,6 +270,10 @@ class FeedStream(Stream):
             self._stuck.add(partition)
             cause = f"offset {stood} of {what} is out of range, it has {first} to {end}; set_offset to go on"
             self._inbox.fail(slot, ReadError(cause))
+        else:
+            log.warning(
+                "the log may have been cut and grown: read on", what=what, at=stood, reason=lost.reason
+            )
 
 
 class GroupStream(Stream):
@@ -335,7 +343,7 @@ class GroupStream(Stream):
         for message in got:
             error = message.error()
             if error is not None:
-                self._inbox.fail(self._slot, connect_error(self._slot.conf.brokers, [error], was_up=True))
+                self._inbox.fail(self._slot, self._read_error(error))
             else:
                 by_partition.setdefault(message.partition() or 0, []).append(message)
         if by_partition:
@@ -359,6 +367,14 @@ class GroupStream(Stream):
         self._obey()  # what was read counts, while it can
         gone = {each.partition for each in partitions}
         self._inbox.drop(lambda batch: batch.slot is self._slot and batch.messages[0].partition in gone)
+
+    def _read_error(self, error: KafkaError) -> KoffError:
+        conf = self._slot.conf
+        if error.code() in FATAL_AT_START or error.code() == KafkaError._ALL_BROKERS_DOWN:
+            return connect_error(conf.brokers, [error], was_up=True)
+        return ReadError(
+            f"group {conf.group_id} cannot read {conf.topic} at {self._slot.name}: {error.str()}"
+        )
 
     def _offsets(self, messages: Sequence[Message]) -> list[TopicPartition]:
         following: dict[int, int] = {}

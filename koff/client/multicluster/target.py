@@ -125,9 +125,9 @@ class Target(Closing):
         """Why it could not even be handed over, if it could not."""
         message, deadline = item.message, time.monotonic() + self._conf.write_timeout_s
         item.last = self
-        partition = self._balancer.balance(message, self._partitions)
         while True:
             try:
+                partition = self._balancer.balance(message, self._partitions)
                 self._producer.produce(
                     self._conf.topic,
                     value=message.value,
@@ -144,6 +144,8 @@ class Target(Closing):
                 error = kafka_error(failure) or KafkaError(KafkaError._FAIL, str(failure))
                 self._broken = self._broken or error.fatal()
                 return error
+            except Exception as failure:  # a balancer's, or what is no bytes
+                return KafkaError(KafkaError._INVALID_ARG, f"{type(failure).__name__}: {failure}")
             else:
                 return None
 
