@@ -194,7 +194,9 @@ def test_a_hand_over_waits_for_what_is_being_processed(
     messages = take(first, 4)
     second = join(topic)
     given = 1 if first.id < second.id else 0
-    wait_until(lambda: not second.claims and _wants(second, 1), what="the second to wait")
+    wait_until(lambda: _wants(first, 1) and _wants(second, 1), what="both to know")
+    lease = second.session.lease_until
+    wait_until(lambda: second.session.lease_until > lease + 1, what="time to pass for both")
     for message in messages:
         assert not second.claims
         message.ack()
