@@ -64,14 +64,14 @@ def bare_produce_batch(producer: Any, topic: str, values: list[bytes]) -> list[i
     return offsets
 
 
-def koff_produce(producer: Any, topic: str, values: list[bytes]) -> list[int]:
-    messages = [Message(value) for value in values]
+def koff_produce(producer: Any, topic: str, messages: list[Message]) -> list[Message]:
+    """The offsets are in the messages, then."""
     producer.produce(topic, 0, *messages)
-    return [message.offset for message in messages]
+    return messages
 
 
 def bare_consumer(bootstrap: str, topic: str, partitions: Iterable[int]) -> Any:
-    """With what koff tells librdkafka to fetch."""
+    """With what koff tells librdkafka."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -79,8 +79,13 @@ def bare_consumer(bootstrap: str, topic: str, partitions: Iterable[int]) -> Any:
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "max.partition.fetch.bytes": 2_000_000,
+            "fetch.max.bytes": 16 << 20,
             "fetch.wait.max.ms": 50,
+            "fetch.queue.backoff.ms": 5,
+            "queued.min.messages": 50_000,
+            "queued.max.messages.kbytes": 16_384,
             "check.crcs": False,
+            "allow.auto.create.topics": False,
         }
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0) for partition in partitions])
@@ -166,26 +171,26 @@ def measured(kafka: LocalKafka, size: int, messages: int, batch: int, rounds: in
     share = messages // PARTITIONS
     with dial(kafka.bootstrap) as broker:
         writer = broker.producer(ProducerConf(required_acks=RequiredAcks.ALL))
-        koff_produce(writer, one, [value] * messages)
+        koff_produce(writer, one, [Message(value) for _ in range(messages)])
         for partition in range(PARTITIONS):
             writer.produce(eight, partition, *(Message(value) for _ in range(share)))
         bare = bare_producer(kafka.bootstrap)
-        chunks = [[value] * batch] * max(messages // batch, 1)
-        written = batch * len(chunks)
+        calls = max(messages // batch, 1)
+        written, values, own = batch * calls, [value] * batch, [Message(value) for _ in range(batch)]
 
-        def each(produce: Callable[..., list[int]], producer: Any) -> Callable[[], None]:
+        def each(produce: Callable[..., list[Any]], producer: Any, batch: list[Any]) -> Callable[[], None]:
             def work() -> None:
-                for chunk in chunks:
-                    assert len(produce(producer, sink, chunk)) == len(chunk)
+                for _ in range(calls):
+                    assert len(produce(producer, sink, batch)) == len(batch)
 
             return work
 
-        ours, all_, at = each(koff_produce, writer), range(PARTITIONS), kafka.bootstrap
+        ours, all_, at = each(koff_produce, writer, own), range(PARTITIONS), kafka.bootstrap
         return {
             "size": size,
-            "produce": compared(ours, each(bare_produce, bare), written, size, rounds),
+            "produce": compared(ours, each(bare_produce, bare, values), written, size, rounds),
             "produce_against_produce_batch": compared(
-                ours, each(bare_produce_batch, bare), written, size, rounds
+                ours, each(bare_produce_batch, bare, values), written, size, rounds
             ),
             "consume": compared(
                 lambda: koff_consume(broker, one, messages),
