@@ -1,0 +1,88 @@
+"""A Spark session as koff wants it: this interpreter, UTC, Delta."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from koff.errors import KoffError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK_NEEDS_JAVA = 17
+LOCAL = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
+"""What a session on this machine is told besides: small tables, few tasks."""
+ALWAYS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
+}
+
+
+class MissingSpark(KoffError):
+    """pyspark, or what it needs in Python, is not installed."""
+
+
+class MissingJava(KoffError):
+    """Spark runs on Java, and there is none, or one too old."""
+
+
+def session(
+    app: str = "koff", *, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session with Delta and the source `koff`; the one that runs already, if one does.
+
+    `master` is `local[*]` where nothing says otherwise (spark-submit does).
+    Raises `MissingSpark`, `MissingJava`.
+    """
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        check_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    try:
+        from delta import configure_spark_with_delta_pip
+        from pyspark.sql import SparkSession
+    except ImportError as failure:
+        raise MissingSpark(f"no {failure.name or 'pyspark'}: pip install 'koff[spark]'") from failure
+    from koff.spark.source import register
+
+    builder = SparkSession.builder.appName(app)
+    told = dict(ALWAYS)
+    if not submitted:
+        builder = builder.master(master or "local[*]")
+        told |= LOCAL if (master or "local").startswith("local") else {}
+    told |= settings or {}
+    for name, value in told.items():
+        builder = builder.config(name, value)
+    if not submitted and "spark.jars.packages" not in told and "spark.jars" not in told:
+        builder = configure_spark_with_delta_pip(builder)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def check_java() -> None:
+    """Raises `MissingJava` when no Java is found that is new enough for Spark."""
+    home = os.environ.get("JAVA_HOME")
+    path = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    cure = f"install a JDK {SPARK_NEEDS_JAVA} or newer, or point JAVA_HOME at one"
+    if path is None:
+        where = f"in JAVA_HOME ({home})" if home else "on PATH"
+        raise MissingJava(f"Spark runs on Java, and there is none {where}: {cure}")
+    try:
+        said = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603 - the JDK's own
+    except (OSError, subprocess.SubprocessError) as failure:
+        raise MissingJava(f"{path} does not run ({failure}): {cure}") from failure
+    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr)
+    if found and int(found[1]) < SPARK_NEEDS_JAVA:
+        raise MissingJava(f"{path} is Java {found[1]}, too old for Spark 4: {cure}")
