@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.filterwarnings("default"))
+            item.add_marker(pytest.mark.filterwarnings("ignore"))
 
 
 @pytest.fixture(scope="session")

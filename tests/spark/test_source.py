@@ -1,0 +1,255 @@
+"""The format `koff` against a real Kafka: every record once, and nothing that was aborted or is undecided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from koff.errors import ConfigError, ConnectError, KoffError
+from koff.spark import DataLost, decode, named
+from koff.spark.ranges import Range, dealt
+from tests.spark.test_decoding import EVERY, decoded, raw
+from tests.unit.builders import commit
+
+pytestmark = pytest.mark.kafka
+
+
+def write(kafka, topic: str, *pairs, partition: int = 0) -> None:
+    producer = kafka.producer()
+    for key, value in pairs:
+        producer.produce(topic, value, key, partition)
+    assert producer.flush(10) == 0
+
+
+def transact(kafka, topic: str, name: str, *pairs, end: str | None, partition: int = 0) -> Producer:
+    """Writes in a transaction; the producer, whose transaction is open without an `end`."""
+    producer = kafka.producer({"transactional.id": f"{topic}-{name}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for key, value in pairs:
+        producer.produce(topic, value, key, partition)
+    assert producer.flush(10) == 0
+    if end:
+        getattr(producer, f"{end}_transaction")(30)
+    return producer
+
+
+def reader(spark, kafka, log: str, **options: object):
+    given = {name: str(value) for name, value in options.items()}
+    return spark.read.format("koff").options(
+        brokers=kafka.bootstrap, cluster="blue", offsetsTopic=log, **given
+    )
+
+
+def committed(reading) -> list[int]:
+    return sorted(row[0] for row in reading.load().select("committed").collect())
+
+
+class Stream:
+    """A stream of `topic` into memory; `restart` goes on from the checkpoint."""
+
+    def __init__(self, spark, kafka, topic: str, folder: Path, **options: object) -> None:
+        self._spark, self._kafka, self._topic, self._folder = spark, kafka, topic, folder
+        self._options = {name: str(value) for name, value in options.items()}
+        self.batches: list[list[tuple[int, int]]] = []
+
+    def run(self) -> None:
+        """Takes batches until there is no more."""
+        source = self._spark.readStream.format("koff").options(
+            brokers=self._kafka.bootstrap, cluster="blue", offsetsTopic=self._topic, **self._options
+        )
+        query = (
+            source.load()
+            .writeStream.foreachBatch(self._take)
+            .option("checkpointLocation", str(self._folder))
+            .trigger(processingTime="100 milliseconds")
+            .start()
+        )
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+    def _take(self, df, number: int) -> None:
+        self.batches.append(
+            [(row[0], row[1]) for row in df.select("offsets_partition", "log_offset").collect()]
+        )
+
+    @property
+    def seen(self) -> list[tuple[int, int]]:
+        return [at for batch in self.batches for at in batch]
+
+
+def places(partition: int, offsets: Sequence[int]) -> list[tuple[int, int]]:
+    return [(partition, offset) for offset in offsets]
+
+
+def test_all_golden_records_come_out_of_kafka_as_they_are_decoded_alone(spark, kafka):
+    topic = kafka.create_topic(partitions=2)
+    write(kafka, topic, *EVERY[::2], partition=0)
+    write(kafka, topic, *EVERY[1::2], partition=1)
+    columns = [name for name in decoded(raw(EVERY), "").schema.names if "timestamp" not in name]
+    columns = [name for name in columns if name not in ("offsets_partition", "log_offset")]
+    rows = reader(spark, kafka, topic).load().orderBy("log_offset", "offsets_partition").collect()
+    assert len(rows) == len(EVERY)
+    for row, expected in zip(rows, decoded(raw(EVERY), "blue").to_pylist(), strict=True):
+        assert {name: row[name] for name in columns} == {name: expected[name] for name in columns}
+
+
+def test_aborted_commits_never_come_and_those_of_an_open_transaction_and_behind_it_wait(
+    spark, kafka, tmp_path
+):
+    topic = kafka.create_topic()
+    stream = Stream(spark, kafka, topic, tmp_path)
+    write(kafka, topic, commit("g", "t", 0, 1))
+    transact(kafka, topic, "a", commit("g", "t", 0, 2), commit("g", "t", 1, 2), end="abort")
+    transact(kafka, topic, "b", commit("g", "t", 0, 3), end="commit")
+    held = transact(kafka, topic, "c", commit("g", "t", 0, 4), end=None)
+    write(kafka, topic, commit("g", "t", 0, 5))
+    assert committed(reader(spark, kafka, topic)) == [1, 3]
+    stream.run()
+    assert stream.seen == places(0, [0, 4])
+    held.commit_transaction(30)
+    assert committed(reader(spark, kafka, topic)) == [1, 3, 4, 5]
+    stream.run()
+    assert stream.seen == places(0, [0, 4, 6, 7])
+
+
+def test_a_stream_that_is_started_again_gives_each_record_once_and_caps_its_batches(spark, kafka, tmp_path):
+    topic = kafka.create_topic(partitions=2)
+    stream = Stream(spark, kafka, topic, tmp_path, maxOffsetsPerPartition=40)
+    write(kafka, topic, *(commit("g", "t", 0, n) for n in range(100)))
+    write(kafka, topic, *(commit("h", "t", 0, n) for n in range(10)), partition=1)
+    stream.run()
+    assert [len(batch) for batch in stream.batches] == [50, 40, 20]
+    stream.run()  # nothing new
+    assert len(stream.batches) == 3
+    write(kafka, topic, *(commit("g", "t", 0, n) for n in range(30)))
+    stream.run()
+    assert sorted(stream.seen) == places(0, range(130)) + places(1, range(10))
+
+
+def test_a_batch_that_failed_is_read_again_and_is_the_same(spark, kafka, tmp_path):
+    topic = kafka.create_topic()
+    write(kafka, topic, *(commit("g", "t", 0, n) for n in range(5)))
+    stream = Stream(spark, kafka, topic, tmp_path)
+    take, failed = stream._take, []
+
+    def fail(df, number: int) -> None:
+        failed.extend(row[0] for row in df.select("log_offset").collect())
+        raise RuntimeError("on purpose")
+
+    stream._take = fail  # type: ignore[method-assign]
+    with pytest.raises(Exception, match="on purpose"):
+        stream.run()
+    write(kafka, topic, *(commit("g", "t", 0, n) for n in range(5)))
+    stream._take = take  # type: ignore[method-assign]
+    stream.run()
+    assert failed == [0, 1, 2, 3, 4]
+    assert stream.batches == [places(0, range(5)), places(0, range(5, 10))]
+
+
+def test_groups_topics_and_times_are_filtered(spark, kafka):
+    topic = kafka.create_topic()
+    pairs = [commit("pays", "orders", 0, 1), commit("web", "clicks", 0, 1), commit("pays", "clicks", 0, 1)]
+    producer = kafka.producer()
+    for number, (key, value) in enumerate(pairs):
+        producer.produce(topic, value, key, 0, timestamp=1_700_000_000_000 + 1000 * number)
+    assert producer.flush(10) == 0
+
+    def offsets(**options: object) -> list[int]:
+        rows = reader(spark, kafka, topic, **options).load().select("log_offset").collect()
+        return sorted(row[0] for row in rows)
+
+    assert offsets(group="^pay") == [0, 2]
+    assert offsets(topic="clicks", group="web") == [1]
+    since = {"from": "2023-11-14T22:13:21Z"}
+    assert offsets(**since) == [1, 2]
+    assert offsets(until=1_700_000_001_000) == [0]
+    assert offsets(starting="latest") == []
+
+
+def test_records_that_were_deleted_are_an_error_that_says_so_or_are_passed_over(spark, kafka, tmp_path):
+    topic = kafka.create_topic(config={"cleanup.policy": "delete"})
+    write(kafka, topic, *(commit("g", "t", 0, n) for n in range(10)))
+    strict = Stream(spark, kafka, topic, tmp_path / "strict", maxOffsetsPerPartition=10)
+    lenient = Stream(spark, kafka, topic, tmp_path / "lenient", failOnDataLoss="false")
+    strict.run()
+    lenient.run()
+    write(kafka, topic, *(commit("g", "t", 0, n) for n in range(10)))
+    _delete_before(kafka, topic, 15)
+    with pytest.raises(Exception, match="offsets 10 to 14 are deleted") as raised:
+        strict.run()
+    failure = named(raised.value)
+    assert isinstance(failure, DataLost)
+    assert str(failure).startswith(f"cluster blue: partition 0 of {topic} begins at 15 now: offsets 10 to 14")
+    assert "failOnDataLoss" in str(failure)
+    lenient.run()
+    assert lenient.seen == places(0, [*range(10), *range(15, 20)])
+
+
+def _delete_before(kafka, topic: str, offset: int) -> None:
+    from confluent_kafka import TopicPartition
+
+    kafka.admin.delete_records([TopicPartition(topic, 0, offset)])[TopicPartition(topic, 0)].result(30)
+
+
+def test_frames_that_came_another_way_are_decoded_too(spark):
+    pairs = [*EVERY[:50], (None, b"no key")]
+    frame = spark.createDataFrame(
+        [(number, key, value) for number, (key, value) in enumerate(pairs)],
+        "offset LONG, key BINARY, value BINARY",
+    )
+    rows = decode(frame, "green").orderBy("log_offset").collect()
+    expected = decoded(raw(pairs), "green").to_pylist()
+    for name in ("kind", "group", "topic", "committed", "tombstone", "reason", "key"):
+        assert [row[name] for row in rows] == [row[name] for row in expected], name
+    assert {row["offsets_partition"] for row in rows} == {None}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"broker": "x"}, "knows no option 'broker'"),
+        ({"starting": "soon"}, "option starting: 'soon' is no time"),
+        ({"maxOffsetsPerPartition": "0"}, "'0' is no number above zero"),
+    ],
+)
+def test_what_an_option_cannot_be_is_said(spark, options, message):
+    with pytest.raises(Exception, match=message) as raised:
+        spark.read.format("koff").options(brokers="127.0.0.1:1", **options).load()
+    assert isinstance(named(raised.value), ConfigError)
+
+
+def test_a_cluster_that_cannot_be_reached_is_named_in_one_line(spark):
+    source = spark.read.format("koff").options(brokers="127.0.0.1:1", cluster="blue")
+    with pytest.raises(Exception, match="cannot reach Kafka") as raised:
+        source.load().count()
+    failure = named(raised.value)
+    assert isinstance(failure, ConnectError)
+    assert str(failure).startswith("cluster blue: cannot reach Kafka at 127.0.0.1:1")
+    assert "\n" not in str(failure)
+
+
+def test_errors_that_are_not_koffs_have_no_name():
+    assert named(ValueError("koff was here")) is None
+    assert isinstance(named(KoffError("x")), KoffError)
+
+
+def test_shares_hold_every_offset_once_and_are_alike_in_size():
+    ranges = [Range(0, 5, 1_000_005), Range(1, 0, 10), Range(2, 0, 300_000)]
+    shares = dealt(ranges, 8)
+    assert len(shares) == 8
+    for whole in ranges:
+        pieces = sorted(each for share in shares for each in share if each.partition == whole.partition)
+        assert pieces[0].start == whole.start
+        assert pieces[-1].end == whole.end
+        assert all(a.end == b.start for a, b in pairwise(pieces))
+    sizes = [sum(map(len, share)) for share in shares]
+    assert max(sizes) < 2 * min(sizes)
+    assert dealt([Range(0, 0, 3), Range(1, 0, 4)], 16) == [[Range(0, 0, 3), Range(1, 0, 4)]]
+    assert dealt([], 4) == []
