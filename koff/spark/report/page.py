@@ -1,0 +1,148 @@
+"""The report as one HTML page that needs nothing from anywhere: pictures for light and dark, tables below."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from koff.spark.report.charts import Numbers, count, duration
+from koff.spark.report.history import Row, Rows
+from koff.spark.report.period import Period, iso, span
+from koff.spark.report.sections import SECTIONS, Section
+
+Drawn = Mapping[str, tuple[Mapping[str, bytes], str]]
+"""By picture: SVG by the name of the style, and the alternative text; without a picture there was no data."""
+
+_STYLE = """
+:root { color-scheme: light dark; --back: #fff; --text: #1c252e; --muted: #5d6975; --line: #dde2e7; --box: #f5f7f9 }
+@media (prefers-color-scheme: dark) {
+  :root { --back: #14181d; --text: #e8ebee; --muted: #a3adb8; --line: #343c46; --box: #1c2229 }
+}
+* { box-sizing: border-box }
+body { margin: 0 auto; max-width: 62rem; padding: 1.5rem; background: var(--back); color: var(--text);
+       font: 16px/1.5 system-ui, "DejaVu Sans", sans-serif }
+h1 { margin: 0; font-size: 1.7rem } h2 { margin: 2.5rem 0 .25rem; font-size: 1.25rem }
+p { margin: .25rem 0 .75rem } .muted { color: var(--muted) } a { color: inherit }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .75rem; margin: 1.25rem 0;
+         padding: 0; list-style: none }
+.tiles li { background: var(--box); border: 1px solid var(--line); border-radius: .5rem; padding: .6rem .8rem }
+.tiles b { display: block; font-size: 1.4rem; line-height: 1.3 }
+nav ul { columns: 2; padding-left: 1.2rem }
+figure { margin: 0 0 1rem } figure img { display: block; width: 100%; height: auto }
+details { margin-bottom: .75rem } summary { cursor: pointer; color: var(--muted) }
+.wide { overflow-x: auto }
+table { border-collapse: collapse; font-size: .87rem; width: 100% }
+th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap }
+th { color: var(--muted); font-weight: 600 } .n { text-align: right; font-variant-numeric: tabular-nums }
+.none { background: var(--box); border: 1px solid var(--line); border-radius: .5rem; padding: .75rem 1rem }
+@media print { details { display: none } }
+"""
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def page(numbers: Numbers, drawn: Drawn, period: Period, *, title: str, made_ms: int) -> str:
+    """The page's text."""
+    summary = numbers["summary"][0]
+    sections = "".join(_section(section, numbers, drawn) for section in SECTIONS)
+    links = "".join(f'<li><a href="#{each.name}">{escape(each.title)}</a></li>' for each in SECTIONS)
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<title>{escape(title)}</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+<header>
+<h1>{escape(title)}</h1>
+<p class="muted">{iso(period.since_ms)} to {iso(period.until_ms)}, in steps of {span(period.step_ms)}.
+Made by koff at {iso(made_ms)}.</p>
+{_tiles(summary, numbers)}
+</header>
+<nav aria-label="Sections"><ul>{links}</ul></nav>
+<main>
+{sections}</main>
+</body>
+</html>
+"""
+
+
+def _tiles(summary: Row, numbers: Numbers) -> str:
+    tiles = (
+        (count(summary["groups"]), "groups with samples"),
+        (count(summary["clusters"]), "clusters"),
+        (count(summary["largest_lag"]), "records: the largest lag"),
+        (duration(summary["longest_s"]), "the longest time lag"),
+        (count(summary["consumed"]), "records consumed"),
+        (count(summary["lost"]), "records lost to retention"),
+        (count(numbers["resets_total"][0]["events"]), "rewinds and resets"),
+        (count(sum(row["groups"] for row in numbers["idle_total"])), "groups dead or silent"),
+    )
+    items = "".join(f"<li><b>{value}</b> {what}</li>" for value, what in tiles)
+    return f'<ul class="tiles">{items}</ul>'
+
+
+def _section(section: Section, numbers: Numbers, drawn: Drawn) -> str:
+    figures = "".join(_figure(*drawn[each.name]) for each in section.pictures if each.name in drawn)
+    tables = "".join(
+        _table(what, columns, numbers[name]) for name, what, columns in section.tables if numbers[name]
+    )
+    body = figures + tables or f'<p class="none">{escape(section.without)}</p>\n'
+    rest = section.rest(numbers)
+    note = f'<p class="muted">{escape(rest)}</p>\n' if rest else ""
+    return (
+        f'<section id="{section.name}" aria-labelledby="{section.name}-title">\n'
+        f'<h2 id="{section.name}-title">{escape(section.title)}</h2>\n<p>{escape(section.text)}</p>\n'
+        f"{body}{note}</section>\n"
+    )
+
+
+def _figure(pictures: Mapping[str, bytes], text: str) -> str:
+    return (
+        f'<figure><picture><source media="(prefers-color-scheme: dark)" srcset="{_data(pictures["dark"])}">'
+        f'<img src="{_data(pictures["light"])}" alt="{escape(text)}"></picture></figure>\n'
+    )
+
+
+def _data(svg: bytes) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+
+
+def _table(what: str, columns: Sequence[str], rows: Rows) -> str:
+    numeric = {name: all(isinstance(row[name], int | float | None) for row in rows) for name in columns}
+    head = "".join(f'<th scope="col"{_class(numeric[name])}>{escape(heading(name))}</th>' for name in columns)
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{_class(numeric[name])}>{_cell(name, row[name])}</td>" for name in columns)
+        + "</tr>\n"
+        for row in rows
+    )
+    return (
+        f'<details><summary>Table: {escape(what)}</summary><div class="wide"><table>\n'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table></div></details>\n"
+    )
+
+
+def _class(numeric: bool) -> str:
+    return ' class="n"' if numeric else ""
+
+
+def heading(name: str) -> str:
+    """A column's name for people; units stay."""
+    for suffix, unit in (("_ms", ""), ("_s", ", s"), ("_h", ", h")):
+        if name.endswith(suffix):
+            return name.removesuffix(suffix).replace("_", " ") + unit
+    return name.replace("_", " ")
+
+
+def _cell(name: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if name.endswith("_ms") and isinstance(value, int):
+        return iso(value)
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int) and name != "partition" else escape(str(value))

@@ -1,0 +1,64 @@
+"""The time that a report is about, and how finely it is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+from koff.errors import ConfigError
+
+_STEPS_MIN = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
+_MOST_STEPS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """From `since_ms` to before `until_ms`, both since the epoch. Raises ConfigError when that is nothing."""
+
+    since_ms: int
+    until_ms: int
+
+    def __post_init__(self) -> None:
+        if self.since_ms >= self.until_ms:
+            since, until = iso(self.since_ms), iso(self.until_ms)
+            raise ConfigError(
+                f"the report would end ({until}) before it begins ({since}): check --from and --until"
+            )
+
+    @property
+    def step_ms(self) -> int:
+        """The width of a point in time: a round one, of which there are at most about 200."""
+        span_min = (self.until_ms - self.since_ms) / 60_000
+        for step_min in _STEPS_MIN:
+            if span_min / step_min <= _MOST_STEPS:
+                return step_min * 60_000
+        days = -(-span_min // (1440 * _MOST_STEPS))
+        return int(days) * 1440 * 60_000
+
+    @property
+    def since_day(self) -> date:
+        """The first day, UTC."""
+        return utc(self.since_ms).date()
+
+    @property
+    def until_day(self) -> date:
+        """The last day, UTC."""
+        return utc(self.until_ms - 1).date()
+
+
+def utc(ms: int) -> datetime:
+    """The moment, aware."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def iso(ms: int) -> str:
+    """The moment as `2026-03-02T10:00:00Z`."""
+    return utc(ms).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def span(ms: int) -> str:
+    """A width of time in words: `30 min`, `2 h`, `1 d`."""
+    minutes = ms // 60_000
+    if minutes % 1440 == 0:
+        return f"{minutes // 1440} d"
+    return f"{minutes // 60} h" if minutes % 60 == 0 else f"{minutes} min"

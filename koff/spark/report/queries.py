@@ -1,0 +1,215 @@
+"""The numbers of a report, as small tables. Spark reads and sums; only what is drawn is collected.
+
+Lags in sums count from 0 (a commit beyond a sampled end is no credit); unknown ones are left out. In every
+step of time it is the largest of the step's samples that is shown, so that no peak is averaged away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from koff.spark.report.history import History, Row, Rows, collected, top
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+RETENTION_DAYS = 30
+"""A group that retention reaches later than this is not shown as threatened."""
+_RECENT_MS = 86_400_000
+"""What the speed of retention is measured over, at the end of the period."""
+
+_GROUP_STEPS = """
+SELECT cluster, `group`, step_ms, max(lag) lag, max(time_lag_s) time_lag_s, max(unknown) unknown,
+       max(partitions) partitions, sum(lag) sum_lag, count(lag) samples,
+       max_by(lag, at_ms) last_lag, max_by(time_lag_s, at_ms) last_s
+FROM (SELECT cluster, `group`, step_ms, at_ms, sum(CASE WHEN lag > 0 THEN lag WHEN lag <= 0 THEN 0 END) lag,
+             max(time_lag_s) time_lag_s, count_if(lag IS NULL) unknown, count(*) partitions
+      FROM {lag} GROUP BY cluster, `group`, step_ms, at_ms)
+GROUP BY cluster, `group`, step_ms"""
+
+_GROUPS = """
+SELECT cluster, `group`, max(lag) largest_lag, cast(round(sum(sum_lag) / sum(samples)) AS BIGINT) mean_lag,
+       max_by(last_lag, step_ms) last_lag, max(time_lag_s) longest_s, max_by(last_s, step_ms) last_s,
+       max_by(partitions, step_ms) partitions, max_by(unknown, step_ms) unknown
+FROM {steps} GROUP BY cluster, `group`"""
+
+_LAG_OVER_TIME = """
+SELECT w.cluster, w.`group`, s.step_ms, sum(s.lag) lag, max(s.time_lag_s) time_lag_s
+FROM {steps} s LEFT JOIN {worst} w ON s.cluster = w.cluster AND s.`group` = w.`group`
+GROUP BY w.cluster, w.`group`, s.step_ms ORDER BY s.step_ms, w.cluster, w.`group`"""
+
+_FLOW = """
+WITH ends AS (
+  SELECT cluster, `group`, topic, partition, step_ms,
+         min_by(committed, at_ms) c0, max_by(committed, at_ms) c1,
+         min_by(end_offset, at_ms) e0, max_by(end_offset, at_ms) e1
+  FROM {lag} WHERE committed >= 0 AND end_offset >= 0 GROUP BY cluster, `group`, topic, partition, step_ms),
+steps AS (
+  SELECT cluster, `group`, step_ms,
+         greatest(0, c1 - coalesce(lag(c1) OVER slot, c0)) consumed,
+         greatest(0, e1 - coalesce(lag(e1) OVER slot, e0)) produced
+  FROM ends WINDOW slot AS (PARTITION BY cluster, `group`, topic, partition ORDER BY step_ms))
+SELECT cluster, `group`, step_ms, sum(consumed) consumed, sum(produced) produced
+FROM steps GROUP BY cluster, `group`, step_ms"""
+
+_FLOW_OVER_TIME = """
+SELECT w.cluster, w.`group`, s.step_ms, sum(s.consumed) consumed, sum(s.produced) produced
+FROM {flow} s LEFT JOIN {worst} w ON s.cluster = w.cluster AND s.`group` = w.`group`
+GROUP BY w.cluster, w.`group`, s.step_ms ORDER BY s.step_ms, w.cluster, w.`group`"""
+
+# Within a stretch below the log's start only what the start moved by is new; `prior` is of such samples alone.
+_LOST = """
+WITH begun AS (SELECT cluster, min(at_ms) first_ms FROM {lag} GROUP BY cluster),
+below AS (
+  SELECT cluster, `group`, topic, partition, at_ms, step_ms, committed, start_offset, lost,
+         lag(start_offset) OVER (PARTITION BY cluster, `group`, topic, partition ORDER BY at_ms) prior
+  FROM {lag} WHERE lost > 0)
+SELECT cluster, `group`, topic, partition, step_ms, at_ms, lost,
+       CASE WHEN at_ms = first_ms THEN 0
+            ELSE greatest(0, start_offset - greatest(committed, coalesce(prior, committed))) END newly
+FROM below JOIN begun USING (cluster)"""
+
+_LOST_BY_GROUP = """
+SELECT cluster, `group`, sum(newly) lost, min(CASE WHEN newly > 0 THEN at_ms END) first_ms,
+       max(CASE WHEN newly > 0 THEN at_ms END) last_ms, count(DISTINCT topic, partition) partitions
+FROM {lost} GROUP BY cluster, `group` HAVING sum(newly) > 0"""
+
+_LOST_OVER_TIME = """
+SELECT w.cluster, w.`group`, l.step_ms, sum(l.newly) lost
+FROM {lost} l LEFT JOIN {worst} w ON l.cluster = w.cluster AND l.`group` = w.`group`
+GROUP BY w.cluster, w.`group`, l.step_ms HAVING sum(l.newly) > 0 ORDER BY l.step_ms, w.cluster, w.`group`"""
+
+_TOPICS = """
+WITH one AS (
+  SELECT cluster, topic, partition, topic_id, max(end_offset) - min(end_offset) produced
+  FROM {ends} WHERE end_offset >= 0 GROUP BY cluster, topic, partition, topic_id),
+all AS (SELECT cluster, topic, partition, sum(produced) produced FROM one GROUP BY cluster, topic, partition)
+SELECT cluster, topic, max_by(partition, produced) partition, max(produced) produced, count(*) partitions,
+       sum(produced) topic_produced, max(produced) / avg(produced) times_mean
+FROM all GROUP BY cluster, topic HAVING count(*) > 1 AND sum(produced) > 0
+ORDER BY times_mean DESC, cluster, topic"""
+
+_SKEW = """
+WITH newest AS (
+  SELECT cluster, `group`, topic, partition, max_by(lag, at_ms) lag FROM {lag}
+  GROUP BY cluster, `group`, topic, partition),
+summed AS (
+  SELECT cluster, `group`, topic, max_by(partition, lag) partition, max(lag) lag,
+         sum(greatest(lag, 0)) topic_lag, count(*) partitions FROM newest WHERE lag IS NOT NULL GROUP BY cluster, `group`, topic)
+SELECT *, lag / topic_lag share FROM summed WHERE partitions > 1 AND topic_lag > 0
+ORDER BY lag - topic_lag / partitions DESC, cluster, `group`, topic"""
+
+_RETENTION = """
+WITH moves AS (
+  SELECT cluster, `group`, topic, partition, max_by(committed, at_ms) committed,
+         max_by(start_offset, at_ms) start, max_by(end_offset, at_ms) end, max(at_ms) - min(at_ms) span_ms,
+         max_by(start_offset, at_ms) - min_by(start_offset, at_ms) start_moved,
+         max_by(committed, at_ms) - min_by(committed, at_ms) commit_moved
+  FROM {lag} WHERE committed >= 0 AND start_offset >= 0 GROUP BY cluster, `group`, topic, partition),
+left AS (
+  SELECT *, CASE WHEN committed < start THEN 0.0D
+                 ELSE (committed - start) / (start_moved - greatest(commit_moved, 0)) * span_ms / 3600000
+            END hours
+  FROM moves WHERE committed < end AND (committed < start OR start_moved > greatest(commit_moved, 0)))
+SELECT cluster, `group`, min(hours) hours, min_by(topic, hours) topic, min_by(partition, hours) partition,
+       greatest(0, min_by(committed - start, hours)) records_left, count(*) partitions
+FROM left WHERE hours <= :most GROUP BY cluster, `group` ORDER BY hours, cluster, `group`"""
+
+
+class LagNumbers:
+    """What the tables `lag` and `end_offsets` say. Holds frames that Spark keeps: close it.
+
+    `worst` groups are told apart in each table, the others summed as a row without a name.
+    """
+
+    def __init__(self, history: History, *, worst: int) -> None:
+        self._history, self._worst = history, worst
+        self._lag = history.within("lag")
+        self._steps = history.sql(_GROUP_STEPS, lag=self._lag).persist()
+        self._groups = history.sql(_GROUPS, steps=self._steps).persist()
+        self._flow = history.sql(_FLOW, lag=self._lag).persist()
+        self._lost = history.sql(_LOST, lag=self._lag).persist()
+        self._losers = history.sql(_LOST_BY_GROUP, lost=self._lost)
+
+    def close(self) -> None:
+        """Lets Spark forget what it keeps."""
+        for frame in (self._steps, self._groups, self._flow, self._lost):
+            frame.unpersist()
+
+    def summary(self) -> Row:
+        """Groups, clusters and partitions that were seen, and what they read in all."""
+        query = """SELECT count(*) groups, count(DISTINCT cluster) clusters, sum(partitions) partitions,
+                          max(largest_lag) largest_lag, cast(max(longest_s) AS BIGINT) longest_s
+                   FROM {groups}"""
+        flow = "SELECT sum(consumed) consumed, sum(produced) produced FROM {flow}"
+        lost = "SELECT count(*) losing_groups, coalesce(sum(lost), 0) lost FROM {losers}"
+        seen = collected(self._history.sql(query, groups=self._groups))[0]
+        seen |= collected(self._history.sql(flow, flow=self._flow))[0]
+        return seen | collected(self._history.sql(lost, losers=self._losers))[0]
+
+    def worst_by_lag(self) -> Rows:
+        """The groups with the largest lags."""
+        return collected(top(self._groups, "largest_lag", self._worst))
+
+    def worst_by_seconds(self) -> Rows:
+        """The groups with the longest time lags."""
+        return collected(top(self._groups, "longest_s", self._worst))
+
+    def lag_over_time(self) -> Rows:
+        """Lag and time lag of the worst by lag in each step; the others summed."""
+        return self._told_apart(_LAG_OVER_TIME, "largest_lag", steps=self._steps)
+
+    def flow_over_time(self) -> Rows:
+        """Offsets consumed and produced in each step, of the worst by lag; the others summed.
+
+        A rewind counts as nothing consumed; what is read again counts again.
+        """
+        return self._told_apart(_FLOW_OVER_TIME, "largest_lag", flow=self._flow)
+
+    def lost_by_group(self) -> Rows:
+        """Records that left the log in the period before their group committed them."""
+        return collected(top(self._losers, "lost", self._worst))
+
+    def lost_over_time(self) -> Rows:
+        """The same in each step where there were any."""
+        worst = top(self._losers, "lost", self._worst).select("cluster", "group")
+        return collected(self._history.sql(_LOST_OVER_TIME, lost=self._lost, worst=worst))
+
+    def hot_partitions(self) -> Rows:
+        """Each topic's busiest partition, as a multiple of the mean; the most uneven topics."""
+        ends = self._history.within("end_offsets")
+        return collected(self._history.sql(_TOPICS, ends=ends).limit(self._worst))
+
+    def skewed_groups(self) -> Rows:
+        """The (group, topic) of which one partition holds most lag beyond its share, at the last sample."""
+        return collected(self._history.sql(_SKEW, lag=self._lag).limit(self._worst))
+
+    def retention(self) -> Rows:
+        """Hours until the log's start, at the last day's speed, overtakes a group; 0: it has."""
+        since_ms = self._history.period.until_ms - _RECENT_MS
+        recent = self._lag.where(self._lag["at_ms"] >= since_ms)
+        args = {"most": RETENTION_DAYS * 24}
+        return collected(self._history.sql(_RETENTION, args, lag=recent).limit(self._worst))
+
+    def _told_apart(self, query: str, column: str, **frames: DataFrame) -> Rows:
+        worst = top(self._groups, column, self._worst).select("cluster", "group")
+        return collected(self._history.sql(query, worst=worst, **frames))
+
+
+def lag_numbers(history: History, *, worst: int) -> Iterator[tuple[str, Rows]]:
+    """All tables that `lag` and `end_offsets` give, by name; `summary` among them."""
+    numbers = LagNumbers(history, worst=worst)
+    try:
+        yield "summary", [numbers.summary()]
+        yield "worst_by_lag", numbers.worst_by_lag()
+        yield "worst_by_seconds", numbers.worst_by_seconds()
+        yield "lag_over_time", numbers.lag_over_time()
+        yield "flow_over_time", numbers.flow_over_time()
+        yield "lost_by_group", numbers.lost_by_group()
+        yield "lost_over_time", numbers.lost_over_time()
+        yield "hot_partitions", numbers.hot_partitions()
+        yield "skewed_groups", numbers.skewed_groups()
+        yield "retention", numbers.retention()
+    finally:
+        numbers.close()
