@@ -101,12 +101,25 @@ class Outcomes:
 
     def __init__(self) -> None:
         self._markers: dict[int, list[tuple[int, bool]]] = {}
+        self._begun: dict[int, int] = {}
+
+    @property
+    def undecided(self) -> bool:
+        """Whether a transaction is open behind the last file that was scanned."""
+        return any(
+            producer not in self._markers or self._markers[producer][-1][0] < offset
+            for producer, offset in self._begun.items()
+        )
 
     def scan(self, buffer: Buffer) -> None:
         """Takes in the markers of a file; files in order. Reads headers and control batches only."""
         for piece in _pieces(buffer):
             headers = recordbatch.headers(np.frombuffer(piece.data, np.uint8), piece.begins)
-            for row in np.flatnonzero(_is(headers, recordbatch.CONTROL)).tolist():
+            control = _is(headers, recordbatch.CONTROL)
+            begun = headers[_is(headers, recordbatch.TRANSACTIONAL) & ~control]
+            offsets = begun["base_offset"].tolist()
+            self._begun.update(zip(begun["producer_id"].tolist(), offsets, strict=True))
+            for row in np.flatnonzero(control).tolist():
                 marker = _marker(piece, row, headers)
                 if isinstance(marker, Marker) and marker.kind in _MARKERS.values():
                     decided = self._markers.setdefault(marker.producer_id, [])

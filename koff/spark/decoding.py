@@ -50,6 +50,12 @@ SCHEMA = pa.schema(
     ]
 )
 """What it gives. Null is what a record does not say; `key` and `value` are there for all but commits."""
+DDL = (
+    "cluster STRING, offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP, kind STRING, "
+    "tombstone BOOLEAN, group STRING, topic STRING, partition INT, committed BIGINT, leader_epoch INT, "
+    "metadata STRING, commit_timestamp TIMESTAMP, topic_id STRING, key BINARY, value BINARY, reason STRING"
+)
+"""The same in Spark's words."""
 COMMITS = ("OffsetCommit", "LegacyOffsetCommit")
 """The kinds that are offset commits."""
 
@@ -116,15 +122,27 @@ class Decoder:
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The decoded rows of a batch in the columns of `RAW`."""
         partition, offset, timestamp, key, value = (batch.column(name) for name in RAW.names)
-        made = decode_columns(_binary(key), _binary(value), names=self._keys)
+        times = timestamp.fill_null(-1).to_numpy(zero_copy_only=False)
+        return self.rows(partition.cast(pa.int32()), offset, times, _binary(key), _binary(value))
+
+    def rows(
+        self,
+        partition: pa.Int32Array,
+        offset: pa.Int64Array,
+        timestamp_ms: NDArray[np.int64],
+        keys: Binary,
+        values: Binary,
+    ) -> pa.RecordBatch:
+        """The decoded rows of records whose keys and values lie in buffers."""
+        made = decode_columns(keys, values, names=self._keys)
         valid = made.ok & ~made.tombstone
         columns = {
             "cluster": pa.DictionaryArray.from_arrays(
-                pa.array(np.zeros(len(batch), np.int8)), pa.array([self._cluster])
+                pa.array(np.zeros(len(keys), np.int8)), pa.array([self._cluster])
             ).dictionary_decode(),
-            "offsets_partition": partition.cast(pa.int32()),
+            "offsets_partition": partition,
             "log_offset": offset,
-            "timestamp": _time(timestamp.fill_null(-1).to_numpy(zero_copy_only=False)),
+            "timestamp": _time(timestamp_ms),
             "kind": self._kinds.take(pa.array(np.where(made.ok, made.type, 0))),
             "tombstone": pa.array(made.tombstone),
             "group": self._named("group", made.groups, made.group, made.ok),
@@ -137,9 +155,9 @@ class Decoder:
             "topic_id": _topic_ids(made),
         }
         if made.others:
-            columns |= _others(made.others, columns, key, value)
+            columns |= _others(made.others, columns, keys, values)
         else:
-            columns |= {name: pa.nulls(len(batch), SCHEMA.field(name).type) for name in _OWN}
+            columns |= {name: pa.nulls(len(keys), SCHEMA.field(name).type) for name in _OWN}
         return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
     def _named(
@@ -156,28 +174,29 @@ _OWN = ("key", "value", "reason")
 
 
 def _others(
-    others: Mapping[int, Message], columns: Mapping[str, pa.Array], key: pa.Array, value: pa.Array
+    others: Mapping[int, Message], columns: Mapping[str, pa.Array], keys: Binary, values: Binary
 ) -> dict[str, pa.Array]:
     """The columns that records other than commits fill in."""
     rows = np.fromiter(others, np.int64, len(others))
-    place = np.full(len(key), -1, np.int64)
+    place = np.full(len(keys), -1, np.int64)
     place[rows] = np.arange(len(rows))
     messages = others.values()
-    kept = pa.array(np.where(place >= 0, np.arange(len(key)), 0), mask=_mask(place < 0))
+    mine = pa.array(np.maximum(place, 0), mask=_mask(place < 0))
 
     def filled(column: str, of: Callable[[Message], Any]) -> pa.Array:
-        mine = pa.array([of(message) for message in messages], columns[column].type)
-        both = pa.concat_arrays([columns[column], mine])
-        return both.take(pa.array(np.where(place >= 0, len(key) + place, np.arange(len(key)))))
+        both = pa.concat_arrays(
+            [columns[column], pa.array([of(message) for message in messages], columns[column].type)]
+        )
+        return both.take(pa.array(np.where(place >= 0, len(keys) + place, np.arange(len(keys)))))
 
     reasons = pa.array([getattr(message.record, "reason", None) for message in messages], pa.string())
     return {
         "kind": filled("kind", _kind),
         "group": filled("group", lambda message: message.consumer or None),
         "tombstone": filled("tombstone", lambda message: message.tombstone),
-        "key": key.take(kept),
-        "value": value.take(kept),
-        "reason": reasons.take(pa.array(np.maximum(place, 0), mask=_mask(place < 0))),
+        "key": pa.array([keys[row] for row in others], pa.binary()).take(mine),
+        "value": pa.array([values[row] for row in others], pa.binary()).take(mine),
+        "reason": reasons.take(mine),
     }
 
 

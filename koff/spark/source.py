@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,9 +19,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from koff.client import Cluster, ClusterConf, Isolation, OffsetSpec, TopicPartition
 from koff.errors import ConfigError, ConnectError
 from koff.reader import OFFSETS_TOPIC
-from koff.spark.decoding import RAW, TIME, Decoder, Wanted
+from koff.spark.decoding import DDL, RAW, TIME, Decoder, Wanted
+from koff.spark.options import check, flag, number, place, wanted
 from koff.spark.ranges import Range, between, dealt
 from koff.spark.reading import Origin, read
+from koff.spark.segments import SegmentsSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,11 +32,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger("koff.spark.source")
 TASKS = 16
 MAX_OFFSETS = 1_000_000
-DDL = (
-    "cluster STRING, offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP, kind STRING, "
-    "tombstone BOOLEAN, group STRING, topic STRING, partition INT, committed BIGINT, leader_epoch INT, "
-    "metadata STRING, commit_timestamp TIMESTAMP, topic_id STRING, key BINARY, value BINARY, reason STRING"
-)
 RAW_DDL = "offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY"
 
 
@@ -54,35 +50,27 @@ class Options:
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
         """Those of a reader. Raises `ConfigError`."""
-        told = {name.lower(): value for name, value in given.items()}
-        properties = {
-            name.removeprefix("property."): told.pop(name)
-            for name in list(told)
-            if name.startswith("property.")
-        }
-        unknown = sorted(told.keys() - _NAMES)
-        if unknown:
-            raise ConfigError(
-                f"the source koff knows no option {unknown[0]!r}: it has {', '.join(sorted(_NAMES))}"
-            )
+        told = check("koff", given, _NAMES)
+        prefix = "property."
+        properties = {n.removeprefix(prefix): value for n, value in told.items() if n.startswith(prefix)}
         if not told.get("brokers"):
             raise ConfigError('the source koff needs .option("brokers", "host:port")')
-        since_ms, until_ms = (
-            _time_ms(told[name], name) if name in told else None for name in ("from", "until")
-        )
+        which = wanted(told)
         return cls(
             origin=Origin(
                 ClusterConf(told["brokers"], properties, client_id="koff"),
                 told.get("offsetstopic", OFFSETS_TOPIC),
                 told.get("cluster", told["brokers"]),
-                fail_on_data_loss=_flag(told, "failondataloss", default=True),
+                fail_on_data_loss=flag(told, "failondataloss", default=True),
             ),
-            wanted=Wanted(told.get("group"), told.get("topic"), since_ms, until_ms),
-            starting=_place(told, "starting", OffsetSpec.EARLIEST if since_ms is None else since_ms),
-            ending=_place(told, "ending", OffsetSpec.LATEST),
-            max_offsets_per_partition=_number(told, "maxoffsetsperpartition", MAX_OFFSETS),
-            tasks=_number(told, "tasks", TASKS),
-            raw=_flag(told, "raw", default=False),
+            wanted=which,
+            starting=place(
+                told, "starting", OffsetSpec.EARLIEST if which.since_ms is None else which.since_ms
+            ),
+            ending=place(told, "ending", OffsetSpec.LATEST),
+            max_offsets_per_partition=number(told, "maxoffsetsperpartition", MAX_OFFSETS),
+            tasks=number(told, "tasks", TASKS),
+            raw=flag(told, "raw", default=False),
         )
 
 
@@ -92,40 +80,6 @@ _NAMES = frozenset(
         *("maxoffsetsperpartition", "tasks", "failondataloss", "raw", "path"),
     }
 )
-
-
-def _time_ms(text: str, name: str) -> int:
-    """Milliseconds since the epoch, or a time as ISO 8601 has it; UTC where it does not say."""
-    if text.lstrip("-").isdigit():
-        return int(text)
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError as failure:
-        raise ConfigError(
-            f"option {name}: {text!r} is no time: write 2026-11-21T14:00:00Z, or milliseconds"
-        ) from failure
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def _place(told: Mapping[str, str], name: str, default: OffsetSpec | int) -> OffsetSpec | int:
-    text = told.get(name)
-    if text is None:
-        return default
-    return OffsetSpec(text) if text in ("earliest", "latest") else _time_ms(text, name)
-
-
-def _number(told: Mapping[str, str], name: str, default: int) -> int:
-    text = told.get(name, str(default))
-    if not text.isdigit() or int(text) < 1:
-        raise ConfigError(f"option {name}: {text!r} is no number above zero")
-    return int(text)
-
-
-def _flag(told: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = told.get(name, str(default)).lower()
-    if text not in ("true", "false"):
-        raise ConfigError(f"option {name}: {text!r} is neither true nor false")
-    return text == "true"
 
 
 @dataclass
@@ -321,8 +275,9 @@ class KoffSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format `koff` known to a session."""
+    """Makes the formats `koff` and `koff.segments` known to a session."""
     spark.dataSource.register(KoffSource)
+    spark.dataSource.register(SegmentsSource)
 
 
 def decode(df: DataFrame, cluster: str = "") -> DataFrame:
