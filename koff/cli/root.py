@@ -12,6 +12,7 @@ from koff.cli.decode import decode
 from koff.cli.demo import demo
 from koff.cli.lag import lag
 from koff.cli.monitor import monitor
+from koff.cli.pipeline import pipeline
 from koff.cli.printer import printer
 from koff.errors import ConfigError, KoffError
 from koff.version import VERSION
@@ -73,6 +74,6 @@ def _name_variables(command: click.Command, prefix: str) -> None:
             _name_variables(below, f"{prefix}_{name.upper()}")
 
 
-for each in (monitor, lag, printer, decode, demo):
+for each in (monitor, lag, printer, decode, demo, pipeline):
     main.add_command(each)
     _name_variables(each, f"KOFF_{str(each.name).upper()}")

@@ -1,0 +1,277 @@
+"""One cluster's stream: a query that writes every batch into the tables, and samples ends beside it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from koff.client import Cluster, Isolation, OffsetSpec, TopicPartition
+from koff.clusters import Watched
+from koff.errors import ConnectError
+from koff.spark.lags import joined, lag_rows
+from koff.spark.samples import Samples
+from koff.spark.source import MAX_OFFSETS
+from koff.spark.tables import TABLES, Tables, filesystem, read_text
+from koff.spark.writing import Writer, once
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = structlog.get_logger("koff.pipeline")
+STOP_S = 20.0
+"""How long a batch may take to end once told to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineConf:
+    """`interval_s` between samples of ends (and batches, once the log was caught up with).
+
+    `once`: ends when the log was read to where it stood. `sample` no: only what the log says. No batch takes
+    more than `max_offsets_per_partition`. A record that arrived more than `reach_s` ago has no time lag.
+    """
+
+    interval_s: float = 30.0
+    once: bool = False
+    sample: bool = True
+    max_offsets_per_partition: int = MAX_OFFSETS
+    reach_s: float = 86_400.0
+    fail_on_data_loss: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A batch that is in the tables. `behind`: offsets of the offsets topic that are yet to be read."""
+
+    cluster: str
+    batch: int
+    records: int
+    seconds: float
+    behind: int
+    lag_rows: int | None = None
+    commits: int = 0
+
+
+class Stream:
+    """Reads one cluster into the tables. `cluster` is connected and closed by the caller."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        watched: Watched,
+        cluster: Cluster,
+        conf: PipelineConf,
+        progress: Callable[[Progress], None],
+    ) -> None:
+        self.watched, self.conf = watched, conf
+        self.name = watched.name or cluster.id
+        self.done = False
+        """Whether all was read that there was to read `once`."""
+        self.failure: BaseException | None = None
+        self.batches = 0
+        self._tables, self._cluster, self._progress = tables, cluster, progress
+        self._samples = Samples(cluster)
+        self._stopping, self._idle, self._ended = threading.Event(), threading.Event(), threading.Event()
+        self._query: StreamingQuery | None = None
+        self._positions: Mapping[int, int] = {}
+        self._due = 0.0
+        self._first = True
+        self._overlap: Mapping[int, int] = {}
+        self._target: Mapping[int, int] = {}
+
+    def start(self) -> None:
+        """Starts the query where it was, or at the log's start."""
+        from pyspark.sql import functions as f
+
+        self._overlap = self._overlapping()
+        self._target = self._offsets(Isolation.READ_COMMITTED)
+        spark = self._tables.spark
+        tick = spark.readStream.format("rate").option("rowsPerSecond", 1).load().where("false")
+        nothing = tick.select(f.lit(None).cast("string").alias("cluster"))
+        rows = spark.readStream.format("koff").options(**self._options()).load()
+        # The clock makes a batch of each interval, so that ends are sampled when nobody commits.
+        query = rows.unionByName(nothing, allowMissingColumns=True).writeStream.foreachBatch(self._batch)
+        query = query.queryName(f"koff {self.name}").option("checkpointLocation", self._checkpoint)
+        self._query = query.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the query runs."""
+        return self._query is not None and self._query.isActive
+
+    def exception(self) -> BaseException | None:
+        """Why it ended, if it failed."""
+        if self.failure is not None:
+            return self.failure
+        return self._query.exception() if self._query is not None else None
+
+    def stop(self) -> None:
+        """Ends after the batch that runs, or in the midst of it if it takes long: it is then done again."""
+        self._stopping.set()
+        if self._query is None:
+            return
+        until = time.monotonic() + STOP_S
+        while self._query.isActive and not self._idle.wait(0.05) and time.monotonic() < until:
+            pass
+        self._query.stop()
+        self._ended.set()
+
+    @property
+    def _checkpoint(self) -> str:
+        return self._tables.checkpoint(self.name)
+
+    def _options(self) -> dict[str, str]:
+        watched = self.watched
+        return {
+            "brokers": watched.conf.brokers,
+            "cluster": self.name,
+            "offsetsTopic": watched.offsets_topic,
+            "maxOffsetsPerPartition": str(self.conf.max_offsets_per_partition),
+            "failOnDataLoss": str(self.conf.fail_on_data_loss).lower(),
+            **({"group": watched.groups} if watched.groups else {}),
+            **{f"property.{key}": value for key, value in watched.conf.properties.items()},
+        }
+
+    def _batch(self, records: DataFrame, batch: int) -> None:
+        """What Spark calls with every batch; a batch may come again after a restart."""
+        if self._stopping.is_set() or self.done:
+            self._idle.set()
+            self._ended.wait(STOP_S)  # the query is stopped now: nothing of this batch is done
+            return
+        try:
+            self._take(records, batch)
+        except BaseException as failure:
+            self.failure = failure
+            raise
+        self._stopping.wait(max(0.0, self._due - time.monotonic()))
+
+    def _take(self, records: DataFrame, batch: int) -> None:
+        from pyspark import StorageLevel
+        from pyspark.sql import functions as f
+
+        began, spark = time.monotonic(), records.sparkSession
+        app = f"koff {spark.sparkContext.getLocalProperty('sql.streaming.queryId')}"
+        tables = Tables(spark, self._tables.root)
+        starts, self._positions = (
+            self._positions or self._read_positions(batch - 1),
+            self._read_positions(batch),
+        )
+        if self.watched.topics:
+            records = records.where(f.col("topic").isNull() | f.col("topic").rlike(self.watched.topics))
+        records = records.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            writer = Writer(tables, self.name, overlapping=self._may_overlap(starts))
+            self._look_at_topics()
+            with once(spark, app, batch):
+                count = writer.write(records, self._samples.topic_names)
+                stable = self._offsets(Isolation.READ_COMMITTED)
+                behind = {p: max(0, end - self._positions.get(p, 0)) for p, end in stable.items()}
+                rows = None
+                if self.conf.sample and not self._was_capped(starts, behind):
+                    rows = self._sample(tables, writer, batch)
+                    self._due = began + self.conf.interval_s
+        finally:
+            records.unpersist()
+        self._first = False
+        self.batches += 1
+        self._note_done()
+        if count.records or rows is not None:
+            seconds = time.monotonic() - began
+            left = sum(behind.values())
+            self._progress(Progress(self.name, batch, count.records, seconds, left, rows, count.commits))
+
+    def _sample(self, tables: Tables, writer: Writer, batch: int) -> int | None:
+        """Samples ends, unless that was done when the batch was tried before; then lag from the tables."""
+        from pyspark.sql import functions as f
+
+        ends = tables.of("end_offsets", self.name)
+        mine = ends.where(f.col("batch") == batch).where(f.col("day") >= f.date_sub(f.current_date(), 30))
+        if not self._first or mine.isEmpty():
+            try:
+                rows = self._samples.take(self._watched_partitions(tables))
+            except ConnectError as failure:
+                log.warning("no sample of end offsets", cluster=self.name, why=str(failure))
+                return None
+            if not rows:
+                return 0
+            writer.sample(rows, batch)
+        days = f.col("day") >= f.date_sub(f.current_date(), 2 + int(self.conf.reach_s // 86_400))
+        current, states = tables.of("current", self.name), tables.of("group_states", self.name)
+        frame = joined(mine, current, states, ends.where(days), reach_s=self.conf.reach_s)
+        writer.lag(frame.mapInArrow(lag_rows, TABLES["lag"].ddl))
+        return current.count()
+
+    def _watched_partitions(self, tables: Tables) -> list[tuple[str, int]]:
+        from pyspark.sql import functions as f
+
+        current = tables.of("current", self.name).where(~f.col("deleted")).select("topic", "partition")
+        states = tables.of("group_states", self.name).select(f.explode("assigned").alias("a"))
+        every = current.union(states.select("a.topic", "a.partition")).distinct().collect()
+        return [(row[0], row[1]) for row in every]
+
+    def _look_at_topics(self) -> None:
+        try:
+            self._samples.look_at_topics()
+        except ConnectError as failure:
+            log.warning("topics cannot be listed", cluster=self.name, why=str(failure))
+
+    def _offsets(self, isolation: Isolation) -> dict[int, int]:
+        topic = self.watched.offsets_topic
+        info = self._cluster.topic(topic)
+        at = [TopicPartition(topic, p) for p in range(info.partitions if info else 0)]
+        found = self._cluster.offsets(at, OffsetSpec.LATEST, isolation)
+        return {each.partition: end for each, end in found.items() if isinstance(end, int)}
+
+    def _read_positions(self, batch: int) -> dict[int, int]:
+        """Where that batch ends, as Spark wrote it down before it began."""
+        path = f"{self._checkpoint}/offsets/{batch}"
+        fs, at = filesystem(self._tables.spark, path)
+        if batch < 0 or not fs.exists(at):
+            return {}
+        lines = read_text(self._tables.spark, path).splitlines()
+        return {int(p): int(offset) for p, offset in json.loads(lines[2]).items()}
+
+    def _was_capped(self, starts: Mapping[int, int], behind: Mapping[int, int]) -> bool:
+        """Whether more was there to read when the batch began: it is then too early for lag."""
+        cap = self.conf.max_offsets_per_partition
+        if not starts:
+            return any(left >= cap for left in behind.values())
+        return any(left and self._positions.get(p, 0) - starts.get(p, 0) >= cap for p, left in behind.items())
+
+    def _note_done(self) -> None:
+        reached = all(self._positions.get(p, 0) >= end for p, end in self._target.items())
+        self.done = self.conf.once and reached
+
+    def _overlapping(self) -> dict[int, int]:
+        """Up to which offsets the tables had rows before the query was first begun, by backfill.
+
+        Written down beside the checkpoint, so that a restart in the midst of them knows as well.
+        """
+        from pyspark.sql import functions as f
+
+        path = f"{self._checkpoint}.before"
+        fs, at = filesystem(self._tables.spark, path)
+        if fs.exists(at):
+            return {int(p): offset for p, offset in json.loads(read_text(self._tables.spark, path)).items()}
+        started, where = filesystem(self._tables.spark, f"{self._checkpoint}/metadata")
+        if started.exists(where):
+            return {}
+        found: dict[int, int] = {}
+        for name in ("commits", "groups", "quarantine"):
+            rows = self._tables.of(name, self.name).groupBy("offsets_partition").agg(f.max("log_offset"))
+            for partition, offset in rows.collect():
+                found[partition] = max(offset, found.get(partition, -1))
+        if found:
+            stream = fs.create(at)
+            stream.write(bytearray(json.dumps(found).encode()))
+            stream.close()
+        return found
+
+    def _may_overlap(self, starts: Mapping[int, int]) -> bool:
+        return any(starts.get(p, 0) <= offset for p, offset in self._overlap.items())

@@ -1,0 +1,200 @@
+"""The tables: what they are called, what is in them, and how they come to be.
+
+Each is a Delta table in a folder below one root, with its schema's version in the property `koff.schema`.
+Offsets are Kafka's, times UTC, `..._s` seconds, `..._per_s` offsets a second. `day` is the day of the row's
+time, by which (and by cluster) the big ones are partitioned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from koff.errors import KoffError
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+
+VERSION = 1
+"""Of the schemas below."""
+PROPERTY = "koff.schema"
+CHECKPOINTS = "_checkpoints"
+
+
+class WrongTables(KoffError):
+    """The folder is no place for koff's tables, or they are those of another version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table's columns as Spark's DDL, and the column whose day it is partitioned by ("": cluster alone)."""
+
+    columns: str
+    time: str = ""
+
+    @property
+    def ddl(self) -> str:
+        """All columns."""
+        return f"cluster STRING, {self.columns}" + (", day DATE" if self.time else "")
+
+    @property
+    def partitioning(self) -> tuple[str, ...]:
+        """What it is partitioned by."""
+        return ("cluster", "day") if self.time else ("cluster",)
+
+
+_AT = "offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP"
+_SLOT = "`group` STRING, topic STRING, partition INT"
+TABLES: Mapping[str, Table] = {
+    "commits": Table(
+        f"{_AT}, {_SLOT}, committed BIGINT, leader_epoch INT, metadata STRING, "
+        "commit_timestamp TIMESTAMP, topic_id STRING",
+        "timestamp",
+    ),
+    "groups": Table(
+        f"{_AT}, `group` STRING, type STRING, state STRING, epoch INT, assignment_epoch INT, "
+        "protocol_type STRING, protocol STRING, members INT, gone BOOLEAN",
+        "timestamp",
+    ),
+    "assignments": Table(
+        f"{_AT}, `group` STRING, member_id STRING, client_id STRING, client_host STRING, "
+        "instance_id STRING, topic STRING, partition INT",
+        "timestamp",
+    ),
+    "quarantine": Table(f"{_AT}, key BINARY, value BINARY, reason STRING", "timestamp"),
+    "end_offsets": Table(
+        "at TIMESTAMP, topic STRING, partition INT, topic_id STRING, start_offset BIGINT, "
+        "end_offset BIGINT, stable_offset BIGINT, batch BIGINT, gone BOOLEAN",
+        "at",
+    ),
+    "lag": Table(
+        "at TIMESTAMP, `group` STRING, type STRING, state STRING, topic STRING, partition INT, "
+        "committed BIGINT, end_offset BIGINT, start_offset BIGINT, lag BIGINT, readable BIGINT, lost BIGINT, "
+        "lag_to_stable BIGINT, time_lag_s DOUBLE, status STRING, reasons STRING, consume_per_s DOUBLE, "
+        "produce_per_s DOUBLE, client_id STRING, client_host STRING, batch BIGINT",
+        "at",
+    ),
+    "current": Table(
+        f"{_SLOT}, committed BIGINT, commit_timestamp TIMESTAMP, topic_id STRING, {_AT}, deleted BOOLEAN, "
+        "recent ARRAY<STRUCT<at_ms: BIGINT, committed: BIGINT, lag: BIGINT>>",
+    ),
+    "group_states": Table(
+        "offsets_partition INT, `group` STRING, log_offset BIGINT, type STRING, state STRING, saved STRING, "
+        "assigned ARRAY<STRUCT<topic: STRING, partition: INT, client_id: STRING, client_host: STRING>>",
+    ),
+}
+
+
+class Tables:
+    """The tables below `root`: a folder, or what else Spark writes to (s3a://..., hdfs://...).
+
+    `create` or `check` first: they raise `WrongTables`.
+    """
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self.spark = spark
+        self.root = root.rstrip("/")
+
+    def path(self, name: str) -> str:
+        """Where that table is."""
+        return f"{self.root}/{name}"
+
+    def checkpoint(self, cluster: str) -> str:
+        """Where it is kept how far that cluster was read."""
+        return f"{self.root}/{CHECKPOINTS}/{quote(cluster, safe='')}"
+
+    def frame(self, name: str) -> DataFrame:
+        """What is in that table now."""
+        return self.spark.read.format("delta").load(self.path(name))
+
+    def delta(self, name: str) -> DeltaTable:
+        """The table to change."""
+        from delta.tables import DeltaTable
+
+        return DeltaTable.forPath(self.spark, self.path(name))
+
+    def of(self, name: str, cluster: str) -> DataFrame:
+        """The rows of one cluster."""
+        from pyspark.sql import functions as f
+
+        return self.frame(name).where(f.col("cluster") == cluster)
+
+    def create(self) -> None:
+        """Makes the tables that are not there. Nothing is written into a folder of somebody else's."""
+        from delta.tables import DeltaTable
+
+        there = self._names()
+        foreign = sorted(name for name in there if name not in TABLES and name != CHECKPOINTS)
+        if foreign:
+            some = ", ".join(foreign[:3])
+            raise WrongTables(f"{self.root} holds other things ({some}): give --tables a folder of its own")
+        for name in TABLES:
+            if name in there:
+                self._check(name)
+        for name, table in TABLES.items():
+            if name not in there:
+                builder = DeltaTable.createIfNotExists(self.spark).location(self.path(name))
+                builder = builder.addColumns(_struct(table)).partitionedBy(*table.partitioning)
+                builder.property(PROPERTY, str(VERSION)).execute()
+
+    def check(self) -> None:
+        """Raises `WrongTables` unless all tables are there and of this version."""
+        missing = sorted(TABLES.keys() - self._names())
+        if missing:
+            raise WrongTables(
+                f"no tables of koff's in {self.root} (no {missing[0]}): is --tables right? "
+                "`koff pipeline run` makes them"
+            )
+        for name in TABLES:
+            self._check(name)
+
+    def _check(self, name: str) -> None:
+        from delta.tables import DeltaTable
+
+        if not DeltaTable.isDeltaTable(self.spark, self.path(name)):
+            raise WrongTables(f"{self.path(name)} is no Delta table: give --tables a folder of koff's own")
+        row = self.delta(name).detail().select("properties").first()
+        version = (row[0] if row else {}).get(PROPERTY)
+        if version != str(VERSION):
+            raise WrongTables(
+                f"{self.path(name)} has schema {version or 'of somebody else'}, this koff writes {VERSION}: "
+                "use the koff that made it, or another --tables"
+            )
+
+    def _names(self) -> set[str]:
+        fs, path = filesystem(self.spark, self.root)
+        if not fs.exists(path):
+            return set()
+        if not fs.getFileStatus(path).isDirectory():
+            raise WrongTables(f"{self.root} is no folder: give --tables one")
+        names = {each.getPath().getName() for each in fs.listStatus(path)}
+        return {name for name in names if not name.startswith(".")}
+
+
+def _struct(table: Table) -> Any:
+    from pyspark.sql.types import StructType
+
+    return StructType.fromDDL(table.ddl)
+
+
+def filesystem(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Hadoop's file system for that path, and its `Path`."""
+    context = spark.sparkContext
+    assert context._jvm is not None
+    assert context._jsc is not None
+    made = context._jvm.org.apache.hadoop.fs.Path(path)
+    return made.getFileSystem(context._jsc.hadoopConfiguration()), made
+
+
+def read_text(spark: SparkSession, path: str) -> str:
+    """What is in a small file."""
+    fs, at = filesystem(spark, path)
+    assert spark.sparkContext._jvm is not None
+    stream = fs.open(at)
+    try:
+        return str(spark.sparkContext._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()

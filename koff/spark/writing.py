@@ -1,0 +1,141 @@
+"""One batch of decoded records of one cluster into the tables, once, however often it is tried."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from koff.spark import groups
+from koff.spark.current import merge
+from koff.spark.decoding import COMMITS
+from koff.spark.samples import Sample
+from koff.spark.tables import TABLES, Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_TXN = "spark.databricks.delta.write.txn"
+_MERGING = threading.Lock()
+"""Queries of several clusters merge into one table: one after the other, so that none has to try again."""
+UNDECODED = ("Undecodable", "Unknown")
+
+
+@contextmanager
+def once(spark: SparkSession, app: str, version: int | None) -> Iterator[None]:
+    """Within, each table takes a write of that version and application one time. None: every time."""
+    if version is not None:
+        spark.conf.set(_TXN + "AppId", app)
+        spark.conf.set(_TXN + "Version", str(version))
+    try:
+        yield
+    finally:
+        for name in ("AppId", "Version"):
+            spark.conf.unset(_TXN + name)
+
+
+class Written(NamedTuple):
+    """How many records were taken, and how many of them are commits."""
+
+    records: int
+    commits: int
+
+
+class Writer:
+    """Writes batches of one cluster. `overlapping`: the tables may have some of the rows already."""
+
+    def __init__(self, tables: Tables, cluster: str, *, overlapping: bool = False) -> None:
+        self.tables, self.cluster, self.overlapping = tables, cluster, overlapping
+
+    def write(self, records: DataFrame, topic_names: Mapping[str, str]) -> Written:
+        """Takes rows as the source gives them, held in memory or on disk.
+
+        What is derived is written in an order that lets a batch which was cut off be done again.
+        """
+        from pyspark.sql import functions as f
+
+        kinds = {row["kind"]: row["count"] for row in records.groupBy("kind").count().collect()}
+        kind = f.col("kind")
+        if any(kinds.get(name) for name in COMMITS):
+            self._commits(records.where(kind.isin(*COMMITS)))
+        if any(kinds.get(name) for name in UNDECODED):
+            self._append("quarantine", records.where(kind.isin(*UNDECODED)))
+        if kinds.keys() - {*COMMITS, *UNDECODED}:
+            self._groups(records.where(~kind.isin(*COMMITS, *UNDECODED)), topic_names)
+        commits = sum(kinds.get(name, 0) for name in COMMITS)
+        return Written(sum(kinds.values()), commits)
+
+    def sample(self, rows: list[Sample], batch: int) -> None:
+        """Appends a sample of end offsets."""
+        from pyspark.sql import functions as f
+
+        names = [*Sample._fields]
+        ddl = {part.split()[0]: part for part in map(str.strip, TABLES["end_offsets"].columns.split(","))}
+        frame = self.tables.spark.createDataFrame(rows, ", ".join(ddl[name] for name in names))
+        self._put("end_offsets", frame.withColumn("batch", f.lit(batch).cast("bigint")), f.col("at"))
+
+    def lag(self, frame: DataFrame) -> None:
+        """Appends rows of lag."""
+        frame.write.format("delta").mode("append").save(self.tables.path("lag"))
+
+    def _commits(self, commits: DataFrame) -> None:
+        self._append("commits", commits)
+        with _MERGING:
+            merge(self.tables, self.cluster, commits)
+
+    def _groups(self, records: DataFrame, topic_names: Mapping[str, str]) -> None:
+        from pyspark.sql import functions as f
+
+        homes = [row[0] for row in records.select("offsets_partition").distinct().collect()]
+        states = self.tables.of("group_states", self.cluster).where(f.col("offsets_partition").isin(homes))
+        names = records.select("group").distinct()
+        states = states.join(f.broadcast(names), "group", "left_semi")
+        found = groups.group_changes(records, states, topic_names).persist()
+        try:
+            self._append("groups", _opened(found, "group", groups.GROUP))
+            self._append("assignments", _opened(found, "assignment", groups.ASSIGNMENT))
+            with _MERGING:
+                self._states(_opened(found, "saved", groups.SAVED))
+        finally:
+            found.unpersist()
+
+    def _states(self, states: DataFrame) -> None:
+        from pyspark.sql import functions as f
+
+        columns = self.tables.frame("group_states").columns
+        news = states.withColumn("cluster", f.lit(self.cluster)).select(*columns)
+        name = self.cluster.replace("\\", "\\\\").replace("'", "\\'")
+        into = self.tables.delta("group_states").alias("t")
+        same = f"t.cluster = '{name}' AND t.offsets_partition = s.offsets_partition AND t.`group` = s.`group`"
+        merging = into.merge(news.alias("s"), same)
+        merging.whenMatchedUpdateAll("s.log_offset > t.log_offset").whenNotMatchedInsertAll().execute()
+
+    def _append(self, name: str, frame: DataFrame) -> None:
+        from pyspark.sql import functions as f
+
+        if self.overlapping:
+            days = [row[0] for row in frame.select(f.to_date("timestamp")).distinct().collect()]
+            there = self.tables.of(name, self.cluster).where(f.col("day").isin(days))
+            frame = frame.join(there.select(*_RECORD).distinct(), [*_RECORD], "left_anti")
+        self._put(name, frame, f.col("timestamp"))
+
+    def _put(self, name: str, frame: DataFrame, time: Column) -> None:
+        from pyspark.sql import functions as f
+
+        whole = frame.withColumn("cluster", f.lit(self.cluster)).withColumn("day", f.to_date(time))
+        columns = self.tables.frame(name).columns
+        whole.select(*columns).write.format("delta").mode("append").save(self.tables.path(name))
+
+
+_RECORD = ("offsets_partition", "log_offset")
+
+
+def _opened(found: DataFrame, kind: str, ddl: str) -> DataFrame:
+    """The changes of a kind, with the fields of their bodies as columns."""
+    from pyspark.sql import functions as f
+
+    rows = found.where(f.col("kind") == kind).withColumn("b", f.from_json("body", ddl))
+    if ddl.startswith("ARRAY"):
+        rows = rows.withColumn("b", f.explode("b"))
+    return rows.select("offsets_partition", "log_offset", "timestamp", "group", "b.*")
