@@ -53,21 +53,26 @@ def report(
         raise ConfigError(f"--format {form!r} is none of {', '.join(FORMS)}")
     if worst < 1:
         raise ConfigError(f"a report of the worst {worst} groups has nothing in it: give 1 or more")
-    period = Period(since_ms, until_ms)
-    history = History(spark, tables, period, groups)
-    numbers: Numbers = {}
+    history = History(spark, tables, Period(since_ms, until_ms), groups)
+    found = numbers(history, worst=worst, progress=progress)
+    return written(found, history.period, out=out, form=form, groups=groups)
+
+
+def numbers(
+    history: History, *, worst: int = WORST, progress: Callable[[str], None] = lambda _table: None
+) -> Numbers:
+    """All tables of the report, by name."""
+    found: Numbers = {}
     for source in (lag_numbers, event_numbers):
         for name, rows in source(history, worst=worst):
-            numbers[name] = rows
+            found[name] = rows
             progress(name)
-    return written(numbers, period, out=out, form=form, groups=groups)
+    return found
 
 
-def written(
-    numbers: Numbers, period: Period, *, out: Path, form: str, groups: str | None = None
-) -> list[Path]:
+def written(found: Numbers, period: Period, *, out: Path, form: str, groups: str | None = None) -> list[Path]:
     """The files that were written of these numbers."""
-    files = {"html": _html, "json": _json, "csv": _csv, "png": _png}[form](numbers, period, groups)
+    files = {"html": _html, "json": _json, "csv": _csv, "png": _png}[form](found, period, groups)
     try:
         return [_put(out / name if name else out, content) for name, content in files]
     except OSError as failure:
@@ -78,32 +83,32 @@ Files = Iterator[tuple[str, bytes]]
 """Names below the folder and contents; without a name where there is one file."""
 
 
-def _html(numbers: Numbers, period: Period, groups: str | None) -> Files:
+def _html(found: Numbers, period: Period, groups: str | None) -> Files:
     drawn = {}
     for section in SECTIONS:
         for picture in section.pictures:
-            both = {style.name: rendered(picture.draw, numbers, period, style, "svg") for style in STYLES}
+            both = {style.name: rendered(picture.draw, found, period, style, "svg") for style in STYLES}
             text = both["light"][1]
             if text:
                 drawn[picture.name] = ({name: svg for name, (svg, _) in both.items()}, text)
     title = "Kafka consumer groups" + (f" {groups}" if groups else "")
     made_ms = int(time.time() * 1000)
-    yield "", page(numbers, drawn, period, title=title, made_ms=made_ms).encode()
+    yield "", page(found, drawn, period, title=title, made_ms=made_ms).encode()
 
 
-def _json(numbers: Numbers, period: Period, groups: str | None) -> Files:
+def _json(found: Numbers, period: Period, groups: str | None) -> Files:
     about = {
         "since": iso(period.since_ms),
         "until": iso(period.until_ms),
         "step_s": period.step_ms / 1000,
         "groups": groups,
     }
-    tables = {name: [_plain(row) for row in rows] for name, rows in numbers.items()}
+    tables = {name: [_plain(row) for row in rows] for name, rows in found.items()}
     yield "", json.dumps(about | tables, indent=1, ensure_ascii=False, allow_nan=False).encode()
 
 
-def _csv(numbers: Numbers, _period: Period, _groups: str | None) -> Files:
-    for name, rows in numbers.items():
+def _csv(found: Numbers, _period: Period, _groups: str | None) -> Files:
+    for name, rows in found.items():
         text = io.StringIO()
         if rows:
             writer = csv.DictWriter(text, fieldnames=_plain(rows[0]).keys(), lineterminator="\n")
@@ -112,11 +117,11 @@ def _csv(numbers: Numbers, _period: Period, _groups: str | None) -> Files:
         yield f"{name}.csv", text.getvalue().encode()
 
 
-def _png(numbers: Numbers, period: Period, _groups: str | None) -> Files:
+def _png(found: Numbers, period: Period, _groups: str | None) -> Files:
     for section in SECTIONS:
         for picture in section.pictures:
             for style in STYLES:
-                image, _ = rendered(picture.draw, numbers, period, style, "png")
+                image, _ = rendered(picture.draw, found, period, style, "png")
                 if image:
                     yield f"{picture.name}{'' if style.name == 'light' else '-dark'}.png", image
 

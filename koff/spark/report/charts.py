@@ -1,4 +1,4 @@
-"""What all pictures share: colours for light and dark, axes, numbers as people read them; SVG and PNG of a figure."""
+"""What all pictures share: colours for light and dark, axes, numbers as people read them; SVG and PNG."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ DARK = Style(
     muted="#a3adb8",
     grid="#343c46",
     bad="#ff8a80",
-    heat="inferno",
+    heat="plasma",
     cycle=("#4fa8e0", "#ff8a4c", "#3ccb9b", "#e79bc4", "#e6c34a", "#a5d8f7", "#b79ce0", "#cf9f8f"),
 )
 STYLES = (LIGHT, DARK)
@@ -100,22 +100,30 @@ class Canvas:
         return list(range(self.period.since_ms // step * step, self.period.until_ms, step))
 
     def curves(self, rows: Rows, column: str) -> dict[str, list[float]]:
-        """The column by group over `steps`, not a number where there is none; all others last."""
+        """The column by group over `steps`, not a number where there is none; the worst first."""
         place = {step: number for number, step in enumerate(self.steps())}
         found: dict[str, list[float]] = {}
         for row in rows:
             curve = found.setdefault(self.label(row), [math.nan] * len(place))
             if row[column] is not None:
                 curve[place[row["step_ms"]]] = float(row[column])
-        return {name: found[name] for name in sorted(found, key=lambda name: name == "all others")}
+        ranks = {self.label(row): place for place, row in enumerate(self.numbers["worst_by_lag"])}
+        return {name: found[name] for name in sorted(found, key=lambda name: ranks.get(name, len(ranks)))}
 
-    def time_axis(self, axes: Axes) -> None:
+    def time_axis(self, axes: Axes, *, most: int = 8) -> None:
         """The period, in UTC."""
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-        locator = AutoDateLocator(tz=UTC, minticks=3, maxticks=8)
+        locator = AutoDateLocator(tz=UTC, minticks=2, maxticks=most)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC, show_offset=False))
+        dates = ConciseDateFormatter(  # type: ignore[no-untyped-call]
+            locator,
+            tz=UTC,
+            formats=["%Y", "%b %Y", "%d %b", "%H:%M", "%H:%M", "%H:%M:%S"],
+            zero_formats=["%Y", "%b %Y", "%d %b", "%d %b", "%H:%M", "%H:%M"],
+            show_offset=False,
+        )
+        axes.xaxis.set_major_formatter(dates)
         axes.set_xlim(utc(self.period.since_ms), utc(self.period.until_ms))  # type: ignore[arg-type]  # dates work
 
 
@@ -142,11 +150,11 @@ def rendered(draw: Drawing, numbers: Numbers, period: Period, style: Style, form
 def _settings(style: Style) -> Iterator[None]:
     from matplotlib import rc_context
 
-    colors = dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor"), style.text)
+    colors: dict[Any, Any] = dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor"), style.text)
     colors |= dict.fromkeys(("xtick.labelcolor", "ytick.labelcolor"), style.text)
     colors |= dict.fromkeys(("xtick.color", "ytick.color", "axes.edgecolor", "grid.color"), style.grid)
     colors |= dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), style.back)
-    shape: dict[str, Any] = {
+    shape: dict[Any, Any] = {
         "text.parse_math": False,  # a group may be called $a$
         "svg.hashsalt": "koff",
         "font.size": 10,
@@ -174,9 +182,9 @@ def bars(canvas: Canvas, axes: Axes, names: Sequence[str], values: Sequence[floa
     axes.set_xlim(left=0)
 
 
-def bar_labels(axes: Axes, values: Sequence[float], texts: Sequence[str]) -> None:
+def bar_labels(axes: Axes, values: Sequence[float], texts: Sequence[str], *, room: float = 0.22) -> None:
     """A text at the end of each bar, and room for it."""
-    axes.set_xlim(0, (max(values, default=0) or 1) * 1.22)
+    axes.set_xlim(0, (max(values, default=0) or 1) * (1 + room))
     for place, (value, text) in enumerate(zip(values, texts, strict=True)):
         axes.annotate(text, (value, place), xytext=(7, 0), textcoords="offset points", va="center")
 

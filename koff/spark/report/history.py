@@ -42,7 +42,7 @@ class History:
             rows = self.spark.read.format("delta").load(path)
         except AnalysisException as failure:
             raise KoffError(
-                f"no table {table!r} in {self.folder}: give the folder that `koff pipeline run --tables` fills"
+                f"no table {table!r} in {self.folder}: give the one that `koff pipeline run --tables` fills"
             ) from failure
         if self.groups is not None and "group" in rows.columns:
             rows = rows.where(rows["group"].rlike(f"^(?:{self.groups})$"))
@@ -58,7 +58,7 @@ class History:
         )
 
     def within(self, table: str, *, time: str = "at") -> DataFrame:
-        """The rows of the period, with `at_ms` and `step_ms`, where the step begins that it is drawn in."""
+        """The rows of the period, with `at_ms` and `step_ms`, the beginning of their step."""
         from pyspark.sql import functions as f
 
         step = self.period.step_ms

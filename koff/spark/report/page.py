@@ -12,10 +12,11 @@ from koff.spark.report.period import Period, iso, span
 from koff.spark.report.sections import SECTIONS, Section
 
 Drawn = Mapping[str, tuple[Mapping[str, bytes], str]]
-"""By picture: SVG by the name of the style, and the alternative text; without a picture there was no data."""
+"""By picture: SVG by the name of the style, and the alternative text. What had no data is not there."""
 
 _STYLE = """
-:root { color-scheme: light dark; --back: #fff; --text: #1c252e; --muted: #5d6975; --line: #dde2e7; --box: #f5f7f9 }
+:root { color-scheme: light dark; --back: #fff; --text: #1c252e; --muted: #5d6975; --line: #dde2e7;
+        --box: #f5f7f9 }
 @media (prefers-color-scheme: dark) {
   :root { --back: #14181d; --text: #e8ebee; --muted: #a3adb8; --line: #343c46; --box: #1c2229 }
 }
@@ -24,9 +25,10 @@ body { margin: 0 auto; max-width: 62rem; padding: 1.5rem; background: var(--back
        font: 16px/1.5 system-ui, "DejaVu Sans", sans-serif }
 h1 { margin: 0; font-size: 1.7rem } h2 { margin: 2.5rem 0 .25rem; font-size: 1.25rem }
 p { margin: .25rem 0 .75rem } .muted { color: var(--muted) } a { color: inherit }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .75rem; margin: 1.25rem 0;
-         padding: 0; list-style: none }
-.tiles li { background: var(--box); border: 1px solid var(--line); border-radius: .5rem; padding: .6rem .8rem }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(12rem, 1fr)); gap: .75rem;
+         margin: 1.25rem 0; padding: 0; list-style: none }
+.tiles li { background: var(--box); border: 1px solid var(--line); border-radius: .5rem;
+            padding: .6rem .8rem }
 .tiles b { display: block; font-size: 1.4rem; line-height: 1.3 }
 nav ul { columns: 2; padding-left: 1.2rem }
 figure { margin: 0 0 1rem } figure img { display: block; width: 100%; height: auto }

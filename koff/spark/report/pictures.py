@@ -105,6 +105,7 @@ def lag_heat(canvas: Canvas) -> str:
         cmap=canvas.style.heat,
         rasterized=True,
     )
+    axes.hlines(range(1, len(order)), edges[0], edges[-1], color=canvas.style.back, linewidth=2)  # type: ignore[arg-type]
     axes.set_yticks([place + 0.5 for place in range(len(order))], order)
     axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
@@ -141,7 +142,9 @@ def flow(canvas: Canvas) -> str:
         axes.set_ylim(bottom=0)
         counted_axis(axes.yaxis)
         axes.grid(axis="both")
-        canvas.time_axis(axes)
+        canvas.time_axis(axes, most=5)
+    for axes in grid[len(consumed) - 2 : len(consumed)]:
+        axes.tick_params(labelbottom=True)
     for axes in grid[len(consumed) :]:
         axes.set_visible(False)
     canvas.figure.suptitle("Consumed against produced", x=0.01, ha="left", fontsize=12, fontweight="bold")
@@ -234,7 +237,7 @@ def resets(canvas: Canvas) -> str:
             )
     for row in rows if len(rows) <= 3 * len(names) else []:
         where = (utc(row["at_ms"]), names.index(canvas.label(row)))
-        axes.annotate(count(row["records"]), where, xytext=(9, 6), textcoords="offset points", fontsize=9)  # type: ignore[arg-type]
+        axes.annotate(count(row["records"]), where, xytext=(9, 6), textcoords="offset points", fontsize=9)
     _timeline(canvas, names)
     axes.set_title("Rewinds and resets, with the records that they moved by")
     texts = [f"{count(row['rewound'])} rewound, {count(row['skipped'])} skipped" for row in totals]
@@ -275,18 +278,20 @@ def lost(canvas: Canvas) -> str:
 
 def idle(canvas: Canvas) -> str:
     """How long groups that are dead or silent have not committed."""
-    rows = [row for row in canvas.numbers["idle"] if row["silent_h"] is not None]
+    rows = canvas.numbers["idle"]
     if not rows:
         return ""
-    size, unit = time_unit(max(row["silent_h"] for row in rows) * 3600)
-    names, silent = [canvas.label(row) for row in rows], [row["silent_h"] * 3600 / size for row in rows]
+    size, unit = time_unit(max(row["silent_h"] or 0 for row in rows) * 3600)
+    names, silent = (
+        [canvas.label(row) for row in rows],
+        [(row["silent_h"] or 0) * 3600 / size for row in rows],
+    )
     kinds = sorted({row["kind"] for row in rows})
     colors = {kind: canvas.style.cycle[place] for place, kind in enumerate(kinds)}
     [axes] = canvas.axes(height_in=bars_height_in(len(rows)) + 0.4)
     bars(canvas, axes, names, silent, color=[colors[row["kind"]] for row in rows])
-    texts = [f"{row['kind']}, lag {count(row['lag'])}" for row in rows]
-    bar_labels(axes, silent, texts)
-    axes.set_xlim(0, max(silent) * 1.5)
+    texts = [row["kind"] + (f", lag {count(row['lag'])}" if row["lag"] else "") for row in rows]
+    bar_labels(axes, silent, texts, room=0.5)
     axes.set(
         title="Groups that are dead or silent", xlabel=f"{unit} from the last commit to the end of the period"
     )
@@ -303,7 +308,7 @@ def hot_partitions(canvas: Canvas) -> str:
     [axes] = canvas.axes(height_in=bars_height_in(len(rows)) + 0.3)
     bars(canvas, axes, names, times, color=canvas.style.cycle[0])
     axes.axvline(1, color=canvas.style.text, linestyle="--", linewidth=1.2, label="the mean of its topic")
-    texts = [f"{time:.2g} × ({count(row['produced'])})" for time, row in zip(times, rows, strict=True)]
+    texts = [f"{time:.2g}x ({count(row['produced'])})" for time, row in zip(times, rows, strict=True)]
     bar_labels(axes, times, texts)
     axes.set(title="Hot partitions", xlabel="records produced, as a multiple of the topic's mean partition")
     canvas.figure.legend(loc="outside lower right")
@@ -331,6 +336,8 @@ def skew(canvas: Canvas) -> str:
     )
     texts = [f"{share:.0f} % of {count(row['topic_lag'])}" for share, row in zip(shares, rows, strict=True)]
     bar_labels(axes, shares, texts)
+    axes.set_xticks(range(0, 101, 20))
+    axes.set_xlim(0, 122)
     axes.set(title="Lag in one partition", xlabel="share of the group's lag on the topic at the end, %")
     canvas.figure.legend(loc="outside lower right")
     return f"Bar chart of the share of a group's lag that lies in one partition: {listed(names, texts)}."

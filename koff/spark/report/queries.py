@@ -58,7 +58,7 @@ SELECT w.cluster, w.`group`, s.step_ms, sum(s.consumed) consumed, sum(s.produced
 FROM {flow} s LEFT JOIN {worst} w ON s.cluster = w.cluster AND s.`group` = w.`group`
 GROUP BY w.cluster, w.`group`, s.step_ms ORDER BY s.step_ms, w.cluster, w.`group`"""
 
-# Within a stretch below the log's start only what the start moved by is new; `prior` is of such samples alone.
+# Within a stretch below the log's start only what the start moved by is new; `prior` is of that stretch.
 _LOST = """
 WITH begun AS (SELECT cluster, min(at_ms) first_ms FROM {lag} GROUP BY cluster),
 below AS (
@@ -96,8 +96,9 @@ WITH newest AS (
   GROUP BY cluster, `group`, topic, partition),
 summed AS (
   SELECT cluster, `group`, topic, max_by(partition, lag) partition, max(lag) lag,
-         sum(greatest(lag, 0)) topic_lag, count(*) partitions FROM newest WHERE lag IS NOT NULL GROUP BY cluster, `group`, topic)
-SELECT *, lag / topic_lag share FROM summed WHERE partitions > 1 AND topic_lag > 0
+         sum(greatest(lag, 0)) topic_lag, count(*) partitions
+  FROM newest WHERE lag IS NOT NULL GROUP BY cluster, `group`, topic)
+SELECT *, lag / topic_lag share FROM summed WHERE partitions > 1 AND lag * partitions > 1.5 * topic_lag
 ORDER BY lag - topic_lag / partitions DESC, cluster, `group`, topic"""
 
 _RETENTION = """
@@ -182,7 +183,7 @@ class LagNumbers:
         return collected(self._history.sql(_TOPICS, ends=ends).limit(self._worst))
 
     def skewed_groups(self) -> Rows:
-        """The (group, topic) of which one partition holds most lag beyond its share, at the last sample."""
+        """The (group, topic) with more than 1.5 times the mean lag in one partition, at the end."""
         return collected(self._history.sql(_SKEW, lag=self._lag).limit(self._worst))
 
     def retention(self) -> Rows:

@@ -25,7 +25,7 @@ def _no_rest(_numbers: Numbers) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """`tables` are (name, what it is, columns); `without` is said where there is no data, `rest` of what is cut."""
+    """`tables` are (name, what it is, columns); `without` is said without data, `rest` of what is cut."""
 
     name: str
     title: str
@@ -72,8 +72,8 @@ SECTIONS = (
     Section(
         "worst",
         "Worst groups",
-        "By records that are waiting, and by the age of the oldest of them. Unknown counts partitions whose lag "
-        "could not be told at the end.",
+        "By records that are waiting, and by the age of the oldest of them. Unknown counts partitions whose "
+        "lag could not be told at the end.",
         (
             Picture("worst-by-lag", pictures.worst_by_lag),
             Picture("worst-by-seconds", pictures.worst_by_seconds),
@@ -96,8 +96,8 @@ SECTIONS = (
     Section(
         "flow",
         "Consumed against produced",
-        "What the partitions received that a group reads, and what it committed. Where the lines part, lag grows "
-        "or shrinks. What is read again after a rewind counts again.",
+        "What the partitions received that a group reads, and what it committed. Where the lines part, lag "
+        "grows or shrinks. What is read again after a rewind counts again.",
         (Picture("flow", pictures.flow),),
         (),
         "No group committed anything in this time, or no ends of partitions were sampled.",
@@ -114,8 +114,8 @@ SECTIONS = (
     Section(
         "resets",
         "Rewinds and resets",
-        "A rewind is a commit below the one before. A skip is a commit further on while the group had no members: "
-        "somebody moved it by hand.",
+        "A rewind is a commit below the one before. A skip is a commit further on while the group had no "
+        "members: somebody moved it by hand.",
         (Picture("resets", pictures.resets),),
         (
             (
@@ -145,7 +145,7 @@ SECTIONS = (
     Section(
         "retention",
         "Time until retention overtakes a group",
-        "How long until the log's start passes the group's commits, if both go on as in the last day of this time.",
+        "How long until the log's start passes the group's commits, if both go on as in the last day.",
         (Picture("retention", pictures.retention),),
         (
             (
@@ -159,8 +159,8 @@ SECTIONS = (
     Section(
         "idle",
         "Groups that are dead or never committed",
-        f"Deleted in this time; with lag and without members; with lag and without a commit for {SILENT_H} hours; "
-        "or never seen to commit at all.",
+        f"Deleted in this time; with lag and without members; with lag and without a commit for {SILENT_H} "
+        "hours; or never seen to commit at all.",
         (Picture("idle", pictures.idle),),
         (
             (
@@ -173,23 +173,32 @@ SECTIONS = (
         _other_idle,
     ),
     Section(
-        "skew",
-        "Hot partitions and skew",
-        "Each topic's busiest partition against the mean of its partitions, and groups whose lag lies in one "
-        "partition, where more consumers do not help.",
-        (Picture("hot-partitions", pictures.hot_partitions), Picture("skew", pictures.skew)),
+        "hot",
+        "Hot partitions",
+        "Each topic's busiest partition against the mean of its partitions.",
+        (Picture("hot-partitions", pictures.hot_partitions),),
         (
             (
                 "hot_partitions",
                 "busiest partitions",
                 ("cluster", "topic", "partition", "produced", "topic_produced", "partitions", "times_mean"),
             ),
+        ),
+        "No topic of more than one partition received records in this time.",
+    ),
+    Section(
+        "skew",
+        "Skewed lag",
+        "Groups with half as much lag again, or more, in one partition than it would have if all had the "
+        "same: more consumers do not help there.",
+        (Picture("skew", pictures.skew),),
+        (
             (
                 "skewed_groups",
                 "lag in one partition",
                 (*_GROUP, "topic", "partition", "lag", "topic_lag", "partitions", "share"),
             ),
         ),
-        "No topic of more than one partition received records in this time.",
+        "No group's lag lies mainly in one partition.",
     ),
 )

@@ -1,0 +1,266 @@
+"""The report's numbers against the same numbers computed plainly from the rows of a made-up week."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from koff.errors import ConfigError, KoffError
+from koff.spark import report as reports
+from koff.spark.report.history import History
+from koff.spark.report.period import Period, iso
+from koff.spark.report.queries import LagNumbers
+from tests.spark.report import week
+from tests.spark.report.conftest import PERIOD, SINCE_MS, UNTIL_MS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WORST = 8
+STEP_MS = 3_600_000
+Numbers = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def lag_rows() -> list[week.Row]:
+    return list(week.lag_rows())
+
+
+def _by_group(rows: list[week.Row]) -> dict[str, week.Row]:
+    return {row["group"]: row for row in rows}
+
+
+def _lags(rows: list[week.Row]) -> dict[str, dict[int, int]]:
+    """Summed lag by group and sample, of groups with any known."""
+    lags: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for row in rows:
+        if row.get("lag") is not None:
+            lags[row["group"]][row["batch"]] += row["lag"]
+    return lags
+
+
+def test_the_worst_groups_are_those_with_the_largest_sums(found: Numbers, lag_rows: list[week.Row]) -> None:
+    lags = _lags(lag_rows)
+    largest = sorted(((max(lag.values()), group) for group, lag in lags.items()), reverse=True)[:WORST]
+    assert [(row["largest_lag"], row["group"]) for row in found["worst_by_lag"]] == largest
+    for row in found["worst_by_lag"]:
+        lag = lags[row["group"]]
+        assert row["last_lag"] == lag[max(lag)]
+        assert row["mean_lag"] == pytest.approx(sum(lag.values()) / len(lag), abs=1)
+
+
+def test_the_worst_by_seconds_are_those_with_the_longest_time_lag(
+    found: Numbers, lag_rows: list[week.Row]
+) -> None:
+    longest: dict[str, float] = defaultdict(float)
+    for row in lag_rows:
+        longest[row["group"]] = max(longest[row["group"]], row.get("time_lag_s") or 0.0)
+    expected = sorted(longest.values(), reverse=True)[:WORST]
+    assert [row["longest_s"] for row in found["worst_by_seconds"]] == expected
+
+
+def test_each_step_shows_its_largest_lag_and_the_sum_of_the_others(
+    found: Numbers, lag_rows: list[week.Row]
+) -> None:
+    worst = {row["group"] for row in found["worst_by_lag"]}
+    expected: dict[tuple[str | None, int], int] = defaultdict(int)
+    for group, lag in _lags(lag_rows).items():
+        steps: dict[int, int] = defaultdict(int)
+        for sample, value in lag.items():
+            steps[SINCE_MS + sample // 2 * STEP_MS] = max(steps[SINCE_MS + sample // 2 * STEP_MS], value)
+        for step, value in steps.items():
+            expected[group if group in worst else None, step] += value
+    shown = {(row["group"], row["step_ms"]): row["lag"] for row in found["lag_over_time"]}
+    assert shown == expected
+
+
+def test_consumed_and_produced_sum_up_to_what_offsets_advanced_by(found: Numbers) -> None:
+    last = week.SAMPLES - 1
+    for life in week.LIVES:
+        if life.group in ("search-index", "archive", "fraud"):
+            rows = [row for row in found["flow_over_time"] if row["group"] == life.group]
+            partitions = range(week.TOPICS[life.topic])
+            ends = [week.end(life.topic, p, last) - week.end(life.topic, p, 0) for p in partitions]
+            commits = [
+                (life.committed(life.topic, p, last) or 0) - (life.committed(life.topic, p, 0) or 0)
+                for p in partitions
+            ]
+            assert sum(row["produced"] for row in rows) == sum(ends)
+            assert sum(row["consumed"] for row in rows) == sum(commits)
+
+
+def test_a_rewind_counts_as_nothing_consumed(found: Numbers) -> None:
+    rewound = next(row for row in found["resets_over_time"] if row["kind"] == "rewind")
+    flow = {(row["group"], row["step_ms"]): row["consumed"] for row in found["flow_over_time"]}
+    assert flow["replay-tool", rewound["step_ms"]] == 0
+
+
+def test_lost_records_are_what_the_start_passed_beyond_the_commits(
+    found: Numbers, lag_rows: list[week.Row]
+) -> None:
+    lost = 0
+    for partition in range(week.TOPICS["audit"]):
+        seen = 0  # every offset below it was committed or counted
+        for row in lag_rows:
+            if row["group"] == "archive" and row["partition"] == partition:
+                seen = max(seen, row["committed"])
+                lost += max(0, row["start_offset"] - seen)
+                seen = max(seen, row["start_offset"])
+    assert lost > 1_000_000
+    assert [(row["group"], row["lost"]) for row in found["lost_by_group"]] == [("archive", lost)]
+    assert sum(row["lost"] for row in found["lost_over_time"]) == lost
+    assert found["summary"][0]["lost"] == lost
+
+
+def test_what_was_lost_before_the_period_is_not_counted_again(
+    spark: SparkSession, folder: str, found: Numbers
+) -> None:
+    """Two halves of the week together lose no more than the whole."""
+    middle = SINCE_MS + 5 * 86_400_000
+    halves = (Period(SINCE_MS, middle), Period(middle, UNTIL_MS))
+    lost = []
+    for period in halves:
+        numbers = LagNumbers(History(spark, folder, period, "archive"), worst=1)
+        lost.append(numbers.lost_by_group()[0]["lost"])
+        numbers.close()
+    whole = found["lost_by_group"][0]["lost"]
+    step = week.TOPICS["audit"] * 2 * 20_000  # what the start may move by between the two
+    assert whole - step <= sum(lost) <= whole
+
+
+def test_rebalances_and_members_are_counted_by_group(found: Numbers) -> None:
+    epochs = defaultdict(list)
+    for row in week.group_rows():
+        epochs[row["group"]].append(row)
+    expected = {}
+    for group, rows in epochs.items():
+        pairs = list(pairwise(rows))
+        moved = [after["members"] - before["members"] for before, after in pairs]
+        counted = (
+            sum(not after["gone"] for _, after in pairs),
+            sum(max(0, by) for by in moved),
+            sum(max(0, -by) for by in moved),
+        )
+        if any(counted):
+            expected[group] = counted
+    shown = {
+        row["group"]: (row["rebalances"], row["joined"], row["left"]) for row in found["changes_by_group"]
+    }
+    assert shown == expected
+    assert sum(row["rebalances"] for row in found["changes_over_time"]) == sum(
+        n for n, _, _ in expected.values()
+    )
+
+
+def test_a_rewind_and_a_skip_without_members_are_told_with_their_records(found: Numbers) -> None:
+    replay = next(life for life in week.LIVES if life.group == "replay-tool")
+
+    def moved(sample: int) -> int:
+        now = (replay.committed("payments", 0, sample) or 0) - (
+            replay.committed("payments", 0, sample - 1) or 0
+        )
+        return now * week.TOPICS["payments"]
+
+    [row] = found["resets_by_group"]
+    rewind, skip = 2 * week.DAY + 24, 5 * week.DAY + 20
+    assert (row["group"], row["rewound"], row["skipped"]) == ("replay-tool", -moved(rewind), moved(skip))
+    kinds = [(row["kind"], row["at_ms"], row["partitions"]) for row in found["resets_over_time"]]
+    at = [int(week.at(sample).timestamp() * 1000) for sample in (rewind, skip)]
+    assert kinds == [("rewind", at[0], 3), ("skip", at[1], 3)]
+
+
+def test_groups_that_stopped_were_deleted_or_never_committed_are_named(found: Numbers) -> None:
+    idle = _by_group(found["idle"])
+    kinds = {group: row["kind"] for group, row in idle.items()}
+    assert kinds == {"search-index": "no members", "old-etl": "deleted", "newcomer": "never committed"}
+    assert idle["search-index"]["silent_h"] == 72.0
+    assert idle["newcomer"]["lag"] is None
+
+
+def test_the_hot_partition_and_the_group_that_it_overwhelms_come_first(found: Numbers) -> None:
+    hot = found["hot_partitions"][0]
+    assert (hot["topic"], hot["partition"]) == ("clicks", 0)
+    assert hot["times_mean"] == pytest.approx(4.5, rel=0.001)
+    [skewed] = found["skewed_groups"]
+    assert (skewed["group"], skewed["partition"]) == ("fraud", 0)
+    assert skewed["share"] == pytest.approx(skewed["lag"] / (skewed["lag"] + 7 * 40))
+
+
+def test_hours_until_retention_follow_from_the_last_day(found: Numbers, lag_rows: list[week.Row]) -> None:
+    hours = {row["group"]: row["hours"] for row in found["retention"]}
+    assert set(hours) == {"archive", "ledger"}
+    assert hours["archive"] == 0
+    last, first = week.SAMPLES - 1, week.SAMPLES - week.DAY
+    ledger = {row["batch"]: row for row in lag_rows if row["group"] == "ledger" and row["partition"] == 0}
+    closing = (ledger[last]["start_offset"] - ledger[first]["start_offset"]) - (
+        ledger[last]["committed"] - ledger[first]["committed"]
+    )
+    left = ledger[last]["committed"] - ledger[last]["start_offset"]
+    assert hours["ledger"] == pytest.approx(left / closing * (week.DAY - 1) / 2)
+
+
+def test_a_report_is_cut_to_its_groups_and_its_time(spark: SparkSession, folder: str) -> None:
+    first_day = Period(SINCE_MS, SINCE_MS + 86_400_000)
+    rows = History(spark, folder, first_day, "svc-0[01]").within("lag")
+    assert {row["group"] for row in rows.select("group").distinct().collect()} == {"svc-00", "svc-01"}
+    assert rows.count() == 2 * week.TOPICS["payments"] * week.DAY
+    assert History(spark, folder, first_day, "svc").within("lag").isEmpty()
+
+
+def test_json_and_csv_carry_the_numbers_of_the_page(found: Numbers, tmp_path: Path) -> None:
+    [path] = reports.written(found, PERIOD, out=tmp_path / "report.json", form="json")
+    document = json.loads(path.read_text())
+    assert (document["since"], document["until"]) == (iso(SINCE_MS), iso(UNTIL_MS))
+    assert set(found) < set(document)
+    files = {path.stem: path for path in reports.written(found, PERIOD, out=tmp_path / "csv", form="csv")}
+    assert set(files) == set(found)
+    for name, path in files.items():
+        with path.open(newline="") as lines:
+            rows = list(csv.DictReader(lines))
+        shown = [
+            {key: "" if value is None else str(value) for key, value in row.items()} for row in document[name]
+        ]
+        assert rows == shown
+
+
+def test_a_folder_without_tables_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(KoffError, match="koff pipeline run --tables"):
+        reports.report(spark, str(tmp_path), since_ms=0, until_ms=1, out=tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"form": "pdf"}, "'pdf' is none of html, json, csv, png"),
+        ({"until_ms": 0}, "check --from and --until"),
+        ({"groups": "("}, "no regular expression"),
+        ({"worst": 0}, "give 1 or more"),
+    ],
+)
+def test_wrong_options_are_named(
+    spark: SparkSession, tmp_path: Path, wrong: dict[str, Any], said: str
+) -> None:
+    options: dict[str, Any] = {"since_ms": 0, "until_ms": 1, "out": tmp_path / "report"} | wrong
+    with pytest.raises(ConfigError, match=said):
+        reports.report(spark, str(tmp_path), **options)
+
+
+def test_an_empty_time_gives_a_report_that_says_so(
+    spark: SparkSession, folder: str, found: Numbers, tmp_path: Path
+) -> None:
+    period = Period(0, 86_400_000)
+    lags = LagNumbers(History(spark, folder, period), worst=WORST)
+    nothing = {name: [{"groups": 0, "events": 0}] if name.endswith("s_total") else [] for name in found}
+    nothing |= {"summary": [lags.summary()], "worst_by_lag": lags.worst_by_lag()}
+    lags.close()
+    [path] = reports.written(nothing, period, out=tmp_path / "report.html", form="html")
+    page = path.read_text()
+    assert "<img" not in page
+    assert page.count('class="none"') == len(reports.SECTIONS)

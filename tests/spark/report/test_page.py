@@ -1,0 +1,129 @@
+"""The report's page in a real browser, in light and dark."""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("matplotlib", reason="needs koff[spark]")
+
+from PIL import Image
+
+from koff.spark.report import SECTIONS, written
+from koff.spark.report.charts import DARK, LIGHT, STYLES, Style, count, duration, shown
+from koff.spark.report.period import Period, span
+from tests.chromium import Tab, browser
+from tests.chromium import found as chromium
+from tests.spark.report.conftest import PERIOD
+
+FIGURES = sum(len(section.pictures) for section in SECTIONS)
+_IMAGES = """
+Promise.all([...document.images].map(image => image.decode().then(() => {
+  const box = image.getBoundingClientRect();
+  return {x: box.x + scrollX, y: box.y + scrollY, width: box.width, height: box.height, alt: image.alt};
+})))
+"""
+
+
+@pytest.fixture(scope="module")
+def page(found: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    [path] = written(found, PERIOD, out=tmp_path_factory.mktemp("report") / "report.html", form="html")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    if chromium() is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    with browser(tmp_path_factory.mktemp("profile")) as tab:
+        yield tab
+
+
+@pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)
+def test_every_figure_is_drawn_in_the_colours_of_the_reader(
+    page: Path, tab: Tab, style: Style, tmp_path: Path
+) -> None:
+    tab.open(page, colors=style.name)
+    images: list[dict[str, Any]] = tab.evaluate(_IMAGES)
+    assert len(images) == FIGURES
+    for image in images:
+        assert len(image.pop("alt")) > 30
+        shot = Image.open(io.BytesIO(tab.screenshot(image))).convert("RGB")
+        colors = sorted(shot.getcolors(shot.width * shot.height), reverse=True)
+        assert "#%02x%02x%02x" % colors[0][1] == style.back  # noqa: UP031 - of a tuple
+        assert len(colors) > 20
+    keep = Path(os.environ.get("KOFF_TEST_SCREENSHOTS", tmp_path))
+    (keep / f"report-{style.name}.png").write_bytes(tab.screenshot())
+    assert tab.complaints() == []
+
+
+@pytest.mark.parametrize("width", [360, 1100])
+def test_the_page_is_never_wider_than_the_window(page: Path, tab: Tab, width: int) -> None:
+    tab.open(page, colors="light", width=width)
+    tab.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.complaints() == []
+
+
+def test_names_that_clients_chose_are_only_ever_text(found: dict[str, Any], tab: Tab, tmp_path: Path) -> None:
+    wicked = '<script>alert(1)</script>$\\frac{"&\x00\u202e\u6f22'
+    found = copy.deepcopy(found)
+    for rows in found.values():
+        for row in rows:
+            if row.get("group") == "search-index":
+                row["group"] = wicked
+    [path] = written(found, PERIOD, out=tmp_path / "report.html", form="html")
+    tab.open(path, colors="dark")
+    assert tab.evaluate("document.scripts.length") == 0
+    assert len(tab.evaluate(_IMAGES)) == FIGURES
+    assert wicked.replace("\x00", "\ufffd") in tab.evaluate(
+        "document.querySelector('td:nth-child(2)').textContent"
+    )
+    assert tab.complaints() == []
+
+
+def test_every_picture_is_written_twice_as_png(found: dict[str, Any], tmp_path: Path) -> None:
+    files = written(found, PERIOD, out=tmp_path, form="png")
+    assert len(files) == 2 * FIGURES
+    for path in files:
+        with Image.open(path) as image:
+            style = DARK if path.stem.endswith("-dark") else LIGHT
+            corner = image.convert("RGB").getpixel((2, 2))
+            assert "#%02x%02x%02x" % corner == style.back  # noqa: UP031 - of a tuple
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (count(None), "-"),
+        (count(0), "0"),
+        (count(1234), "1.23 k"),
+        (count(999_999), "1,000 k"),
+        (count(7_751_238), "7.75 M"),
+        (duration(90), "90 s"),
+        (duration(7200), "2 h"),
+        (duration(150), "2.5 min"),
+        (duration(9 * 86_400), "9 d"),
+        (span(1_800_000), "30 min"),
+        (span(7_200_000), "2 h"),
+        (shown("a" * 100), "a" * 18 + "…" + "a" * 18),
+        (shown(""), '""'),
+    ],
+)
+def test_numbers_and_names_are_short_for_people(text: str, expected: str) -> None:
+    assert text == expected
+
+
+@pytest.mark.parametrize(
+    ("days", "step_s"), [(1 / 24, 60), (1, 600), (7, 3600), (30, 14_400), (365, 172_800)]
+)
+def test_a_period_has_at_most_two_hundred_steps(days: float, step_s: int) -> None:
+    period = Period(0, int(days * 86_400_000))
+    assert period.step_ms >= days * 86_400_000 / 200
+    assert period.step_ms <= step_s * 1000
