@@ -71,7 +71,8 @@ class PartitionProducer(Closing):
             producer.flush(1)
 
     def produce(self, topic: str, partition: int, *messages: Message) -> int | None:
-        """The offset of the first message, None with required acks NONE; each message's place is set.
+        """The offset of the first message; each message's place is set. None with required acks NONE, and
+        where brokers took a retry for what they had already, and did not say where: that offset stays -1.
 
         Raises `ProduceError` unless all were written, `UnknownTopic`, `ConnectError`.
         """
@@ -88,6 +89,7 @@ class PartitionProducer(Closing):
             call.queue(producer)
         while not call.done:
             producer.flush(_LOOK_S)  # sends at once, and says who is ready, whoever's call it was
+        call.match()
         if call.fatal:
             self._renew(producer)
         return call.settle(told=self.conf.required_acks is not RequiredAcks.NONE)
@@ -124,11 +126,12 @@ class _Call:
         self._messages = messages
         self._offsets: list[int] = []
         self._errors: dict[int, KafkaError] = {}
-        self._unmatched: list[tuple[KafkaError, Any]] = []
+        self._unmatched: list[tuple[KafkaError | None, Any]] = []
+        self._placeless: set[int] = set()
 
     @property
     def done(self) -> bool:
-        told = len(self._offsets) + len(self._errors) + len(self._unmatched)
+        told = len(self._offsets) + len(self._errors) + len(self._placeless) + len(self._unmatched)
         return told >= len(self._messages)
 
     def queue(self, producer: Any) -> None:
@@ -186,30 +189,33 @@ class _Call:
         keep, fail = self._offsets.append, self._unmatched.append
 
         def told(error: KafkaError | None, message: Any) -> None:
-            if error is None:
-                keep(message.offset())
+            offset = message.offset()
+            if error is None and offset is not None:
+                keep(offset)
             else:
                 fail((error, message))
 
         return told
 
     def _told_of(self, at: int, error: KafkaError | None, message: Any) -> None:
-        if error is None:
+        if error is not None:
+            self._errors[at] = error
+        elif message.offset() is not None:
             self._offsets.append(message.offset())
         else:
-            self._errors[at] = error
+            self._placeless.add(at)
 
     def settle(self, *, told: bool) -> int | None:
-        """The offset of the first message, if it was `told`; sets the places of those that are written."""
-        self._match()
+        """After `match`: the first message's offset, if it was `told`. Sets the places of those written."""
         topic, partition = self._topic, self._partition
         for message in self._messages:
             message.topic = topic
             message.partition = partition
         if told:
             written: Sequence[Message] = self._messages
-            if self._errors:
-                written = [each for at, each in enumerate(self._messages) if at not in self._errors]
+            if self._errors or self._placeless:
+                without = self._placeless.union(self._errors)
+                written = [each for at, each in enumerate(self._messages) if at not in without]
             self._offsets.sort()
             for message, offset in zip(written, self._offsets, strict=True):
                 message.offset = offset
@@ -217,11 +223,12 @@ class _Call:
             unknown = [at for at, error in self._errors.items() if error.code() not in _NOT_WRITTEN]
             reasons = {at: error.str() for at, error in self._errors.items()}
             raise ProduceError(f"{self._topic}/{self._partition}", len(self._messages), reasons, unknown)
-        return self._messages[0].offset if told else None
+        return self._messages[0].offset if told and 0 not in self._placeless else None
 
-    def _match(self) -> None:
-        """Finds the message of each failure: by its content, as two that are alike are equal."""
-        self.fatal = self.fatal or any(error.fatal() for error in self._errors.values())
+    def match(self) -> None:
+        """Finds the message of each report without an offset: by content, as two that are alike are equal."""
+        failures = [*self._errors.values(), *(error for error, _ in self._unmatched if error)]
+        self.fatal = any(error.fatal() for error in failures)
         if not self._unmatched:
             return
         places: dict[tuple[Any, Any], list[int]] = {}
@@ -229,7 +236,11 @@ class _Call:
             if at not in self._errors:
                 places.setdefault((message.key, message.value), []).append(at)
         for error, message in self._unmatched:
-            self._errors[places[message.key(), message.value()].pop()] = error
+            at = places[message.key(), message.value()].pop()
+            if error is None:
+                self._placeless.add(at)
+            else:
+                self._errors[at] = error
         self._unmatched.clear()
 
 

@@ -32,7 +32,7 @@ def zookeeper() -> Iterator[LocalZooKeeper]:
 
 def conf_of(kafka: Cluster, **more: object) -> ConsumerGroupConf:
     return ConsumerGroupConf(
-        cluster=ClusterConf(kafka.bootstrap),
+        cluster=ClusterConf(kafka.bootstrap, connect_timeout_s=30.0),  # brokers die here
         session_timeout_s=SESSION_S,
         commit_interval_s=0.5,
         processing_timeout_s=20.0,
