@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 WIDTH_IN = 9.0
 _LONGEST_LABEL = 38
+_DRAWABLE = 0x530  # Latin, Greek, Cyrillic
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +195,18 @@ def bars_height_in(count: int) -> float:
     return 1.5 + 0.36 * max(count, 2)
 
 
+def printable(name: str) -> str:
+    """A name that any client may have chosen, without what moves or hides text."""
+    return "".join(c if c.isprintable() else "?" for c in name) or '""'
+
+
 def shown(name: str) -> str:
-    """A name that any client may have chosen, printable and of bounded length."""
-    printable = "".join(c if c.isprintable() and ord(c) < 0x3000 else "?" for c in name) or '""'
-    if len(printable) <= _LONGEST_LABEL:
-        return printable
+    """The same for pictures: of bounded length, without scripts that matplotlib's own font lacks."""
+    drawable = "".join(c if ord(c) < _DRAWABLE or c in "–—…" else "?" for c in printable(name))
+    if len(drawable) <= _LONGEST_LABEL:
+        return drawable
     half = (_LONGEST_LABEL - 1) // 2
-    return f"{printable[:half]}…{printable[-half:]}"
+    return f"{drawable[:half]}…{drawable[-half:]}"
 
 
 def count(value: float | None) -> str:

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from koff.spark.report.charts import Numbers, count, duration
+from koff.spark.report.charts import Numbers, count, duration, printable
 from koff.spark.report.history import Row, Rows
 from koff.spark.report.period import Period, iso, span
 from koff.spark.report.sections import SECTIONS, Section
@@ -147,4 +147,4 @@ def _cell(name: str, value: object) -> str:
         return iso(value)
     if isinstance(value, float):
         return f"{value:,.2f}"
-    return f"{value:,}" if isinstance(value, int) and name != "partition" else escape(str(value))
+    return f"{value:,}" if isinstance(value, int) and name != "partition" else escape(printable(str(value)))

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 
 from koff.errors import ConfigError
 
-_STEPS_MIN = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
+_STEPS_MIN = (1, 2, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440)
 _MOST_STEPS = 200
 
 
