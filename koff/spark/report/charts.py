@@ -202,7 +202,7 @@ def printable(name: str) -> str:
 
 def shown(name: str) -> str:
     """The same for pictures: of bounded length, without scripts that matplotlib's own font lacks."""
-    drawable = "".join(c if ord(c) < _DRAWABLE or c in "–—…" else "?" for c in printable(name))
+    drawable = "".join(c if ord(c) < _DRAWABLE or c == "…" else "?" for c in printable(name))
     if len(drawable) <= _LONGEST_LABEL:
         return drawable
     half = (_LONGEST_LABEL - 1) // 2

@@ -20,7 +20,7 @@ Rows = list[Row]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The tables below `folder`: what lies in `period`, of `groups` (a regex of whole names; None: all)."""
+    """The tables below `folder`: what lies in `period`, of `groups` (a regex; None: all)."""
 
     spark: SparkSession
     folder: str
@@ -45,7 +45,7 @@ class History:
                 f"no table {table!r} in {self.folder}: give the one that `koff pipeline run --tables` fills"
             ) from failure
         if self.groups is not None and "group" in rows.columns:
-            rows = rows.where(rows["group"].rlike(f"^(?:{self.groups})$"))
+            rows = rows.where(rows["group"].rlike(self.groups))
         return rows
 
     def before_end(self, table: str, *, time: str = "timestamp") -> DataFrame:

@@ -207,10 +207,10 @@ def test_hours_until_retention_follow_from_the_last_day(found: Numbers, lag_rows
 
 def test_a_report_is_cut_to_its_groups_and_its_time(spark: SparkSession, folder: str) -> None:
     first_day = Period(SINCE_MS, SINCE_MS + 86_400_000)
-    rows = History(spark, folder, first_day, "svc-0[01]").within("lag")
+    rows = History(spark, folder, first_day, "vc-0[01]").within("lag")
     assert {row["group"] for row in rows.select("group").distinct().collect()} == {"svc-00", "svc-01"}
     assert rows.count() == 2 * week.TOPICS["payments"] * week.DAY
-    assert History(spark, folder, first_day, "svc").within("lag").isEmpty()
+    assert History(spark, folder, first_day, "^vc").within("lag").isEmpty()
 
 
 def test_json_and_csv_carry_the_numbers_of_the_page(found: Numbers, tmp_path: Path) -> None:
