@@ -45,9 +45,10 @@ def report(
 ) -> list[Path]:
     """The files that were written: the report of `tables` from `since_ms` to before `until_ms`.
 
-    `out` is the file of `html` and `json`, and the folder of `csv` (a file for each table) and `png` (two for
-    each picture, light and dark). `groups` is a regular expression that may match anywhere in the name.
-    `progress` hears of each table that is done. Raises ConfigError, or KoffError where there are no tables or `out` cannot be written.
+    `out` is the file of `html` and `json`, and the folder of `csv` (a file for each table) and `png` (two
+    for each picture, light and dark). `groups` is a regular expression that may match anywhere in the name.
+    `progress` hears of each table that is done. Raises ConfigError, or KoffError where there are no tables
+    or `out` cannot be written.
     """
     if form not in FORMS:
         raise ConfigError(f"--format {form!r} is none of {', '.join(FORMS)}")

@@ -67,7 +67,8 @@ WITH states AS (
   SELECT cluster, `group`, max_by(struct(type, state, members, gone, at_ms), log_offset) newest
   FROM {groups} GROUP BY cluster, `group`),
 commits AS (
-  SELECT cluster, `group`, max(unix_millis(commit_timestamp)) commit_ms, count_if(NOT deleted) kept
+  SELECT cluster, `group`, max(unix_millis(coalesce(commit_timestamp, timestamp))) commit_ms,
+         count_if(NOT deleted) kept
   FROM {current} GROUP BY cluster, `group`),
 lags AS (
   SELECT cluster, `group`, sum(CASE WHEN lag IS NOT NULL THEN greatest(lag, 0) END) lag, any_value(type) type
