@@ -2,118 +2,116 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from koff.lag.windows import WINDOW
 from koff.spark.tables import Tables
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 SLOT = ("group", "topic", "partition")
 TICK_MS = 1000
 """Commits of one second count as one, as in the tracker."""
 STALE_S = 600.0
 """An end that was sampled longer ago says nothing of the lag that a commit left."""
-_ITEM = "STRUCT<at_ms: BIGINT, committed: BIGINT, lag: BIGINT>"
+_ITEMS = "ARRAY<STRUCT<at_ms: BIGINT, committed: BIGINT, lag: BIGINT>>"
+_RECENT = (
+    f"slice(concat(coalesce(more, CAST(array() AS {_ITEMS})), IF(cleared IS NULL, filter(coalesce(old, "
+    f"CAST(array() AS {_ITEMS})), c -> NOT c.at_ms <=> element_at(more, -1).at_ms), "
+    f"CAST(array() AS {_ITEMS}))), 1, {WINDOW})"
+)
+"""The new ones before the old ones; those of one second are one, and a deletion ends what was."""
 
 
-def merge(tables: Tables, cluster: str, commits: DataFrame) -> None:
-    """Brings `current` up to these rows of `commits`, all of one cluster; older ones change nothing."""
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Commits of one cluster: times in ms of the first and the last, and whether any is a deletion."""
+
+    rows: DataFrame
+    first_ms: int
+    last_ms: int
+    deletions: bool
+
+
+def merge(tables: Tables, cluster: str, batch: Batch) -> None:
+    """Brings `current` up to these commits; older ones change nothing."""
     from pyspark.sql import functions as f
 
-    news = _newest(commits).join(_recent(tables, cluster, commits), list(SLOT), "left")
-    news = news.withColumn("cluster", f.lit(cluster)).withColumnRenamed("recent", "more")
+    spread = batch.rows.repartition(*SLOT)  # once for both
+    news = _newest(spread).join(_recent(tables, cluster, batch, spread), list(SLOT), "left")
     before = tables.of("current", cluster).select(*SLOT, f.col("recent").alias("old"))
     news = news.join(before, list(SLOT), "left").withColumn("recent", f.expr(_RECENT))
     columns = tables.frame("current").columns
     same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in SLOT)
-    name = cluster.replace("\\", "\\\\").replace("'", "\\'")
     newer = (
         "(t.offsets_partition = s.offsets_partition AND s.log_offset > t.log_offset)"
         " OR (t.offsets_partition <> s.offsets_partition AND s.timestamp > t.timestamp)"
     )
-    into = tables.delta("current").alias("t")
-    merging = into.merge(news.select(*columns).alias("s"), f"t.cluster = '{name}' AND {same}")
-    merging.whenMatchedUpdateAll(newer).whenNotMatchedInsertAll().execute()
+    news = news.withColumn("cluster", f.lit(cluster)).select(*columns).persist()  # MERGE looks at it twice
+    try:
+        into = tables.delta("current").alias("t")
+        merging = into.merge(news.alias("s"), f"t.cluster = {quoted(cluster)} AND {same}")
+        merging.whenMatchedUpdateAll(newer).whenNotMatchedInsertAll().execute()
+    finally:
+        news.unpersist()
 
 
-_NEW = f"filter(coalesce(more, CAST(array() AS ARRAY<{_ITEM}>)), c -> c.at_ms IS NOT NULL)"
-_OLD = (
-    f"IF(cleared IS NOT NULL OR old IS NULL, CAST(array() AS ARRAY<{_ITEM}>), "
-    f"filter(old, c -> size({_NEW}) = 0 OR c.at_ms <> {_NEW}[0].at_ms))"
-)
-_RECENT = f"slice(concat({_OLD}, {_NEW}), -least({WINDOW}, size(concat({_OLD}, {_NEW}))), {WINDOW})"
-_RECENT = f"IF(size(concat({_OLD}, {_NEW})) = 0, CAST(array() AS ARRAY<{_ITEM}>), {_RECENT})"
+def quoted(text: str) -> str:
+    """The text as a literal of SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _newest(commits: DataFrame) -> DataFrame:
     """The last commit of each slot, and the log offset of its last deletion (`cleared`)."""
     from pyspark.sql import functions as f
 
-    told = (
-        "committed",
-        "commit_timestamp",
-        "topic_id",
-        "offsets_partition",
-        "log_offset",
-        "timestamp",
-    )
-    last = f.max_by(f.struct(*told, f.col("tombstone").alias("deleted")), _order()).alias("last")
+    told = ("committed", "commit_timestamp", "topic_id", "offsets_partition", "log_offset", "timestamp")
+    order = f.struct("timestamp", "log_offset")
+    last = f.max_by(f.struct(*told, f.col("tombstone").alias("deleted")), order).alias("last")
     cleared = f.max(f.when(f.col("tombstone"), f.col("log_offset"))).alias("cleared")
     return commits.groupBy(*SLOT).agg(last, cleared).select(*SLOT, "last.*", "cleared")
 
 
-def _order() -> Column:
+def _recent(tables: Tables, cluster: str, batch: Batch, commits: DataFrame) -> DataFrame:
+    """The last commits of each slot after its last deletion, one a second, newest first: (slot, more)."""
     from pyspark.sql import functions as f
 
-    return f.struct("timestamp", "log_offset")
-
-
-def _recent(tables: Tables, cluster: str, commits: DataFrame) -> DataFrame:
-    """The last commits of each slot after its last deletion, at most one a second: (slot, recent)."""
-    from pyspark.sql import functions as f
-    from pyspark.sql.window import Window
-
-    cleared = commits.where(f.col("tombstone")).groupBy(*SLOT).agg(f.max("log_offset").alias("cleared"))
-    alive = commits.where(~f.col("tombstone") & (f.col("committed") >= 0)).join(
-        f.broadcast(cleared), list(SLOT), "left"
+    alive = commits.where(~f.col("tombstone") & (f.col("committed") >= 0))
+    if batch.deletions:
+        deleted = commits.where(f.col("tombstone")).groupBy(*SLOT).agg(f.max("log_offset").alias("cleared"))
+        alive = alive.join(f.broadcast(deleted), list(SLOT), "left")
+        alive = alive.where(f.col("cleared").isNull() | (f.col("log_offset") > f.col("cleared")))
+    tick = (f.floor(f.unix_millis("commit_timestamp") / TICK_MS) * TICK_MS).cast("bigint").alias("at_ms")
+    last = f.max(f.struct("log_offset", "committed", f.unix_millis("timestamp").alias("seen_ms")))
+    ticks = alive.groupBy(*SLOT, tick).agg(last.alias("last"))
+    item = f.struct("last.log_offset", "at_ms", "last.committed", "last.seen_ms")
+    few = ticks.groupBy(*SLOT).agg(
+        f.slice(f.sort_array(f.collect_list(item), asc=False), 1, WINDOW).alias("r")
     )
-    alive = alive.where(f.col("cleared").isNull() | (f.col("log_offset") > f.col("cleared")))
-    tick = (f.floor(f.unix_millis("commit_timestamp") / TICK_MS) * TICK_MS).cast("bigint")
-    at = f.struct("log_offset", "committed", "timestamp")
-    ticks = alive.withColumn("at_ms", tick).groupBy(*SLOT, "at_ms").agg(f.max(at).alias("last"))
-    order = Window.partitionBy(*SLOT).orderBy(f.col("last.log_offset").desc())
-    few = ticks.withColumn("age", f.row_number().over(order)).where(f.col("age") <= WINDOW)
-    few = few.select(*SLOT, "at_ms", "age", "last.*").withColumn("seen_ms", f.unix_millis("timestamp"))
-    return (
-        _with_lags(tables, cluster, few)
-        .groupBy(*SLOT)
-        .agg(
-            f.array_sort(
-                f.collect_list(f.struct(-f.col("age"), f.struct("at_ms", "committed", "lag")))
-            ).alias("r")
-        )
-        .select(*SLOT, f.expr(f"CAST(transform(r, c -> c.col2) AS ARRAY<{_ITEM}>)").alias("recent"))
-    )
+    each = few.select(*SLOT, f.explode("r").alias("c")).select(*SLOT, "c.*")
+    items = f.struct("log_offset", "at_ms", "committed", "lag")
+    timed = _with_lags(tables, cluster, batch, each).groupBy(*SLOT)
+    sorted_ = timed.agg(f.sort_array(f.collect_list(items), asc=False).alias("r"))
+    fields = "named_struct('at_ms', c.at_ms, 'committed', c.committed, 'lag', c.lag)"
+    return sorted_.select(*SLOT, f.expr(f"transform(r, c -> {fields})").alias("more"))
 
 
-def _with_lags(tables: Tables, cluster: str, few: DataFrame) -> DataFrame:
+def _with_lags(tables: Tables, cluster: str, batch: Batch, few: DataFrame) -> DataFrame:
     """And the lag that each left: by the end that was sampled last before it, if that was not long ago."""
     from pyspark.sql import functions as f
 
-    bounds = few.agg(f.min("seen_ms"), f.max("seen_ms")).first()
-    if bounds is None or bounds[0] is None:
-        return few.withColumn("lag", f.lit(None).cast("bigint"))
-    first, last = bounds[0] - int(STALE_S * 1000), bounds[1]
+    first, last = batch.first_ms - int(STALE_S * 1000), batch.last_ms
     at_ms = f.unix_millis("at")
-    span = at_ms.between(first, last)
     days = f.col("day").between(*(f.timestamp_millis(f.lit(each)).cast("date") for each in (first, last)))
-    ends = tables.of("end_offsets", cluster).where(days & span & f.col("end_offset").isNotNull())
+    ends = tables.of("end_offsets", cluster).where(days & at_ms.between(first, last))
+    ends = ends.where(f.col("end_offset").isNotNull())
     ends = ends.select("topic", "partition", at_ms.alias("sampled_ms"), "end_offset")
-    near = (f.col("sampled_ms") <= f.col("seen_ms")) & (
-        f.col("sampled_ms") >= f.col("seen_ms") - int(STALE_S * 1000)
-    )
+    if ends.isEmpty():
+        return few.withColumn("lag", f.lit(None).cast("bigint"))
+    near = f.col("sampled_ms").between(f.col("seen_ms") - int(STALE_S * 1000), f.col("seen_ms"))
     keys = few.select("topic", "partition", "seen_ms").distinct()
     then = keys.join(ends, ["topic", "partition"]).where(near)
     then = then.groupBy("topic", "partition", "seen_ms").agg(

@@ -125,8 +125,8 @@ def _features(batch: pa.RecordBatch) -> Features:
     size, count, place, values = _lists(batch.column("recent"))
     columns = {name: np.full((size, WINDOW), UNKNOWN, np.int64) for name in ("at_ms", "committed", "lag")}
     row, slot = place
-    kept = slot >= count[row] - WINDOW
-    at = (row[kept], WINDOW - count[row[kept]] + slot[kept])
+    kept = slot < WINDOW
+    at = (row[kept], WINDOW - 1 - slot[kept])  # the newest comes first, and stands last
     for name, column in columns.items():
         column[at] = values.field(name).fill_null(UNKNOWN).to_numpy(zero_copy_only=False)[kept]
     filled = np.minimum(count, WINDOW)

@@ -128,7 +128,7 @@ def _state(rows: list[Any], groups: dict[str, Any]) -> State:
     topics = {name: number for number, name in enumerate(topic_names)}
     windows = WindowTable()
     windows.resize(len(rows))
-    recent = [(number, *each) for number, row in enumerate(rows) for each in row.recent or ()]
+    recent = [(number, *each) for number, row in enumerate(rows) for each in reversed(row.recent or ())]
     if recent:
         row_, at_ms, committed, lag = zip(*recent, strict=True)
         lags = [UNKNOWN if each is None else each for each in lag]

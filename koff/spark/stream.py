@@ -257,11 +257,10 @@ class Stream:
 
         path = f"{self._checkpoint}.before"
         fs, at = filesystem(self._tables.spark, path)
-        if fs.exists(at):
-            return {int(p): offset for p, offset in json.loads(read_text(self._tables.spark, path)).items()}
-        started, where = filesystem(self._tables.spark, f"{self._checkpoint}/metadata")
-        if started.exists(where):
-            return {}
+        begun, metadata = filesystem(self._tables.spark, f"{self._checkpoint}/metadata")
+        if begun.exists(metadata):
+            told = read_text(self._tables.spark, path) if fs.exists(at) else "{}"
+            return {int(p): offset for p, offset in json.loads(told).items()}
         found: dict[int, int] = {}
         for name in ("commits", "groups", "quarantine"):
             rows = self._tables.of(name, self.name).groupBy("offsets_partition").agg(f.max("log_offset"))

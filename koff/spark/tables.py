@@ -7,7 +7,8 @@ time, by which (and by cluster) the big ones are partitioned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -131,14 +132,14 @@ class Tables:
         if foreign:
             some = ", ".join(foreign[:3])
             raise WrongTables(f"{self.root} holds other things ({some}): give --tables a folder of its own")
-        for name in TABLES:
-            if name in there:
-                self._check(name)
-        for name, table in TABLES.items():
-            if name not in there:
-                builder = DeltaTable.createIfNotExists(self.spark).location(self.path(name))
-                builder = builder.addColumns(_struct(table)).partitionedBy(*table.partitioning)
-                builder.property(PROPERTY, str(VERSION)).execute()
+        self._check(name for name in TABLES if name in there)
+
+        def make(name: str) -> None:
+            builder = DeltaTable.createIfNotExists(self.spark).location(self.path(name))
+            builder = builder.addColumns(_struct(TABLES[name])).partitionedBy(*TABLES[name].partitioning)
+            builder.property(PROPERTY, str(VERSION)).execute()
+
+        _all(make, (name for name in TABLES if name not in there))
 
     def check(self) -> None:
         """Raises `WrongTables` unless all tables are there and of this version."""
@@ -148,16 +149,18 @@ class Tables:
                 f"no tables of koff's in {self.root} (no {missing[0]}): is --tables right? "
                 "`koff pipeline run` makes them"
             )
-        for name in TABLES:
-            self._check(name)
+        self._check(TABLES)
 
-    def _check(self, name: str) -> None:
+    def _check(self, names: Iterable[str]) -> None:
+        _all(self._check_one, names)
+
+    def _check_one(self, name: str) -> None:
         from delta.tables import DeltaTable
 
         if not DeltaTable.isDeltaTable(self.spark, self.path(name)):
             raise WrongTables(f"{self.path(name)} is no Delta table: give --tables a folder of koff's own")
-        row = self.delta(name).detail().select("properties").first()
-        version = (row[0] if row else {}).get(PROPERTY)
+        rows = self.spark.sql(f"SHOW TBLPROPERTIES delta.`{self.path(name)}`").collect()
+        version = {row.key: row.value for row in rows}.get(PROPERTY)
         if version != str(VERSION):
             raise WrongTables(
                 f"{self.path(name)} has schema {version or 'of somebody else'}, this koff writes {VERSION}: "
@@ -172,6 +175,13 @@ class Tables:
             raise WrongTables(f"{self.root} is no folder: give --tables one")
         names = {each.getPath().getName() for each in fs.listStatus(path)}
         return {name for name in names if not name.startswith(".")}
+
+
+def _all(work: Callable[[str], None], names: Iterable[str]) -> None:
+    """Does it for every table, some at a time: each waits for files most of the time."""
+    with ThreadPoolExecutor(4) as pool:
+        for _ in pool.map(work, names):
+            pass
 
 
 def _struct(table: Table) -> Any:

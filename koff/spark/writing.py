@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from koff.spark import groups
-from koff.spark.current import merge
+from koff.spark.current import Batch, merge, quoted
 from koff.spark.decoding import COMMITS
 from koff.spark.samples import Sample
 from koff.spark.tables import TABLES, Tables
@@ -55,16 +55,20 @@ class Writer:
         """
         from pyspark.sql import functions as f
 
-        kinds = {row["kind"]: row["count"] for row in records.groupBy("kind").count().collect()}
-        kind = f.col("kind")
-        if any(kinds.get(name) for name in COMMITS):
-            self._commits(records.where(kind.isin(*COMMITS)))
+        at_ms, kind = f.unix_millis("timestamp"), f.col("kind")
+        counts = (f.count("*"), f.min(at_ms), f.max(at_ms), f.max(f.col("tombstone").cast("int")))
+        told = {row[0]: row[1:] for row in records.groupBy("kind").agg(*counts).collect()}
+        kinds = {name: numbers[0] for name, numbers in told.items()}
+        commits = [told[name] for name in COMMITS if name in told]
+        if commits:
+            _, first_ms, last_ms, deletions = zip(*commits, strict=True)
+            rows = records.where(kind.isin(*COMMITS))
+            self._commits(Batch(rows, min(first_ms), max(last_ms), deletions=any(deletions)))
         if any(kinds.get(name) for name in UNDECODED):
             self._append("quarantine", records.where(kind.isin(*UNDECODED)))
         if kinds.keys() - {*COMMITS, *UNDECODED}:
             self._groups(records.where(~kind.isin(*COMMITS, *UNDECODED)), topic_names)
-        commits = sum(kinds.get(name, 0) for name in COMMITS)
-        return Written(sum(kinds.values()), commits)
+        return Written(sum(kinds.values()), sum(each[0] for each in commits))
 
     def sample(self, rows: list[Sample], batch: int) -> None:
         """Appends a sample of end offsets."""
@@ -79,10 +83,10 @@ class Writer:
         """Appends rows of lag."""
         frame.write.format("delta").mode("append").save(self.tables.path("lag"))
 
-    def _commits(self, commits: DataFrame) -> None:
-        self._append("commits", commits)
+    def _commits(self, batch: Batch) -> None:
+        self._append("commits", batch.rows)
         with _MERGING:
-            merge(self.tables, self.cluster, commits)
+            merge(self.tables, self.cluster, batch)
 
     def _groups(self, records: DataFrame, topic_names: Mapping[str, str]) -> None:
         from pyspark.sql import functions as f
@@ -105,9 +109,9 @@ class Writer:
 
         columns = self.tables.frame("group_states").columns
         news = states.withColumn("cluster", f.lit(self.cluster)).select(*columns)
-        name = self.cluster.replace("\\", "\\\\").replace("'", "\\'")
         into = self.tables.delta("group_states").alias("t")
-        same = f"t.cluster = '{name}' AND t.offsets_partition = s.offsets_partition AND t.`group` = s.`group`"
+        same = "t.offsets_partition = s.offsets_partition AND t.`group` = s.`group`"
+        same = f"t.cluster = {quoted(self.cluster)} AND {same}"
         merging = into.merge(news.alias("s"), same)
         merging.whenMatchedUpdateAll("s.log_offset > t.log_offset").whenNotMatchedInsertAll().execute()
 

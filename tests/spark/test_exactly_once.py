@@ -1,0 +1,166 @@
+"""On a real Spark cluster: an executor is killed, then the driver, each in the midst of a batch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+import pytest
+
+from koff.kafkatest import Cluster, free_ports, reap, spawn, wait_until
+from koff.spark.tables import Tables
+from tests.koff_process import KOFF
+from tests.spark.test_parity import busy, golden
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DERIVED = ("commits", "groups", "assignments", "quarantine", "current", "group_states")
+UNIQUE = {
+    "commits": ("offsets_partition", "log_offset"),
+    "quarantine": ("offsets_partition", "log_offset"),
+    "groups": ("offsets_partition", "log_offset", "group"),
+    "current": ("group", "topic", "partition"),
+    "group_states": ("offsets_partition", "group"),
+}
+CAP = "400"
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[int]]]:
+    """The URL of a Spark master, and the process ids of its two workers, of one core each."""
+    folder = tmp_path_factory.mktemp("standalone")
+    jars = str(Path(pyspark.__file__).parent / "jars" / "*")
+    java = ("java", "-Xmx256m", "--add-opens=java.base/java.nio=ALL-UNNAMED", "-cp", jars)
+    port = free_ports(1)[0]
+    url = f"spark://127.0.0.1:{port}"
+    with ExitStack() as started:
+
+        def start(name: str, *args: str) -> int:
+            log = started.enter_context((folder / f"{args[0]}-{len(os.listdir(folder))}.log").open("wb"))
+            process = spawn([*java, name, *args[1:]], stdout=log, stderr=subprocess.STDOUT)
+            started.callback(reap, process)
+            return process.pid
+
+        where = ("--host", "127.0.0.1", "--webui-port", "0")
+        start("org.apache.spark.deploy.master.Master", "master", *where, "--port", str(port))
+        worker = ("worker", *where, "--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work"), url)
+        workers = [start("org.apache.spark.deploy.worker.Worker", *worker) for _ in range(2)]
+        registered = "Registering worker"
+        wait_until(
+            lambda: next(folder.glob("master-*.log")).read_text().count(registered) == 2,
+            timeout_s=90,
+            what="two workers",
+        )
+        yield url, workers
+
+
+@pytest.fixture
+def topic(kafka: Cluster) -> str:
+    """A copy of an offsets topic: groups of every kind, busy ones, and what does not decode."""
+    name = kafka.create_topic(partitions=2)
+    producer = kafka.producer()
+    records = golden()
+    records += [record for record, _ in busy(records[-1][2], minutes=8)]
+    for number, (home, _, at_ms, key, value) in enumerate(records):
+        producer.produce(name, key=key, value=value, partition=home % 2, timestamp=at_ms)
+        if number % 100 == 0:
+            producer.produce(name, key=b"\x00", value=b"no record", partition=0, timestamp=at_ms)
+    assert producer.flush(30) == 0
+    return name
+
+
+@contextmanager
+def pipeline(kafka: Cluster, topic: str, tables: str, master: str) -> Iterator[subprocess.Popen[str]]:
+    """`koff pipeline run --once`; killed at the end if it did not end."""
+    command = [*KOFF, "pipeline", "run", "--brokers", kafka.bootstrap, "--cluster-name", "c"]
+    command += ["--offsets-topic", topic, "--tables", tables, "--master", master, "--once"]
+    command += ["--max-offsets-per-partition", CAP]
+    for setting in (
+        "spark.executor.memory=512m",
+        "spark.sql.shuffle.partitions=2",
+        "spark.databricks.delta.snapshotPartitions=2",
+        "spark.ui.enabled=false",
+    ):
+        command += ["--spark-conf", setting]
+    env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def in_the_midst(tables: str, process: subprocess.Popen[str]) -> int:
+    """Waits until a batch that was not there before is being written; its number."""
+    checkpoint = Path(tables) / "_checkpoints" / "c"
+
+    def running() -> int | None:
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        begun = {int(each.name) for each in checkpoint.glob("offsets/[0-9]*")}
+        ended = {int(each.name) for each in checkpoint.glob("commits/[0-9]*")}
+        return max(begun - ended, default=-1) + 1 or None
+
+    batch = wait_until(running, timeout_s=240, what="a batch that runs")
+    log = Path(tables) / "commits" / "_delta_log"
+    before = len(list(log.glob("*.json")))
+    wait_until(
+        lambda: len(list(log.glob("*.json"))) > before or running() != batch,
+        timeout_s=240,
+        what="the first write of the batch",
+    )
+    return batch
+
+
+def children(parent: int) -> list[int]:
+    """The processes that it started."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent:
+            found.append(int(folder.name))
+    return found
+
+
+def rows(frame: DataFrame) -> list[Any]:
+    """What is in a table, in an order of its own; without what depends on samples of ends."""
+    kept = [column for column in frame.columns if column != "recent"]
+    return sorted(map(str, frame.select(*kept).collect()))
+
+
+@pytest.mark.timeout(900)
+def test_tables_are_those_of_an_undisturbed_run_after_executor_and_driver_were_killed(
+    spark: SparkSession, kafka: Cluster, topic: str, standalone: tuple[str, list[int]], tmp_path: Path
+) -> None:
+    url, workers = standalone
+    disturbed, calm = str(tmp_path / "disturbed"), str(tmp_path / "calm")
+    with pipeline(kafka, topic, disturbed, url) as first:
+        in_the_midst(disturbed, first)
+        executor = wait_until(lambda: children(workers[0]), what="an executor")[0]
+        os.kill(executor, signal.SIGKILL)
+        in_the_midst(disturbed, first)
+        first.kill()
+    with pipeline(kafka, topic, disturbed, url) as second:
+        _, said = second.communicate(timeout=400)
+        assert second.returncode == 0, said
+    with pipeline(kafka, topic, calm, "local[2]") as undisturbed:
+        _, said = undisturbed.communicate(timeout=400)
+        assert undisturbed.returncode == 0, said
+    ours, theirs = Tables(spark, disturbed), Tables(spark, calm)
+    for name in DERIVED:
+        assert rows(ours.frame(name)) == rows(theirs.frame(name)), name
+    for name, key in UNIQUE.items():
+        frame = ours.frame(name)
+        assert frame.count() == frame.select(*key).distinct().count() > 0, name
