@@ -1,8 +1,10 @@
 """How fast the pipeline reads and decodes, and what else it could read with.
 
 Prints JSON. All ways read the same `__consumer_offsets` in turns, in one run, into Spark's `noop` sink: our
-source without decoding (the bare read) and with, Spark's own Kafka connector without and with our decoder, and
-the log segments. `--tables` adds `koff pipeline backfill`, end to end into tables, as a process of its own.
+source without decoding (the bare read) and with, Spark's own Kafka connector without and with our decoder,
+and the log segments. CPU seconds are those of Spark's JVM and its Python workers: on a machine that has other
+work to do they say more than the clock. `--tables` adds `koff pipeline backfill`, end to end into
+tables, as a process of its own.
 
     python -m bench.pipeline --records 5000000 --groups 2000
 """
@@ -78,20 +80,43 @@ def ways(
     return found
 
 
-def measured(found: dict[str, Callable[[], Any]], total: int, repeat: int) -> dict[str, Any]:
+def used_s(process: int) -> float:
+    """CPU seconds of a process and all below it, those that ended included."""
+    told = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = {int(pid): int(parent) for pid, parent in map(str.split, told.splitlines())}
+    family = {process}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    ticks = 0
+    for pid in family:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        except FileNotFoundError:  # it ended: its parent counts it
+            continue
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def measured(
+    found: dict[str, Callable[[], Any]], total: int, repeat: int, process: int
+) -> dict[str, dict[str, Any]]:
     """Records a second of each way: the median of turns, after one that does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in found}
+    cpu: dict[str, list[float]] = {name: [] for name in found}
     for turn in range(repeat + 1):
         for name, frame in found.items():
-            started = time.monotonic()
+            started, used = time.monotonic(), used_s(process)
             frame().write.format("noop").mode("overwrite").save()
             if turn:
                 seconds[name].append(time.monotonic() - started)
+                cpu[name].append(used_s(process) - used)
             print(f"{name}: {time.monotonic() - started:.2f} s", file=sys.stderr)
     return {
         name: {
             "seconds": [round(each, 2) for each in taken],
             "records_per_s": round(total / statistics.median(taken)),
+            "cpu_s": round(statistics.median(cpu[name]), 2),
+            "records_per_cpu_s": round(total / statistics.median(cpu[name])),
         }
         for name, taken in seconds.items()
     }
@@ -158,12 +183,14 @@ def main(
         stack.callback(spark.stop)
         spark.sparkContext.setLogLevel("ERROR")
         total = spark.read.format("koff").options(brokers=brokers, raw="true").load().count()
-        results = measured(ways(spark, brokers, segments, with_connector=with_connector), total, repeat)
+        found = ways(spark, brokers, segments, with_connector=with_connector)
+        results = measured(found, total, repeat, spark.sparkContext._gateway.proc.pid)
         if tables:
             results["into tables, end to end"] = into_tables(brokers, total, master, sys.executable)
-        bare = results["bare read, our source"]["records_per_s"]
+        bare = results["bare read, our source"]
         for figures in results.values():
-            figures["bare_read_is_faster_by"] = round(bare / figures["records_per_s"], 2)
+            for name in {"records_per_s", "records_per_cpu_s"} & figures.keys():
+                figures[f"bare_read_has_times_the_{name}"] = round(bare[name] / figures[name], 2)
         peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
         print(
             json.dumps({"records": total, "master": master, "peak_mib": peak_mib, "ways": results}, indent=1)

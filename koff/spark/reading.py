@@ -13,7 +13,7 @@ import pyarrow as pa
 import structlog
 from confluent_kafka import Message
 
-from koff.client import Cluster, ClusterConf, Feed, OffsetSpec, PartitionLost, Run, TopicPartition
+from koff.client import Cluster, ClusterConf, Feed, FeedConf, OffsetSpec, PartitionLost, Run, TopicPartition
 from koff.errors import ConnectError
 from koff.spark.decoding import RAW, DataLost
 from koff.spark.ranges import Range
@@ -41,7 +41,7 @@ def read(origin: Origin, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
 
     Raises `ConnectError` when brokers are silent for too long, `DataLost` when records are gone.
     """
-    with Feed(origin.conf, origin.topic) as feed:
+    with Feed(origin.conf, origin.topic, _sized(max(map(len, ranges), default=0))) as feed:
         todo = _Todo(origin, feed, ranges)
         heard_at = time.monotonic()
         while todo.open:
@@ -57,6 +57,20 @@ def read(origin: Origin, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
                 raise todo.silent(feed.trouble)
             if runs:
                 yield raw(runs)
+
+
+def _sized(longest: int) -> FeedConf:
+    """How to read ranges of up to so many offsets: what is fetched behind their ends is thrown away."""
+    usual = FeedConf()
+    fetched = min(usual.fetch_bytes, max(_LEAST_FETCH, longest * _RECORD_BYTES))
+    return FeedConf(
+        queue_messages=min(usual.queue_messages, max(longest, 1)),
+        queue_kib=usual.queue_kib,
+        fetch_bytes=fetched,
+    )
+
+
+_LEAST_FETCH, _RECORD_BYTES = 16 << 10, 160
 
 
 class _Todo:
