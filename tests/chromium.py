@@ -19,6 +19,7 @@ import fcntl, os, sys
 requests, answers = (fcntl.fcntl(int(pipe), fcntl.F_DUPFD, 10) for pipe in sys.argv[1:3])
 os.dup2(requests, 3)
 os.dup2(answers, 4)
+os.closerange(5, 1024)
 os.execvp(sys.argv[3], sys.argv[3:])
 """
 """Chromium takes its orders from descriptor 3 and answers to 4."""
@@ -125,4 +126,7 @@ class Tab:
         while (byte := self._answers.read(1)) != b"\0":
             assert byte, "Chromium ended"
             text += byte
-        return json.loads(text)
+        try:
+            return json.loads(text)
+        except ValueError as failure:
+            raise AssertionError(f"Chromium answered {bytes(text[:200])!r}") from failure

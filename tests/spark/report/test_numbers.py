@@ -22,6 +22,7 @@ from tests.spark.report.conftest import PERIOD, SINCE_MS, UNTIL_MS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.timeout(600)  # the first waits for Spark, the tables and the report
 WORST = 8
 STEP_MS = 3_600_000
 Numbers = dict[str, Any]

@@ -22,6 +22,7 @@ from tests.chromium import Tab, browser
 from tests.chromium import found as chromium
 from tests.spark.report.conftest import PERIOD
 
+pytestmark = pytest.mark.timeout(600)  # the first waits for Spark, the tables and the report
 FIGURES = sum(len(section.pictures) for section in SECTIONS)
 _IMAGES = """
 Promise.all([...document.images].map(image => image.decode().then(() => {
