@@ -14,7 +14,7 @@ import click
 from koff.cli.options import Regex, cluster_conf, logging_options, option, set_up_logs
 from koff.cli.when import When
 from koff.clusters import Watched, read_clusters
-from koff.errors import ConfigError
+from koff.errors import ConfigError, KoffError
 from koff.reader import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
@@ -121,14 +121,28 @@ def _spark(master: str | None, settings: tuple[str, ...]) -> Iterator[SparkSessi
     pairs = dict(each.partition("=")[::2] for each in settings)
     if not all(pairs):
         raise ConfigError("--spark-conf is KEY=VALUE, for example spark.driver.memory=4g")
-    spark = session(
-        "koff pipeline", master=master, settings={"spark.ui.showConsoleProgress": "false", **pairs}
-    )
-    spark.sparkContext.setLogLevel("OFF")
+    settings_ = {"spark.ui.showConsoleProgress": "false", **pairs}
+    with _told():
+        spark = session("koff pipeline", master=master, settings=settings_)
+        spark.sparkContext.setLogLevel("OFF")
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Says in a line what Spark, or a worker of koff's, failed of."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    from koff.spark.failures import line, named
+
     try:
-        yield spark
-    finally:
-        spark.stop()
+        yield
+    except (Py4JError, PySparkException) as failure:
+        raise named(failure) or KoffError(f"Spark failed: {line(failure)}") from failure
 
 
 @click.group()

@@ -13,6 +13,14 @@ _FAMILIES: dict[str, type[KoffError]] = {
 _RAISED = re.compile(r"^koff\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
 
 
+def line(failure: BaseException) -> str:
+    """What a foreign error says, in a line."""
+    lines = [each.strip(": ") for each in str(failure).splitlines() if each.strip()]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+        lines = lines[1:]  # Java's own words
+    return lines[0][:300] if lines else type(failure).__name__
+
+
 def named(failure: BaseException) -> KoffError | None:
     """The `KoffError` that a Spark exception stems from, if it is one of koff's."""
     if isinstance(failure, KoffError):

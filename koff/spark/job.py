@@ -12,7 +12,7 @@ import structlog
 from koff.client import Cluster
 from koff.clusters import Watched
 from koff.errors import ConnectError, KoffError
-from koff.spark.failures import named
+from koff.spark.failures import line, named
 from koff.spark.stream import PipelineConf, Progress, Stream
 from koff.spark.tables import Tables
 from koff.spark.writing import Writer
@@ -113,18 +113,15 @@ class Job:
     def _pause_s(self, stream: Stream) -> float:
         """How long to wait before the next try; raises what no other try would mend."""
         failure = stream.exception()
-        told = named(failure) if failure is not None else KoffError("the query ended by itself")
+        if failure is None:
+            raise KoffError(f"cluster {stream.name}: the query ended by itself")
+        told = named(failure)
         if told is None:
-            raise KoffError(f"cluster {stream.name}: Spark failed: {_line(failure)}") from failure
+            raise KoffError(f"cluster {stream.name}: Spark failed: {line(failure)}") from failure
         if self.conf.once or not stream.batches or not isinstance(told, ConnectError):
             raise told from failure
         log.warning("begun again", cluster=stream.name, why=str(told))
         return FIRST_PAUSE_S
-
-
-def _line(failure: BaseException | None) -> str:
-    lines = [line for line in str(failure).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(failure).__name__
 
 
 def backfill_segments(tables: Tables, path: str, cluster: str) -> int:
@@ -139,7 +136,7 @@ def backfill_segments(tables: Tables, path: str, cluster: str) -> int:
     except Exception as failure:
         told = named(failure)
         if told is None:
-            raise KoffError(f"segments {path}: Spark failed: {_line(failure)}") from failure
+            raise KoffError(f"segments {path}: Spark failed: {line(failure)}") from failure
         raise told from failure
     finally:
         rows.unpersist()

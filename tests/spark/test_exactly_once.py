@@ -38,6 +38,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
     """The URL of a Spark master, and the process ids of its two workers, of one core each."""
     folder = tmp_path_factory.mktemp("standalone")
     jars = str(Path(pyspark.__file__).parent / "jars" / "*")
+    home = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "SPARK_SCALA_VERSION": "2.13"}
     java = ("java", "-Xmx256m", "--add-opens=java.base/java.nio=ALL-UNNAMED", "-cp", jars)
     port = free_ports(1)[0]
     url = f"spark://127.0.0.1:{port}"
@@ -45,7 +46,9 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
 
         def start(name: str, *args: str) -> int:
             log = started.enter_context((folder / f"{args[0]}-{len(os.listdir(folder))}.log").open("wb"))
-            process = spawn([*java, name, *args[1:]], stdout=log, stderr=subprocess.STDOUT)
+            process = spawn(
+                [*java, name, *args[1:]], stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **home}
+            )
             started.callback(reap, process)
             return process.pid
 

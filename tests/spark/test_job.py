@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,13 +13,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from pyspark.sql import functions as f
 
 from koff.client import ClusterConf
 from koff.clusters import Watched
 from koff.kafkatest import LocalKafka, wait_until
-from koff.spark.job import Job
+from koff.spark.job import Job, backfill_segments
+from koff.spark.maintain import maintain
+from koff.spark.serving import served
 from koff.spark.stream import PipelineConf, Progress
-from koff.spark.tables import Tables
+from koff.spark.tables import TABLES, Tables
 from tests.kafka_groups import member, produce
 
 if TYPE_CHECKING:
@@ -55,35 +61,103 @@ def run_once(tables: Tables, kafka: LocalKafka, **conf: object) -> list[Progress
 
 
 @contextmanager
-def running(tables: Tables, kafka: LocalKafka) -> Iterator[list[Progress]]:
-    done: list[Progress] = []
-    with Job([watched(kafka)], PipelineConf(interval_s=0.5), done.append) as job:
+def running(tables: Tables, kafka: LocalKafka) -> Iterator[str]:
+    """A job until the end of the block; the address that it serves at."""
+    with Job([watched(kafka)], PipelineConf(interval_s=0.5)) as job:
         tables.create()
         thread = threading.Thread(target=job.run, args=(tables,))
-        thread.start()
-        try:
-            yield done
-        finally:
-            job.stop()
-            thread.join(60)
-            assert not thread.is_alive()
+        with served("127.0.0.1:0", job, tables) as server:
+            assert server is not None
+            thread.start()
+            try:
+                yield server.url
+            finally:
+                job.stop()
+                thread.join(60)
+                assert not thread.is_alive()
 
 
-def test_commits_members_and_lag_stand_in_the_tables(
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def is_ready(url: str) -> bool:
+    try:
+        return get(f"{url}/readyz") == "ready\n"
+    except urllib.error.HTTPError as failure:
+        failure.close()
+        return False
+
+
+def committed(tables: Tables, group: str) -> list[int]:
+    """What it committed, in the order of the log."""
+    rows = tables.of("commits", "c").where(f.col("group") == group).orderBy("log_offset")
+    return [row.committed for row in rows.collect()]
+
+
+def unique(tables: Tables, name: str, *key: str) -> bool:
+    frame = tables.frame(name)
+    return frame.count() == frame.select(*key).distinct().count() > 0
+
+
+@pytest.mark.timeout(300)
+def test_a_job_makes_tables_and_metrics_and_goes_on_where_it_was_stopped(
     spark: SparkSession, broker: LocalKafka, tmp_path: Path
 ) -> None:
     topic = broker.create_topic(partitions=2)
     produce(broker, topic, 10)
     commit(broker, "simple", topic, 0, 3)
     tables = Tables(spark, str(tmp_path / "t"))
-    with member(broker, "classic", topic, client_id="me"):
-        run_once(tables, broker)
-    current = {(r["group"], r.partition): r.committed for r in tables.frame("current").collect()}
-    assert current["simple", 0] == 3
-    rows = {(r["group"], r.topic, r.partition): r for r in tables.frame("lag").collect()}
-    print(*rows.values(), sep="\n")
-    print(*tables.frame("groups").collect(), sep="\n")
-    print(*tables.frame("assignments").collect(), sep="\n")
-    row = rows["simple", topic, 0]
-    assert row.lag == row.end_offset - 3
+    with member(broker, "classic", topic, client_id="me"), running(tables, broker) as url:
+        wait_until(lambda: is_ready(url), timeout_s=120, what="/readyz")
+        line = f'koff_group_lag{{cluster="c",group="simple",topic="{topic}",partition="0"}} 7'
+        assert line in get(f"{url}/metrics")
+        commit(broker, "simple", topic, 0, 4)
+        wait_until(lambda: committed(tables, "simple") == [3, 4], timeout_s=60, what="the commit")
+    rows = {(r["group"], r.topic, r.partition): r for r in tables.of("lag", "c").orderBy("at").collect()}
+    assert rows["simple", topic, 0].lag in (6, 7)
+    assert rows["simple", topic, 0].readable == rows["simple", topic, 0].lag
     assert rows["classic", topic, 0].client_id == "me"
+    assert rows["classic", topic, 0].reasons == "no_commit"
+    commit(broker, "simple", topic, 0, 5)
+    with running(tables, broker) as url:
+        wait_until(lambda: committed(tables, "simple") == [3, 4, 5], timeout_s=60, what="the commit")
+        wait_until(lambda: is_ready(url), timeout_s=60, what="/readyz")
+    newest = tables.of("lag", "c").where(f.col("group") == "simple").orderBy(f.col("at").desc()).first()
+    assert newest is not None
+    assert newest.lag == 5
+    assert unique(tables, "commits", "cluster", "offsets_partition", "log_offset")
+    assert unique(tables, "lag", "cluster", "at", "group", "topic", "partition")
+    assert unique(tables, "end_offsets", "cluster", "at", "topic", "partition")
+    states = [row.state for row in tables.of("groups", "c").where(f.col("group") == "classic").collect()]
+    assert states[-1] == "Empty"
+    done = {each.table: each for each in maintain(tables)}
+    assert done.keys() == TABLES.keys()
+    assert done["lag"].files < done["lag"].files_before
+
+
+def test_a_job_whose_checkpoint_is_lost_leaves_out_what_is_there(
+    spark: SparkSession, broker: LocalKafka, tmp_path: Path
+) -> None:
+    topic = broker.create_topic()
+    commit(broker, "lost", topic, 0, 1)
+    tables = Tables(spark, str(tmp_path / "t"))
+    run_once(tables, broker)
+    shutil.rmtree(tables.checkpoint("c"))
+    commit(broker, "lost", topic, 0, 2)
+    run_once(tables, broker)
+    assert committed(tables, "lost") == [1, 2]
+    assert unique(tables, "commits", "cluster", "offsets_partition", "log_offset")
+
+
+@pytest.mark.timeout(120)
+def test_log_segments_are_taken_in_once(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(spark, str(tmp_path / "t"))
+    tables.create()
+    segments = str(Path(__file__).parents[1] / "golden" / "segments" / "none.log")
+    first = backfill_segments(tables, segments, "s")
+    before = {name: tables.frame(name).count() for name in TABLES}
+    assert backfill_segments(tables, segments, "s") == first > 0
+    assert {name: tables.frame(name).count() for name in TABLES} == before
+    assert sum(before[name] for name in ("commits", "groups", "quarantine")) > 0

@@ -57,9 +57,11 @@ clusters:
         read(tmp_path, text)
     told = str(raised.value).split("; ")
     assert [each.partition("koff.yaml, ")[2] for each in told] == [
-        "line 4: clusters[0] knows no broker: there are brokers, groups, name, offsets_topic, properties, topics",
+        "line 4: clusters[0] knows no broker: there are brokers, groups, name, offsets_topic, properties, "
+        "topics",
         "line 3: clusters[0] has no brokers",
-        "line 7: clusters[1].groups is not a regular expression: missing ), unterminated subpattern at position 0",
+        "line 7: clusters[1].groups is not a regular expression: missing ), unterminated subpattern at "
+        "position 0",
         "line 8: clusters[1].properties.sasl.password: there is no MISSING in the environment",
         "line 9: clusters[2].brokers is no text",
         "line 9: two clusters are called 'b'",
