@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from bench.catchup import OFFSETS, as_installed, write
-from koff.kafkatest import Cluster, LocalKafka
+from koff.kafkatest import Cluster, LocalKafka, wait_until
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 DELTA = "io.delta:delta-spark_2.13:4.0.1"
@@ -39,7 +39,15 @@ def begun(kafka: LocalKafka) -> None:
     """Has the brokers make the offsets topic, as the first commit does."""
     topic = kafka.create_topic()
     consumer = kafka.consumer("first")
-    consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+
+    def committed() -> bool:
+        try:
+            consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+        except KafkaException:
+            return False  # the topic is being made
+        return True
+
+    wait_until(committed, timeout_s=60, what="the first commit")
     consumer.close()
 
 

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -162,7 +163,8 @@ def raw(runs: Sequence[Run]) -> pa.RecordBatch:
         np.array([run.partition for run in runs], np.int32), np.array([len(run) for run in runs])
     )
     offsets: Any = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
-    times: Any = np.fromiter((at for _, at in map(Message.timestamp, messages)), np.int64, len(messages))
+    stamps = map(itemgetter(1), map(Message.timestamp, messages))
+    times: Any = np.fromiter(stamps, np.int64, len(messages))
     return pa.RecordBatch.from_arrays(
         [
             pa.array(partitions),
