@@ -19,10 +19,10 @@ demo: $(INSTALLED) ## a Kafka with live consumer groups, koff watching it, until
 test: lint jars ## everything: what check looks at, then all tests, on a real Kafka started here
 	@$(BIN)/pytest $(ARGS)
 
-check: lint test-unit ## format, lint, types, imports and the tests that need no Kafka
+check: lint test-unit ## format, lint, types, imports and the tests that need neither Kafka nor Spark
 
-test-unit: $(INSTALLED) ## only the tests that need no Kafka
-	@$(BIN)/pytest -q -m "not kafka" $(ARGS)
+test-unit: $(INSTALLED) ## only the tests that need neither Kafka nor Spark
+	@$(BIN)/pytest -q -m "not kafka and not spark" $(ARGS)
 
 lint: $(INSTALLED) ## format, lint, types and imports
 	@$(BIN)/ruff format --check .
