@@ -30,7 +30,7 @@ UNIQUE = {
     "current": ("group", "topic", "partition"),
     "group_states": ("offsets_partition", "group"),
 }
-CAP = "400"
+CAP = "150"
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def topic(kafka: Cluster) -> str:
     name = kafka.create_topic(partitions=2)
     producer = kafka.producer()
     records = golden()
-    records += [record for record, _ in busy(records[-1][2], minutes=8)]
+    records += [record for record, _ in busy(records[-1][2], minutes=2)]
     for number, (home, _, at_ms, key, value) in enumerate(records):
         producer.produce(name, key=key, value=value, partition=home % 2, timestamp=at_ms)
         if number % 100 == 0:

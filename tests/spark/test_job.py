@@ -101,7 +101,7 @@ def unique(tables: Tables, name: str, *key: str) -> bool:
     return frame.count() == frame.select(*key).distinct().count() > 0
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_job_makes_tables_and_metrics_and_goes_on_where_it_was_stopped(
     spark: SparkSession, broker: LocalKafka, tmp_path: Path
 ) -> None:
