@@ -7,6 +7,7 @@ time, by which (and by cluster) the big ones are partitioned.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ class Tables:
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self.spark = spark
-        self.root = root.rstrip("/")
+        self.root = (root if "://" in root else os.path.abspath(root)).rstrip("/")  # Delta takes no other
 
     def path(self, name: str) -> str:
         """Where that table is."""
