@@ -96,6 +96,12 @@ def committed(tables: Tables, group: str) -> list[int]:
     return [row.committed for row in rows.collect()]
 
 
+def newest_lag(tables: Tables, group: str) -> int | None:
+    rows = tables.of("lag", "c").where(f.col("group") == group).orderBy(f.col("at").desc())
+    row = rows.first()
+    return None if row is None else int(row.lag)
+
+
 def unique(tables: Tables, name: str, *key: str) -> bool:
     frame = tables.frame(name)
     return frame.count() == frame.select(*key).distinct().count() > 0
@@ -123,10 +129,8 @@ def test_a_job_makes_tables_and_metrics_and_goes_on_where_it_was_stopped(
     commit(broker, "simple", topic, 0, 5)
     with running(tables, broker) as url:
         wait_until(lambda: committed(tables, "simple") == [3, 4, 5], timeout_s=60, what="the commit")
-        wait_until(lambda: is_ready(url), timeout_s=60, what="/readyz")
-    newest = tables.of("lag", "c").where(f.col("group") == "simple").orderBy(f.col("at").desc()).first()
-    assert newest is not None
-    assert newest.lag == 5
+        wait_until(lambda: newest_lag(tables, "simple") == 5, timeout_s=120, what="the lag after it")
+        assert is_ready(url)
     assert unique(tables, "commits", "cluster", "offsets_partition", "log_offset")
     assert unique(tables, "lag", "cluster", "at", "group", "topic", "partition")
     assert unique(tables, "end_offsets", "cluster", "at", "topic", "partition")
