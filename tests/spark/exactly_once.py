@@ -1,4 +1,7 @@
-"""On a real Spark cluster: an executor is killed, then the driver, each in the midst of a batch."""
+"""On a real Spark cluster: an executor is killed, then the driver, each in the midst of a batch.
+
+Not in the suite yet: it was never seen to its end. `pytest tests/spark/exactly_once.py` runs it.
+"""
 
 from __future__ import annotations
 
