@@ -206,8 +206,8 @@ def coordinating(kafka: LocalKafka, coordinator: object) -> Node:
 def test_a_cluster_that_stays_away_is_an_error_in_the_end_and_the_consumer_outlives_it(more_kafka):
     kafka = more_kafka()
     topic = kafka.create_topic()
-    with dial(kafka.bootstrap, BrokerConf(leader_retry_limit=0, dial_timeout_s=2)) as broker:
-        producer = broker.producer(ProducerConf(request_timeout_s=0.5, retry_limit=1))
+    with dial(kafka.bootstrap, BrokerConf(leader_retry_limit=0, dial_timeout_s=5)) as broker:
+        producer = broker.producer(ProducerConf(request_timeout_s=2, retry_limit=1))
         producer.produce(topic, 0, Message(b"0"))
         consumer = broker.consumer(ConsumerConf(topic, retry_err_limit=2, retry_err_wait_s=0.2))
         assert consumer.consume().value == b"0"
