@@ -131,7 +131,7 @@ def backfill_segments(tables: Tables, path: str, cluster: str) -> int:
     rows = tables.spark.read.format("koff.segments").option("cluster", cluster).load(path)
     rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        there = not tables.of("commits", cluster).isEmpty() or not tables.of("groups", cluster).isEmpty()
+        there = any(not tables.of(name, cluster).isEmpty() for name in ("commits", "groups", "quarantine"))
         return Writer(tables, cluster, overlapping=there).write(rows, {}).records
     except Exception as failure:
         told = named(failure)

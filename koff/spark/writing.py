@@ -120,8 +120,12 @@ class Writer:
 
         if self.overlapping:
             days = [row[0] for row in frame.select(f.to_date("timestamp")).distinct().collect()]
-            there = self.tables.of(name, self.cluster).where(f.col("day").isin(days))
-            frame = frame.join(there.select(*_RECORD).distinct(), [*_RECORD], "left_anti")
+            known = self.tables.of(name, self.cluster).where(f.col("day").isin(days) | f.col("day").isNull())
+            there = known.select(*(f.col(each).alias(f"known_{each}") for each in _RECORD)).distinct()
+            same = [
+                f.col(each).eqNullSafe(f.col(f"known_{each}")) for each in _RECORD
+            ]  # a lone file has no partition
+            frame = frame.join(there, same, "left_anti")
         self._put(name, frame, f.col("timestamp"))
 
     def _put(self, name: str, frame: DataFrame, time: Column) -> None:

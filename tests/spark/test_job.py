@@ -130,7 +130,7 @@ def test_a_job_makes_tables_and_metrics_and_goes_on_where_it_was_stopped(
     with running(tables, broker) as url:
         wait_until(lambda: committed(tables, "simple") == [3, 4, 5], timeout_s=60, what="the commit")
         wait_until(lambda: newest_lag(tables, "simple") == 5, timeout_s=120, what="the lag after it")
-        assert is_ready(url)
+        wait_until(lambda: is_ready(url), timeout_s=60, what="/readyz")
     assert unique(tables, "commits", "cluster", "offsets_partition", "log_offset")
     assert unique(tables, "lag", "cluster", "at", "group", "topic", "partition")
     assert unique(tables, "end_offsets", "cluster", "at", "topic", "partition")
