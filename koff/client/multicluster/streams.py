@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -31,7 +32,7 @@ _FETCH_S = 0.1
 _RETRY_S = 1.0
 
 
-class Stream(Closing):
+class Stream(Closing, ABC):
     """A thread that fetches, watches whether the cluster answers, and does what others ask it to.
 
     The consumer is touched by that thread alone: while it polls, another's call may wait for many seconds.
@@ -110,13 +111,13 @@ class Stream(Closing):
         while not self._orders.empty():
             self._orders.get()()
 
+    @abstractmethod
     def _step(self) -> None:
         """One fetch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _end(self) -> None:
         """Closes the client."""
-        raise NotImplementedError
 
     def _fail(self, failure: KoffError) -> None:
         for slot in self.slots:
