@@ -11,6 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from koff.kafkatest import Cluster, reap, spawn, wait_until
 from koff.kafkatest.jars import kafka_streams_jars
@@ -188,3 +195,13 @@ def streaming(kafka: Cluster, group: str, topic: str, *, count: int) -> Iterator
             yield
         finally:
             reap(java, signal_number=signal.SIGTERM)
+
+
+def allow(kafka: Cluster, *rights: tuple[str, ResourceType, str, AclOperation]) -> None:
+    """Gives rights in a secured cluster: user, kind of resource, its name ("*": all), operation."""
+    bindings = [
+        AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", to, AclPermissionType.ALLOW)
+        for user, kind, name, to in rights
+    ]
+    for future in kafka.admin.create_acls(bindings).values():
+        future.result(10)

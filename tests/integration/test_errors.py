@@ -6,16 +6,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.kafkatest import LocalKafka, free_ports, wait_until
 from tests.integration.test_against_kafka import commit
+from tests.kafka_groups import allow
 from tests.koff_process import monitoring, run_koff
 
 pytestmark = pytest.mark.kafka
@@ -34,20 +29,7 @@ def secured() -> Iterator[LocalKafka]:
             ("reader", "orders", AclOperation.DESCRIBE),
             ("blind", "__consumer_offsets", AclOperation.DESCRIBE),
         ]
-        bindings = [
-            AclBinding(
-                ResourceType.TOPIC,
-                topic,
-                ResourcePatternType.LITERAL,
-                f"User:{user}",
-                "*",
-                operation,
-                AclPermissionType.ALLOW,
-            )
-            for user, topic, operation in rights
-        ]
-        for future in kafka.admin.create_acls(bindings).values():
-            future.result(10)
+        allow(kafka, *((user, ResourceType.TOPIC, topic, operation) for user, topic, operation in rights))
         yield kafka
 
 

@@ -10,18 +10,13 @@ import time
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.client import ClusterConf, EndReached, FirstRecord, Place, RecordTimes, Unread
 from koff.kafkatest import Cluster, wait_until
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_errors import as_user
+from tests.kafka_groups import allow
 from tests.koff_process import monitoring, run_koff
 
 pytestmark = pytest.mark.kafka
@@ -221,20 +216,7 @@ def test_a_topic_that_may_not_be_read_is_named_once_and_the_others_are_read(more
         (allowed, AclOperation.READ),
         (secret, AclOperation.DESCRIBE),
     ]
-    bindings = [
-        AclBinding(
-            ResourceType.TOPIC,
-            topic,
-            ResourcePatternType.LITERAL,
-            "User:reader",
-            "*",
-            operation,
-            AclPermissionType.ALLOW,
-        )
-        for topic, operation in rights
-    ]
-    for future in kafka.admin.create_acls(bindings).values():
-        future.result(10)
+    allow(kafka, *(("reader", ResourceType.TOPIC, topic, operation) for topic, operation in rights))
     args = ("--start", "replay", "--exact-time-lag", "both", "--exact-time-lag-rate", "1")
     with monitoring(kafka.sasl_bootstrap, *args, env=as_user("reader", kafka.users["reader"])) as monitor:
         monitor.wait_until_ready()

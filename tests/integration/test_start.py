@@ -17,19 +17,13 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.kafkatest import LocalKafka, wait_until
 from koff.records.placement import group_partition
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_monitor import write
-from tests.kafka_groups import consuming, produce
+from tests.kafka_groups import allow, consuming, produce
 from tests.koff_process import Monitor, monitoring, run_koff
 from tests.unit.builders import commit as commit_record
 
@@ -344,18 +338,12 @@ def guarded() -> Iterator[LocalKafka]:
         topic = kafka.create_topic("orders")
         for group in ("seen", "hidden", "hidden-too"):
             commit(kafka, group, (topic, 0, 3))
-        allowed = [
-            AclBinding(
-                kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", to, AclPermissionType.ALLOW
-            )
-            for kind, name, user, to in (
-                (ResourceType.GROUP, "seen", "half", AclOperation.DESCRIBE),
-                (ResourceType.TOPIC, "*", "half", AclOperation.READ),
-                (ResourceType.TOPIC, "*", "nobody", AclOperation.READ),
-            )
-        ]
-        for future in kafka.admin.create_acls(allowed).values():
-            future.result(10)
+        allow(
+            kafka,
+            ("half", ResourceType.GROUP, "seen", AclOperation.DESCRIBE),
+            ("half", ResourceType.TOPIC, "*", AclOperation.READ),
+            ("nobody", ResourceType.TOPIC, "*", AclOperation.READ),
+        )
         yield kafka
 
 
