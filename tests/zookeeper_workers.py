@@ -72,6 +72,19 @@ class Record:
         return found
 
 
+AT_WORK: list[Worker | Source] = []
+
+
+def stop_all() -> None:
+    """Ends those that a failed test left at work, so that they disturb no other."""
+    while AT_WORK:
+        left = AT_WORK[-1]
+        if isinstance(left, Worker):
+            left.crash()
+        else:
+            left.stop()
+
+
 class Worker:
     """One instance that acknowledges what it is handed, until it leaves or crashes."""
 
@@ -82,13 +95,16 @@ class Worker:
         self.group: ConsumerGroup = join_consumer_group(group, [topic], zookeeper, conf)
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
+        AT_WORK.append(self)
 
     def leave(self) -> None:
+        AT_WORK.remove(self)
         self.group.close()
         self._thread.join()
 
     def crash(self) -> None:
         """Ends without releasing or committing anything."""
+        AT_WORK.remove(self)
         with self._record.lock:
             self._record.crashed.add(self.group.id)
         self.group.session.close()
@@ -125,8 +141,10 @@ class Source:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+        AT_WORK.append(self)
 
     def stop(self) -> None:
+        AT_WORK.remove(self)
         self._stopping.set()
         self._thread.join()
         assert self._producer.flush(60) == 0
@@ -173,4 +191,4 @@ def churn(
     return workers, counts
 
 
-__all__ = ["Handed", "Record", "Source", "UncleanClose", "Worker", "churn"]
+__all__ = ["Handed", "Record", "Source", "UncleanClose", "Worker", "churn", "stop_all"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent import futures
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, Self
@@ -199,18 +200,27 @@ class Cluster(Closing):
     def _reach(self, given_up: Callable[[], bool]) -> str:
         client, deadline = self._client(), time.monotonic() + self.conf.connect_timeout_s
         self._errors.clear()
-        future = client.describe_cluster(request_timeout=self.conf.connect_timeout_s)
-        while not future.done():
-            futures.wait([future], 0.05)
-            client.poll(0)
-            hopeless = any(error.code() in FATAL_AT_START for error in self._errors)
-            if hopeless or time.monotonic() > deadline or given_up():
-                raise connect_error(self.conf.brokers, self._errors)
-        try:
-            return str(future.result().cluster_id)
-        except KafkaException as failure:
-            client.poll(0)
-            raise self._failed(failure) from failure
+        patience_s = 2.0
+        while True:
+            patience_s = min(patience_s, self.conf.connect_timeout_s)
+            future, until = client.describe_cluster(request_timeout=patience_s), time.monotonic() + patience_s
+            while not future.done() and time.monotonic() < until:
+                futures.wait([future], 0.05)
+                client.poll(0)
+                hopeless = any(error.code() in FATAL_AT_START for error in self._errors)
+                if hopeless or time.monotonic() > deadline or given_up():
+                    raise connect_error(self.conf.brokers, self._errors)
+            try:
+                return str(future.result(0).cluster_id)
+            except (KafkaException, TimeoutError) as failure:
+                client.poll(0)
+                error = kafka_error(failure)
+                if time.monotonic() > deadline or (error and error.name() != "_TIMED_OUT"):
+                    raise self._failed(failure) from failure
+            # librdkafka asks the controller it was told of, and waits for it even when that has died since.
+            with suppress(KafkaException):
+                client.list_topics(timeout=1.0)
+            patience_s *= 2
 
     def _ask(self, method: str, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         client = self._client()

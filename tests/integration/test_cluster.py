@@ -52,3 +52,15 @@ def test_a_closed_cluster_says_so(kafka):
     cluster.close()
     with pytest.raises(Closed):
         cluster.topics()
+
+
+def test_a_cluster_is_reached_while_one_of_its_brokers_is_dead(more_kafka):
+    """Whichever of the others is asked: some still name the dead one as the controller."""
+    kafka = more_kafka(brokers=3)
+    for node in kafka.nodes[1:]:
+        node.kill()
+        for _ in range(10):
+            with Cluster(ClusterConf(kafka.bootstrap)).connect() as cluster:
+                assert cluster.id
+        node.start()
+        kafka.wait_until_up()

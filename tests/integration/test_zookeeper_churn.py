@@ -17,7 +17,7 @@ from kazoo.client import KazooClient
 from koff.client import ClusterConf
 from koff.client.zookeeper import ConsumerGroupConf
 from koff.kafkatest import Cluster, LocalKafka, LocalZooKeeper, reap, spawn, wait_until
-from tests.zookeeper_workers import Handed, Record, Source, Worker, churn
+from tests.zookeeper_workers import Handed, Record, Source, Worker, churn, stop_all
 
 PARTITIONS = 12
 CHURN_S = float(os.environ.get("KOFF_CHURN_S", "30"))
@@ -28,6 +28,7 @@ SESSION_S = 3.0
 def zookeeper() -> Iterator[LocalZooKeeper]:
     with LocalZooKeeper() as local:
         yield local
+        stop_all()
 
 
 def conf_of(kafka: Cluster, **more: object) -> ConsumerGroupConf:
