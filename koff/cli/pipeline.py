@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from koff.cli.options import Regex, cluster_conf, logging_options, option, set_up_logs
+from koff.cli.progress import Taken, bar, megabytes, offsets
 from koff.cli.when import When
 from koff.clusters import Watched, read_clusters
 from koff.errors import ConfigError, KoffError
@@ -259,9 +261,11 @@ def backfill(
     """
     set_up_logs(log_format, log_level)
     with _needed():
+        from koff.spark.headway import Headway
         from koff.spark.job import Job, backfill_segments
         from koff.spark.stream import PipelineConf
         from koff.spark.tables import Tables
+    taken = Taken(tables)
     if segments:
         name = cluster["cluster_name"]
         if not name or cluster["brokers"] or cluster["config"]:
@@ -269,17 +273,20 @@ def backfill(
                 "--segments needs --cluster-name (whose they are), and neither --brokers nor --config"
             )
         with _spark(master, spark_conf) as spark:
-            place = Tables(spark, tables)
+            place, headway = Tables(spark, tables), Headway(spark)
             place.create()
-            click.echo(f"{backfill_segments(place, segments, name)} records", err=True)
+            with taken.told(), bar("backfill", lambda: (headway.done, headway.todo), megabytes):
+                taken.add(*backfill_segments(place, segments, name, headway))
         return
-    with Job(_watched(**cluster), PipelineConf(once=True, sample=False)) as job:
+    progress = taken.batch if sys.stderr.isatty() else taken.logged
+    with Job(_watched(**cluster), PipelineConf(once=True, sample=False), progress) as job:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: job.stop())
         with _spark(master, spark_conf) as spark:
             place = Tables(spark, tables)
             place.create()
-            job.run(place)
+            with taken.told(), bar("backfill", job.headway, offsets):
+                job.run(place)
 
 
 @pipeline.command()

@@ -13,9 +13,11 @@ from koff.client import Cluster
 from koff.clusters import Watched
 from koff.errors import ConnectError, KoffError
 from koff.spark.failures import line, named
+from koff.spark.headway import Headway
+from koff.spark.segments import size
 from koff.spark.stream import PipelineConf, Progress, Stream
 from koff.spark.tables import Tables
-from koff.spark.writing import Writer
+from koff.spark.writing import Writer, Written
 
 log = structlog.get_logger("koff.pipeline")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
@@ -50,6 +52,7 @@ class Job:
         self._open = ExitStack()
         self._clusters: list[Cluster] = []
         self._stopping = threading.Event()
+        self._streams: list[Stream] = []
         self.names: list[str] = []
 
     def __enter__(self) -> Job:
@@ -71,11 +74,16 @@ class Job:
         """Ends `run` soon; may be called from a signal handler."""
         self._stopping.set()
 
+    def headway(self) -> tuple[int, int]:
+        """How many offsets are done, `once`, and how many there were to do, in all clusters."""
+        told = [stream.headway for stream in self._streams]
+        return sum(each.done for each in told), sum(each.todo for each in told)
+
     def run(self, tables: Tables) -> None:
         """Runs until stopped, or until all is read `once`. Raises the `KoffError` of a stream that fails
         before it got anywhere; later, it is tried again, while the others go on."""
         self._pairs = list(zip(self._watched, self._clusters, strict=True))
-        streams = [self._started(tables, number) for number in range(len(self._pairs))]
+        streams = self._streams = [self._started(tables, number) for number in range(len(self._pairs))]
         again: dict[int, tuple[float, float]] = {}
         try:
             while not self._stopping.wait(0.2):
@@ -124,15 +132,21 @@ class Job:
         return FIRST_PAUSE_S
 
 
-def backfill_segments(tables: Tables, path: str, cluster: str) -> int:
-    """Takes log segments into the tables, but what is there already; how many records they hold."""
+def backfill_segments(tables: Tables, path: str, cluster: str, headway: Headway | None = None) -> Written:
+    """Takes log segments into the tables, but what is there already; what they hold.
+
+    `headway` is of bytes.
+    """
     from pyspark import StorageLevel
 
+    headway = headway or Headway(tables.spark)
+    headway.todo = size(path)
+    headway.begin(headway.todo)
     rows = tables.spark.read.format("koff.segments").option("cluster", cluster).load(path)
     rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         there = any(not tables.of(name, cluster).isEmpty() for name in ("commits", "groups", "quarantine"))
-        return Writer(tables, cluster, overlapping=there).write(rows, {}).records
+        written = Writer(tables, cluster, overlapping=there).write(rows, {})
     except Exception as failure:
         told = named(failure)
         if told is None:
@@ -140,3 +154,5 @@ def backfill_segments(tables: Tables, path: str, cluster: str) -> int:
         raise told from failure
     finally:
         rows.unpersist()
+    headway.end()
+    return written

@@ -128,6 +128,12 @@ class SegmentsSource(DataSource):
         return SegmentsReader(Options.of(self.options))
 
 
+def size(path: str) -> int:
+    """How many bytes the source reads there. Raises `ConfigError` where there are no segments."""
+    shares = SegmentsReader(Options.of({"path": path})).partitions()
+    return sum(segments.size for share in shares for segments in share.segments)
+
+
 def _logs(path: str, topic: str) -> Iterator[Segments]:
     """The logs in a file or folder; of a folder of folders only those of the topic."""
     system, base = _system(path)

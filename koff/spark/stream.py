@@ -14,6 +14,7 @@ import structlog
 from koff.client import Cluster, Isolation, OffsetSpec, TopicPartition
 from koff.clusters import Watched
 from koff.errors import ConnectError
+from koff.spark.headway import Headway
 from koff.spark.lags import joined, lag_rows
 from koff.spark.samples import Samples
 from koff.spark.source import MAX_OFFSETS
@@ -75,11 +76,14 @@ class Stream:
         """Whether all was read that there was to read `once`."""
         self.failure: BaseException | None = None
         self.batches = 0
+        self.headway = Headway(tables.spark)
+        """How far it is on the way to where the log stood, `once`."""
         self._tables, self._cluster, self._progress = tables, cluster, progress
         self._samples = Samples(cluster)
         self._stopping, self._idle, self._ended = threading.Event(), threading.Event(), threading.Event()
         self._query: StreamingQuery | None = None
         self._positions: Mapping[int, int] = {}
+        self._reached: Mapping[int, int] | None = None
         self._due = 0.0
         self._first = True
         self._overlap: Mapping[int, int] = {}
@@ -145,11 +149,31 @@ class Stream:
             self._ended.wait(STOP_S)  # the query is stopped now: nothing of this batch is done
             return
         try:
+            if self.conf.once:
+                self._begin(records, batch)
             self._take(records, batch)
+            self.headway.end()
         except BaseException as failure:
             self.failure = failure
             raise
         self._stopping.wait(max(0.0, self._due - time.monotonic()))
+
+    def _begin(self, records: DataFrame, batch: int) -> None:
+        """Notes how much there is to do, when the first batch begins, and how much of it this one takes."""
+        if self._reached is None:
+            first = self._read_positions(batch - 1)
+            self._reached = first or self._offsets(Isolation.READ_COMMITTED, OffsetSpec.EARLIEST)
+            self.headway.todo = self._from_reached(self._target)
+        ends = self._read_positions(batch)
+        group = records.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
+        self.headway.begin(self._from_reached(ends), group)
+        self._reached = {**self._reached, **ends}
+
+    def _from_reached(self, ends: Mapping[int, int]) -> int:
+        """Offsets from where the tables are to those ends, but not behind where the log stood."""
+        reached = self._reached or {}
+        some = {p: min(end, ends.get(p, 0)) - reached.get(p, 0) for p, end in self._target.items()}
+        return sum(max(0, left) for left in some.values())
 
     def _take(self, records: DataFrame, batch: int) -> None:
         from pyspark import StorageLevel
@@ -221,11 +245,11 @@ class Stream:
         except ConnectError as failure:
             log.warning("topics cannot be listed", cluster=self.name, why=str(failure))
 
-    def _offsets(self, isolation: Isolation) -> dict[int, int]:
+    def _offsets(self, isolation: Isolation, spec: OffsetSpec = OffsetSpec.LATEST) -> dict[int, int]:
         topic = self.watched.offsets_topic
         info = self._cluster.topic(topic)
         at = [TopicPartition(topic, p) for p in range(info.partitions if info else 0)]
-        found = self._cluster.offsets(at, OffsetSpec.LATEST, isolation)
+        found = self._cluster.offsets(at, spec, isolation)
         return {each.partition: end for each, end in found.items() if isinstance(end, int)}
 
     def _read_positions(self, batch: int) -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,3 +72,13 @@ def test_tables_of_another_version_are_refused(spark: SparkSession, tmp_path: Pa
     for ask in (tables.create, tables.check):
         with pytest.raises(WrongTables, match="has schema 99, this koff writes 1"):
             ask()
+
+
+@pytest.mark.timeout(300)
+def test_a_backfill_ends_with_what_it_took_and_where_it_is(tmp_path: Path) -> None:
+    segments = Path(__file__).parents[1] / "golden" / "segments" / "none.log"
+    told = ("--segments", str(segments), "--cluster-name", "c", "--tables", str(tmp_path / "t"))
+    done = run_koff("pipeline", "backfill", *told, timeout_s=240)
+    assert done.returncode == 0, done.stderr
+    line = r"[\d,]+ records, [\d,]+ of them commits, in [\d.]+ s \([\d,]+ records/s\), into "
+    assert re.fullmatch(line + re.escape(str(tmp_path / "t")), last_line(done.stderr))

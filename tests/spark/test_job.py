@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 from koff.client import ClusterConf
 from koff.clusters import Watched
 from koff.kafkatest import LocalKafka, wait_until
+from koff.spark.headway import Headway
 from koff.spark.job import Job, backfill_segments
 from koff.spark.maintain import maintain
 from koff.spark.serving import served
@@ -155,13 +156,34 @@ def test_a_job_whose_checkpoint_is_lost_leaves_out_what_is_there(
     assert unique(tables, "commits", "cluster", "offsets_partition", "log_offset")
 
 
+def test_a_job_says_how_far_it_is_in_the_midst_of_a_batch_too(
+    spark: SparkSession, broker: LocalKafka, tmp_path: Path
+) -> None:
+    topic = broker.create_topic()
+    for offset in range(1, 6):
+        commit(broker, "far", topic, 0, offset)
+    tables = Tables(spark, str(tmp_path / "t"))
+    seen: list[tuple[int, int]] = []  # when a batch is read, and written but for Spark's own note of it
+    conf = PipelineConf(once=True, sample=False, max_offsets_per_partition=3)
+    with Job([watched(broker)], conf, lambda _: seen.append(job.headway())) as job:
+        tables.create()
+        job.run(tables)
+        done, todo = job.headway()
+    assert done == todo >= 5
+    assert len(seen) > 1
+    assert [each for each, _ in seen] == sorted({each for each, _ in seen})
+    assert 0 < seen[0][0] < seen[-1][0] < todo
+
+
 @pytest.mark.timeout(120)
 def test_log_segments_are_taken_in_once(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables(spark, str(tmp_path / "t"))
     tables.create()
     segments = str(Path(__file__).parents[1] / "golden" / "segments" / "none.log")
-    first = backfill_segments(tables, segments, "s")
+    headway = Headway(spark)
+    first = backfill_segments(tables, segments, "s", headway)
+    assert headway.done == headway.todo == Path(segments).stat().st_size
     before = {name: tables.frame(name).count() for name in TABLES}
-    assert backfill_segments(tables, segments, "s") == first > 0
+    assert backfill_segments(tables, segments, "s") == first
     assert {name: tables.frame(name).count() for name in TABLES} == before
     assert sum(before[name] for name in ("commits", "groups", "quarantine")) > 0

@@ -1,0 +1,53 @@
+"""The bar of long commands."""
+
+from __future__ import annotations
+
+import io
+import itertools
+
+import pytest
+
+from koff.cli import progress
+from koff.kafkatest import wait_until
+
+
+class Terminal(io.StringIO):
+    """Keeps what was written to it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def seen(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Standard error from now on; pytest itself sets it before each test."""
+    terminal = Terminal()
+    monkeypatch.setattr(progress, "_EACH_S", 0.01)
+    monkeypatch.setattr("sys.stderr", terminal)
+    return terminal
+
+
+def test_a_terminal_sees_what_is_done_and_what_there_is_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, looks = seen(monkeypatch), itertools.count()
+
+    def look() -> tuple[int, int]:
+        return min(3_000 * next(looks), 12_000), 12_000
+
+    with progress.bar("backfill", look, progress.offsets):
+        wait_until(lambda: "100%" in terminal.getvalue(), what="a bar that is full")
+    shown = terminal.getvalue().split("\r")
+    assert any(line.endswith("  0%  0 of 12,000 offsets, 0/s") for line in shown)
+    assert any("  75%  9,000 of 12,000 offsets" in line for line in shown)
+
+
+def test_nothing_is_shown_of_what_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, looks = seen(monkeypatch), itertools.count()
+    with progress.bar("backfill", lambda: (next(looks), 0), progress.megabytes):
+        wait_until(lambda: next(looks) > 3, what="some looks")
+    assert "backfill" in terminal.getvalue()
+    assert "MB" not in terminal.getvalue()
+
+
+def test_nothing_is_shown_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.bar("backfill", lambda: (1, 1), progress.offsets):
+        pass
+    assert capsys.readouterr() == ("", "")
