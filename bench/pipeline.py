@@ -2,11 +2,11 @@
 
 Prints JSON. All ways read the same `__consumer_offsets` in turns, in one run, into Spark's `noop` sink: our
 source without decoding (the bare read) and with, Spark's own Kafka connector without and with our decoder,
-and the log segments. CPU seconds are those of Spark's JVM and its Python workers: on a machine that has other
-work to do they say more than the clock. `--tables` adds `koff pipeline backfill`, end to end into
-tables, as a process of its own.
+the log segments, and both end to end into the Delta tables. CPU seconds are those of Spark's JVM and its
+Python workers: on a machine that has other work to do they say more than the clock. With several `--records`
+the log grows from one to the next; with several `--master`, each is measured.
 
-    python -m bench.pipeline --records 5000000 --groups 2000
+    python -m bench.pipeline --records 1000000 --records 5000000 --records 20000000 --groups 2000
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -29,10 +28,13 @@ import click
 from confluent_kafka import KafkaException, TopicPartition
 
 from bench.catchup import OFFSETS, as_installed, write
+from koff.client import ClusterConf
+from koff.clusters import Watched
 from koff.kafkatest import Cluster, LocalKafka, wait_until
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 DELTA = "io.delta:delta-spark_2.13:4.0.1"
+BARE = "bare read, our source"
 
 
 def begun(kafka: LocalKafka) -> None:
@@ -67,24 +69,29 @@ def connector(spark: Any, brokers: str) -> Any:
 
 def ways(
     spark: Any, brokers: str, folder: str | None, *, with_connector: bool
-) -> dict[str, Callable[[], Any]]:
-    """What is measured: each gives a frame with all records."""
+) -> dict[str, Callable[[], None]]:
+    """What is measured: each takes all records."""
     from koff.spark import decode
 
     def ours(**options: str) -> Any:
         return spark.read.format("koff").options(brokers=brokers, cluster="bench", **options).load()
 
-    found: dict[str, Callable[[], Any]] = {
-        "bare read, our source": lambda: ours(raw="true"),
-        "decoded, our source": ours,
+    def sunk(frame: Any) -> None:
+        frame.write.format("noop").mode("overwrite").save()
+
+    columns = ("partition", "offset", "timestamp", "key", "value")
+    watched = Watched("bench", ClusterConf(brokers))
+    found: dict[str, Callable[[], None]] = {
+        BARE: lambda: sunk(ours(raw="true")),
+        "decoded, our source": lambda: sunk(ours()),
+        "into tables": lambda: into_tables(spark, watched),
     }
     if with_connector:
-        found["bare read, Spark's connector"] = lambda: connector(spark, brokers).select(
-            "partition", "offset", "timestamp", "key", "value"
-        )
-        found["decoded, Spark's connector"] = lambda: decode(connector(spark, brokers), "bench")
+        found["bare read, Spark's connector"] = lambda: sunk(connector(spark, brokers).select(*columns))
+        found["decoded, Spark's connector"] = lambda: sunk(decode(connector(spark, brokers), "bench"))
     if folder:
-        found["decoded, log segments"] = lambda: spark.read.format("koff.segments").load(folder)
+        found["decoded, log segments"] = lambda: sunk(spark.read.format("koff.segments").load(folder))
+        found["log segments into tables"] = lambda: segments_into_tables(spark, folder)
     return found
 
 
@@ -106,15 +113,15 @@ def used_s(process: int) -> float:
 
 
 def measured(
-    found: dict[str, Callable[[], Any]], total: int, repeat: int, process: int
+    found: dict[str, Callable[[], None]], total: int, repeat: int, process: int
 ) -> dict[str, dict[str, Any]]:
     """Records a second of each way: the median of turns, after one that does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in found}
     cpu: dict[str, list[float]] = {name: [] for name in found}
     for turn in range(repeat + 1):
-        for name, frame in found.items():
+        for name, work in found.items():
             started, used = time.monotonic(), used_s(process)
-            frame().write.format("noop").mode("overwrite").save()
+            work()
             if turn:
                 seconds[name].append(time.monotonic() - started)
                 cpu[name].append(used_s(process) - used)
@@ -130,79 +137,111 @@ def measured(
     }
 
 
-def into_tables(brokers: str, total: int, master: str, python: str) -> dict[str, Any]:
-    """`koff pipeline backfill` from its start to its end."""
-    folder = tempfile.mkdtemp(prefix="koff-bench-tables-")
-    command = [python, "-m", "koff", "pipeline", "backfill", "--brokers", brokers]
-    started = time.monotonic()
+def into_tables(spark: Any, watched: Any) -> None:
+    """What `koff pipeline backfill` does: all of the log into new tables."""
+    from koff.spark.job import Job
+    from koff.spark.stream import PipelineConf
+    from koff.spark.tables import Tables
+
+    with tempfile.TemporaryDirectory(prefix="koff-bench-") as folder:
+        tables = Tables(spark, folder)
+        tables.create()
+        with Job([watched], PipelineConf(once=True, sample=False), lambda _: None) as job:
+            job.run(tables)
+
+
+def segments_into_tables(spark: Any, folder: str) -> None:
+    """What `koff pipeline backfill --segments` does."""
+    from koff.spark.job import backfill_segments
+    from koff.spark.tables import Tables
+
+    with tempfile.TemporaryDirectory(prefix="koff-bench-") as into:
+        tables = Tables(spark, into)
+        tables.create()
+        backfill_segments(tables, folder, "bench")
+
+
+def driver_mib(spark: Any) -> int:
+    """What the driver (and in local mode the executor) still holds: its heap after a collection."""
+    jvm = spark.sparkContext._jvm
+    jvm.System.gc()
+    runtime = jvm.Runtime.getRuntime()
+    return int(runtime.totalMemory() - runtime.freeMemory()) >> 20
+
+
+def of_master(master: str, brokers: str, segments: str | None, repeat: int, *, connector: bool) -> Any:
+    """All ways on so many cores, in a session of their own."""
+    import pyspark
+
+    from koff.spark import session
+
+    jars = f"{DELTA},{CONNECTOR}:{pyspark.__version__}" if connector else DELTA
+    spark = session(
+        "bench",
+        master=master,
+        settings={"spark.jars.packages": jars, "spark.ui.showConsoleProgress": "false"},
+    )
     try:
-        subprocess.run(
-            [*command, "--tables", folder, "--master", master],
-            env=as_installed(python),
-            check=True,
-            timeout=3600,
-        )
-        seconds = time.monotonic() - started
-        size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+        spark.sparkContext.setLogLevel("OFF")
+        total = spark.read.format("koff").options(brokers=brokers, raw="true").load().count()
+        found = ways(spark, brokers, segments, with_connector=connector)
+        results = measured(found, total, repeat, spark.sparkContext._gateway.proc.pid)
+        held_mib = driver_mib(spark)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return {"seconds": round(seconds, 1), "records_per_s": round(total / seconds), "bytes": size}
+        spark.stop()
+    bare = results[BARE]
+    for figures in results.values():
+        for name in ("records_per_s", "records_per_cpu_s"):
+            figures[f"bare_read_has_times_the_{name}"] = round(bare[name] / figures[name], 2)
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    return {
+        "records": total,
+        "master": master,
+        "driver_heap_mib": held_mib,
+        "driver_python_peak_mib": peak_mib,
+        "ways": results,
+    }
 
 
 @click.command()
-@click.option("--records", default=5_000_000, show_default=True)
+@click.option("--records", multiple=True, type=int, default=(5_000_000,), show_default=True)
 @click.option("--groups", default=2_000, show_default=True)
 @click.option(
     "--batch", default=None, type=int, help="Records in a batch of the log; ten is what brokers write."
 )
 @click.option("--repeat", default=3, show_default=True)
-@click.option("--master", default="local[2]", show_default=True)
+@click.option("--master", "masters", multiple=True, default=("local[2]",), show_default=True)
 @click.option("--brokers", help="A cluster that holds the commits already.")
 @click.option("--segments", help="Where its log segments are.")
-@click.option("--connector/--no-connector", "with_connector", default=True, help="Whether to compare.")
-@click.option("--tables/--no-tables", default=False, help="End to end, too.")
+@click.option("--connector/--no-connector", default=True, help="Whether to compare with Spark's.")
 def main(
-    records: int,
+    records: tuple[int, ...],
     groups: int,
     batch: int | None,
     repeat: int,
-    master: str,
+    masters: tuple[str, ...],
     brokers: str | None,
     segments: str | None,
-    with_connector: bool,
-    tables: bool,
+    connector: bool,
 ) -> None:
     """Measures and prints JSON."""
     os.environ.update(as_installed(sys.executable))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    import pyspark
-
-    from koff.spark import session
-
-    jars = f"{DELTA},{CONNECTOR}:{pyspark.__version__}" if with_connector else DELTA
+    found = []
     with ExitStack() as stack:
+        kafka = None
         if brokers is None:
             kafka = stack.enter_context(LocalKafka())
             begun(kafka)
-            print(f"written in {write(kafka.bootstrap, records, groups, batch):.0f} s", file=sys.stderr)
             brokers, segments = kafka.bootstrap, str(kafka.folder)
-        settings = {"spark.jars.packages": jars, "spark.ui.showConsoleProgress": "false"}
-        spark = session("bench", master=master, settings=settings)
-        stack.callback(spark.stop)
-        spark.sparkContext.setLogLevel("ERROR")
-        total = spark.read.format("koff").options(brokers=brokers, raw="true").load().count()
-        found = ways(spark, brokers, segments, with_connector=with_connector)
-        results = measured(found, total, repeat, spark.sparkContext._gateway.proc.pid)
-        if tables:
-            results["into tables, end to end"] = into_tables(brokers, total, master, sys.executable)
-        bare = results["bare read, our source"]
-        for figures in results.values():
-            for name in {"records_per_s", "records_per_cpu_s"} & figures.keys():
-                figures[f"bare_read_has_times_the_{name}"] = round(bare[name] / figures[name], 2)
-        peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-        print(
-            json.dumps({"records": total, "master": master, "peak_mib": peak_mib, "ways": results}, indent=1)
-        )
+        written = 0
+        for total in records if kafka else (0,):
+            if kafka:
+                print(f"written in {write(brokers, total - written, groups, batch):.0f} s", file=sys.stderr)
+                written = total
+            for master in masters:
+                found.append(of_master(master, brokers, segments, repeat, connector=connector))
+    print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

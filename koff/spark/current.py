@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from koff.lag.windows import WINDOW
+from koff.spark.decoding import DDL
+from koff.spark.newest import TICK_MS, chunks, newest
+from koff.spark.packing import COMMIT, only, unpack
 from koff.spark.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SLOT = ("group", "topic", "partition")
-TICK_MS = 1000
-"""Commits of one second count as one, as in the tracker."""
 STALE_S = 600.0
 """An end that was sampled longer ago says nothing of the lag that a commit left."""
 _ITEMS = "ARRAY<STRUCT<at_ms: BIGINT, committed: BIGINT, lag: BIGINT>>"
@@ -27,9 +31,10 @@ _RECENT = (
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Commits of one cluster: times in ms of the first and the last, and whether any is a deletion."""
+    """Packed records of one cluster; the times in ms of the first and the last commit, and whether any is a
+    deletion."""
 
-    rows: DataFrame
+    packed: DataFrame
     first_ms: int
     last_ms: int
     deletions: bool
@@ -39,7 +44,7 @@ def merge(tables: Tables, cluster: str, batch: Batch) -> None:
     """Brings `current` up to these commits; older ones change nothing."""
     from pyspark.sql import functions as f
 
-    spread = batch.rows.repartition(*SLOT)  # once for both
+    spread = of_note(batch.packed).repartition(*SLOT)  # once for both
     news = _newest(spread).join(_recent(tables, cluster, batch, spread), list(SLOT), "left")
     before = tables.of("current", cluster).select(*SLOT, f.col("recent").alias("old"))
     news = news.join(before, list(SLOT), "left").withColumn("recent", f.expr(_RECENT))
@@ -64,15 +69,27 @@ def quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
+def of_note(packed: DataFrame) -> DataFrame:
+    """The commits that may matter to what is current."""
+
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for chunk in chunks(unpack(batches)):
+            yield newest(chunk)
+
+    return only(packed, COMMIT).mapInArrow(work, DDL)
+
+
 def _newest(commits: DataFrame) -> DataFrame:
     """The last commit of each slot, and the log offset of its last deletion (`cleared`)."""
     from pyspark.sql import functions as f
 
     told = ("committed", "commit_timestamp", "topic_id", "offsets_partition", "log_offset", "timestamp")
-    order = f.struct("timestamp", "log_offset")
-    last = f.max_by(f.struct(*told, f.col("tombstone").alias("deleted")), order).alias("last")
+    last = f.max_by(f.struct(*told, f.col("tombstone").alias("deleted")), "log_offset").alias("last")
     cleared = f.max(f.when(f.col("tombstone"), f.col("log_offset"))).alias("cleared")
-    return commits.groupBy(*SLOT).agg(last, cleared).select(*SLOT, "last.*", "cleared")
+    homes = commits.groupBy(*SLOT, "offsets_partition").agg(last, cleared)
+    # One home, unless the offsets topic was given more partitions.
+    newest = homes.groupBy(*SLOT).agg(f.max_by(f.struct("last", "cleared"), "last.timestamp").alias("n"))
+    return newest.select(*SLOT, "n.last.*", "n.cleared")
 
 
 def _recent(tables: Tables, cluster: str, batch: Batch, commits: DataFrame) -> DataFrame:

@@ -68,7 +68,8 @@ class DataLost(KoffError):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which records. `group` and `topic` match anywhere; with `topic` there are only commits.
+    """Which records. `group` and `topic` match anywhere; with `topic` there are only commits, with
+    `commits_to` only those to such topics, and all that is no commit.
 
     `since_ms` and `until_ms` are of the record's own timestamp, the latter exclusive.
     """
@@ -77,6 +78,7 @@ class Wanted:
     topic: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
+    commits_to: str | None = None
 
     def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Those of the decoded rows that are wanted."""
@@ -87,6 +89,9 @@ class Wanted:
             pattern = getattr(self, name)
             if pattern is not None:
                 kept &= _matching(rows.column(name), re.compile(pattern))
+        if self.commits_to is not None:
+            to = rows.column("topic")
+            kept &= _matching(to, re.compile(self.commits_to)) | to.is_null().to_numpy(zero_copy_only=False)
         if self.since_ms is not None or self.until_ms is not None:
             at = rows.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
             kept &= at >= (self.since_ms or 0) * 1000 if self.since_ms is not None else True

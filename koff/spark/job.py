@@ -33,7 +33,7 @@ def log_progress(done: Progress) -> None:
         records_per_s=round(done.records / done.seconds) if done.seconds else 0,
         behind=done.behind,
         seconds=round(done.seconds, 2),
-        **({} if done.lag_rows is None else {"lag_rows": done.lag_rows}),
+        **({} if done.sampled is None else {"sampled": done.sampled}),
     )
 
 
@@ -142,7 +142,7 @@ def backfill_segments(tables: Tables, path: str, cluster: str, headway: Headway 
     headway = headway or Headway(tables.spark)
     headway.todo = size(path)
     headway.begin(headway.todo)
-    rows = tables.spark.read.format("koff.segments").option("cluster", cluster).load(path)
+    rows = tables.spark.read.format("koff.segments").options(cluster=cluster, packed="true").load(path)
     rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         there = any(not tables.of(name, cluster).isEmpty() for name in ("commits", "groups", "quarantine"))

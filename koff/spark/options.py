@@ -23,16 +23,16 @@ def check(source: str, given: Mapping[str, str], known: frozenset[str]) -> dict[
 
 
 def wanted(told: Mapping[str, str]) -> Wanted:
-    """Which records: `group`, `topic`, `from`, `until`."""
+    """Which records: `group`, `topic`, `from`, `until`, `commitsTo`."""
     since_ms, until_ms = (time_ms(told[name], name) if name in told else None for name in ("from", "until"))
-    for name in ("group", "topic"):
+    for name in ("group", "topic", "commitsto"):
         try:
             re.compile(told.get(name, ""))
         except re.error as failure:
             raise ConfigError(
                 f"option {name}: {told[name]!r} is no regular expression: {failure}"
             ) from failure
-    return Wanted(told.get("group"), told.get("topic"), since_ms, until_ms)
+    return Wanted(told.get("group"), told.get("topic"), since_ms, until_ms, told.get("commitsto"))
 
 
 def time_ms(text: str, name: str) -> int:

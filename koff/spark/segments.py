@@ -25,6 +25,7 @@ from koff.reader import OFFSETS_TOPIC
 from koff.records.segments import Damage, Outcomes, Records, read
 from koff.spark.decoding import DDL, SCHEMA, Decoder, Wanted
 from koff.spark.options import check, flag, number, wanted
+from koff.spark.packing import PACKED_DDL, pack
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -63,11 +64,12 @@ class Options:
     wanted: Wanted
     tasks: int = TASKS
     check_crc: bool = True
+    packed: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
         """Those of a reader. Raises `ConfigError`."""
-        names = "path cluster offsetstopic group topic from until tasks checkcrc"
+        names = "path cluster offsetstopic group topic from until tasks checkcrc packed"
         told = check("koff.segments", given, frozenset(names.split()))
         paths = tuple(path.strip() for path in told.get("path", "").split(",") if path.strip())
         if not paths:
@@ -79,6 +81,7 @@ class Options:
             wanted=wanted(told),
             tasks=number(told, "tasks", TASKS),
             check_crc=flag(told, "checkcrc", default=True),
+            packed=flag(told, "packed", default=False),
         )
 
 
@@ -103,11 +106,10 @@ class SegmentsReader(DataSourceReader):
 
     def read(self, partition: Share) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """The rows of a share, on a worker."""
-        decoder = Decoder(self._options.cluster)
-        for segments in partition.segments:
-            for rows in _rows(segments, decoder, self._options):
-                if len(kept := self._options.wanted.of(rows)):
-                    yield kept
+        options, decoder = self._options, Decoder(self._options.cluster)
+        every = (rows for segments in partition.segments for rows in _rows(segments, decoder, options))
+        kept = filter(len, map(options.wanted.of, every))
+        return pack(kept) if options.packed else kept
 
 
 class SegmentsSource(DataSource):
@@ -120,8 +122,7 @@ class SegmentsSource(DataSource):
 
     def schema(self) -> str:
         """The columns; koff.spark.decoding says what they mean."""
-        Options.of(self.options)
-        return DDL
+        return PACKED_DDL if Options.of(self.options).packed else DDL
 
     def reader(self, schema: StructType) -> SegmentsReader:
         """For `spark.read`."""

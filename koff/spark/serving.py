@@ -69,7 +69,7 @@ class TableView:
         """Learns what a batch has written."""
         self._records["OffsetCommit"] = self._records.get("OffsetCommit", 0) + done.commits
         self._behind = done.behind
-        if done.lag_rows is None:
+        if done.sampled is None:
             return
         homes: dict[int, list[Any]] = {}
         for row in tables.of("current", self.cluster).where("NOT deleted").collect():

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SPARK_NEEDS_JAVA = 17
-LOCAL = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
+LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
 """What a session on this machine is told besides: small tables, few tasks."""
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",

@@ -1,9 +1,10 @@
 """`spark.read.format("koff")` and `readStream`: decoded records of a cluster's offsets topic.
 
 Options (docs/pipeline.md says more): `brokers`, `property.<name>` (librdkafka's), `cluster` (the name that
-rows carry), `offsetsTopic`; which records: `group`, `topic` (regular expressions), `from`, `until` (times);
-`starting`, `ending` (earliest, latest or a time); `maxOffsetsPerPartition` of a batch of a stream; `tasks`;
-`failOnDataLoss`; `raw` (true: as they stand in the log).
+rows carry), `offsetsTopic`; which records: `group`, `topic`, `commitsTo` (regular expressions), `from`,
+`until` (times); `starting`, `ending` (earliest, latest or a time); `maxOffsetsPerPartition` of a batch of a
+stream; `tasks`; `failOnDataLoss`; `raw` (true: as they stand in the log); `packed` (true: as
+`koff.spark.packing` has them).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from koff.errors import ConfigError, ConnectError
 from koff.reader import OFFSETS_TOPIC
 from koff.spark.decoding import DDL, RAW, TIME, Decoder, Wanted
 from koff.spark.options import check, flag, number, place, wanted
+from koff.spark.packing import PACKED_DDL, pack
 from koff.spark.ranges import Range, between, dealt
 from koff.spark.reading import Origin, read
 from koff.spark.segments import SegmentsSource
@@ -46,6 +48,7 @@ class Options:
     max_offsets_per_partition: int = MAX_OFFSETS
     tasks: int = TASKS
     raw: bool = False
+    packed: bool = False
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
@@ -71,13 +74,14 @@ class Options:
             max_offsets_per_partition=number(told, "maxoffsetsperpartition", MAX_OFFSETS),
             tasks=number(told, "tasks", TASKS),
             raw=flag(told, "raw", default=False),
+            packed=flag(told, "packed", default=False),
         )
 
 
 _NAMES = frozenset(
     {
         *("brokers", "cluster", "offsetstopic", "group", "topic", "from", "until", "starting", "ending"),
-        *("maxoffsetsperpartition", "tasks", "failondataloss", "raw", "path"),
+        *("commitsto", "maxoffsetsperpartition", "tasks", "failondataloss", "raw", "packed", "path"),
     }
 )
 
@@ -143,11 +147,11 @@ class Log:
     def read(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
         """What is in those ranges."""
         options = self.options
-        decoder = Decoder(options.origin.cluster)
-        for batch in read(options.origin, ranges):
-            rows = bare(batch) if options.raw else options.wanted.of(decoder(batch))
-            if len(rows):
-                yield rows
+        batches = read(options.origin, ranges)
+        if options.raw:
+            return map(bare, batches)
+        rows = filter(len, map(options.wanted.of, map(Decoder(options.origin.cluster), batches)))
+        return pack(rows) if options.packed else rows
 
 
 def bare(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -263,7 +267,8 @@ class KoffSource(DataSource):
 
     def schema(self) -> str:
         """The columns; koff.spark.decoding says what they mean."""
-        return RAW_DDL if Options.of(self.options).raw else DDL
+        options = Options.of(self.options)
+        return RAW_DDL if options.raw else PACKED_DDL if options.packed else DDL
 
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -48,15 +49,29 @@ class PipelineConf:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A batch that is in the tables. `behind`: offsets of the offsets topic that are yet to be read."""
+    """A batch that is in the tables. `behind`: offsets of the offsets topic that are yet to be read.
+
+    `sampled`: of how many partitions the ends were looked at, and lag computed; None: not this time.
+    """
 
     cluster: str
     batch: int
     records: int
     seconds: float
     behind: int
-    lag_rows: int | None = None
+    sampled: int | None = None
     commits: int = 0
+
+
+class _Stopped(Exception):
+    """Ends the query between two batches."""
+
+
+def _unless_stopped(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and record.exc_info[0] is _Stopped)
+
+
+logging.getLogger("py4j.clientserver").addFilter(_unless_stopped)  # it tells of all that callbacks raise
 
 
 class Stream:
@@ -80,10 +95,11 @@ class Stream:
         """How far it is on the way to where the log stood, `once`."""
         self._tables, self._cluster, self._progress = tables, cluster, progress
         self._samples = Samples(cluster)
-        self._stopping, self._idle, self._ended = threading.Event(), threading.Event(), threading.Event()
+        self._stopping = threading.Event()
         self._query: StreamingQuery | None = None
         self._positions: Mapping[int, int] = {}
         self._reached: Mapping[int, int] | None = None
+        self._noted: Mapping[int, int] = {}
         self._due = 0.0
         self._first = True
         self._overlap: Mapping[int, int] = {}
@@ -94,10 +110,10 @@ class Stream:
         from pyspark.sql import functions as f
 
         self._overlap = self._overlapping()
-        self._target = self._offsets(Isolation.READ_COMMITTED)
+        self._target = self._noted = self._offsets(Isolation.READ_COMMITTED)
         spark = self._tables.spark
         tick = spark.readStream.format("rate").option("rowsPerSecond", 1).load().where("false")
-        nothing = tick.select(f.lit(None).cast("string").alias("cluster"))
+        nothing = tick.select(f.lit(None).cast("string").alias("what"))
         rows = spark.readStream.format("koff").options(**self._options()).load()
         # The clock makes a batch of each interval, so that ends are sampled when nobody commits.
         query = rows.unionByName(nothing, allowMissingColumns=True).writeStream.foreachBatch(self._batch)
@@ -121,10 +137,9 @@ class Stream:
         if self._query is None:
             return
         until = time.monotonic() + STOP_S
-        while self._query.isActive and not self._idle.wait(0.05) and time.monotonic() < until:
-            pass
+        while self._query.isActive and time.monotonic() < until:
+            time.sleep(0.05)
         self._query.stop()
-        self._ended.set()
 
     @property
     def _checkpoint(self) -> str:
@@ -138,16 +153,16 @@ class Stream:
             "offsetsTopic": watched.offsets_topic,
             "maxOffsetsPerPartition": str(self.conf.max_offsets_per_partition),
             "failOnDataLoss": str(self.conf.fail_on_data_loss).lower(),
+            "packed": "true",
             **({"group": watched.groups} if watched.groups else {}),
+            **({"commitsTo": watched.topics} if watched.topics else {}),
             **{f"property.{key}": value for key, value in watched.conf.properties.items()},
         }
 
     def _batch(self, records: DataFrame, batch: int) -> None:
         """What Spark calls with every batch; a batch may come again after a restart."""
         if self._stopping.is_set() or self.done:
-            self._idle.set()
-            self._ended.wait(STOP_S)  # the query is stopped now: nothing of this batch is done
-            return
+            raise _Stopped  # a batch that returned would count as done
         try:
             if self.conf.once:
                 self._begin(records, batch)
@@ -177,7 +192,6 @@ class Stream:
 
     def _take(self, records: DataFrame, batch: int) -> None:
         from pyspark import StorageLevel
-        from pyspark.sql import functions as f
 
         began, spark = time.monotonic(), records.sparkSession
         app = f"koff {spark.sparkContext.getLocalProperty('sql.streaming.queryId')}"
@@ -186,8 +200,6 @@ class Stream:
             self._positions or self._read_positions(batch - 1),
             self._read_positions(batch),
         )
-        if self.watched.topics:
-            records = records.where(f.col("topic").isNull() | f.col("topic").rlike(self.watched.topics))
         records = records.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             writer = Writer(tables, self.name, overlapping=self._may_overlap(starts))
@@ -196,27 +208,30 @@ class Stream:
                 count = writer.write(records, self._samples.topic_names)
                 stable = self._offsets(Isolation.READ_COMMITTED)
                 behind = {p: max(0, end - self._positions.get(p, 0)) for p, end in stable.items()}
-                rows = None
-                if self.conf.sample and not self._was_capped(starts, behind):
-                    rows = self._sample(tables, writer, batch)
+                sampled = self._sample(tables, writer, batch) if self.conf.sample else None
+                if sampled is not None:
                     self._due = began + self.conf.interval_s
+                self._noted = stable
         finally:
             records.unpersist()
         self._first = False
         self.batches += 1
-        self._note_done()
-        if count.records or rows is not None:
+        self.done = self.conf.once and self._has_read(self._target)
+        if count.records or sampled is not None:
             seconds = time.monotonic() - began
             left = sum(behind.values())
-            self._progress(Progress(self.name, batch, count.records, seconds, left, rows, count.commits))
+            self._progress(Progress(self.name, batch, count.records, seconds, left, sampled, count.commits))
 
     def _sample(self, tables: Tables, writer: Writer, batch: int) -> int | None:
         """Samples ends, unless that was done when the batch was tried before; then lag from the tables."""
         from pyspark.sql import functions as f
 
         ends = tables.of("end_offsets", self.name)
-        mine = ends.where(f.col("batch") == batch).where(f.col("day") >= f.date_sub(f.current_date(), 30))
-        if not self._first or mine.isEmpty():
+        mine = (f.col("batch") == batch) & (f.col("day") >= f.date_sub(f.current_date(), 30))
+        sampled = ends.where(mine).count() if self._first else 0
+        if not sampled:
+            if not self._has_read(self._noted):
+                return None  # what is not in the tables yet would look like lag
             try:
                 rows = self._samples.take(self._watched_partitions(tables))
             except ConnectError as failure:
@@ -225,11 +240,12 @@ class Stream:
             if not rows:
                 return 0
             writer.sample(rows, batch)
+            sampled, ends = len(rows), tables.of("end_offsets", self.name)
         days = f.col("day") >= f.date_sub(f.current_date(), 2 + int(self.conf.reach_s // 86_400))
         current, states = tables.of("current", self.name), tables.of("group_states", self.name)
-        frame = joined(mine, current, states, ends.where(days), reach_s=self.conf.reach_s)
+        frame = joined(ends.where(mine), current, states, ends.where(days), reach_s=self.conf.reach_s)
         writer.lag(frame.mapInArrow(lag_rows, TABLES["lag"].ddl))
-        return current.count()
+        return sampled
 
     def _watched_partitions(self, tables: Tables) -> list[tuple[str, int]]:
         from pyspark.sql import functions as f
@@ -261,16 +277,9 @@ class Stream:
         lines = read_text(self._tables.spark, path).splitlines()
         return {int(p): int(offset) for p, offset in json.loads(lines[2]).items()}
 
-    def _was_capped(self, starts: Mapping[int, int], behind: Mapping[int, int]) -> bool:
-        """Whether more was there to read when the batch began: it is then too early for lag."""
-        cap = self.conf.max_offsets_per_partition
-        if not starts:
-            return any(left >= cap for left in behind.values())
-        return any(left and self._positions.get(p, 0) - starts.get(p, 0) >= cap for p, left in behind.items())
-
-    def _note_done(self) -> None:
-        reached = all(self._positions.get(p, 0) >= end for p, end in self._target.items())
-        self.done = self.conf.once and reached
+    def _has_read(self, ends: Mapping[int, int]) -> bool:
+        """Whether the tables hold the log up to there."""
+        return all(self._positions.get(p, 0) >= end for p, end in ends.items())
 
     def _overlapping(self) -> dict[int, int]:
         """Up to which offsets the tables had rows before the query was first begun, by backfill.
@@ -285,11 +294,12 @@ class Stream:
         if begun.exists(metadata):
             told = read_text(self._tables.spark, path) if fs.exists(at) else "{}"
             return {int(p): offset for p, offset in json.loads(told).items()}
-        found: dict[int, int] = {}
-        for name in ("commits", "groups", "quarantine"):
-            rows = self._tables.of(name, self.name).groupBy("offsets_partition").agg(f.max("log_offset"))
-            for partition, offset in rows.collect():
-                found[partition] = max(offset, found.get(partition, -1))
+        commits, groups, quarantine = (
+            self._tables.of(name, self.name).select("offsets_partition", "log_offset")
+            for name in ("commits", "groups", "quarantine")
+        )
+        rows = commits.union(groups).union(quarantine).groupBy("offsets_partition")
+        found: dict[int, int] = dict(map(tuple, rows.agg(f.max("log_offset")).collect()))
         if found:
             stream = fs.create(at)
             stream.write(bytearray(json.dumps(found).encode()))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from koff.spark import groups
 from koff.spark.current import Batch, merge, quoted
-from koff.spark.decoding import COMMITS
+from koff.spark.packing import COMMIT, GROUP, UNDECODED, unpacked
 from koff.spark.samples import Sample
 from koff.spark.tables import TABLES, Tables
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 _TXN = "spark.databricks.delta.write.txn"
 _MERGING = threading.Lock()
 """Queries of several clusters merge into one table: one after the other, so that none has to try again."""
-UNDECODED = ("Undecodable", "Unknown")
 
 
 @contextmanager
@@ -48,27 +47,25 @@ class Writer:
     def __init__(self, tables: Tables, cluster: str, *, overlapping: bool = False) -> None:
         self.tables, self.cluster, self.overlapping = tables, cluster, overlapping
 
-    def write(self, records: DataFrame, topic_names: Mapping[str, str]) -> Written:
-        """Takes rows as the source gives them, held in memory or on disk.
+    def write(self, packed: DataFrame, topic_names: Mapping[str, str]) -> Written:
+        """Takes a packed frame, held in memory or on disk.
 
         What is derived is written in an order that lets a batch which was cut off be done again.
         """
         from pyspark.sql import functions as f
 
-        at_ms, kind = f.unix_millis("timestamp"), f.col("kind")
-        counts = (f.count("*"), f.min(at_ms), f.max(at_ms), f.max(f.col("tombstone").cast("int")))
-        told = {row[0]: row[1:] for row in records.groupBy("kind").agg(*counts).collect()}
-        kinds = {name: numbers[0] for name, numbers in told.items()}
-        commits = [told[name] for name in COMMITS if name in told]
-        if commits:
-            _, first_ms, last_ms, deletions = zip(*commits, strict=True)
-            rows = records.where(kind.isin(*COMMITS))
-            self._commits(Batch(rows, min(first_ms), max(last_ms), deletions=any(deletions)))
-        if any(kinds.get(name) for name in UNDECODED):
-            self._append("quarantine", records.where(kind.isin(*UNDECODED)))
-        if kinds.keys() - {*COMMITS, *UNDECODED}:
-            self._groups(records.where(~kind.isin(*COMMITS, *UNDECODED)), topic_names)
-        return Written(sum(kinds.values()), sum(each[0] for each in commits))
+        sums = (f.sum("records"), f.sum("deletions"), f.min("first_ms"), f.max("last_ms"))
+        told = {row[0]: row[1:] for row in packed.groupBy("what").agg(*sums).collect()}
+        if COMMIT in told:
+            _, deletions, first_ms, last_ms = told[COMMIT]
+            self._append("commits", unpacked(packed, COMMIT))
+            with _MERGING:
+                merge(self.tables, self.cluster, Batch(packed, first_ms, last_ms, deletions=bool(deletions)))
+        if UNDECODED in told:
+            self._append("quarantine", unpacked(packed, UNDECODED))
+        if GROUP in told:
+            self._groups(unpacked(packed, GROUP), topic_names)
+        return Written(sum(sums[0] for sums in told.values()), told[COMMIT][0] if COMMIT in told else 0)
 
     def sample(self, rows: list[Sample], batch: int) -> None:
         """Appends a sample of end offsets."""
@@ -82,11 +79,6 @@ class Writer:
     def lag(self, frame: DataFrame) -> None:
         """Appends rows of lag."""
         frame.write.format("delta").mode("append").save(self.tables.path("lag"))
-
-    def _commits(self, batch: Batch) -> None:
-        self._append("commits", batch.rows)
-        with _MERGING:
-            merge(self.tables, self.cluster, batch)
 
     def _groups(self, records: DataFrame, topic_names: Mapping[str, str]) -> None:
         from pyspark.sql import functions as f

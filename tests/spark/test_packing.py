@@ -1,0 +1,117 @@
+"""Packed batches give back what was packed, and of the commits in them what matters is kept."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koff.lag.windows import WINDOW
+from koff.spark.decoding import COMMITS, SCHEMA
+from koff.spark.newest import TICK_MS, chunks, newest
+from koff.spark.packing import COMMIT, GROUP, PACKED, UNDECODED, pack, unpack
+from tests.spark.test_decoding import EVERY, decoded, raw
+
+Row = dict[str, Any]
+USES = {"Undecodable": UNDECODED, "Unknown": UNDECODED} | dict.fromkeys(COMMITS, COMMIT)
+
+
+def test_what_is_packed_is_what_is_unpacked_by_its_use() -> None:
+    rows = decoded(raw(EVERY), "c")
+    packed = pa.Table.from_batches(pack([rows, rows.slice(3, 5)]), PACKED).to_pylist()
+    assert {each["what"] for each in packed} == {COMMIT, GROUP, UNDECODED}
+    given = rows.to_pylist() + rows.slice(3, 5).to_pylist()
+    for what in (COMMIT, GROUP, UNDECODED):
+        mine = [each for each in packed if each["what"] == what]
+        batch = pa.RecordBatch.from_pylist([{"packed": each["packed"]} for each in mine], PACKED_ONLY)
+        back = [row for each in unpack([batch]) for row in each.to_pylist()]
+        assert back == [row for row in given if USES.get(row["kind"], GROUP) == what]
+        assert sum(each["records"] for each in mine) == len(back)
+        assert sum(each["deletions"] for each in mine) == sum(row["tombstone"] for row in back)
+        times = {row["timestamp"].timestamp() * 1000 for row in back}
+        assert {each["first_ms"] for each in mine} <= times
+
+
+PACKED_ONLY = pa.schema([PACKED.field("packed")])
+
+commits = st.lists(
+    st.tuples(
+        st.sampled_from("ab"),
+        st.integers(0, 1),
+        st.none() | st.integers(-1, 3),
+        st.sampled_from([0, 1, 400, 1000, 1000, 1000]),
+    ),
+    min_size=1,
+    max_size=120,
+)
+
+
+@given(commits, st.data())
+@settings(max_examples=150, deadline=None)
+def test_what_is_of_note_says_of_every_slot_what_all_commits_say(
+    given_: list[tuple[str, int, int | None, int]], data: st.DataObject
+) -> None:
+    at_ms, rows = 0, []
+    for offset, (group, partition, committed, later_ms) in enumerate(given_):
+        at_ms += later_ms
+        rows.append(row(group, partition, offset, committed, at_ms))
+    cuts = sorted({0, len(rows), *data.draw(st.lists(st.integers(0, len(rows)), max_size=3))})
+    parts = [batch(rows[a:b]) for a, b in itertools.pairwise(cuts)]
+    kept = [each for part in parts for each in newest(part).to_pylist()]
+    assert current(kept) == current(rows)
+    again = newest(batch(kept)).to_pylist()
+    assert current(again) == current(rows)
+    assert len(again) <= len({(r["group"], r["partition"]) for r in rows}) * (WINDOW + 2)
+
+
+def test_chunks_hold_all_rows_in_their_order() -> None:
+    parts = [batch([row("g", 0, offset, 1, offset)]) for offset in range(7)]
+    (chunk,) = chunks(parts)
+    assert chunk.column("log_offset").to_pylist() == list(range(7))
+    assert list(chunks([])) == []
+
+
+def row(group: str, partition: int, offset: int, committed: int | None, at_ms: int) -> Row:
+    return {
+        **dict.fromkeys(SCHEMA.names),
+        "group": group,
+        "topic": "t",
+        "partition": partition,
+        "offsets_partition": 3,
+        "log_offset": offset,
+        "timestamp": at_ms * 1000,
+        "tombstone": committed is None,
+        "committed": committed,
+        "commit_timestamp": None if committed is None else at_ms * 1000,
+    }
+
+
+def batch(rows: list[Row]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+def current(rows: list[Row]) -> dict[tuple[str, int], Any]:
+    """Of each slot the last commit, and the last of the last seconds after its last deletion."""
+    slots = defaultdict(list)
+    for each in sorted(rows, key=lambda each: each["log_offset"]):
+        slots[each["group"], each["partition"]].append(each)
+    found = {}
+    for slot, mine in slots.items():
+        deletions = [each["log_offset"] for each in mine if each["tombstone"]]
+        ticks: dict[int, Row] = {}
+        for each in mine:
+            alive = each["log_offset"] > max(deletions, default=-1) and (each["committed"] or 0) >= 0
+            if alive and not each["tombstone"]:
+                ticks[micros(each) // (TICK_MS * 1000)] = each
+        recent = [each["log_offset"] for each in ticks.values()][-WINDOW:]
+        found[slot] = (mine[-1]["log_offset"], max(deletions, default=None), recent)
+    return found
+
+
+def micros(each: Row) -> int:
+    at = each["commit_timestamp"]
+    return at if isinstance(at, int) else round(at.timestamp() * 1_000_000)
