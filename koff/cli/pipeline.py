@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from koff.cli.java import held, hush
 from koff.cli.options import Regex, cluster_conf, logging_options, option, set_up_logs
 from koff.cli.progress import Taken, bar, megabytes, offsets
 from koff.cli.when import When
@@ -21,6 +22,8 @@ from koff.reader import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from koff.spark.job import Job
 
 Decorate = Callable[[Any], Any]
 
@@ -125,8 +128,9 @@ def _spark(master: str | None, settings: tuple[str, ...]) -> Iterator[SparkSessi
         raise ConfigError("--spark-conf is KEY=VALUE, for example spark.driver.memory=4g")
     settings_ = {"spark.ui.showConsoleProgress": "false", **pairs}
     with _told():
-        spark = session("koff pipeline", master=master, settings=settings_)
-        spark.sparkContext.setLogLevel("OFF")
+        with held() as java:
+            spark = session("koff pipeline", master=master, settings=settings_, java=java)
+            hush(spark)
         try:
             yield spark
         finally:
@@ -145,6 +149,29 @@ def _told() -> Iterator[None]:
         yield
     except (Py4JError, PySparkException) as failure:
         raise named(failure) or KoffError(f"Spark failed: {line(failure)}") from failure
+
+
+@contextmanager
+def _stoppable(job: Job, tables: str) -> Iterator[None]:
+    """SIGTERM and Ctrl-C end the job, with a line that says so.
+
+    What fails on the way is no news then: the same signal may have ended Java, and a batch that is cut off
+    is done again.
+    """
+    _heed(job)
+    try:
+        yield
+    except (KoffError, OSError):
+        if not job.stopped:
+            raise
+    if job.stopped:
+        click.echo(f"stopped: {tables} has what was read so far, started again it goes on there", err=True)
+
+
+def _heed(job: Job) -> None:
+    """Again after a session was made: Spark takes Ctrl-C for itself."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: job.stop())
 
 
 @click.group()
@@ -221,14 +248,13 @@ def run(
     )
     if listen and len(watched) > 1:
         raise ConfigError("--listen serves one cluster: run one job for each, or leave it out")
-    with Job(watched, conf) as job:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: job.stop())
-        with _spark(master, spark_conf) as spark:
-            place = Tables(spark, tables)
+    with Job(watched, conf) as job, _stoppable(job, tables), _spark(master, spark_conf) as spark:
+        _heed(job)
+        place = Tables(spark, tables)
+        if not job.stopped:
             place.create()
-            with served(listen, job, place):
-                job.run(place)
+        with served(listen, job, place):
+            job.run(place)
 
 
 @pipeline.command()
@@ -279,14 +305,13 @@ def backfill(
                 taken.add(*backfill_segments(place, segments, name, headway))
         return
     progress = taken.batch if sys.stderr.isatty() else taken.logged
-    with Job(_watched(**cluster), PipelineConf(once=True, sample=False), progress) as job:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: job.stop())
-        with _spark(master, spark_conf) as spark:
-            place = Tables(spark, tables)
-            place.create()
-            with taken.told(), bar("backfill", job.headway, offsets):
-                job.run(place)
+    job = Job(_watched(**cluster), PipelineConf(once=True, sample=False), progress)
+    with job, _stoppable(job, tables), _spark(master, spark_conf) as spark:
+        _heed(job)
+        place = Tables(spark, tables)
+        place.create()
+        with taken.told(), bar("backfill", job.headway, offsets):
+            job.run(place)
 
 
 @pipeline.command()

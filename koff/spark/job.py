@@ -74,6 +74,11 @@ class Job:
         """Ends `run` soon; may be called from a signal handler."""
         self._stopping.set()
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it was told to end."""
+        return self._stopping.is_set()
+
     def headway(self) -> tuple[int, int]:
         """How many offsets are done, `once`, and how many there were to do, in all clusters."""
         told = [stream.headway for stream in self._streams]
@@ -83,9 +88,11 @@ class Job:
         """Runs until stopped, or until all is read `once`. Raises the `KoffError` of a stream that fails
         before it got anywhere; later, it is tried again, while the others go on."""
         self._pairs = list(zip(self._watched, self._clusters, strict=True))
-        streams = self._streams = [self._started(tables, number) for number in range(len(self._pairs))]
-        again: dict[int, tuple[float, float]] = {}
+        streams, again = self._streams, dict[int, tuple[float, float]]()
         try:
+            for number in range(len(self._pairs)):
+                if not self.stopped:
+                    streams.append(self._started(tables, number))
             while not self._stopping.wait(0.2):
                 for number, stream in enumerate(streams):
                     if stream.done:
@@ -99,6 +106,8 @@ class Job:
                 if all(stream.done for stream in streams):
                     return
         finally:
+            for stream in streams:
+                stream.end()
             for stream in streams:
                 stream.stop()
 

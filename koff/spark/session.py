@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from koff.errors import KoffError
 
@@ -41,11 +41,16 @@ class MissingJava(KoffError):
 
 
 def session(
-    app: str = "koff", *, master: str | None = None, settings: Mapping[str, str] | None = None
+    app: str = "koff",
+    *,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    java: Mapping[str, Any] | None = None,
 ) -> SparkSession:
     """A session with Delta and the source `koff`; the one that runs already, if one does.
 
-    `master` is `local[*]` where nothing says otherwise (spark-submit does).
+    `master` is `local[*]` where nothing says otherwise (spark-submit does). `java` is how to begin Java, if
+    that is to be done, as `subprocess.Popen` has it.
     Raises `MissingSpark`, `MissingJava`.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -70,9 +75,20 @@ def session(
         builder = builder.config(name, value)
     if not submitted and "spark.jars.packages" not in told and "spark.jars" not in told:
         builder = configure_spark_with_delta_pip(builder)
+    if java and not submitted:
+        _begin(builder._options, java)
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def _begin(options: Mapping[str, str], java: Mapping[str, Any]) -> None:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is None:
+        conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf, dict(java)))  # type: ignore[no-untyped-call]
 
 
 def check_java() -> None:

@@ -64,7 +64,7 @@ class Progress:
 
 
 class _Stopped(Exception):
-    """Ends the query between two batches."""
+    """Ends the query between two batches, or a batch that takes too long."""
 
 
 def _unless_stopped(record: logging.LogRecord) -> bool:
@@ -95,7 +95,7 @@ class Stream:
         """How far it is on the way to where the log stood, `once`."""
         self._tables, self._cluster, self._progress = tables, cluster, progress
         self._samples = Samples(cluster)
-        self._stopping = threading.Event()
+        self._stopping, self._until = threading.Event(), 0.0
         self._query: StreamingQuery | None = None
         self._positions: Mapping[int, int] = {}
         self._reached: Mapping[int, int] | None = None
@@ -131,13 +131,18 @@ class Stream:
             return self.failure
         return self._query.exception() if self._query is not None else None
 
+    def end(self) -> None:
+        """Lets no further batch begin."""
+        if not self._stopping.is_set():
+            self._until = time.monotonic() + STOP_S
+            self._stopping.set()
+
     def stop(self) -> None:
         """Ends after the batch that runs, or in the midst of it if it takes long: it is then done again."""
-        self._stopping.set()
+        self.end()
         if self._query is None:
             return
-        until = time.monotonic() + STOP_S
-        while self._query.isActive and time.monotonic() < until:
+        while self._query.isActive and time.monotonic() < self._until:
             time.sleep(0.05)
         self._query.stop()
 
@@ -169,6 +174,10 @@ class Stream:
             self._take(records, batch)
             self.headway.end()
         except BaseException as failure:
+            if self._stopping.is_set():
+                # Of a text as long as that of a job that was cut off, Spark's own search for what
+                # interrupted it overflows Java's stack.
+                raise _Stopped from None
             self.failure = failure
             raise
         self._stopping.wait(max(0.0, self._due - time.monotonic()))

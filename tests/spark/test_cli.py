@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from koff.kafkatest import free_ports
+from koff.kafkatest import Cluster, free_ports, wait_until
 from koff.spark.tables import PROPERTY, TABLES, Tables, WrongTables
-from tests.koff_process import run_koff
+from tests.koff_process import KOFF, run_koff
+from tests.spark.test_source import write
+from tests.unit.builders import commit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,14 +28,26 @@ def last_line(text: str) -> str:
     return text.strip().splitlines()[-1]
 
 
+def only_line(text: str) -> str:
+    assert text.count("\n") == 1, text
+    return last_line(text)
+
+
 def test_a_cluster_that_cannot_be_reached_is_named_before_anything_is_written(tmp_path: Path) -> None:
     tables, port = tmp_path / "t", free_ports(1)[0]
     done = run_koff(
         "pipeline", "run", "--brokers", f"127.0.0.1:{port}", "--tables", str(tables), timeout_s=60
     )
     assert done.returncode == 1
-    assert last_line(done.stderr).startswith(f"Error: cluster 127.0.0.1:{port}: ")
+    assert only_line(done.stderr).startswith(f"Error: cluster 127.0.0.1:{port}: ")
     assert not tables.exists()
+
+
+def test_wrong_tables_are_said_in_a_line_without_a_word_of_sparks(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    done = run_koff("pipeline", "maintain", "--tables", str(tmp_path), timeout_s=150)
+    assert done.returncode == 1
+    assert only_line(done.stderr).startswith(f"Error: no tables of koff's in {tmp_path}")
 
 
 def test_missing_java_is_told_with_the_cure(tmp_path: Path) -> None:
@@ -72,6 +92,66 @@ def test_tables_of_another_version_are_refused(spark: SparkSession, tmp_path: Pa
     for ask in (tables.create, tables.check):
         with pytest.raises(WrongTables, match="has schema 99, this koff writes 1"):
             ask()
+
+
+class Running:
+    """`koff pipeline run` in a group of processes of its own, as a shell or an init system begins it."""
+
+    def __init__(self, *args: str) -> None:
+        self._process = subprocess.Popen(
+            [*KOFF, "pipeline", "run", *args], stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self.text = ""
+        self._reading = threading.Thread(target=self._read)
+        self._reading.start()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.text += line
+
+    def wait_until(self, condition: Callable[[], Any], what: str) -> None:
+        wait_until(lambda: condition() or self._process.poll() is not None, timeout_s=240, what=what)
+        assert self._process.poll() is None, self.text
+
+    def stop(self, number: signal.Signals) -> int:
+        """Sends the signal to all of the group; the exit code."""
+        os.killpg(self._process.pid, number)
+        return self._process.wait(90)
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._reading.join(30)
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM], ids=["idle, Ctrl-C", "in a batch, SIGTERM"]
+)
+def test_a_job_that_is_stopped_says_so_and_nothing_else(
+    kafka: Cluster, tmp_path: Path, number: signal.Signals
+) -> None:
+    topic = kafka.create_topic(partitions=2)
+    write(kafka, topic, *[commit(f"group-{n}", "orders", 0, n) for n in range(2_000)])
+    tables = tmp_path / "t"
+    told = ("--brokers", kafka.bootstrap, "--offsets-topic", topic, "--cluster-name", "c")
+    few = ("--spark-conf", "spark.databricks.delta.snapshotPartitions=2")
+    with closing(Running(*told, *few, "--tables", str(tables))) as running:
+        if number == signal.SIGINT:
+            running.wait_until(lambda: '"event": "batch"' in running.text, "the first batch")
+        else:
+            running.wait_until((tables / "_checkpoints" / "c" / "offsets" / "0").exists, "the first batch")
+        assert running.stop(number) == 0, running.text
+    assert last_line(running.text) == (
+        f"stopped: {tables} has what was read so far, started again it goes on there"
+    )
+    others = [line for line in running.text.splitlines()[:-1] if not line.startswith("{")]
+    assert others == []
+    assert "Traceback" not in running.text
 
 
 @pytest.mark.timeout(300)

@@ -122,12 +122,12 @@ def test_a_job_makes_tables_and_metrics_and_goes_on_where_it_was_stopped(
         assert line in get(f"{url}/metrics")
         commit(broker, "simple", topic, 0, 4)
         wait_until(lambda: committed(tables, "simple") == [3, 4], timeout_s=60, what="the commit")
+        commit(broker, "simple", topic, 0, 5)  # in the batch that the stop cuts off, or in none
     rows = {(r["group"], r.topic, r.partition): r for r in tables.of("lag", "c").orderBy("at").collect()}
-    assert rows["simple", topic, 0].lag in (6, 7)
+    assert rows["simple", topic, 0].lag in (5, 6, 7)
     assert rows["simple", topic, 0].readable == rows["simple", topic, 0].lag
     assert rows["classic", topic, 0].client_id == "me"
     assert rows["classic", topic, 0].reasons == "no_commit"
-    commit(broker, "simple", topic, 0, 5)
     with running(tables, broker) as url:
         wait_until(lambda: committed(tables, "simple") == [3, 4, 5], timeout_s=60, what="the commit")
         wait_until(lambda: newest_lag(tables, "simple") == 5, timeout_s=120, what="the lag after it")
