@@ -117,6 +117,8 @@ def test_an_empty_batch_has_the_columns_and_no_rows() -> None:
         (Wanted(since_ms=1000), [0, 1, 2, 3]),
         (Wanted(since_ms=1001), []),
         (Wanted(until_ms=1000), []),
+        (Wanted(commits_to="(?P<kind>^click)"), [1, 2, 3]),  # Java knows no such group
+        (Wanted(commits_to="^orders$", group="^pay"), [0, 2]),
         (Wanted(since_ms=0, until_ms=1001), [0, 1, 2, 3]),
     ],
 )

@@ -156,6 +156,20 @@ def test_a_job_whose_checkpoint_is_lost_leaves_out_what_is_there(
     assert unique(tables, "commits", "cluster", "offsets_partition", "log_offset")
 
 
+def test_topics_match_by_pythons_expressions_as_groups_do(
+    spark: SparkSession, broker: LocalKafka, tmp_path: Path
+) -> None:
+    wanted, other = broker.create_topic(), broker.create_topic()
+    for topic in (wanted, other):
+        commit(broker, "choosy", topic, 0, 1)
+    only = Watched("c", ClusterConf(broker.bootstrap), topics=f"(?P<name>^{wanted}$)", groups="(?P<g>choosy)")
+    tables = Tables(spark, str(tmp_path / "t"))
+    with Job([only], PipelineConf(once=True, sample=False)) as job:
+        tables.create()
+        job.run(tables)
+    assert {(row["group"], row.topic) for row in tables.frame("commits").collect()} == {("choosy", wanted)}
+
+
 def test_a_job_says_how_far_it_is_in_the_midst_of_a_batch_too(
     spark: SparkSession, broker: LocalKafka, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from koff.errors import ConfigError, KoffError
+from koff.spark.failures import line
 from koff.spark.report.period import Period
 
 if TYPE_CHECKING:
@@ -28,10 +29,19 @@ class History:
     groups: str | None = None
 
     def __post_init__(self) -> None:
+        from pyspark.errors import IllegalArgumentException
+
+        jvm: Any = self.spark.sparkContext._jvm
         try:
             re.compile(self.groups or "")
+            jvm.java.util.regex.Pattern.compile(self.groups or "")
         except re.error as failure:
             raise ConfigError(f"--group {self.groups!r} is no regular expression: {failure}") from failure
+        except IllegalArgumentException as failure:
+            raise ConfigError(
+                f"--group {self.groups!r} is no regular expression of Java's, by which Spark matches: "
+                f"{line(failure)}"
+            ) from failure
 
     def whole(self, table: str) -> DataFrame:
         """All rows of the groups, whenever."""

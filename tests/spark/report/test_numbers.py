@@ -242,6 +242,7 @@ def test_a_folder_without_tables_is_refused_by_name(spark: SparkSession, tmp_pat
         ({"form": "pdf"}, "'pdf' is none of html, json, csv, png"),
         ({"until_ms": 0}, "check --from and --until"),
         ({"groups": "("}, "no regular expression"),
+        ({"groups": "(?P<kind>pay)"}, "no regular expression of Java's, by which Spark matches: [A-Z]"),
         ({"worst": 0}, "give 1 or more"),
     ],
 )
