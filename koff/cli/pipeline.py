@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ import click
 
 from koff.cli.java import held, hush
 from koff.cli.options import Regex, cluster_conf, logging_options, option, set_up_logs
-from koff.cli.progress import Taken, bar, megabytes, offsets
+from koff.cli.progress import Taken, bar, megabytes, offsets, status_line
 from koff.cli.when import When
 from koff.clusters import Watched, read_clusters
 from koff.errors import ConfigError, KoffError
@@ -369,9 +370,20 @@ def report(
     with _spark(master, spark_conf) as spark:
         Tables(spark, tables).check()
         pattern = group.pattern if group is not None else None
-        for path in write(
-            spark, tables, since_ms=since, until_ms=until or now, out=out, form=form, groups=pattern
-        ):
+        done = itertools.count(1)
+        with status_line() as show:
+            show("report: reading")
+            paths = write(
+                spark,
+                tables,
+                since_ms=since,
+                until_ms=until or now,
+                out=out,
+                form=form,
+                groups=pattern,
+                progress=lambda what: show(f"report: {next(done)} {what}"),
+            )
+        for path in paths:
             click.echo(path)
 
 

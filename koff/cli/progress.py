@@ -53,6 +53,18 @@ def _show(shown: Any, look: Look, words: Words, ended: threading.Event) -> None:
             shown.render_progress()  # an update would make a time left of nothing done
 
 
+@contextmanager
+def status_line() -> Iterator[Callable[[str], None]]:
+    """Takes texts while inside: each is shown in place of the one before; none where there is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    try:
+        yield lambda text: click.echo(f"\r\033[K{text}", nl=False, err=True)
+    finally:
+        click.echo("\r\033[K", nl=False, err=True)
+
+
 def offsets(done: int, todo: int, per_s: float) -> str:
     """Words of a log."""
     return f"{done:,} of {todo:,} offsets, {per_s:,.0f}/s"

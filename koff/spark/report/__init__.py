@@ -41,14 +41,14 @@ def report(
     form: str = "html",
     groups: str | None = None,
     worst: int = WORST,
-    progress: Callable[[str], None] = lambda _table: None,
+    progress: Callable[[str], None] = lambda _what: None,
 ) -> list[Path]:
     """The files that were written: the report of `tables` from `since_ms` to before `until_ms`.
 
     `out` is the file of `html` and `json`, and the folder of `csv` (a file for each table) and `png` (two
     for each picture, light and dark). `groups` is a regular expression that may match anywhere in the name.
-    `progress` hears of each table that is done. Raises ConfigError, or KoffError where there are no tables
-    or `out` cannot be written.
+    `progress` hears of each table that is done, and then `writing`. Raises ConfigError, or KoffError where
+    there are no tables or `out` cannot be written.
     """
     if form not in FORMS:
         raise ConfigError(f"--format {form!r} is none of {', '.join(FORMS)}")
@@ -56,6 +56,7 @@ def report(
         raise ConfigError(f"a report of the worst {worst} groups has nothing in it: give 1 or more")
     history = History(spark, tables, Period(since_ms, until_ms), groups)
     found = numbers(history, worst=worst, progress=progress)
+    progress("writing")
     return written(found, history.period, out=out, form=form, groups=groups)
 
 

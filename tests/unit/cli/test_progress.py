@@ -47,7 +47,15 @@ def test_nothing_is_shown_of_what_is_not_known(monkeypatch: pytest.MonkeyPatch) 
     assert "MB" not in terminal.getvalue()
 
 
+def test_a_line_takes_the_place_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = seen(monkeypatch)
+    with progress.status_line() as show:
+        show("report: 1 summary")
+        show("report: 2 writing")
+    assert terminal.getvalue().split("\r\033[K") == ["", "report: 1 summary", "report: 2 writing", ""]
+
+
 def test_nothing_is_shown_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.bar("backfill", lambda: (1, 1), progress.offsets):
-        pass
+    with progress.bar("backfill", lambda: (1, 1), progress.offsets), progress.status_line() as show:
+        show("report: 1 summary")
     assert capsys.readouterr() == ("", "")
