@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from koff.errors import KoffError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
+Result = TypeVar("Result")
 VERSION = 1
 """Of the schemas below."""
 PROPERTY = "koff.schema"
@@ -89,6 +90,10 @@ TABLES: Mapping[str, Table] = {
     ),
 }
 
+MIGRATIONS: Mapping[tuple[str, int], Callable[[SparkSession, str], None]] = {}
+"""Makes a table, by name, of that version one of the next, given its path; it may come again when it was
+cut off. Columns that are only added need none: what TABLES has more is added."""
+
 
 class Tables:
     """The tables below `root`: a folder, or what else Spark writes to (s3a://..., hdfs://...).
@@ -125,7 +130,8 @@ class Tables:
         return self.frame(name).where(f.col("cluster") == cluster)
 
     def create(self) -> None:
-        """Makes the tables that are not there. Nothing is written into a folder of somebody else's."""
+        """Makes the tables that are not there, and those of older koffs ours. Nothing is written into a
+        folder of somebody else's, or where one table cannot be brought up to ours."""
         from delta.tables import DeltaTable
 
         there = self._names()
@@ -133,7 +139,7 @@ class Tables:
         if foreign:
             some = ", ".join(foreign[:3])
             raise WrongTables(f"{self.root} holds other things ({some}): give --tables a folder of its own")
-        self._check(name for name in TABLES if name in there)
+        self._migrate([name for name in TABLES if name in there])
 
         def make(name: str) -> None:
             builder = DeltaTable.createIfNotExists(self.spark).location(self.path(name))
@@ -150,23 +156,52 @@ class Tables:
                 f"no tables of koff's in {self.root} (no {missing[0]}): is --tables right? "
                 "`koff pipeline run` makes them"
             )
-        self._check(TABLES)
+        for name, version in zip(TABLES, _all(self._version, TABLES), strict=True):
+            if version < VERSION:
+                raise self._wrong(name, version, "`koff pipeline run` brings it up to that")
 
-    def _check(self, names: Iterable[str]) -> None:
-        _all(self._check_one, names)
-
-    def _check_one(self, name: str) -> None:
+    def _version(self, name: str) -> int:
+        """That of a table's schema, ours or older."""
         from delta.tables import DeltaTable
 
         if not DeltaTable.isDeltaTable(self.spark, self.path(name)):
             raise WrongTables(f"{self.path(name)} is no Delta table: give --tables a folder of koff's own")
         rows = self.spark.sql(f"SHOW TBLPROPERTIES delta.`{self.path(name)}`").collect()
-        version = {row.key: row.value for row in rows}.get(PROPERTY)
-        if version != str(VERSION):
-            raise WrongTables(
-                f"{self.path(name)} has schema {version or 'of somebody else'}, this koff writes {VERSION}: "
-                "use the koff that made it, or another --tables"
-            )
+        version = str({row.key: row.value for row in rows}.get(PROPERTY, ""))
+        if not version.isdigit() or int(version) > VERSION:
+            raise self._wrong(name, version or "of somebody else")
+        return int(version)
+
+    def _migrate(self, names: list[str]) -> None:
+        """Brings those of older versions up to ours, each by itself: cut off between two, it goes on."""
+        versions = dict(zip(names, _all(self._version, names), strict=True))
+        old = {name: version for name, version in versions.items() if version < VERSION}
+        for name, version in old.items():
+            if not _steps(name, version):
+                self._more_columns(name, version)  # or all stay as they are
+
+        def migrate(name: str) -> None:
+            for step in _steps(name, old[name]):
+                step(self.spark, self.path(name))
+            table = f"ALTER TABLE delta.`{self.path(name)}`"
+            if more := self._more_columns(name, old[name]):
+                self.spark.sql(f"{table} ADD COLUMNS ({', '.join(more)})")
+            self.spark.sql(f"{table} SET TBLPROPERTIES ('{PROPERTY}' = '{VERSION}')")
+
+        _all(migrate, old)
+
+    def _more_columns(self, name: str, version: int) -> list[str]:
+        """The columns that a table lacks. Raises `WrongTables` when it differs in more than that."""
+        columns = {field.name: field.dataType for field in _struct(TABLES[name])}
+        there = {field.name: field.dataType for field in self.frame(name).schema}
+        if there != {column: columns.get(column) for column in there}:
+            raise self._wrong(name, version, "there is no way from there; use the koff that made it")
+        return [f"`{column}` {columns[column].simpleString()}" for column in columns if column not in there]
+
+    def _wrong(
+        self, name: str, version: int | str, cure: str = "use the koff that made it, or another --tables"
+    ) -> WrongTables:
+        return WrongTables(f"{self.path(name)} has schema {version}, this koff writes {VERSION}: {cure}")
 
     def _names(self) -> set[str]:
         fs, path = filesystem(self.spark, self.root)
@@ -178,11 +213,15 @@ class Tables:
         return {name for name in names if not name.startswith(".")}
 
 
-def _all(work: Callable[[str], None], names: Iterable[str]) -> None:
+def _steps(name: str, version: int) -> list[Callable[[SparkSession, str], None]]:
+    """What has to be done to a table of that version before columns are added."""
+    return [MIGRATIONS[name, each] for each in range(version, VERSION) if (name, each) in MIGRATIONS]
+
+
+def _all(work: Callable[[str], Result], names: Iterable[str]) -> list[Result]:
     """Does it for every table, some at a time: each waits for files most of the time."""
     with ThreadPoolExecutor(4) as pool:
-        for _ in pool.map(work, names):
-            pass
+        return list(pool.map(work, names))
 
 
 def _struct(table: Table) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from koff.kafkatest import Cluster, free_ports, wait_until
-from koff.spark.tables import PROPERTY, TABLES, Tables, WrongTables
+from koff.spark.tables import Tables, WrongTables
 from tests.koff_process import KOFF, run_koff
 from tests.spark.test_source import write
 from tests.unit.builders import commit
@@ -81,17 +81,6 @@ def test_a_folder_of_somebody_else_and_one_that_is_not_there_are_refused(
     with pytest.raises(WrongTables, match="no tables of koff's"):
         Tables(spark, str(tmp_path / "absent")).check()
     assert [each.name for each in tmp_path.iterdir()] == ["photos"]
-
-
-def test_tables_of_another_version_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables(spark, str(tmp_path / "t"))
-    tables.create()
-    tables.check()
-    assert {each.name for each in (tmp_path / "t").iterdir()} == TABLES.keys()
-    spark.sql(f"ALTER TABLE delta.`{tables.path('lag')}` SET TBLPROPERTIES ('{PROPERTY}' = '99')")
-    for ask in (tables.create, tables.check):
-        with pytest.raises(WrongTables, match="has schema 99, this koff writes 1"):
-            ask()
 
 
 class Running:

@@ -1,0 +1,133 @@
+"""Tables of one version of the schema become those of the next, or are refused as they are."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from koff.spark import tables as module
+from koff.spark.tables import PROPERTY, TABLES, Table, Tables, WrongTables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROW = "'c' cluster, 7 offsets_partition, 1L log_offset, 'g' `group`, date'2026-03-02' day"
+
+
+@pytest.fixture(scope="module")
+def first(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables of version 1, with a row in some. Not to be changed: take a copy."""
+    folder = tmp_path_factory.mktemp("first") / "t"
+    made = Tables(spark, str(folder))
+    made.create()
+    for name in ("commits", "groups"):
+        spark.sql(f"SELECT {ROW}").write.format("delta").mode("append").save(made.path(name))
+    return folder
+
+
+@pytest.fixture
+def tables(spark: SparkSession, first: Path, tmp_path: Path) -> Tables:
+    return Tables(spark, str(shutil.copytree(first, tmp_path / "t")))
+
+
+def next_version(monkeypatch: pytest.MonkeyPatch, **changed: str) -> None:
+    """From now on koff writes version 2, in which these tables have these columns."""
+    tables = {name: replace(TABLES[name], columns=columns) for name, columns in changed.items()}
+    monkeypatch.setattr(module, "TABLES", {**TABLES, **tables})
+    monkeypatch.setattr(module, "VERSION", 2)
+
+
+def with_note(name: str) -> str:
+    return f"{TABLES[name].columns}, note STRING"
+
+
+def versions(tables: Tables) -> dict[str, str]:
+    found = {}
+    for name in TABLES:
+        rows = tables.spark.sql(f"SHOW TBLPROPERTIES delta.`{tables.path(name)}`").collect()
+        found[name] = {row.key: row.value for row in rows}[PROPERTY]
+    return found
+
+
+def changes(tables: Tables) -> dict[str, int]:
+    """How often each was changed."""
+    return {name: tables.delta(name).history().count() for name in TABLES}
+
+
+def test_every_table_is_made_and_nothing_else(first: Path) -> None:
+    assert {each.name for each in first.iterdir()} == TABLES.keys()
+
+
+def test_columns_that_are_new_are_added_and_rows_stay(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    next_version(monkeypatch, commits=with_note("commits"))
+    with pytest.raises(WrongTables, match="has schema 1, this koff writes 2: `koff pipeline run` brings"):
+        tables.check()
+    tables.create()
+    assert set(versions(tables).values()) == {"2"}
+    (row,) = tables.frame("commits").collect()
+    assert (row.cluster, row.log_offset, row.note) == ("c", 1, None)
+    assert tables.frame("groups").count() == 1
+    before = changes(tables)
+    tables.create()
+    tables.check()
+    assert changes(tables) == before
+
+
+def test_a_migration_that_was_cut_off_goes_on(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    next_version(monkeypatch, commits=with_note("commits"), groups=with_note("groups"))
+    power = iter((False, True))
+
+    def fill(spark: SparkSession, path: str) -> None:
+        if "note" not in spark.read.format("delta").load(path).columns:
+            spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (note STRING)")
+        if not next(power):
+            raise OSError("the power is gone")
+        spark.sql(f"UPDATE delta.`{path}` SET note = 'old'")
+
+    monkeypatch.setattr(module, "MIGRATIONS", {("groups", 1): fill})
+    with pytest.raises(OSError, match="the power is gone"):
+        tables.create()
+    assert versions(tables)["groups"] == "1"
+    tables.create()
+    assert set(versions(tables).values()) == {"2"}
+    assert [row.note for row in tables.frame("groups").collect()] == ["old"]
+    assert [row.note for row in tables.frame("commits").collect()] == [None]
+
+
+def test_what_no_migration_leads_from_is_refused_and_stays(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = TABLES["lag"].columns.replace("committed BIGINT", "committed STRING")
+    next_version(monkeypatch, commits=with_note("commits"), lag=other)
+    before = changes(tables)
+    for _ in range(2):
+        with pytest.raises(WrongTables, match="/lag has schema 1, this koff writes 2: there is no way"):
+            tables.create()
+    assert changes(tables) == before
+    next_version(monkeypatch, lag=TABLES["lag"].columns.replace("at TIMESTAMP, ", ""))
+    with pytest.raises(WrongTables, match="there is no way from there"):
+        tables.create()
+
+
+def test_a_table_that_is_new_is_made(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    next_version(monkeypatch)
+    monkeypatch.setattr(module, "TABLES", {**TABLES, "notes": Table("note STRING")})
+    tables.create()
+    assert tables.frame("notes").columns == ["cluster", "note"]
+
+
+@pytest.mark.parametrize(
+    ("version", "told"), [("2", "has schema 2, this koff writes 1: use the koff that"), ("x", "has schema x")]
+)
+def test_tables_of_a_newer_koff_and_of_others_are_refused(tables: Tables, version: str, told: str) -> None:
+    table = f"delta.`{tables.path('groups')}`"
+    tables.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{PROPERTY}' = '{version}')")
+    for ask in (tables.create, tables.check):
+        with pytest.raises(WrongTables, match=told):
+            ask()
