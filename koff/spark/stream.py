@@ -94,7 +94,7 @@ class Stream:
         self.headway = Headway(tables.spark)
         """How far it is on the way to where the log stood, `once`."""
         self._tables, self._cluster, self._progress = tables, cluster, progress
-        self._samples = Samples(cluster)
+        self._samples = Samples(cluster, tables.spark)
         self._stopping, self._until = threading.Event(), 0.0
         self._query: StreamingQuery | None = None
         self._positions: Mapping[int, int] = {}
