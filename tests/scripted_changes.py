@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
@@ -13,7 +13,7 @@ from koff.kafkatest.node import Node
 from koff.records.placement import group_partition
 from tests.kafka_groups import produce
 from tests.kafka_tools import CONSUMER_GROUPS, SHARE_GROUPS, STREAMS_GROUPS, UNTOLD, Picture
-from tests.scripted_life import OFFSETS_PARTITIONS, OFFSETS_TOPIC, SIMPLE, Life
+from tests.scripted_life import MEMBERS_COME_AND_GO, OFFSETS_PARTITIONS, OFFSETS_TOPIC, SIMPLE, Life
 
 
 def transacting(life: Life, group: str, *offsets: tuple[str, int, int], timeout_ms: int = 60_000) -> Producer:
@@ -67,7 +67,7 @@ def a_transaction_is_left_open(life: Life) -> None:
     life.commit("open-ended", ("orders", 0, 2))
     behind = next(group for group in SIMPLE[4:] if home(group) == home("open-ended"))
     before = life.settle()
-    life.open = transacting(life, "open-ended", ("orders", 0, 7))
+    life.open = transacting(life, "open-ended", ("orders", 0, 7), timeout_ms=600_000)
     life.commit(behind, ("clicks", 0, 9))
     life.commit(behind, ("clicks", 1, 9))
     after = life.settle()
@@ -255,3 +255,22 @@ def batches(segment: bytes) -> Iterator[tuple[int, int]]:
             return
         yield place, first
         place += 12 + length
+
+
+STEPS: tuple[Callable[[Life], None], ...] = (
+    *MEMBERS_COME_AND_GO,
+    transactions_commit_and_abort,
+    a_transaction_times_out,
+    a_transaction_is_left_open,
+    the_open_transaction_commits,
+    offsets_are_reset,
+    offsets_are_deleted,
+    groups_are_deleted,
+    records_are_deleted,
+    a_topic_is_deleted,
+    a_topic_is_made_again,
+    the_broker_restarts,
+    the_offsets_log_is_truncated,
+    the_offsets_log_is_truncated_and_grows_again,
+)
+"""The whole life, in order."""

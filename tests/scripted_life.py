@@ -303,3 +303,17 @@ def consumer_groups_are_downgraded(life: Life) -> None:
     life.workbench.join("left3b", "classic", "clicks", group_id="left-consumer")
     picture = life.settle(converted=2, left_0=1, left_consumer=1)
     assert {picture[f"{group} type"] for group in ("converted", "left-0", "left-consumer")} == {"Classic"}
+
+
+MEMBERS_COME_AND_GO: tuple[Callable[[Life], None], ...] = (
+    simple_groups_commit,
+    members_join,
+    members_commit_while_lag_grows,
+    groups_rebalance,
+    members_leave,
+    static_members_are_away,
+    static_members_come_back,
+    classic_groups_are_upgraded,
+    consumer_groups_are_downgraded,
+)
+"""The first steps, in order; scripted_changes.py has all."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Ints = NDArray[np.int64]
+_MOST_POINTS = 255
 RECENT_S = 900.0
 """For how long samples are looked at for the rates and the status."""
 _STATUS = np.array([each.name for each in Status], object)
@@ -137,19 +138,16 @@ def _history(batch: pa.RecordBatch) -> tuple[EndHistory, Ints]:
     """The ends of each row's partition as far as the row needs them, and the rows of that history."""
     size, count, (row, slot), values = _lists(batch.column("ends"))
     rows = np.arange(size)
-    most = int(count.max(initial=0))
-    history = EndHistory(size, points=min(max(most, 8), 255))
-    if not most:
-        return history, np.full(size, -1)
+    if not len(row):
+        return EndHistory(size), rows
     at_ms, end = (values.field(name).to_numpy(zero_copy_only=False) for name in ("at_ms", "end"))
-    kept = slot >= count[row] - 255
-    row, slot, at_ms, end = (
-        row[kept],
-        slot[kept] - np.maximum(count[row[kept]] - 255, 0),
-        at_ms[kept],
-        end[kept],
-    )
-    count = np.minimum(count, 255)
+    first = np.maximum(count - _MOST_POINTS, 0)
+    fell = np.flatnonzero((row[1:] == row[:-1]) & (end[1:] < end[:-1])) + 1
+    np.maximum.at(first, row[fell], slot[fell])  # what was before an end went back says nothing
+    kept = slot >= first[row]
+    row, slot, at_ms, end = row[kept], (slot - first[row])[kept], at_ms[kept], end[kept]
+    count = count - first
+    history = EndHistory(size, points=max(int(count.max()), 8))
     order = np.lexsort((row, slot))
     epoch_ms = int(at_ms.min())
     ticks = (at_ms[order] - epoch_ms) // TICK_MS
@@ -157,7 +155,7 @@ def _history(batch: pa.RecordBatch) -> tuple[EndHistory, Ints]:
         rows,
         Curves(epoch_ms, int(ticks.max()), count.astype(np.uint8), end[order], ticks.astype(np.uint32)),
     )
-    return history, np.where(count > 0, rows, -1)
+    return history, rows
 
 
 def _lists(column: pa.Array) -> tuple[int, Ints, tuple[Ints, Ints], Any]:
@@ -194,7 +192,7 @@ def joined(
     at = f.col("at")
     here = ["topic", "partition"]
     now = sample.agg(*(f.max(name).alias(name) for name in ("cluster", "at", "batch", "day")))
-    slots = _slots(current, states)
+    slots = _slots(current, states, sample)
     rows = slots.crossJoin(f.broadcast(now)).join(sample.drop("at", "day", "batch", "cluster"), here, "left")
     rows = rows.withColumn("wanted", f.greatest("committed", f.coalesce("start_offset", f.lit(0))))
     known = ends.where(f.col("end_offset").isNotNull()).select(
@@ -227,7 +225,7 @@ _ENDS = (
 """The ends around the arrival of the oldest record that was not committed, then those of late."""
 
 
-def _slots(current: DataFrame, states: DataFrame) -> DataFrame:
+def _slots(current: DataFrame, states: DataFrame, sample: DataFrame) -> DataFrame:
     """Every (group, topic, partition) that is committed or assigned, and what is known of it."""
     from pyspark.sql import functions as f
 
@@ -240,13 +238,25 @@ def _slots(current: DataFrame, states: DataFrame) -> DataFrame:
         f.unix_millis("timestamp").alias("timestamp_ms"),
         "recent",
     )
-    exploded = states.select("group", f.explode("assigned").alias("a")).select("group", "a.*")
-    assigned = exploded.groupBy("group", "topic", "partition").agg(
-        f.max("client_id").alias("client_id"), f.max("client_host").alias("client_host")
-    )
+    assigned = _assigned(states, sample)
     slots = commits.join(assigned, ["group", "topic", "partition"], "full_outer")
     told = states.where(f.col("type").isNotNull()).select("group", "type", "state")
     return slots.join(told, "group", "left").fillna({"type": "simple", "state": "Empty"})
+
+
+def _assigned(states: DataFrame, sample: DataFrame) -> DataFrame:
+    """Which client has what: of several the last, as the tracker has it. Topics go by the names that they
+    have now: when the assignment was written, that of a new one may not have been known."""
+    from pyspark.sql import functions as f
+
+    names = sample.where("topic_id IS NOT NULL").select(f.col("topic").alias("name"), "topic_id").distinct()
+    each = states.select("group", f.posexplode("assigned").alias("place", "a"))
+    same = f.col("topic") == f.col("topic_id")
+    each = each.select("group", "place", "a.*").join(f.broadcast(names), same, "left")
+    each = each.withColumn("topic", f.coalesce("name", "topic"))
+    last = f.max_by(f.struct("client_id", "client_host"), "place").alias("member")
+    slots = each.groupBy("group", "topic", "partition").agg(last)
+    return slots.select("group", "topic", "partition", "member.*")
 
 
 def _arranged(rows: DataFrame) -> DataFrame:

@@ -77,11 +77,15 @@ class Samples:
         self._due = time.monotonic() + TOPICS_INTERVAL_S
 
     def take(self, watched: Collection[tuple[str, int]]) -> list[Sample]:
-        """One round, a row for each that is watched. Raises `ConnectError` when the cluster is silent."""
+        """One round, a row for each that is watched. Raises `ConnectError` when the cluster is silent.
+
+        Topics are watched by name, or by id where nobody knew the name when it was written down.
+        """
         if any(topic not in self._partitions for topic, _ in watched):
             self._due = 0.0
         self.look_at_topics()
-        at = [TopicPartition(*each) for each in sorted(watched)]
+        names = self.topic_names
+        at = sorted({TopicPartition(names.get(topic, topic), partition) for topic, partition in watched})
         present = [each for each in at if each.partition < self._partitions.get(each.topic, 0)]
         now = datetime.now(UTC)  # before the question: the ends are at least as new
         found = dict(zip(present, self._asked(present), strict=True))

@@ -22,33 +22,10 @@ from koff.serve import ServeConf
 from tests import scripted_changes as changes
 from tests import scripted_life as life
 from tests.kafka_tools import Picture, Workbench, differences, kafkas_picture, koffs_picture
+from tests.scripted_changes import STEPS
 
 pytestmark = pytest.mark.kafka
 
-STEPS = (
-    life.simple_groups_commit,
-    life.members_join,
-    life.members_commit_while_lag_grows,
-    life.groups_rebalance,
-    life.members_leave,
-    life.static_members_are_away,
-    life.static_members_come_back,
-    life.classic_groups_are_upgraded,
-    life.consumer_groups_are_downgraded,
-    changes.transactions_commit_and_abort,
-    changes.a_transaction_times_out,
-    changes.a_transaction_is_left_open,
-    changes.the_open_transaction_commits,
-    changes.offsets_are_reset,
-    changes.offsets_are_deleted,
-    changes.groups_are_deleted,
-    changes.records_are_deleted,
-    changes.a_topic_is_deleted,
-    changes.a_topic_is_made_again,
-    changes.the_broker_restarts,
-    changes.the_offsets_log_is_truncated,
-    changes.the_offsets_log_is_truncated_and_grows_again,
-)
 NAMES = [step.__name__ for step in STEPS]
 OPENED = NAMES.index(changes.a_transaction_is_left_open.__name__)
 STARTS: tuple[Way, ...] = get_args(Way)

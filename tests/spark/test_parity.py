@@ -12,22 +12,20 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as f
 
-from koff.lag import Reason
 from koff.spark.decoding import RAW, decoded
 from koff.spark.lags import joined, lag_rows
+from koff.spark.packing import pack
 from koff.spark.samples import Sample
 from koff.spark.tables import TABLES, Tables
 from koff.spark.writing import Writer
 from koff.tracker import Tracker
-from koff.tracker.groups import Group
+from tests.spark.parity import OF_STATE, Record, differences, tracked, tracked_lags, written_lags
 from tests.unit.builders import GOLDEN, commit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INTERVAL_MS = 30_000
-Record = tuple[int, int, int, bytes | None, bytes | None]
-"""Partition of the offsets topic, offset in it, timestamp, key and value."""
 Ends = dict[tuple[str, int], int]
 
 
@@ -91,29 +89,16 @@ def story() -> tuple[list[Record], list[tuple[int, Ends]], dict[str, str]]:
     return records, samples, {name: topic_id for name, topic_id in ids.items() if not name.startswith("rec")}
 
 
-def tracked(records: list[Record], samples: list[tuple[int, Ends]], ids: dict[str, str]) -> Tracker:
-    tracker = Tracker()
-    tracker.identify_topics(ids)
-    left = list(records)
-    for at_ms, ends in samples:
-        while left and left[0][2] < at_ms:
-            partition, _, seen_ms, key, value = left.pop(0)
-            tracker.apply(partition, [key], [value], seen_at_ms=seen_ms)
-        tracker.sample(ends=ends, starts=starts(ends), stables=ends, at_ms=at_ms)
-    assert not left
-    return tracker
-
-
 def starts(ends: Ends) -> Ends:
     return {at: end // 4 for at, end in ends.items()}
 
 
-def decoded_frame(spark: SparkSession, records: list[Record]) -> Any:
+def packed_frame(spark: SparkSession, records: list[Record]) -> Any:
     columns: list[pa.Array] = [
         pa.array(column, kind.type) for column, kind in zip(zip(*records, strict=True), RAW, strict=True)
     ]
     batch = decoded(pa.RecordBatch.from_arrays(columns, schema=RAW), "c")
-    return spark.createDataFrame(pa.Table.from_batches([batch]))
+    return spark.createDataFrame(pa.Table.from_batches(list(pack([batch]))))
 
 
 def rounds(samples: list[tuple[int, Ends]], ids: dict[str, str]) -> list[Sample]:
@@ -142,66 +127,52 @@ def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple
     names = {topic_id: name for name, topic_id in ids.items()}
     half = len(records) * 2 // 3
     for part in (records[:half], records[half:]):
-        writer.write(decoded_frame(spark, part).persist(), names)
+        writer.write(packed_frame(spark, part).persist(), names)
     writer.sample(rounds(samples[-1:], ids), 1)
     ends = tables.of("end_offsets", "c")
     last = ends.where(f.col("batch") == 1)
     rows = joined(last, tables.of("current", "c"), tables.of("group_states", "c"), ends, reach_s=86_400)
     writer.lag(rows.mapInArrow(lag_rows, TABLES["lag"].ddl))
-    return tables, tracked(records, samples, ids), samples[-1][0]
+    return tables, tracked(records, rounds(samples, ids)), samples[-1][0]
 
 
 def test_lag_and_status_are_the_trackers(both: tuple[Tables, Tracker, int]) -> None:
+    """But of topics of which nothing but an id is known: there the tracker tells no two apart."""
     tables, tracker, now_ms = both
-    ours = {(row["group"], row.topic, row.partition): row for row in tables.frame("lag").collect()}
-    theirs = {(row.group, row.topic, row.partition): row for row in tracker.snapshot(now_ms).rows()}
-    assert {at for at in theirs if at[1] != "?"} == {at for at in ours if at in theirs}
-    assert len(ours) > 40
-    wrong = []
-    for at in ours.keys() & theirs.keys():
-        mine, its = ours[at], theirs[at]
-        pairs = {
-            "state": (mine.state, its.state),
-            "committed": (mine.committed, its.committed),
-            "end": (mine.end_offset, its.end),
-            "lag": (mine.lag, its.lag),
-            "readable": (mine.readable, its.readable),
-            "lost": (mine.lost, its.lost),
-            "stable": (mine.lag_to_stable, its.lag_to_stable),
-            "status": (mine.status, its.status.name),
-            "reasons": (mine.reasons, ",".join(Reason(its.reasons).names)),
-            "consume": (_rounded(mine.consume_per_s), _rounded(its.pace.consume_per_s)),
-            "produce": (_rounded(mine.produce_per_s), _rounded(its.pace.produce_per_s)),
-            "client": (mine.client_id, its.member and its.member.client_id),
-        }
-        if mine.time_lag_s is not None:
-            pairs["time lag"] = (_rounded(mine.time_lag_s), _rounded(its.time_lag_s))
-        wrong += [(at, name, pair) for name, pair in pairs.items() if pair[0] != pair[1]]
-    assert not wrong, wrong[:20]
-    assert sum(row.time_lag_s is not None for row in ours.values()) > 20
-    assert {row.status for row in ours.values()} >= {"OK", "STOP", "STALL", "REWIND"}
+    daemons = {at: told for at, told in tracked_lags(tracker.snapshot(now_ms)).items() if at[1] != "?"}
+    written = written_lags(tables, now_ms)
+    ours = {at: told for at, told in written.items() if at[:2] not in _nameless(tracker)}
+    found = differences(daemons, ours)
+    assert not found, found[:20]
+
+    def told(what: str) -> list[Any]:
+        return [value for at, value in written.items() if at[-1] == what]
+
+    assert len(told("status")) > 40
+    assert sum(seconds is not None for seconds in told("time_lag_s")) > 20
+    assert {*told("status")} >= {"OK", "STOP", "STALL", "REWIND"}
 
 
-def test_groups_members_and_assignments_are_the_trackers(both: tuple[Tables, Tracker, int]) -> None:
+def _nameless(tracker: Tracker) -> set[tuple[str, str]]:
+    """Groups, and the ids of topics they are assigned whose names nobody has told."""
+    snapshot = tracker.snapshot()
+    return {
+        (group.name, topic_id)
+        for group in snapshot.groups()
+        if group.assigned_by_id
+        for member in group.members
+        for topic_id in member.assigned.keys() - snapshot.topic_names.keys()
+    }
+
+
+@pytest.mark.parametrize("what", OF_STATE)
+def test_what_does_not_depend_on_samples_is_the_trackers(
+    both: tuple[Tables, Tracker, int], what: str
+) -> None:
     tables, tracker, _ = both
-    newest = {}
-    for row in tables.frame("groups").orderBy("log_offset").collect():
-        newest[row["group"]] = row
-    theirs = {group.name: group for group in tracker.snapshot().groups() if group != Group(group.name)}
-    assert {name for name, row in newest.items() if not row.gone} >= theirs.keys()
-    for name, group in theirs.items():
-        row = newest[name]
-        assert (row.type, row.state, row.epoch, row.assignment_epoch, row.members) == (
-            group.type,
-            group.state,
-            group.epoch,
-            group.assignment_epoch,
-            sum(member.present for member in group.members),
-        ), name
-    saved = {row["group"]: row for row in tables.frame("group_states").where("type is not null").collect()}
-    for name, group in theirs.items():
-        held = sorted((m.client_id, p) for m in group.members for ps in m.assigned.values() for p in ps)
-        assert sorted((each.client_id, each.partition) for each in saved[name].assigned) == held
+    daemons, pipelines = OF_STATE[what]
+    found = differences(daemons(tracker.snapshot()), pipelines(tables))
+    assert not found, found[:20]
 
 
 def test_every_record_is_in_one_table_once(both: tuple[Tables, Tracker, int]) -> None:
@@ -210,7 +181,3 @@ def test_every_record_is_in_one_table_once(both: tuple[Tables, Tracker, int]) ->
     assert commits.count() == commits.select("offsets_partition", "log_offset").distinct().count()
     slots = tables.frame("current")
     assert slots.count() == slots.select("group", "topic", "partition").distinct().count()
-
-
-def _rounded(number: float | None) -> float | None:
-    return None if number is None else round(number, 1)
