@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from koff.lag.windows import WINDOW
-from koff.spark.decoding import DDL
 from koff.spark.newest import TICK_MS, chunks, newest
-from koff.spark.packing import COMMIT, only, unpack
+from koff.spark.packing import COMMIT, mapped, unpack
 from koff.spark.tables import Tables
 
 if TYPE_CHECKING:
@@ -21,11 +20,10 @@ SLOT = ("group", "topic", "partition")
 STALE_S = 600.0
 """An end that was sampled longer ago says nothing of the lag that a commit left."""
 _ITEMS = "ARRAY<STRUCT<at_ms: BIGINT, committed: BIGINT, lag: BIGINT>>"
-_RECENT = (
-    f"slice(concat(coalesce(more, CAST(array() AS {_ITEMS})), IF(cleared IS NULL, filter(coalesce(old, "
-    f"CAST(array() AS {_ITEMS})), c -> NOT c.at_ms <=> element_at(more, -1).at_ms), "
-    f"CAST(array() AS {_ITEMS}))), 1, {WINDOW})"
-)
+_NONE = f"CAST(array() AS {_ITEMS})"
+_MORE = f"coalesce(s.more, {_NONE})"
+_OLD = f"filter(coalesce(t.recent, {_NONE}), c -> NOT c.at_ms <=> element_at(s.more, -1).at_ms)"
+_RECENT = f"slice(concat({_MORE}, IF(s.cleared IS NULL, {_OLD}, {_NONE})), 1, {WINDOW})"
 """The new ones before the old ones; those of one second are one, and a deletion ends what was."""
 
 
@@ -44,23 +42,23 @@ def merge(tables: Tables, cluster: str, batch: Batch) -> None:
     """Brings `current` up to these commits; older ones change nothing."""
     from pyspark.sql import functions as f
 
-    spread = of_note(batch.packed).repartition(*SLOT)  # once for both
+    spread = of_note(batch.packed).repartition(*SLOT).persist()  # it is looked at twice
     news = _newest(spread).join(_recent(tables, cluster, batch, spread), list(SLOT), "left")
-    before = tables.of("current", cluster).select(*SLOT, f.col("recent").alias("old"))
-    news = news.join(before, list(SLOT), "left").withColumn("recent", f.expr(_RECENT))
-    columns = tables.frame("current").columns
+    news = news.withColumn("cluster", f.lit(cluster)).persist()  # as MERGE does
     same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in SLOT)
     newer = (
         "(t.offsets_partition = s.offsets_partition AND s.log_offset > t.log_offset)"
         " OR (t.offsets_partition <> s.offsets_partition AND s.timestamp > t.timestamp)"
     )
-    news = news.withColumn("cluster", f.lit(cluster)).select(*columns).persist()  # MERGE looks at it twice
+    into = tables.delta("current")
+    values = {name: f"s.`{name}`" for name in into.toDF().columns if name != "recent"}
     try:
-        into = tables.delta("current").alias("t")
-        merging = into.merge(news.alias("s"), f"t.cluster = {quoted(cluster)} AND {same}")
-        merging.whenMatchedUpdateAll(newer).whenNotMatchedInsertAll().execute()
+        merging = into.alias("t").merge(news.alias("s"), f"t.cluster = {quoted(cluster)} AND {same}")
+        merging = merging.whenMatchedUpdate(newer, {**values, "recent": _RECENT})
+        merging.whenNotMatchedInsert(values={**values, "recent": _MORE}).execute()
     finally:
         news.unpersist()
+        spread.unpersist()
 
 
 def quoted(text: str) -> str:
@@ -76,7 +74,7 @@ def of_note(packed: DataFrame) -> DataFrame:
         for chunk in chunks(unpack(batches)):
             yield newest(chunk)
 
-    return only(packed, COMMIT).mapInArrow(work, DDL)
+    return mapped(packed, COMMIT, work)
 
 
 def _newest(commits: DataFrame) -> DataFrame:

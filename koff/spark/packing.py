@@ -6,7 +6,7 @@ which costs more than reading the log; a packed batch is bytes to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -32,6 +32,17 @@ PACKED = pa.schema(
     ]
 )
 """`deletions` of the `records` are tombstones; their times lie from `first_ms` to `last_ms`."""
+_AT = ("offsets_partition", "log_offset", "timestamp")
+COLUMNS = {
+    COMMIT: (
+        *(*_AT, "group", "topic", "partition", "committed", "leader_epoch", "metadata"),
+        *("commit_timestamp", "topic_id", "tombstone"),
+    ),
+    GROUP: (*_AT, "group", "key", "value"),
+    UNDECODED: (*_AT, "key", "value", "reason"),
+}
+"""What is packed of a row."""
+_DDL = {column.split()[0]: column for column in DDL.split(", ")}
 _OPTIONS = ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -43,16 +54,15 @@ def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         undecoded = pc.is_in(kinds, pa.array(("Undecodable", "Unknown")))
         about_groups = pc.invert(pc.or_(commits, undecoded))
         parts = ((COMMIT, commits), (GROUP, about_groups), (UNDECODED, undecoded))
-        rows = [_packed(what, _where(batch, mask)) for what, mask in parts if pc.any(mask).as_py()]
+        rows = [_packed(what, batch, mask) for what, mask in parts if pc.any(mask).as_py()]
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=PACKED)
 
 
-def _where(batch: pa.RecordBatch, mask: pa.BooleanArray) -> pa.RecordBatch:
-    return batch if pc.all(mask).as_py() else batch.filter(mask)
-
-
-def _packed(what: str, rows: pa.RecordBatch) -> dict[str, object]:
+def _packed(what: str, batch: pa.RecordBatch, mask: pa.BooleanArray) -> dict[str, object]:
+    rows = batch if pc.all(mask).as_py() else batch.filter(mask)
+    deletions = pc.sum(rows.column("tombstone")).as_py() or 0
+    rows = rows.select(list(COLUMNS[what]))
     times = pc.min_max(rows.column("timestamp").cast(pa.int64())).as_py()
     sink = pa.BufferOutputStream()
     with ipc.new_stream(sink, rows.schema, options=_OPTIONS) as stream:
@@ -60,7 +70,7 @@ def _packed(what: str, rows: pa.RecordBatch) -> dict[str, object]:
     return {
         "what": what,
         "records": len(rows),
-        "deletions": pc.sum(rows.column("tombstone")).as_py() or 0,
+        "deletions": deletions,
         "first_ms": _ms(times["min"]),
         "last_ms": _ms(times["max"]),
         "packed": sink.getvalue().to_pybytes(),
@@ -80,10 +90,13 @@ def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def unpacked(frame: DataFrame, what: str) -> DataFrame:
-    """The decoded rows of a packed frame that are of that use."""
-    return only(frame, what).mapInArrow(unpack, DDL)
+    """The decoded rows of a packed frame that are of that use, in its columns."""
+    return mapped(frame, what, unpack)
 
 
-def only(frame: DataFrame, what: str) -> DataFrame:
-    """The packed batches of that use, as `unpack` takes them."""
-    return frame.where(frame["what"] == what).select("packed")
+def mapped(
+    frame: DataFrame, what: str, work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+) -> DataFrame:
+    """What that makes, in the same columns, of the packed batches of that use."""
+    ddl = ", ".join(_DDL[name] for name in COLUMNS[what])
+    return frame.where(frame["what"] == what).select("packed").mapInArrow(work, ddl)

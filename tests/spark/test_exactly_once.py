@@ -1,7 +1,4 @@
-"""On a real Spark cluster: an executor is killed, then the driver, each in the midst of a batch.
-
-Not in the suite yet: it was never seen to its end. `pytest tests/spark/exactly_once.py` runs it.
-"""
+"""On a real Spark cluster: an executor is killed, then the driver, each in the midst of a batch."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ UNIQUE = {
     "current": ("group", "topic", "partition"),
     "group_states": ("offsets_partition", "group"),
 }
-CAP = "150"
+CAP = "400"
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +91,8 @@ def pipeline(kafka: Cluster, topic: str, tables: str, master: str) -> Iterator[s
         "spark.sql.shuffle.partitions=2",
         "spark.databricks.delta.snapshotPartitions=2",
         "spark.ui.enabled=false",
+        "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1",
+        "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1",
     ):
         command += ["--spark-conf", setting]
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
