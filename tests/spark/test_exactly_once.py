@@ -30,7 +30,7 @@ UNIQUE = {
     "current": ("group", "topic", "partition"),
     "group_states": ("offsets_partition", "group"),
 }
-CAP = "400"
+CAP = "250"
 
 
 @pytest.fixture(scope="module")
