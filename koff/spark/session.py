@@ -23,7 +23,7 @@ LOCAL = {
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
-"""What a session on this machine is told besides: small tables, few tasks (VACUUM alone would take 10,000)."""
+"""What a session on this machine is told besides: small tables, few tasks (VACUUM alone took 10,000)."""
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
