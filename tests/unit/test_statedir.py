@@ -426,7 +426,7 @@ def test_a_process_killed_at_any_moment_leaves_a_state_that_it_saved(tmp_path, s
             assert found.state.columns["numbers"].tolist() == [number] * 40_000
             assert found.as_of_ms in {number, number + 1}
             there[partition] = number
-    assert min(there.values()) > 20
+    assert min(there.values()) > 0
     assert left_behind, "no kill came while a file was being written: nothing was shown"
 
 
