@@ -260,7 +260,7 @@ class Monitor:
 
     def _read_zookeeper(self) -> None:
         """Keeps up with the groups of ZooKeeper."""
-        self._zookeeper.run(self._stopping, lambda failure: self.conf.wait)
+        self._zookeeper.run(self._stopping, lambda failure: self.conf.wait, lambda: self._had_caught_up)
 
     def _read_share_state(self) -> None:
         """Keeps up with what share groups have done; gives up where that may not be read."""

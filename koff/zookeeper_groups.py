@@ -25,7 +25,8 @@ TYPE = "zookeeper"
 STALE_S = 15.0
 """Offsets that could not be read for so long are not to be believed."""
 _BUSY = 4
-"""At least so many times as long as it takes to read all of them is the pause before the next time."""
+"""So many times as long as it took to read all of them is the pause before the next time."""
+_SOON_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +78,26 @@ class ZooKeeperGroups(Closing):
         if session is not None:
             session.close()
 
-    def run(self, stopping: threading.Event, wait: Callable[[ConnectError], bool]) -> None:
+    def run(
+        self,
+        stopping: threading.Event,
+        wait: Callable[[ConnectError], bool],
+        others_known: Callable[[], bool],
+    ) -> None:
         """Reads them every interval until `stopping`; `wait` says whether a failure to connect is waited out.
 
-        When they could not be read for a quarter of a minute, the tracker forgets them until they can.
+        Begins once `others_known`: which groups commit to Kafka. When they could not be read for a quarter
+        of a minute, the tracker forgets them until they can.
         """
         pause_s = 0.0
         while not stopping.wait(pause_s):
-            began = time.monotonic()
+            began, pause_s = time.monotonic(), self.conf.interval_s
             try:
                 if self._session is None:
                     self.connect()
+                if not others_known():
+                    pause_s = _SOON_S
+                    continue
                 self.read()
             except ConnectError as failure:
                 if self._session is None and not self.known and not wait(failure):
@@ -98,7 +108,7 @@ class ZooKeeperGroups(Closing):
             else:
                 self._note(None)
                 self._read_at = began
-            pause_s = max(self.conf.interval_s, _BUSY * (time.monotonic() - began))
+                pause_s = min(max(pause_s, _BUSY * (time.monotonic() - began)), STALE_S / 2)
 
     def read(self) -> None:
         """One round. Raises `ConnectError`; then nothing was changed."""

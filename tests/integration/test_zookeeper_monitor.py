@@ -102,6 +102,14 @@ def test_a_group_that_commits_to_kafka_too_is_shown_once_as_kafka_has_it(
     consumer.close()
     total, rows = lag_of(kafka, hosts, "both-ways")
     assert (total["type"], rows[0]["committed"]) == ("classic", 5)
+    with monitoring(kafka.bootstrap, "--zookeeper", hosts) as monitor:
+        monitor.wait_until_ready()
+        shown = [
+            line
+            for line in monitor.get("/metrics")[1].splitlines()
+            if line.startswith("koff_group_lag{") and topic in line
+        ]
+        assert len(shown) == 1, shown
 
 
 def test_the_monitor_follows_commits_and_deletions_and_shows_nothing_stale(
@@ -109,24 +117,24 @@ def test_the_monitor_follows_commits_and_deletions_and_shows_nothing_stale(
 ) -> None:
     topic = make_topic(partitions=2)
     produce(kafka, topic, 10)
-    commit(tree, "followed", topic, 0, 4)
-    tree.create(f"/consumers/followed/offsets/{topic}/1", b"rubbish")
+    commit(tree, "kept-in-zookeeper", topic, 0, 4)
+    tree.create(f"/consumers/kept-in-zookeeper/offsets/{topic}/1", b"rubbish")
     with monitoring(kafka.bootstrap, "--zookeeper", hosts) as monitor:
         monitor.wait_until_ready()
         wait_until(lambda: lag(monitor, topic) == {"0": 6}, what="the lag")
-        commit(tree, "followed", topic, 0, 9)
+        commit(tree, "kept-in-zookeeper", topic, 0, 9)
         wait_until(lambda: lag(monitor, topic) == {"0": 1}, what="the commit")
-        commit(tree, "followed", topic, 1, 0)
+        commit(tree, "kept-in-zookeeper", topic, 1, 0)
         wait_until(lambda: lag(monitor, topic) == {"0": 1, "1": 0}, what="another partition")
         zookeeper.restart()
-        commit(tree, "followed", topic, 0, 10)
+        commit(tree, "kept-in-zookeeper", topic, 0, 10)
         wait_until(lambda: lag(monitor, topic) == {"0": 0, "1": 0}, what="a restart to be survived")
-        tree.delete(f"/consumers/followed/offsets/{topic}/1")
+        tree.delete(f"/consumers/kept-in-zookeeper/offsets/{topic}/1")
         wait_until(lambda: lag(monitor, topic) == {"0": 0}, what="the partition to go")
-        tree.delete("/consumers/followed", recursive=True)
+        tree.delete("/consumers/kept-in-zookeeper", recursive=True)
         wait_until(lambda: lag(monitor, topic) == {}, what="the group to go")
-        assert "followed" not in monitor.get("/metrics")[1]
-        commit(tree, "followed", topic, 0, 7)
+        assert "kept-in-zookeeper" not in monitor.get("/metrics")[1]
+        commit(tree, "kept-in-zookeeper", topic, 0, 7)
         wait_until(lambda: lag(monitor, topic) == {"0": 3}, what="the group to come again")
         with zookeeper.paused():
             wait_until(lambda: lag(monitor, topic) == {}, timeout_s=60, what="what is stale to go")
@@ -152,5 +160,5 @@ def lag(monitor: Monitor, topic: str) -> dict[str, float]:
     return {
         partition: value
         for (_, group, at, partition), value in monitor.metrics().get("koff_group_lag", {}).items()
-        if (group, at) == ("followed", topic)
+        if (group, at) == ("kept-in-zookeeper", topic)
     }
