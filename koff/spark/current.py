@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from koff.lag.windows import WINDOW
-from koff.spark.newest import TICK_MS, chunks, newest
-from koff.spark.packing import COMMIT, mapped, unpack
+from koff.spark.newest import STALE_MS, chunks, newest, news
+from koff.spark.packing import COMMIT, COMMIT_ROWS, PACKED, bucketed, unpack
 from koff.spark.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SLOT = ("group", "topic", "partition")
-STALE_S = 600.0
-"""An end that was sampled longer ago says nothing of the lag that a commit left."""
+_SLOT = ("group", "topic", "partition")
 _ITEMS = "ARRAY<STRUCT<at_ms: BIGINT, committed: BIGINT, lag: BIGINT>>"
+_NEWS = (
+    "`group` STRING, topic STRING, partition INT, committed BIGINT, commit_timestamp TIMESTAMP, "
+    "topic_id STRING, offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP, deleted BOOLEAN, "
+    f"cleared BIGINT, more {_ITEMS}"
+)
 _NONE = f"CAST(array() AS {_ITEMS})"
 _MORE = f"coalesce(s.more, {_NONE})"
 _OLD = f"filter(coalesce(t.recent, {_NONE}), c -> NOT c.at_ms <=> element_at(s.more, -1).at_ms)"
@@ -27,38 +30,40 @@ _RECENT = f"slice(concat({_MORE}, IF(s.cleared IS NULL, {_OLD}, {_NONE})), 1, {W
 """The new ones before the old ones; those of one second are one, and a deletion ends what was."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Packed records of one cluster; the times in ms of the first and the last commit, and whether any is a
-    deletion."""
+def merge(
+    tables: Tables, cluster: str, packed: DataFrame, what: Container[str], span_ms: tuple[int, int] | None
+) -> None:
+    """Brings `current` up to the commits of a packed frame of one cluster; older ones change nothing.
 
-    packed: DataFrame
-    first_ms: int
-    last_ms: int
-    deletions: bool
-
-
-def merge(tables: Tables, cluster: str, batch: Batch) -> None:
-    """Brings `current` up to these commits; older ones change nothing."""
+    `what` it holds; `span_ms`: the timestamps of the first and the last of them, if they have any.
+    """
     from pyspark.sql import functions as f
 
-    spread = of_note(batch.packed).repartition(*SLOT).persist()  # it is looked at twice
-    news = _newest(spread).join(_recent(tables, cluster, batch, spread), list(SLOT), "left")
-    news = news.withColumn("cluster", f.lit(cluster)).persist()  # as MERGE does
-    same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in SLOT)
-    newer = (
-        "(t.offsets_partition = s.offsets_partition AND s.log_offset > t.log_offset)"
-        " OR (t.offsets_partition <> s.offsets_partition AND s.timestamp > t.timestamp)"
-    )
+    rows = packed.where("bucket IS NOT NULL").select("bucket", "packed")
+    if COMMIT in what:
+        commits = packed.where(f.col("what") == COMMIT).select("packed")
+        rows = rows.union(commits.mapInArrow(_of_note, _BUCKETS))
+    if span_ms is not None:
+        rows = rows.union(_ends(tables, cluster, *span_ms).mapInArrow(_packed_ends, _BUCKETS))
+    changed = rows.repartition("bucket").select("packed").mapInArrow(_news, _NEWS)
+    changed = changed.withColumn("cluster", f.lit(cluster)).persist()  # as MERGE does
     into = tables.delta("current")
     values = {name: f"s.`{name}`" for name in into.toDF().columns if name != "recent"}
     try:
-        merging = into.alias("t").merge(news.alias("s"), f"t.cluster = {quoted(cluster)} AND {same}")
+        if tables.of("current", cluster).isEmpty():
+            recent = f.expr(f"{_MORE} AS recent")
+            tables.append("current", changed.alias("s").select(recent, *map(f.expr, values.values())))
+            return
+        same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in _SLOT)
+        newer = (
+            "(t.offsets_partition = s.offsets_partition AND s.log_offset > t.log_offset)"
+            " OR (t.offsets_partition <> s.offsets_partition AND s.timestamp > t.timestamp)"
+        )
+        merging = into.alias("t").merge(changed.alias("s"), f"t.cluster = {quoted(cluster)} AND {same}")
         merging = merging.whenMatchedUpdate(newer, {**values, "recent": _RECENT})
         merging.whenNotMatchedInsert(values={**values, "recent": _MORE}).execute()
     finally:
-        news.unpersist()
-        spread.unpersist()
+        changed.unpersist()
 
 
 def quoted(text: str) -> str:
@@ -67,71 +72,45 @@ def quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-def of_note(packed: DataFrame) -> DataFrame:
-    """The commits that may matter to what is current."""
-
-    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for chunk in chunks(unpack(batches)):
-            yield newest(chunk)
-
-    return mapped(packed, COMMIT, work)
+_BUCKETS = "bucket INT, packed BINARY"
 
 
-def _newest(commits: DataFrame) -> DataFrame:
-    """The last commit of each slot, and the log offset of its last deletion (`cleared`)."""
+def _of_note(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Of packed commits those that may matter to what is current, in buckets."""
+    for chunk in chunks(unpack(batches)):
+        yield _in_buckets(newest(chunk))
+
+
+def _packed_ends(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Sampled ends in buckets, in the columns of a commit; no log offset tells them from commits."""
+    for chunk in chunks(batches):
+        columns = {name: chunk.column(name) for name in chunk.schema.names}
+        nothing = pa.nulls(len(chunk))
+        every = [columns.get(field.name, nothing).cast(field.type) for field in COMMIT_ROWS]
+        yield _in_buckets(pa.RecordBatch.from_arrays(every, schema=COMMIT_ROWS))
+
+
+def _in_buckets(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(bucketed(rows)), schema=PACKED).select(["bucket", "packed"])
+
+
+def _news(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """`NEWS` of commits and ends: all of a topic's partition are here."""
+    if rows := list(unpack(batches)):
+        every = pa.concat_batches(rows)
+        ends = every.column("log_offset").is_null()
+        yield news(every.filter(pc.invert(ends)), every.filter(ends))
+
+
+def _ends(tables: Tables, cluster: str, first_ms: int, last_ms: int) -> DataFrame:
+    """The ends that were sampled when commits of that time may have arrived, each in the place of a commit's
+    offset."""
     from pyspark.sql import functions as f
 
-    told = ("committed", "commit_timestamp", "topic_id", "offsets_partition", "log_offset", "timestamp")
-    last = f.max_by(f.struct(*told, f.col("tombstone").alias("deleted")), "log_offset").alias("last")
-    cleared = f.max(f.when(f.col("tombstone"), f.col("log_offset"))).alias("cleared")
-    homes = commits.groupBy(*SLOT, "offsets_partition").agg(last, cleared)
-    # One home, unless the offsets topic was given more partitions.
-    newest = homes.groupBy(*SLOT).agg(f.max_by(f.struct("last", "cleared"), "last.timestamp").alias("n"))
-    return newest.select(*SLOT, "n.last.*", "n.cleared")
-
-
-def _recent(tables: Tables, cluster: str, batch: Batch, commits: DataFrame) -> DataFrame:
-    """The last commits of each slot after its last deletion, one a second, newest first: (slot, more)."""
-    from pyspark.sql import functions as f
-
-    alive = commits.where(~f.col("tombstone") & (f.col("committed") >= 0))
-    if batch.deletions:
-        deleted = commits.where(f.col("tombstone")).groupBy(*SLOT).agg(f.max("log_offset").alias("cleared"))
-        alive = alive.join(f.broadcast(deleted), list(SLOT), "left")
-        alive = alive.where(f.col("cleared").isNull() | (f.col("log_offset") > f.col("cleared")))
-    tick = (f.floor(f.unix_millis("commit_timestamp") / TICK_MS) * TICK_MS).cast("bigint").alias("at_ms")
-    last = f.max(f.struct("log_offset", "committed", f.unix_millis("timestamp").alias("seen_ms")))
-    ticks = alive.groupBy(*SLOT, tick).agg(last.alias("last"))
-    item = f.struct("last.log_offset", "at_ms", "last.committed", "last.seen_ms")
-    few = ticks.groupBy(*SLOT).agg(
-        f.slice(f.sort_array(f.collect_list(item), asc=False), 1, WINDOW).alias("r")
+    at_ms, from_ms = f.unix_millis("at"), first_ms - STALE_MS
+    first, last = (f.timestamp_millis(f.lit(each)).cast("date") for each in (from_ms, last_ms))
+    ends = tables.of("end_offsets", cluster).where(f.col("day").between(first, last))
+    ends = ends.where(at_ms.between(from_ms, last_ms) & f.col("end_offset").isNotNull())
+    return ends.select(
+        f.col("at").alias("timestamp"), "topic", "partition", f.expr("end_offset AS committed")
     )
-    each = few.select(*SLOT, f.explode("r").alias("c")).select(*SLOT, "c.*")
-    items = f.struct("log_offset", "at_ms", "committed", "lag")
-    timed = _with_lags(tables, cluster, batch, each).groupBy(*SLOT)
-    sorted_ = timed.agg(f.sort_array(f.collect_list(items), asc=False).alias("r"))
-    fields = "named_struct('at_ms', c.at_ms, 'committed', c.committed, 'lag', c.lag)"
-    return sorted_.select(*SLOT, f.expr(f"transform(r, c -> {fields})").alias("more"))
-
-
-def _with_lags(tables: Tables, cluster: str, batch: Batch, few: DataFrame) -> DataFrame:
-    """And the lag that each left: by the end that was sampled last before it, if that was not long ago."""
-    from pyspark.sql import functions as f
-
-    first, last = batch.first_ms - int(STALE_S * 1000), batch.last_ms
-    at_ms = f.unix_millis("at")
-    days = f.col("day").between(*(f.timestamp_millis(f.lit(each)).cast("date") for each in (first, last)))
-    ends = tables.of("end_offsets", cluster).where(days & at_ms.between(first, last))
-    ends = ends.where(f.col("end_offset").isNotNull())
-    ends = ends.select("topic", "partition", at_ms.alias("sampled_ms"), "end_offset")
-    if ends.isEmpty():
-        return few.withColumn("lag", f.lit(None).cast("bigint"))
-    near = f.col("sampled_ms").between(f.col("seen_ms") - int(STALE_S * 1000), f.col("seen_ms"))
-    keys = few.select("topic", "partition", "seen_ms").distinct()
-    then = keys.join(ends, ["topic", "partition"]).where(near)
-    then = then.groupBy("topic", "partition", "seen_ms").agg(
-        f.max_by("end_offset", "sampled_ms").alias("end")
-    )
-    joined = few.join(then, ["topic", "partition", "seen_ms"], "left")
-    left = f.greatest(f.col("end") - f.col("committed"), f.lit(0))
-    return joined.withColumn("lag", f.when(f.col("end").isNotNull(), left))

@@ -13,6 +13,7 @@ from koff.client import Cluster
 from koff.clusters import Watched
 from koff.errors import ConnectError, KoffError
 from koff.spark.failures import line, named
+from koff.spark.files import Into
 from koff.spark.headway import Headway
 from koff.spark.segments import size
 from koff.spark.stream import PipelineConf, Progress, Stream
@@ -151,10 +152,12 @@ def backfill_segments(tables: Tables, path: str, cluster: str, headway: Headway 
     headway = headway or Headway(tables.spark)
     headway.todo = size(path)
     headway.begin(headway.todo)
-    rows = tables.spark.read.format("koff.segments").options(cluster=cluster, packed="true").load(path)
+    there = any(not tables.of(name, cluster).isEmpty() for name in ("commits", "groups", "quarantine"))
+    folder = None if there else tables.folder("commits")
+    how = {"into": Into(folder, cluster).told()} if folder else {"packed": "true"}
+    rows = tables.spark.read.format("koff.segments").options(cluster=cluster, **how).load(path)
     rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        there = any(not tables.of(name, cluster).isEmpty() for name in ("commits", "groups", "quarantine"))
         written = Writer(tables, cluster, overlapping=there).write(rows, {})
     except Exception as failure:
         told = named(failure)

@@ -24,6 +24,7 @@ from koff.errors import ConfigError
 from koff.reader import OFFSETS_TOPIC
 from koff.records.segments import Damage, Outcomes, Records, read
 from koff.spark.decoding import DDL, SCHEMA, Decoder, Wanted
+from koff.spark.files import Into, written
 from koff.spark.options import check, flag, number, wanted
 from koff.spark.packing import PACKED_DDL, pack
 
@@ -65,11 +66,12 @@ class Options:
     tasks: int = TASKS
     check_crc: bool = True
     packed: bool = False
+    into: Into | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
         """Those of a reader. Raises `ConfigError`."""
-        names = "path cluster offsetstopic group topic from until tasks checkcrc packed"
+        names = "path cluster offsetstopic group topic from until tasks checkcrc packed into"
         told = check("koff.segments", given, frozenset(names.split()))
         paths = tuple(path.strip() for path in told.get("path", "").split(",") if path.strip())
         if not paths:
@@ -82,6 +84,7 @@ class Options:
             tasks=number(told, "tasks", TASKS),
             check_crc=flag(told, "checkcrc", default=True),
             packed=flag(told, "packed", default=False),
+            into=Into.of(told["into"]) if "into" in told else None,
         )
 
 
@@ -109,6 +112,8 @@ class SegmentsReader(DataSourceReader):
         options, decoder = self._options, Decoder(self._options.cluster)
         every = (rows for segments in partition.segments for rows in _rows(segments, decoder, options))
         kept = filter(len, map(options.wanted.of, every))
+        if options.into:
+            return written(kept, options.into)
         return pack(kept) if options.packed else kept
 
 
@@ -122,7 +127,8 @@ class SegmentsSource(DataSource):
 
     def schema(self) -> str:
         """The columns; koff.spark.decoding says what they mean."""
-        return PACKED_DDL if Options.of(self.options).packed else DDL
+        options = Options.of(self.options)
+        return PACKED_DDL if options.packed or options.into else DDL
 
     def reader(self, schema: StructType) -> SegmentsReader:
         """For `spark.read`."""

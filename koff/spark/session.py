@@ -70,6 +70,7 @@ def session(
     told = dict(ALWAYS)
     if not submitted:
         builder = builder.master(master or "local[*]")
+        told["spark.python.daemon.module"] = "koff.spark.daemon"
         told |= LOCAL if (master or "local").startswith("local") else {}
     told |= settings or {}
     for name, value in told.items():

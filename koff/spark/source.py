@@ -4,7 +4,7 @@ Options (docs/pipeline.md says more): `brokers`, `property.<name>` (librdkafka's
 rows carry), `offsetsTopic`; which records: `group`, `topic`, `commitsTo` (regular expressions), `from`,
 `until` (times); `starting`, `ending` (earliest, latest or a time); `maxOffsetsPerPartition` of a batch of a
 stream; `tasks`; `failOnDataLoss`; `raw` (true: as they stand in the log); `packed` (true: as
-`koff.spark.packing` has them).
+`koff.spark.packing` has them), `into` (and commits into files, as `koff.spark.files` writes them).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from koff.client import Cluster, ClusterConf, Isolation, OffsetSpec, TopicPartit
 from koff.errors import ConfigError, ConnectError
 from koff.reader import OFFSETS_TOPIC
 from koff.spark.decoding import DDL, RAW, TIME, Decoder, Wanted
+from koff.spark.files import Into, written
 from koff.spark.options import check, flag, number, place, wanted
 from koff.spark.packing import PACKED_DDL, pack
 from koff.spark.ranges import Range, between, dealt
@@ -49,6 +50,7 @@ class Options:
     tasks: int = TASKS
     raw: bool = False
     packed: bool = False
+    into: Into | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
@@ -75,13 +77,14 @@ class Options:
             tasks=number(told, "tasks", TASKS),
             raw=flag(told, "raw", default=False),
             packed=flag(told, "packed", default=False),
+            into=Into.of(told["into"]) if "into" in told else None,
         )
 
 
 _NAMES = frozenset(
     {
         *("brokers", "cluster", "offsetstopic", "group", "topic", "from", "until", "starting", "ending"),
-        *("commitsto", "maxoffsetsperpartition", "tasks", "failondataloss", "raw", "packed", "path"),
+        *("commitsto", "maxoffsetsperpartition", "tasks", "failondataloss", "raw", "packed", "path", "into"),
     }
 )
 
@@ -151,6 +154,8 @@ class Log:
         if options.raw:
             return map(bare, batches)
         rows = filter(len, map(options.wanted.of, map(Decoder(options.origin.cluster), batches)))
+        if options.into:
+            return written(rows, options.into)
         return pack(rows) if options.packed else rows
 
 
@@ -268,7 +273,7 @@ class KoffSource(DataSource):
     def schema(self) -> str:
         """The columns; koff.spark.decoding says what they mean."""
         options = Options.of(self.options)
-        return RAW_DDL if options.raw else PACKED_DDL if options.packed else DDL
+        return RAW_DDL if options.raw else PACKED_DDL if options.packed or options.into else DDL
 
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""

@@ -15,6 +15,7 @@ import structlog
 from koff.client import Cluster, Isolation, OffsetSpec, TopicPartition
 from koff.clusters import Watched
 from koff.errors import ConnectError
+from koff.spark.files import Into
 from koff.spark.headway import Headway
 from koff.spark.lags import joined, lag_rows
 from koff.spark.samples import Samples
@@ -158,11 +159,16 @@ class Stream:
             "offsetsTopic": watched.offsets_topic,
             "maxOffsetsPerPartition": str(self.conf.max_offsets_per_partition),
             "failOnDataLoss": str(self.conf.fail_on_data_loss).lower(),
-            "packed": "true",
+            **self._taken(),
             **({"group": watched.groups} if watched.groups else {}),
             **({"commitsTo": watched.topics} if watched.topics else {}),
             **{f"property.{key}": value for key, value in watched.conf.properties.items()},
         }
+
+    def _taken(self) -> dict[str, str]:
+        """How workers hand on what they read: commits go into files where those can be written."""
+        folder = self._tables.folder("commits")
+        return {"into": Into(folder, self.name, self._overlap).told()} if folder else {"packed": "true"}
 
     def _batch(self, records: DataFrame, batch: int) -> None:
         """What Spark calls with every batch; a batch may come again after a restart."""
@@ -303,9 +309,11 @@ class Stream:
         if begun.exists(metadata):
             told = read_text(self._tables.spark, path) if fs.exists(at) else "{}"
             return {int(p): offset for p, offset in json.loads(told).items()}
+        names = ("commits", "groups", "quarantine")
+        if self._tables.made.issuperset(names):
+            return {}
         commits, groups, quarantine = (
-            self._tables.of(name, self.name).select("offsets_partition", "log_offset")
-            for name in ("commits", "groups", "quarantine")
+            self._tables.of(name, self.name).select("offsets_partition", "log_offset") for name in names
         )
         rows = commits.union(groups).union(quarantine).groupBy("offsets_partition")
         found: dict[int, int] = dict(map(tuple, rows.agg(f.max("log_offset")).collect()))

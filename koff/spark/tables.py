@@ -103,11 +103,18 @@ class Tables:
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self.spark = spark
+        self.made: set[str] = set()
+        """The tables that `create` made: they are new, and empty but for what this process wrote."""
         self.root = (root if "://" in root else os.path.abspath(root)).rstrip("/")  # Delta takes no other
 
     def path(self, name: str) -> str:
         """Where that table is."""
         return f"{self.root}/{name}"
+
+    def folder(self, name: str) -> str | None:
+        """Where it is for the machine's own file system; None where it is elsewhere."""
+        fs, path = filesystem(self.spark, self.path(name))
+        return str(path.toUri().getPath()) if fs.getUri().getScheme() == "file" else None
 
     def checkpoint(self, cluster: str) -> str:
         """Where it is kept how far that cluster was read."""
@@ -129,6 +136,10 @@ class Tables:
 
         return self.frame(name).where(f.col("cluster") == cluster)
 
+    def append(self, name: str, frame: DataFrame) -> None:
+        """Adds rows with all columns of the table, in any order."""
+        frame.select(*self.frame(name).columns).write.format("delta").mode("append").save(self.path(name))
+
     def create(self) -> None:
         """Makes the tables that are not there, and those of older koffs ours. Nothing is written into a
         folder of somebody else's, or where one table cannot be brought up to ours."""
@@ -147,6 +158,7 @@ class Tables:
             builder.property(PROPERTY, str(VERSION)).execute()
 
         _all(make, (name for name in TABLES if name not in there))
+        self.made = set(TABLES) - there
 
     def check(self) -> None:
         """Raises `WrongTables` unless all tables are there and of this version."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from koff.spark import groups
-from koff.spark.current import Batch, merge, quoted
-from koff.spark.packing import COMMIT, GROUP, UNDECODED, unpacked
+from koff.spark import files, groups
+from koff.spark.current import merge, quoted
+from koff.spark.packing import COMMIT, FILE, GROUP, NOTED, UNDECODED, unpacked
 from koff.spark.samples import Sample
 from koff.spark.tables import TABLES, Tables
 
@@ -54,18 +55,25 @@ class Writer:
         """
         from pyspark.sql import functions as f
 
-        sums = (f.sum("records"), f.sum("deletions"), f.min("first_ms"), f.max("last_ms"))
-        told = {row[0]: row[1:] for row in packed.groupBy("what").agg(*sums).collect()}
-        if COMMIT in told:
-            _, deletions, first_ms, last_ms = told[COMMIT]
+        file = f.when(f.col("what") == FILE, f.col("packed"))
+        told = packed.select("what", "records", "first_ms", "last_ms", file).collect()
+        counts = Counter[str]()
+        for what, records, *_ in told:
+            counts[what] += records
+        if FILE in counts:
+            self._add([row[4] for row in told if row[4] is not None])
+        if COMMIT in counts:
             self._append("commits", unpacked(packed, COMMIT))
+        if COMMIT in counts or NOTED in counts:
+            times = [at for row in told if row[0] in (COMMIT, NOTED) for at in row[2:4] if at is not None]
             with _MERGING:
-                merge(self.tables, self.cluster, Batch(packed, first_ms, last_ms, deletions=bool(deletions)))
-        if UNDECODED in told:
+                merge(self.tables, self.cluster, packed, counts, (min(times), max(times)) if times else None)
+        if UNDECODED in counts:
             self._append("quarantine", unpacked(packed, UNDECODED))
-        if GROUP in told:
+        if GROUP in counts:
             self._groups(unpacked(packed, GROUP), topic_names)
-        return Written(sum(sums[0] for sums in told.values()), told[COMMIT][0] if COMMIT in told else 0)
+        commits = counts[COMMIT] + counts[FILE]
+        return Written(commits + counts[UNDECODED] + counts[GROUP], commits)
 
     def sample(self, rows: list[Sample], batch: int) -> None:
         """Appends a sample of end offsets."""
@@ -107,6 +115,12 @@ class Writer:
         merging = into.merge(news.alias("s"), same)
         merging.whenMatchedUpdateAll("s.log_offset > t.log_offset").whenNotMatchedInsertAll().execute()
 
+    def _add(self, found: list[bytes]) -> None:
+        """Files that workers wrote."""
+        conf = self.tables.spark.conf
+        app, version = (conf.get(_TXN + name, None) for name in ("AppId", "Version"))
+        files.commit(self.tables, found, app, int(version or 0))
+
     def _append(self, name: str, frame: DataFrame) -> None:
         from pyspark.sql import functions as f
 
@@ -124,8 +138,7 @@ class Writer:
         from pyspark.sql import functions as f
 
         whole = frame.withColumn("cluster", f.lit(self.cluster)).withColumn("day", f.to_date(time))
-        columns = self.tables.frame(name).columns
-        whole.select(*columns).write.format("delta").mode("append").save(self.tables.path(name))
+        self.tables.append(name, whole)
 
 
 _RECORD = ("offsets_partition", "log_offset")

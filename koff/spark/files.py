@@ -1,0 +1,245 @@
+"""Commits into Parquet files by the workers that decode them; the driver makes the files the table's.
+
+Spark's own writer takes every row through Java, which costs several times what reading and decoding do.
+Here a task writes files beside the table's others, as Spark's tasks do, and the driver adds them all to
+Delta's log in one transaction. A task that fails removes its files; those of a worker that was killed are
+in no table, and VACUUM (`koff pipeline maintain`) clears them away.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+
+from koff.spark.newest import CHUNK, newest
+from koff.spark.packing import COLUMNS, COMMIT, FILE, PACKED, bucketed, packed, parts
+
+if TYPE_CHECKING:
+    from koff.spark.tables import Tables
+
+WRITTEN = tuple(name for name in COLUMNS[COMMIT] if name != "tombstone")
+"""The columns of a file."""
+_HELD_ROWS = 1 << 20
+"""So many rows wait in memory at most, over all days."""
+_ROW_GROUP = 1 << 18
+_NAMES = ("group", "topic", "metadata", "topic_id", "offsets_partition", "partition", "leader_epoch")
+_NUMBERS = ("log_offset", "timestamp", "committed", "commit_timestamp")
+_DAY_US = 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Into:
+    """The folder of the table `commits` and the cluster whose rows are written.
+
+    `behind`: up to which offset of a partition rows may be in the table already: those are not written.
+    """
+
+    folder: str
+    cluster: str
+    behind: Mapping[int, int] = field(default_factory=dict)
+
+    def told(self) -> str:
+        """Itself as an option of the source."""
+        return json.dumps([self.folder, self.cluster, self.behind])
+
+    @classmethod
+    def of(cls, told: str) -> Into:
+        """What `told` gave."""
+        folder, cluster, behind = json.loads(told)
+        return cls(folder, cluster, {int(partition): offset for partition, offset in behind.items()})
+
+    def split(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Rows that may be in the table already, and those that are surely new."""
+        if not self.behind:
+            return rows.slice(0, 0), rows
+        homes = rows.column("offsets_partition").dictionary_encode()
+        behind = np.array([self.behind.get(home, -1) for home in homes.dictionary.to_pylist()], np.int64)
+        new = rows.column("log_offset").to_numpy() > behind[homes.indices.to_numpy()]
+        return rows.filter(pa.array(~new)), rows.filter(pa.array(new))
+
+
+def written(batches: Iterable[pa.RecordBatch], into: Into) -> Iterator[pa.RecordBatch]:
+    """Decoded rows packed, as `koff.spark.packing.pack` does; but of the commits that are new only those that
+    may matter to what is current (`NOTED`), and a row for each file that holds all of them (`FILE`)."""
+    files = Files(into)
+    held: list[pa.RecordBatch] = []
+    try:
+        for batch in batches:
+            rows = []
+            for what, part in parts(batch):
+                old = part
+                if what == COMMIT:
+                    old, new = into.split(part)
+                    files.write(new)
+                    held.append(new)
+                if len(old):
+                    rows.append(packed(what, old))
+            if sum(map(len, held)) >= CHUNK:
+                rows += bucketed(newest(pa.concat_batches(held)))
+                held = []
+            if rows:
+                yield pa.RecordBatch.from_pylist(rows, schema=PACKED)
+        if any(map(len, held)):
+            last = list(bucketed(newest(pa.concat_batches(held))))
+            yield pa.RecordBatch.from_pylist(last, schema=PACKED)
+        if found := files.close():
+            yield pa.RecordBatch.from_pylist(found, schema=PACKED)
+    except BaseException:
+        files.discard()
+        raise
+
+
+class Files:
+    """The files of one task, one a day."""
+
+    def __init__(self, into: Into) -> None:
+        self._into = into
+        self._open: dict[date | None, _File] = {}
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Takes commits in the columns of `COLUMNS[COMMIT]`."""
+        if not len(rows):
+            return
+        for day, some in _by_day(rows):
+            if day not in self._open:
+                self._open[day] = _File(self._into, day)
+            self._open[day].add(some)
+        while sum(each.held_rows for each in self._open.values()) > _HELD_ROWS:
+            max(self._open.values(), key=lambda each: each.held_rows).flush()
+
+    def close(self) -> list[dict[str, Any]]:
+        """Ends the files: a row of `PACKED` for each, in `packed` what Delta's log is to say of it."""
+        return [each.close() for each in self._open.values()]
+
+    def discard(self) -> None:
+        """Removes the files."""
+        for each in self._open.values():
+            each.discard()
+
+
+def _by_day(rows: pa.RecordBatch) -> Iterator[tuple[date | None, pa.RecordBatch]]:
+    days = pc.floor(pc.divide(rows.column("timestamp").cast(pa.int64()).cast(pa.float64()), _DAY_US))
+    every = pc.unique(days).to_pylist()
+    for number in every:
+        day = None if number is None else date(1970, 1, 1) + timedelta(days=int(number))
+        if len(every) == 1:
+            yield day, rows
+        else:
+            yield day, rows.filter(days.is_null() if number is None else pc.equal(days, number))
+
+
+class _File:
+    def __init__(self, into: Into, day: date | None) -> None:
+        self._day, self._into = day, into
+        told = "__HIVE_DEFAULT_PARTITION__" if day is None else day.isoformat()
+        self._path = f"cluster={quote(into.cluster, safe='')}/day={told}/koff-{uuid4()}.parquet"
+        self._at = Path(into.folder) / self._path
+        self._writer: parquet.ParquetWriter | None = None
+        self._held: list[pa.RecordBatch] = []
+        self.held_rows = self._rows = 0
+        self._least: dict[str, int] = {}
+        self._most: dict[str, int] = {}
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._held.append(rows.select(list(WRITTEN)))
+        self.held_rows += len(rows)
+        if self.held_rows >= _ROW_GROUP:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._held:
+            return
+        rows = pa.Table.from_batches(self._held)
+        if self._writer is None:
+            self._at.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = parquet.ParquetWriter(
+                self._at,
+                rows.schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=list(_NAMES),
+                column_encoding=dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED"),
+                store_schema=False,
+            )
+        self._writer.write_table(rows, row_group_size=2 * _ROW_GROUP)
+        for name in ("offsets_partition", "log_offset", "timestamp"):
+            found = pc.min_max(rows.column(name).cast(pa.int64())).as_py()
+            if found["min"] is not None:
+                self._least[name] = min(found["min"], self._least.get(name, found["min"]))
+                self._most[name] = max(found["max"], self._most.get(name, found["max"]))
+        self._rows += self.held_rows
+        self._held, self.held_rows = [], 0
+
+    def close(self) -> dict[str, Any]:
+        self.flush()
+        assert self._writer is not None
+        self._writer.close()
+        stats = {
+            "numRecords": self._rows,
+            "minValues": {name: _stated(name, least) for name, least in self._least.items()},
+            "maxValues": {name: _stated(name, most + 999) for name, most in self._most.items()},
+        }
+        add = {
+            "path": quote(self._path, safe="/="),
+            "partitionValues": {
+                "cluster": self._into.cluster,
+                "day": None if self._day is None else self._day.isoformat(),
+            },
+            "size": self._at.stat().st_size,
+            "modificationTime": time.time_ns() // 1_000_000,
+            "dataChange": True,
+            "stats": json.dumps(stats),
+        }
+        return {"what": FILE, "records": self._rows, "packed": json.dumps({"add": add}).encode()}
+
+    def discard(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._at.unlink(missing_ok=True)
+
+
+def _stated(name: str, value: int) -> int | str:
+    """A bound as Delta's statistics have it: times in whole milliseconds."""
+    if name != "timestamp":
+        return value
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=value // 1000)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def commit(tables: Tables, files: Iterable[bytes], app: str | None, version: int) -> None:
+    """Makes the files part of the table `commits`, all or none, in one transaction.
+
+    `files` as `Files.close` has them. What the application wrote as that version (or a later one) before is
+    not written again: the files are removed.
+    """
+    adds = [json.loads(each) for each in files]
+    jvm: Any = tables.spark.sparkContext._jvm
+    delta = jvm.org.apache.spark.sql.delta
+    log = delta.DeltaLog.forTable(tables.spark._jsparkSession, tables.path("commits"))
+    transaction = log.startTransaction()
+    actions = [json.dumps(each) for each in adds]
+    if app is not None:
+        if transaction.txnVersion(app) >= version:
+            folder = Path(tables.folder("commits") or "")
+            for each in adds:
+                (folder / unquote(each["add"]["path"])).unlink(missing_ok=True)
+            return
+        told = {"appId": app, "version": version, "lastUpdated": time.time_ns() // 1_000_000}
+        actions.append(json.dumps({"txn": told}))
+    made = jvm.java.util.ArrayList()
+    for action in actions:
+        made.add(delta.actions.Action.fromJson(action))
+    manual = getattr(jvm, "org.apache.spark.sql.delta.DeltaOperations$ManualUpdate$").__getattr__("MODULE$")
+    transaction.commit(jvm.org.apache.spark.api.python.PythonUtils.toSeq(made), manual)
