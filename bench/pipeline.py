@@ -19,8 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from koff.kafkatest import Cluster, LocalKafka, wait_until
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 DELTA = "io.delta:delta-spark_2.13:4.0.1"
 BARE = "bare read, our source"
+INTO = "into tables"
 
 
 def begun(kafka: LocalKafka) -> None:
@@ -69,8 +70,8 @@ def connector(spark: Any, brokers: str) -> Any:
 
 def ways(
     spark: Any, brokers: str, folder: str | None, *, with_connector: bool
-) -> dict[str, Callable[[], None]]:
-    """What is measured: each takes all records."""
+) -> dict[str, Callable[[Any], None]]:
+    """What is measured: each takes all records; `INTO` tables that are given."""
     from koff.spark import decode
 
     def ours(**options: str) -> Any:
@@ -81,17 +82,17 @@ def ways(
 
     columns = ("partition", "offset", "timestamp", "key", "value")
     watched = Watched("bench", ClusterConf(brokers))
-    found: dict[str, Callable[[], None]] = {
-        BARE: lambda: sunk(ours(raw="true")),
-        "decoded, our source": lambda: sunk(ours()),
-        "into tables": lambda: into_tables(spark, watched),
+    found: dict[str, Callable[[Any], None]] = {
+        BARE: lambda _: sunk(ours(raw="true")),
+        "decoded, our source": lambda _: sunk(ours()),
+        INTO: lambda tables: into_tables(tables, watched),
     }
     if with_connector:
-        found["bare read, Spark's connector"] = lambda: sunk(connector(spark, brokers).select(*columns))
-        found["decoded, Spark's connector"] = lambda: sunk(decode(connector(spark, brokers), "bench"))
+        found["bare read, Spark's connector"] = lambda _: sunk(connector(spark, brokers).select(*columns))
+        found["decoded, Spark's connector"] = lambda _: sunk(decode(connector(spark, brokers), "bench"))
     if folder:
-        found["decoded, log segments"] = lambda: sunk(spark.read.format("koff.segments").load(folder))
-        found["log segments into tables"] = lambda: segments_into_tables(spark, folder)
+        found["decoded, log segments"] = lambda _: sunk(spark.read.format("koff.segments").load(folder))
+        found[f"log segments {INTO}"] = lambda tables: segments_into_tables(tables, folder)
     return found
 
 
@@ -113,19 +114,22 @@ def used_s(process: int) -> float:
 
 
 def measured(
-    found: dict[str, Callable[[], None]], total: int, repeat: int, process: int
+    spark: Any, found: dict[str, Callable[[Any], None]], total: int, repeat: int
 ) -> dict[str, dict[str, Any]]:
     """Records a second of each way: the median of turns, after one that does not count."""
+    process = spark.sparkContext._gateway.proc.pid
     seconds: dict[str, list[float]] = {name: [] for name in found}
     cpu: dict[str, list[float]] = {name: [] for name in found}
     for turn in range(repeat + 1):
         for name, work in found.items():
-            started, used = time.monotonic(), used_s(process)
-            work()
-            if turn:
-                seconds[name].append(time.monotonic() - started)
-                cpu[name].append(used_s(process) - used)
-            print(f"{name}: {time.monotonic() - started:.2f} s", file=sys.stderr)
+            with new_tables(spark) if INTO in name else nullcontext() as tables:
+                started, used = time.monotonic(), used_s(process)
+                work(tables)
+                taken = time.monotonic() - started
+                if turn:
+                    seconds[name].append(taken)
+                    cpu[name].append(used_s(process) - used)
+            print(f"{name}: {taken:.2f} s", file=sys.stderr)
     return {
         name: {
             "seconds": [round(each, 2) for each in taken],
@@ -137,28 +141,31 @@ def measured(
     }
 
 
-def into_tables(spark: Any, watched: Any) -> None:
-    """What `koff pipeline backfill` does: all of the log into new tables."""
-    from koff.spark.job import Job
-    from koff.spark.stream import PipelineConf
+@contextmanager
+def new_tables(spark: Any) -> Iterator[Any]:
+    """Tables that are made anew, and removed again."""
     from koff.spark.tables import Tables
 
     with tempfile.TemporaryDirectory(prefix="koff-bench-") as folder:
         tables = Tables(spark, folder)
         tables.create()
-        with Job([watched], PipelineConf(once=True, sample=False), lambda _: None) as job:
-            job.run(tables)
+        yield tables
 
 
-def segments_into_tables(spark: Any, folder: str) -> None:
+def into_tables(tables: Any, watched: Any) -> None:
+    """What `koff pipeline backfill` does: all of the log into new tables."""
+    from koff.spark.job import Job
+    from koff.spark.stream import PipelineConf
+
+    with Job([watched], PipelineConf(once=True, sample=False), lambda _: None) as job:
+        job.run(tables)
+
+
+def segments_into_tables(tables: Any, folder: str) -> None:
     """What `koff pipeline backfill --segments` does."""
     from koff.spark.job import backfill_segments
-    from koff.spark.tables import Tables
 
-    with tempfile.TemporaryDirectory(prefix="koff-bench-") as into:
-        tables = Tables(spark, into)
-        tables.create()
-        backfill_segments(tables, folder, "bench")
+    backfill_segments(tables, folder, "bench")
 
 
 def driver_mib(spark: Any) -> int:
@@ -185,7 +192,7 @@ def of_master(master: str, brokers: str, segments: str | None, repeat: int, *, c
         spark.sparkContext.setLogLevel("OFF")
         total = spark.read.format("koff").options(brokers=brokers, raw="true").load().count()
         found = ways(spark, brokers, segments, with_connector=connector)
-        results = measured(found, total, repeat, spark.sparkContext._gateway.proc.pid)
+        results = measured(spark, found, total, repeat)
         held_mib = driver_mib(spark)
     finally:
         spark.stop()

@@ -46,24 +46,20 @@ def merge(
     if span_ms is not None:
         rows = rows.union(_ends(tables, cluster, *span_ms).mapInArrow(_packed_ends, _BUCKETS))
     changed = rows.repartition("bucket").select("packed").mapInArrow(_news, _NEWS)
-    changed = changed.withColumn("cluster", f.lit(cluster)).persist()  # as MERGE does
-    into = tables.delta("current")
+    changed = changed.withColumn("cluster", f.lit(cluster)).alias("s")
+    into = tables.delta("current").alias("t")
     values = {name: f"s.`{name}`" for name in into.toDF().columns if name != "recent"}
-    try:
-        if tables.of("current", cluster).isEmpty():
-            recent = f.expr(f"{_MORE} AS recent")
-            tables.append("current", changed.alias("s").select(recent, *map(f.expr, values.values())))
-            return
-        same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in _SLOT)
-        newer = (
-            "(t.offsets_partition = s.offsets_partition AND s.log_offset > t.log_offset)"
-            " OR (t.offsets_partition <> s.offsets_partition AND s.timestamp > t.timestamp)"
-        )
-        merging = into.alias("t").merge(changed.alias("s"), f"t.cluster = {quoted(cluster)} AND {same}")
-        merging = merging.whenMatchedUpdate(newer, {**values, "recent": _RECENT})
-        merging.whenNotMatchedInsert(values={**values, "recent": _MORE}).execute()
-    finally:
-        changed.unpersist()
+    if tables.of("current", cluster).isEmpty():
+        tables.append("current", changed.select(f.expr(f"{_MORE} AS recent"), *map(f.expr, values.values())))
+        return
+    same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in _SLOT)
+    newer = (
+        "(t.offsets_partition = s.offsets_partition AND s.log_offset > t.log_offset)"
+        " OR (t.offsets_partition <> s.offsets_partition AND s.timestamp > t.timestamp)"
+    )
+    merging = into.merge(changed, f"t.cluster = {quoted(cluster)} AND {same}")
+    merging = merging.whenMatchedUpdate(newer, {**values, "recent": _RECENT})
+    merging.whenNotMatchedInsert(values={**values, "recent": _MORE}).execute()
 
 
 def quoted(text: str) -> str:
@@ -99,7 +95,8 @@ def _news(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if rows := list(unpack(batches)):
         every = pa.concat_batches(rows)
         ends = every.column("log_offset").is_null()
-        yield news(every.filter(pc.invert(ends)), every.filter(ends))
+        if not pc.all(ends).as_py():
+            yield news(every.filter(pc.invert(ends)), every.filter(ends))
 
 
 def _ends(tables: Tables, cluster: str, first_ms: int, last_ms: int) -> DataFrame:

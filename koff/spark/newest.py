@@ -33,6 +33,8 @@ def newest(commits: pa.RecordBatch) -> pa.RecordBatch:
 
     The rest changes nothing of what is current, whatever else there is before or after these rows.
     """
+    if not len(commits):
+        return commits
     slot, offset = _slots(commits), _numpy(commits, "log_offset", 0)
     order = np.lexsort((offset, slot))
     slot = slot[order]
@@ -87,15 +89,16 @@ STALE_MS = 600_000
 def news(commits: pa.RecordBatch, ends: pa.RecordBatch) -> pa.RecordBatch:
     """What the commits change of what is current, a row for each slot: `NEWS`.
 
-    `ends` are samples of the same topics' partitions: topic, partition, timestamp, committed (the end).
+    There is a commit at least. `ends` are samples of the same topics' partitions: topic, partition,
+    timestamp, committed (the end).
     """
     rows = newest(commits)
     slot, deleted = _slots(rows), _numpy(rows, "tombstone", 0) != 0
     row = np.arange(len(rows))
-    first = np.flatnonzero(np.append(True, slot[1:] != slot[:-1])) if len(rows) else row
+    first = np.flatnonzero(np.append(True, slot[1:] != slot[:-1]))
     size = np.diff(np.append(first, len(rows)))
     of, last = np.repeat(np.arange(len(first)), size), first + size - 1
-    deletion = np.maximum.reduceat(np.where(deleted, row, -1), first) if len(rows) else row
+    deletion = np.maximum.reduceat(np.where(deleted, row, -1), first)
     alive = ~deleted & (_numpy(rows, "committed", -1) >= 0) & (row > deletion[of])
     second = _numpy(rows, "commit_timestamp", _NEVER_US) // (TICK_MS * 1000)
     kept = _each_second(row[alive], of[alive], second[alive])
@@ -107,7 +110,7 @@ def news(commits: pa.RecordBatch, ends: pa.RecordBatch) -> pa.RecordBatch:
         ],
         fields=list(NEWS.field("more").type.value_type),
     )
-    count = np.bincount(of[kept], minlength=len(first)) if len(rows) else row
+    count = np.bincount(of[kept], minlength=len(first))
     starts = np.append(0, np.cumsum(count)).astype(np.int32)
     more = pa.ListArray.from_arrays(pa.array(starts, mask=np.append(count == 0, False)), values)
     cleared = pa.array(_numpy(rows, "log_offset", 0)[deletion], mask=deletion < 0)

@@ -20,7 +20,8 @@ SPARK_NEEDS_JAVA = 17
 LOCAL = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "4",
-    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.writeChecksumFile.enabled": "false",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
 """What a session on this machine is told besides: small tables, few tasks (VACUUM alone took 10,000)."""
