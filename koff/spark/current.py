@@ -31,11 +31,18 @@ _RECENT = f"slice(concat({_MORE}, IF(s.cleared IS NULL, {_OLD}, {_NONE})), 1, {W
 
 
 def merge(
-    tables: Tables, cluster: str, packed: DataFrame, what: Container[str], span_ms: tuple[int, int] | None
+    tables: Tables,
+    cluster: str,
+    packed: DataFrame,
+    what: Container[str],
+    span_ms: tuple[int, int] | None,
+    *,
+    into_empty: bool = False,
 ) -> None:
     """Brings `current` up to the commits of a packed frame of one cluster; older ones change nothing.
 
-    `what` it holds; `span_ms`: the timestamps of the first and the last of them, if they have any.
+    `what` it holds; `span_ms`: the timestamps of the first and the last of them, if they have any;
+    `into_empty`: of that cluster nothing is there yet.
     """
     from pyspark.sql import functions as f
 
@@ -49,7 +56,7 @@ def merge(
     changed = changed.withColumn("cluster", f.lit(cluster)).alias("s")
     into = tables.delta("current").alias("t")
     values = {name: f"s.`{name}`" for name in into.toDF().columns if name != "recent"}
-    if tables.of("current", cluster).isEmpty():
+    if into_empty or tables.of("current", cluster).isEmpty():
         tables.append("current", changed.select(f.expr(f"{_MORE} AS recent"), *map(f.expr, values.values())))
         return
     same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in _SLOT)

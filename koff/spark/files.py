@@ -218,11 +218,13 @@ def _stated(name: str, value: int) -> int | str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def commit(tables: Tables, files: Iterable[bytes], app: str | None, version: int) -> None:
+def commit(
+    tables: Tables, files: Iterable[bytes], app: str | None, version: int, *, again: bool = True
+) -> None:
     """Makes the files part of the table `commits`, all or none, in one transaction.
 
     `files` as `Files.close` has them. What the application wrote as that version (or a later one) before is
-    not written again: the files are removed.
+    not written again: the files are removed. Unless `again` it surely did not, and that is not looked up.
     """
     adds = [json.loads(each) for each in files]
     jvm: Any = tables.spark.sparkContext._jvm
@@ -231,7 +233,7 @@ def commit(tables: Tables, files: Iterable[bytes], app: str | None, version: int
     transaction = log.startTransaction()
     actions = [json.dumps(each) for each in adds]
     if app is not None:
-        if transaction.txnVersion(app) >= version:
+        if again and transaction.txnVersion(app) >= version:
             folder = Path(tables.folder("commits") or "")
             for each in adds:
                 (folder / unquote(each["add"]["path"])).unlink(missing_ok=True)

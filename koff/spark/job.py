@@ -17,7 +17,7 @@ from koff.spark.files import Into
 from koff.spark.headway import Headway
 from koff.spark.segments import size
 from koff.spark.stream import PipelineConf, Progress, Stream
-from koff.spark.tables import Tables
+from koff.spark.tables import TABLES, Tables
 from koff.spark.writing import Writer, Written
 
 log = structlog.get_logger("koff.pipeline")
@@ -90,10 +90,12 @@ class Job:
         before it got anywhere; later, it is tried again, while the others go on."""
         self._pairs = list(zip(self._watched, self._clusters, strict=True))
         streams, again = self._streams, dict[int, tuple[float, float]]()
+        fresh = tables.made.issuperset(TABLES)
+        tables.made.clear()
         try:
             for number in range(len(self._pairs)):
                 if not self.stopped:
-                    streams.append(self._started(tables, number))
+                    streams.append(self._started(tables, number, fresh=fresh))
             while not self._stopping.wait(0.2):
                 for number, stream in enumerate(streams):
                     if stream.done:
@@ -112,8 +114,8 @@ class Job:
             for stream in streams:
                 stream.stop()
 
-    def _started(self, tables: Tables, number: int) -> Stream:
-        stream = Stream(tables, *self._pairs[number], self.conf, self.progress)
+    def _started(self, tables: Tables, number: int, *, fresh: bool = False) -> Stream:
+        stream = Stream(tables, *self._pairs[number], self.conf, self.progress, fresh=fresh)
         stream.start()
         return stream
 
@@ -152,13 +154,16 @@ def backfill_segments(tables: Tables, path: str, cluster: str, headway: Headway 
     headway = headway or Headway(tables.spark)
     headway.todo = size(path)
     headway.begin(headway.todo)
-    there = any(not tables.of(name, cluster).isEmpty() for name in ("commits", "groups", "quarantine"))
+    fresh = tables.made.issuperset(TABLES)
+    tables.made.clear()
+    kept = () if fresh else ("commits", "groups", "quarantine")
+    there = any(not tables.of(name, cluster).isEmpty() for name in kept)
     folder = None if there else tables.folder("commits")
     how = {"into": Into(folder, cluster).told()} if folder else {"packed": "true"}
     rows = tables.spark.read.format("koff.segments").options(cluster=cluster, **how).load(path)
     rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        written = Writer(tables, cluster, overlapping=there).write(rows, {})
+        written = Writer(tables, cluster, overlapping=there, fresh=fresh).write(rows, {})
     except Exception as failure:
         told = named(failure)
         if told is None:

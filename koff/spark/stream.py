@@ -76,7 +76,8 @@ logging.getLogger("py4j.clientserver").addFilter(_unless_stopped)  # it tells of
 
 
 class Stream:
-    """Reads one cluster into the tables. `cluster` is connected and closed by the caller."""
+    """Reads one cluster into the tables. `cluster` is connected and closed by the caller. `fresh`: the tables
+    were just made."""
 
     def __init__(
         self,
@@ -85,6 +86,8 @@ class Stream:
         cluster: Cluster,
         conf: PipelineConf,
         progress: Callable[[Progress], None],
+        *,
+        fresh: bool = False,
     ) -> None:
         self.watched, self.conf = watched, conf
         self.name = watched.name or cluster.id
@@ -103,6 +106,7 @@ class Stream:
         self._noted: Mapping[int, int] = {}
         self._due = 0.0
         self._first = True
+        self._fresh = fresh
         self._overlap: Mapping[int, int] = {}
         self._target: Mapping[int, int] = {}
 
@@ -217,7 +221,14 @@ class Stream:
         )
         records = records.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            writer = Writer(tables, self.name, overlapping=self._may_overlap(starts))
+            fresh, self._fresh = self._fresh, False
+            writer = Writer(
+                tables,
+                self.name,
+                overlapping=self._may_overlap(starts),
+                again=self._first and not fresh,
+                fresh=fresh,
+            )
             self._look_at_topics()
             with once(spark, app, batch):
                 count = writer.write(records, self._samples.topic_names)
@@ -309,11 +320,11 @@ class Stream:
         if begun.exists(metadata):
             told = read_text(self._tables.spark, path) if fs.exists(at) else "{}"
             return {int(p): offset for p, offset in json.loads(told).items()}
-        names = ("commits", "groups", "quarantine")
-        if self._tables.made.issuperset(names):
+        if self._fresh:
             return {}
         commits, groups, quarantine = (
-            self._tables.of(name, self.name).select("offsets_partition", "log_offset") for name in names
+            self._tables.of(name, self.name).select("offsets_partition", "log_offset")
+            for name in ("commits", "groups", "quarantine")
         )
         rows = commits.union(groups).union(quarantine).groupBy("offsets_partition")
         found: dict[int, int] = dict(map(tuple, rows.agg(f.max("log_offset")).collect()))

@@ -104,7 +104,7 @@ class Tables:
     def __init__(self, spark: SparkSession, root: str) -> None:
         self.spark = spark
         self.made: set[str] = set()
-        """The tables that `create` made: they are new, and empty but for what this process wrote."""
+        """The tables that `create` made and nothing was written into yet; whoever writes clears it."""
         self.root = (root if "://" in root else os.path.abspath(root)).rstrip("/")  # Delta takes no other
 
     def path(self, name: str) -> str:

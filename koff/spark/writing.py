@@ -43,10 +43,20 @@ class Written(NamedTuple):
 
 
 class Writer:
-    """Writes batches of one cluster. `overlapping`: the tables may have some of the rows already."""
+    """Writes batches of one cluster. `overlapping`: the tables may have some of the rows already. `again`: a
+    batch may have been written before. `fresh`: they have nothing of that cluster yet."""
 
-    def __init__(self, tables: Tables, cluster: str, *, overlapping: bool = False) -> None:
-        self.tables, self.cluster, self.overlapping = tables, cluster, overlapping
+    def __init__(
+        self,
+        tables: Tables,
+        cluster: str,
+        *,
+        overlapping: bool = False,
+        again: bool = True,
+        fresh: bool = False,
+    ) -> None:
+        self.tables, self.cluster = tables, cluster
+        self.overlapping, self._again, self._fresh = overlapping, again, fresh
 
     def write(self, packed: DataFrame, topic_names: Mapping[str, str]) -> Written:
         """Takes a packed frame, held in memory or on disk.
@@ -67,7 +77,8 @@ class Writer:
         if COMMIT in counts or NOTED in counts:
             times = [at for row in told if row[0] in (COMMIT, NOTED) for at in row[2:4] if at is not None]
             with _MERGING:
-                merge(self.tables, self.cluster, packed, counts, (min(times), max(times)) if times else None)
+                span_ms = (min(times), max(times)) if times else None
+                merge(self.tables, self.cluster, packed, counts, span_ms, into_empty=self._fresh)
         if UNDECODED in counts:
             self._append("quarantine", unpacked(packed, UNDECODED))
         if GROUP in counts:
@@ -119,7 +130,7 @@ class Writer:
         """Files that workers wrote."""
         conf = self.tables.spark.conf
         app, version = (conf.get(_TXN + name, None) for name in ("AppId", "Version"))
-        files.commit(self.tables, found, app, int(version or 0))
+        files.commit(self.tables, found, app, int(version or 0), again=self._again)
 
     def _append(self, name: str, frame: DataFrame) -> None:
         from pyspark.sql import functions as f
