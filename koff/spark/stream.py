@@ -105,6 +105,8 @@ class Stream:
         self._reached: Mapping[int, int] | None = None
         self._noted: Mapping[int, int] = {}
         self._due = 0.0
+        self._cut: dict[int, int] = {}
+        self._told_cut: set[int] = set()
         self._first = True
         self._fresh = fresh
         self._overlap: Mapping[int, int] = {}
@@ -233,6 +235,7 @@ class Stream:
             with once(spark, app, batch):
                 count = writer.write(records, self._samples.topic_names)
                 stable = self._offsets(Isolation.READ_COMMITTED)
+                self._look_for_cuts(stable)
                 behind = {p: max(0, end - self._positions.get(p, 0)) for p, end in stable.items()}
                 sampled = self._sample(tables, writer, batch) if self.conf.sample else None
                 if sampled is not None:
@@ -280,6 +283,24 @@ class Stream:
         states = tables.of("group_states", self.name).select(f.explode("assigned").alias("a"))
         every = current.union(states.select("a.topic", "a.partition")).distinct().collect()
         return [(row[0], row[1]) for row in every]
+
+    def _look_for_cuts(self, ends: Mapping[int, int]) -> None:
+        """Says once of a partition that it ends below what was read: what comes there now is not read again.
+
+        Seen twice in a row: a new leader may not know at once how far its log is committed.
+        """
+        cut = {p: end for p, end in ends.items() if end < self._positions.get(p, 0)}
+        for partition in cut.keys() & (cut if self.conf.once else self._cut).keys() - self._told_cut:
+            self._told_cut.add(partition)
+            log.error(
+                "the log was cut below what had been read: until it is as long again, nothing is read",
+                cluster=self.name,
+                topic=self.watched.offsets_topic,
+                partition=partition,
+                ends_at=cut[partition],
+                read_to=self._positions[partition],
+            )
+        self._cut = cut
 
     def _look_at_topics(self) -> None:
         try:

@@ -32,7 +32,6 @@ def spark() -> Iterator[SparkSession]:
         master="local[2]",
         settings={
             "spark.sql.shuffle.partitions": "2",
-            "spark.databricks.delta.snapshotPartitions": "2",
             "spark.driver.memory": "2g",
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # tests end before more pays
             "spark.ui.showConsoleProgress": "false",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from pyspark.sql import functions as f
+from structlog.testing import capture_logs
 
 from koff.client import ClusterConf
 from koff.clusters import Watched
@@ -25,6 +26,7 @@ from koff.spark.serving import served
 from koff.spark.stream import PipelineConf, Progress
 from koff.spark.tables import TABLES, Tables
 from tests.kafka_groups import member, produce
+from tests.unit.builders import commit as commit_record
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -154,6 +156,35 @@ def test_a_job_whose_checkpoint_is_lost_leaves_out_what_is_there(
     run_once(tables, broker)
     assert committed(tables, "lost") == [1, 2]
     assert unique(tables, "commits", "cluster", "offsets_partition", "log_offset")
+
+
+def test_a_log_that_was_cut_is_told_of(spark: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
+    topic = broker.create_topic("cut")
+    tables = Tables(spark, str(tmp_path / "t"))
+    mine = Watched("c", ClusterConf(broker.bootstrap), offsets_topic=topic)
+    for records in (7, 3):
+        producer = broker.producer()
+        for number in range(records):
+            key, value = commit_record("g", "t", 0, number)
+            producer.produce(topic, value, key)
+        assert producer.flush(30) == 0
+        with (
+            capture_logs() as said,
+            Job([mine], PipelineConf(once=True, sample=False), lambda _: None) as job,
+        ):
+            tables.create()
+            job.run(tables)
+        cuts = [
+            (each["partition"], each["ends_at"], each["read_to"])
+            for each in said
+            if "was cut" in each["event"]
+        ]
+        assert cuts == ([] if records == 7 else [(0, 3, 7)])
+        if records == 7:
+            broker.admin.delete_topics([topic])[topic].result(30)
+            wait_until(lambda: topic not in broker.admin.list_topics().topics, what="the topic to go")
+            broker.create_topic(topic)
+    assert committed(tables, "g") == [*range(7)]
 
 
 def test_topics_match_by_pythons_expressions_as_groups_do(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from koff.lag.windows import WINDOW
 from koff.spark.decoding import COMMITS, SCHEMA
-from koff.spark.newest import TICK_MS, chunks, newest
-from koff.spark.packing import COLUMNS, COMMIT, GROUP, PACKED, UNDECODED, pack, unpack
+from koff.spark.newest import STALE_MS, TICK_MS, chunks, newest, news
+from koff.spark.packing import COLUMNS, COMMIT, COMMIT_ROWS, GROUP, PACKED, UNDECODED, bucketed, pack, unpack
 from tests.spark.test_decoding import EVERY, decoded, raw
 
 Row = dict[str, Any]
@@ -66,6 +66,77 @@ def test_what_is_of_note_says_of_every_slot_what_all_commits_say(
     again = newest(batch(kept)).to_pylist()
     assert current(again) == current(rows)
     assert len(again) <= len({(r["group"], r["partition"]) for r in rows}) * (WINDOW + 2)
+
+
+@given(commits, st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2_000), st.integers(0, 5)), max_size=9))
+@settings(max_examples=150, deadline=None)
+def test_news_are_the_last_commit_and_the_last_seconds_with_the_lag_that_each_left(
+    given_: list[tuple[str, int, int | None, int]], sampled: list[tuple[int, int, int]]
+) -> None:
+    at_ms, rows = 1_000_000, []
+    for offset, (group, partition, committed, later_ms) in enumerate(given_):
+        at_ms += later_ms
+        rows.append(row(group, partition, offset, committed, at_ms))
+    ends = [
+        {**row("", partition, 0, end, 1_000_000 - 2 * STALE_MS + far * 1000), "group": None}
+        for partition, far, end in {(each[0], each[1]): each for each in sampled}.values()
+    ]
+    found = {(each["group"], each["partition"]): each for each in news(batch(rows), batch(ends)).to_pylist()}
+    wanted = current(rows)
+    assert found.keys() == wanted.keys()
+    by_offset = {each["log_offset"]: each for each in rows}
+    for slot, (last, cleared, recent) in wanted.items():
+        each = found[slot]
+        assert (each["log_offset"], each["cleared"]) == (last, cleared)
+        assert (each["committed"], each["deleted"]) == (
+            by_offset[last]["committed"],
+            by_offset[last]["tombstone"],
+        )
+        assert (each["more"] or []) == [
+            {
+                "at_ms": micros(by_offset[offset]) // 1000 // TICK_MS * TICK_MS,
+                "committed": by_offset[offset]["committed"],
+                "lag": lag_left(by_offset[offset], ends),
+            }
+            for offset in reversed(recent)
+        ]
+
+
+def lag_left(commit: Row, ends: list[Row]) -> int | None:
+    """By the end that was sampled last before the commit, if that was not long before."""
+    before = [
+        (each["timestamp"], each["committed"])
+        for each in ends
+        if each["partition"] == commit["partition"]
+        and 0 <= commit["timestamp"] - each["timestamp"] <= STALE_MS * 1000
+    ]
+    return max(0, max(before)[1] - commit["committed"]) if before else None
+
+
+def test_news_of_a_slot_in_two_homes_are_those_of_the_home_that_spoke_last() -> None:
+    rows = [row("g", 0, 5, 50, 9_000), {**row("g", 0, 90, 10, 4_000), "offsets_partition": 8}]
+    (one,) = news(batch(rows), batch([])).to_pylist()
+    assert (one["offsets_partition"], one["committed"], len(one["more"])) == (3, 50, 1)
+
+
+@given(commits)
+@settings(max_examples=50, deadline=None)
+def test_buckets_hold_every_row_and_all_of_a_topics_partition(
+    given_: list[tuple[str, int, int | None, int]],
+) -> None:
+    rows = batch([{**row(g, p, n, c, n), "topic": g * 3} for n, (g, p, c, _) in enumerate(given_)])
+    homes = defaultdict(set)
+    back = []
+    for each in bucketed(rows.select(COMMIT_ROWS.names)):
+        packed = pa.RecordBatch.from_pylist([{"packed": each["packed"]}], PACKED_ONLY)
+        for part in unpack([packed]):
+            back += part.column("log_offset").to_pylist()
+            for place in zip(
+                part.column("topic").to_pylist(), part.column("partition").to_pylist(), strict=True
+            ):
+                homes[place].add(each["bucket"])
+    assert sorted(back) == list(range(len(given_)))
+    assert {len(buckets) for buckets in homes.values()} == {1}
 
 
 def test_chunks_hold_all_rows_in_their_order() -> None:
