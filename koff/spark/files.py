@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -37,6 +38,8 @@ _ROW_GROUP = 1 << 18
 _NAMES = ("group", "topic", "metadata", "topic_id", "offsets_partition", "partition", "leader_epoch")
 _NUMBERS = ("log_offset", "timestamp", "committed", "commit_timestamp")
 _DAY_US = 86_400_000_000
+_NO_DAY = -1
+"""Of a time that is not known: none is before 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +133,12 @@ class Files:
 
 
 def _by_day(rows: pa.RecordBatch) -> Iterator[tuple[date | None, pa.RecordBatch]]:
-    days = pc.floor(pc.divide(rows.column("timestamp").cast(pa.int64()).cast(pa.float64()), _DAY_US))
-    every = pc.unique(days).to_pylist()
-    for number in every:
-        day = None if number is None else date(1970, 1, 1) + timedelta(days=int(number))
-        if len(every) == 1:
-            yield day, rows
-        else:
-            yield day, rows.filter(days.is_null() if number is None else pc.equal(days, number))
+    times = rows.column("timestamp")
+    days = times.cast(pa.int64()).fill_null(_NO_DAY * _DAY_US).to_numpy() // _DAY_US
+    for number in np.unique(days).tolist():
+        mine = days == number
+        day = None if number == _NO_DAY else date(1970, 1, 1) + timedelta(days=number)
+        yield day, rows if mine.all() else rows.filter(pa.array(mine))
 
 
 class _File:
@@ -206,7 +207,8 @@ class _File:
 
     def discard(self) -> None:
         if self._writer is not None:
-            self._writer.close()
+            with suppress(OSError):  # the disk is full, say: that is told already
+                self._writer.close()
             self._at.unlink(missing_ok=True)
 
 
@@ -229,8 +231,7 @@ def commit(
     adds = [json.loads(each) for each in files]
     jvm: Any = tables.spark.sparkContext._jvm
     delta = jvm.org.apache.spark.sql.delta
-    log = delta.DeltaLog.forTable(tables.spark._jsparkSession, tables.path("commits"))
-    transaction = log.startTransaction()
+    transaction = tables.log("commits").startTransaction()
     actions = [json.dumps(each) for each in adds]
     if app is not None:
         if again and transaction.txnVersion(app) >= version:

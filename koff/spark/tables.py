@@ -112,9 +112,16 @@ class Tables:
         return f"{self.root}/{name}"
 
     def folder(self, name: str) -> str | None:
-        """Where it is for the machine's own file system; None where it is elsewhere."""
+        """Where others than Spark may write its files, with its names of columns: None unless it is on the
+        machine's own file system."""
         fs, path = filesystem(self.spark, self.path(name))
-        return str(path.toUri().getPath()) if fs.getUri().getScheme() == "file" else None
+        mapped = self.log(name).startTransaction().metadata().columnMappingMode().name() != "none"
+        return None if mapped or fs.getUri().getScheme() != "file" else str(path.toUri().getPath())
+
+    def log(self, name: str) -> Any:
+        """Delta's own log of it, in Java."""
+        jvm: Any = self.spark.sparkContext._jvm
+        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path(name))
 
     def checkpoint(self, cluster: str) -> str:
         """Where it is kept how far that cluster was read."""

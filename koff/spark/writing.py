@@ -127,9 +127,10 @@ class Writer:
         merging.whenMatchedUpdateAll("s.log_offset > t.log_offset").whenNotMatchedInsertAll().execute()
 
     def _add(self, found: list[bytes]) -> None:
-        """Files that workers wrote."""
+        """Files that workers wrote. An application of their own: Spark may write into the table as well."""
         conf = self.tables.spark.conf
         app, version = (conf.get(_TXN + name, None) for name in ("AppId", "Version"))
+        app = f"{app} files" if app else None
         files.commit(self.tables, found, app, int(version or 0), again=self._again)
 
     def _append(self, name: str, frame: DataFrame) -> None:

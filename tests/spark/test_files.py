@@ -200,5 +200,18 @@ def test_a_batch_by_files_gives_the_tables_that_spark_writes(spark: SparkSession
     assert all(both[0][1].values())
 
 
+def test_tables_whose_columns_have_other_names_in_files_are_left_to_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = Tables(spark, str(tmp_path / "t"))
+    tables.create()
+    assert tables.folder("commits")
+    mapping = (
+        "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
+    )
+    spark.sql(f"ALTER TABLE delta.`{tables.path('commits')}` SET TBLPROPERTIES ({mapping})")
+    assert tables.folder("commits") is None
+
+
 def contents(tables: Tables, name: str) -> list[str]:
     return sorted(map(str, tables.frame(name).collect()))

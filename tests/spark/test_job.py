@@ -148,13 +148,15 @@ def test_a_job_whose_checkpoint_is_lost_leaves_out_what_is_there(
     spark: SparkSession, broker: LocalKafka, tmp_path: Path
 ) -> None:
     topic = broker.create_topic()
-    commit(broker, "lost", topic, 0, 1)
     tables = Tables(spark, str(tmp_path / "t"))
+    for offset in (1, 2, 3):
+        commit(broker, "lost", topic, 0, offset)
     run_once(tables, broker)
+    tables.delta("commits").delete("`group` = 'lost' AND committed = 2")  # behind, and not there
     shutil.rmtree(tables.checkpoint("c"))
-    commit(broker, "lost", topic, 0, 2)
+    commit(broker, "lost", topic, 0, 4)
     run_once(tables, broker)
-    assert committed(tables, "lost") == [1, 2]
+    assert committed(tables, "lost") == [1, 2, 3, 4]
     assert unique(tables, "commits", "cluster", "offsets_partition", "log_offset")
 
 
