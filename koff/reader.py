@@ -24,7 +24,7 @@ from koff.errors import ConfigError, ConnectError
 
 OFFSETS_TOPIC = "__consumer_offsets"
 SHARE_STATE_TOPIC = "__share_group_state"
-STALL_S = 30.0
+STALL_S = 15.0
 """A partition that has something to read, and none of it came for so long, is not being read."""
 log = structlog.get_logger("koff.reader")
 

@@ -136,7 +136,7 @@ class Life:
             return not missing and before == self.picture
 
         try:
-            wait_until(settled, timeout_s=40, what="groups to settle", every_s=0.2)
+            wait_until(settled, timeout_s=80, what="groups to settle", every_s=0.2)
         except TimeoutError as failure:
             found = missing or "they go on changing"
             raise TimeoutError(f"{failure}; {found}, not {expected}; {self._said}") from failure

@@ -66,7 +66,7 @@ class View:
             assert self._running.is_alive(), "the monitor ended"
             return self._monitor.readiness().ready
 
-        wait_until(ready, timeout_s=30, what=f"a monitor begun by {self.start}", every_s=0.01)
+        wait_until(ready, timeout_s=60, what=f"a monitor begun by {self.start}", every_s=0.01)
         return koffs_picture(self._monitor.snapshot())
 
     def fill_back(self) -> None:

@@ -160,6 +160,47 @@ def test_a_job_whose_checkpoint_is_lost_leaves_out_what_is_there(
     assert unique(tables, "commits", "cluster", "offsets_partition", "log_offset")
 
 
+@pytest.mark.timeout(600)
+def test_two_clusters_in_one_job_have_their_own_rows_and_one_that_is_down_holds_up_none(
+    spark: SparkSession, broker: LocalKafka, tmp_path: Path
+) -> None:
+    tables = Tables(spark, str(tmp_path / "t"))
+    with LocalKafka(config={"offsets.topic.num.partitions": "3"}) as other:
+        topic = broker.create_topic(partitions=2)
+        assert other.create_topic(topic, partitions=2)
+        for kafka, produced, offset in ((broker, 10, 4), (other, 20, 5)):
+            produce(kafka, topic, produced)
+            commit(kafka, "both", topic, 1, offset)
+        both = [watched(broker, "one"), watched(other, "two")]
+        with Job(both, PipelineConf(interval_s=0.5)) as job:
+            tables.create()
+            thread = threading.Thread(target=job.run, args=(tables,))
+            thread.start()
+            try:
+                wait_until(lambda: lags(tables, topic) >= {("one", 4), ("two", 5)}, timeout_s=120, what="lag")
+                with other.paused():
+                    commit(broker, "both", topic, 1, 6)
+                    wait_until(
+                        lambda: ("one", 6) in lags(tables, topic), timeout_s=120, what="the other's lag"
+                    )
+                commit(other, "both", topic, 1, 7)
+                wait_until(lambda: ("two", 7) in lags(tables, topic), timeout_s=120, what="it to be back")
+            finally:
+                job.stop()
+                thread.join(60)
+                assert not thread.is_alive()
+    assert unique(tables, "commits", "cluster", "offsets_partition", "log_offset")
+    assert unique(tables, "lag", "cluster", "at", "group", "topic", "partition")
+    rows = tables.frame("current").where(f.col("topic") == topic).select("cluster", "committed").collect()
+    assert sorted(map(tuple, rows)) == [("one", 6), ("two", 7)]
+
+
+def lags(tables: Tables, topic: str) -> set[tuple[str, int]]:
+    """Which clusters had lag behind which commits."""
+    rows = tables.frame("lag").where(f.col("topic") == topic).where("lag IS NOT NULL")
+    return {(row.cluster, row.committed) for row in rows.select("cluster", "committed").distinct().collect()}
+
+
 def test_a_log_that_was_cut_is_told_of(spark: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
     topic = broker.create_topic("cut")
     tables = Tables(spark, str(tmp_path / "t"))
