@@ -177,14 +177,14 @@ def test_two_clusters_in_one_job_have_their_own_rows_and_one_that_is_down_holds_
             thread = threading.Thread(target=job.run, args=(tables,))
             thread.start()
             try:
-                wait_until(lambda: lags(tables, topic) >= {("one", 4), ("two", 5)}, timeout_s=120, what="lag")
+                wait_until(lambda: lags(tables, topic) >= {("one", 4), ("two", 5)}, timeout_s=170, what="lag")
                 with other.paused():
                     commit(broker, "both", topic, 1, 6)
                     wait_until(
-                        lambda: ("one", 6) in lags(tables, topic), timeout_s=120, what="the other's lag"
+                        lambda: ("one", 6) in lags(tables, topic), timeout_s=170, what="the other's lag"
                     )
                 commit(other, "both", topic, 1, 7)
-                wait_until(lambda: ("two", 7) in lags(tables, topic), timeout_s=120, what="it to be back")
+                wait_until(lambda: ("two", 7) in lags(tables, topic), timeout_s=170, what="it to be back")
             finally:
                 job.stop()
                 thread.join(60)
