@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from confluent_kafka import KafkaError
 
 from koff.client.closing import Closing
-from koff.client.cluster import Cluster, ClusterConf, OffsetSpec, TopicPartition
+from koff.client.cluster import SPREAD_S, Cluster, ClusterConf, OffsetSpec, TopicPartition
 from koff.client.conf import (
     START_OFFSET_NEWEST,
     START_OFFSET_OLDEST,
@@ -97,7 +97,7 @@ class Broker(Closing):
 
     def partition_count(self, topic: str) -> int:
         """How many partitions the topic has, asked anew. Raises `UnknownTopic`; never creates it."""
-        described = self._patiently(lambda: self._cluster.topic(topic))
+        described = self._patiently(lambda: self._cluster.topic(topic, patience_s=SPREAD_S))
         if described is None:
             self._counts.pop(topic, None)
             raise UnknownTopic(f"there is no topic {topic} at {self._cluster.conf.brokers}: check its name")

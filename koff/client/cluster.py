@@ -115,9 +115,17 @@ class Cluster(Closing):
         """Whether that error has come up since the last question was asked."""
         return any(error.code() == code for error in self._errors)
 
-    def topic(self, name: str) -> TopicInfo | None:
-        """The topic of that name, or None; never creates it. Raises `Denied` if we may not see it."""
-        return self.describe([name]).get(name)
+    def topic(self, name: str, *, patience_s: float = 0.0) -> TopicInfo | None:
+        """The topic of that name, or None; never creates it. Raises `Denied` if we may not see it.
+
+        Brokers learn of a new topic one after another: with `patience_s` it is asked for that long.
+        """
+        until = time.monotonic() + patience_s
+        while True:
+            found = self.describe([name]).get(name)
+            if found or time.monotonic() >= until:
+                return found
+            time.sleep(SPREAD_S / 5)
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Those of the topics that exist, with their ids, in one request."""
@@ -217,9 +225,12 @@ class Cluster(Closing):
                 error = kafka_error(failure)
                 if time.monotonic() > deadline or (error and error.name() != "_TIMED_OUT"):
                     raise self._failed(failure) from failure
-            # librdkafka asks the controller it was told of, and waits for it even when that has died since.
+            # librdkafka asks the controller it was told of, and waits for it even when that has died since;
+            # this, which costs more, any broker may answer.
             with suppress(KafkaException):
-                client.list_topics(timeout=1.0)
+                known = client.list_topics(timeout=patience_s / 2).cluster_id
+                if known:
+                    return str(known)
             patience_s *= 2
 
     def _ask(self, method: str, *args: Any, **kwargs: Any) -> dict[Any, Any]:
@@ -272,6 +283,8 @@ def _uuid(given: object) -> str:
     return str(given).rstrip("=").replace("+", "-").replace("/", "_")
 
 
+SPREAD_S = 1.0
+"""How long a new topic may take to be known to all brokers."""
 _STALE = frozenset({"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "_NOENT"})
 _UNREACHABLE = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_AUTHENTICATION", "_RESOLVE", "_SSL")
 

@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Assigned
 
-from koff.client.cluster import Cluster, Isolation, OffsetSpec, TopicPartition
+from koff.client.cluster import SPREAD_S, Cluster, Isolation, OffsetSpec, TopicPartition
 from koff.client.failures import connect_error, denied, kafka_error
 from koff.client.feed import runs
 from koff.client.outcomes import UnknownTopic
@@ -273,7 +273,7 @@ def absent(cluster: Cluster, at: TopicPartition, reason: str) -> bool:
     """Whether there is no such partition, if that may be the `reason` for which an offset was not told."""
     if reason not in _PERHAPS_ABSENT:
         return False
-    topic = cluster.topic(at.topic)
+    topic = cluster.topic(at.topic, patience_s=SPREAD_S)
     return topic is None or not 0 <= at.partition < topic.partitions
 
 
