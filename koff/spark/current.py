@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from koff.lag.windows import WINDOW
+from koff.spark import files
 from koff.spark.newest import STALE_MS, chunks, newest, news
 from koff.spark.packing import COMMIT, COMMIT_ROWS, PACKED, bucketed, unpack
 from koff.spark.tables import Tables
@@ -42,7 +44,7 @@ def merge(
     """Brings `current` up to the commits of a packed frame of one cluster; older ones change nothing.
 
     `what` it holds; `span_ms`: the timestamps of the first and the last of them, if they have any;
-    `into_empty`: of that cluster nothing is there yet.
+    `into_empty`: of that cluster nothing is there yet, so that files will do where workers can write them.
     """
     from pyspark.sql import functions as f
 
@@ -52,13 +54,15 @@ def merge(
         rows = rows.union(commits.mapInArrow(_of_note, _BUCKETS))
     if span_ms is not None:
         rows = rows.union(_ends(tables, cluster, *span_ms).mapInArrow(_packed_ends, _BUCKETS))
-    changed = rows.repartition("bucket").select("packed").mapInArrow(_news, _NEWS)
-    changed = changed.withColumn("cluster", f.lit(cluster)).alias("s")
+    rows = rows.repartition("bucket").select("packed")
+    folder = tables.folder("current") if into_empty else None
+    if folder:
+        told = rows.mapInArrow(partial(_news_in_file, folder, cluster), "file BINARY").collect()
+        files.commit(tables, "current", [bytes(row[0]) for row in told], again=False)
+        return
+    changed = rows.mapInArrow(_news, _NEWS).withColumn("cluster", f.lit(cluster)).alias("s")
     into = tables.delta("current").alias("t")
     values = {name: f"s.`{name}`" for name in into.toDF().columns if name != "recent"}
-    if into_empty or tables.of("current", cluster).isEmpty():
-        tables.append("current", changed.select(f.expr(f"{_MORE} AS recent"), *map(f.expr, values.values())))
-        return
     same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in _SLOT)
     newer = (
         "(t.offsets_partition = s.offsets_partition AND s.log_offset > t.log_offset)"
@@ -104,6 +108,17 @@ def _news(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         ends = every.column("log_offset").is_null()
         if not pc.all(ends).as_py():
             yield news(every.filter(pc.invert(ends)), every.filter(ends))
+
+
+def _news_in_file(folder: str, cluster: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Writes what `_news` gives into a file of the table `current`, where it is all that is known."""
+    for rows in _news(batches):
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        del columns["cleared"]
+        more = columns.pop("more")
+        columns["recent"] = pa.ListArray.from_arrays(more.offsets, more.values)  # an empty list where null
+        told = files.one_file(folder, cluster, pa.RecordBatch.from_pydict(columns))
+        yield pa.RecordBatch.from_pydict({"file": pa.array([told], pa.binary())})
 
 
 def _ends(tables: Tables, cluster: str, first_ms: int, last_ms: int) -> DataFrame:

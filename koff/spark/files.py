@@ -1,6 +1,7 @@
-"""Commits into Parquet files by the workers that decode them; the driver makes the files the table's.
+"""Rows into Parquet files by the workers that make them; the driver makes the files the table's.
 
-Spark's own writer takes every row through Java, which costs several times what reading and decoding do.
+Spark's own writer takes every row through Java, which for commits costs several times what reading and
+decoding do.
 Here a task writes files beside the table's others, as Spark's tasks do, and the driver adds them all to
 Delta's log in one transaction. A task that fails removes its files; those of a worker that was killed are
 in no table, and VACUUM (`koff pipeline maintain`) clears them away.
@@ -15,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
@@ -26,6 +27,7 @@ from pyarrow import parquet
 
 from koff.spark.newest import CHUNK, newest
 from koff.spark.packing import COLUMNS, COMMIT, FILE, PACKED, bucketed, packed, parts
+from koff.spark.tables import TXN
 
 if TYPE_CHECKING:
     from koff.spark.tables import Tables
@@ -36,7 +38,13 @@ _HELD_ROWS = 1 << 20
 """So many rows wait in memory at most, over all days."""
 _ROW_GROUP = 1 << 18
 _NAMES = ("group", "topic", "metadata", "topic_id", "offsets_partition", "partition", "leader_epoch")
-_NUMBERS = ("log_offset", "timestamp", "committed", "commit_timestamp")
+_NUMBERS = (
+    *("log_offset", "timestamp", "committed", "commit_timestamp"),
+    *(f"recent.list.element.{name}" for name in ("at_ms", "committed", "lag")),
+)
+_STATED = ("offsets_partition", "log_offset", "timestamp")
+"""Of these the table's log says the least and the most in a file."""
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 _DAY_US = 86_400_000_000
 _NO_DAY = -1
 """Of a time that is not known: none is before 1970."""
@@ -117,19 +125,31 @@ class Files:
             return
         for day, some in _by_day(rows):
             if day not in self._open:
-                self._open[day] = _File(self._into, day)
-            self._open[day].add(some)
+                of = {"cluster": self._into.cluster, "day": None if day is None else day.isoformat()}
+                self._open[day] = _File(self._into.folder, of)
+            self._open[day].add(some.select(list(WRITTEN)))
         while sum(each.held_rows for each in self._open.values()) > _HELD_ROWS:
             max(self._open.values(), key=lambda each: each.held_rows).flush()
 
     def close(self) -> list[dict[str, Any]]:
         """Ends the files: a row of `PACKED` for each, in `packed` what Delta's log is to say of it."""
-        return [each.close() for each in self._open.values()]
+        return [{"what": FILE, "packed": each.close(), "records": each.rows} for each in self._open.values()]
 
     def discard(self) -> None:
         """Removes the files."""
         for each in self._open.values():
             each.discard()
+
+
+def one_file(folder: str, cluster: str, rows: pa.RecordBatch) -> bytes:
+    """Writes rows of a table that knows no days into one file; what Delta's log is to say of it."""
+    file = _File(folder, {"cluster": cluster})
+    try:
+        file.add(rows)
+        return file.close()
+    except BaseException:
+        file.discard()
+        raise
 
 
 def _by_day(rows: pa.RecordBatch) -> Iterator[tuple[date | None, pa.RecordBatch]]:
@@ -142,19 +162,19 @@ def _by_day(rows: pa.RecordBatch) -> Iterator[tuple[date | None, pa.RecordBatch]
 
 
 class _File:
-    def __init__(self, into: Into, day: date | None) -> None:
-        self._day, self._into = day, into
-        told = "__HIVE_DEFAULT_PARTITION__" if day is None else day.isoformat()
-        self._path = f"cluster={quote(into.cluster, safe='')}/day={told}/koff-{uuid4()}.parquet"
-        self._at = Path(into.folder) / self._path
+    def __init__(self, folder: str, of: Mapping[str, str | None]) -> None:
+        self._of = of
+        parts = (f"{name}={_NULL if value is None else quote(value, safe='')}" for name, value in of.items())
+        self._path = "/".join((*parts, f"koff-{uuid4()}.parquet"))
+        self._at = Path(folder) / self._path
         self._writer: parquet.ParquetWriter | None = None
         self._held: list[pa.RecordBatch] = []
-        self.held_rows = self._rows = 0
+        self.held_rows = self.rows = 0
         self._least: dict[str, int] = {}
         self._most: dict[str, int] = {}
 
     def add(self, rows: pa.RecordBatch) -> None:
-        self._held.append(rows.select(list(WRITTEN)))
+        self._held.append(rows)
         self.held_rows += len(rows)
         if self.held_rows >= _ROW_GROUP:
             self.flush()
@@ -175,35 +195,32 @@ class _File:
                 store_schema=False,
             )
         self._writer.write_table(rows, row_group_size=2 * _ROW_GROUP)
-        for name in ("offsets_partition", "log_offset", "timestamp"):
+        for name in _STATED:
             found = pc.min_max(rows.column(name).cast(pa.int64())).as_py()
             if found["min"] is not None:
                 self._least[name] = min(found["min"], self._least.get(name, found["min"]))
                 self._most[name] = max(found["max"], self._most.get(name, found["max"]))
-        self._rows += self.held_rows
+        self.rows += self.held_rows
         self._held, self.held_rows = [], 0
 
-    def close(self) -> dict[str, Any]:
+    def close(self) -> bytes:
         self.flush()
         assert self._writer is not None
         self._writer.close()
         stats = {
-            "numRecords": self._rows,
+            "numRecords": self.rows,
             "minValues": {name: _stated(name, least) for name, least in self._least.items()},
             "maxValues": {name: _stated(name, most + 999) for name, most in self._most.items()},
         }
         add = {
             "path": quote(self._path, safe="/="),
-            "partitionValues": {
-                "cluster": self._into.cluster,
-                "day": None if self._day is None else self._day.isoformat(),
-            },
+            "partitionValues": dict(self._of),
             "size": self._at.stat().st_size,
             "modificationTime": time.time_ns() // 1_000_000,
             "dataChange": True,
             "stats": json.dumps(stats),
         }
-        return {"what": FILE, "records": self._rows, "packed": json.dumps({"add": add}).encode()}
+        return json.dumps({"add": add}).encode()
 
     def discard(self) -> None:
         if self._writer is not None:
@@ -220,22 +237,22 @@ def _stated(name: str, value: int) -> int | str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def commit(
-    tables: Tables, files: Iterable[bytes], app: str | None, version: int, *, again: bool = True
-) -> None:
-    """Makes the files part of the table `commits`, all or none, in one transaction.
+def commit(tables: Tables, name: str, files: Iterable[bytes], *, again: bool = True) -> None:
+    """Makes the files part of that table, all or none, in one transaction.
 
-    `files` as `Files.close` has them. What the application wrote as that version (or a later one) before is
-    not written again: the files are removed. Unless `again` it surely did not, and that is not looked up.
+    `files` as `Files.close` and `one_file` have them. Within `once`, what was written under that version (or
+    a later one) before is not written again: the files are removed. Unless `again` it surely was not, and
+    that is not looked up. The application is one of its own: Spark may write into the table as well.
     """
     adds = [json.loads(each) for each in files]
-    jvm: Any = tables.spark.sparkContext._jvm
+    conf, jvm = tables.spark.conf, cast("Any", tables.spark.sparkContext._jvm)
     delta = jvm.org.apache.spark.sql.delta
-    transaction = tables.log("commits").startTransaction()
+    transaction = tables.log(name).startTransaction()
     actions = [json.dumps(each) for each in adds]
-    if app is not None:
+    if app := conf.get(TXN + "AppId", None):
+        app, version = f"{app} files", int(conf.get(TXN + "Version", None) or 0)
         if again and transaction.txnVersion(app) >= version:
-            folder = Path(tables.folder("commits") or "")
+            folder = Path(tables.folder(name) or "")
             for each in adds:
                 (folder / unquote(each["add"]["path"])).unlink(missing_ok=True)
             return

@@ -25,6 +25,8 @@ VERSION = 1
 """Of the schemas below."""
 PROPERTY = "koff.schema"
 CHECKPOINTS = "_checkpoints"
+TXN = "spark.databricks.delta.write.txn"
+"""What Delta calls the application (`AppId`) and the `Version` of which a table takes one write."""
 
 
 class WrongTables(KoffError):

@@ -12,12 +12,11 @@ from koff.spark import files, groups
 from koff.spark.current import merge, quoted
 from koff.spark.packing import COMMIT, FILE, GROUP, NOTED, UNDECODED, unpacked
 from koff.spark.samples import Sample
-from koff.spark.tables import TABLES, Tables
+from koff.spark.tables import TABLES, TXN, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_TXN = "spark.databricks.delta.write.txn"
 _MERGING = threading.Lock()
 """Queries of several clusters merge into one table: one after the other, so that none has to try again."""
 
@@ -26,13 +25,13 @@ _MERGING = threading.Lock()
 def once(spark: SparkSession, app: str, version: int | None) -> Iterator[None]:
     """Within, each table takes a write of that version and application one time. None: every time."""
     if version is not None:
-        spark.conf.set(_TXN + "AppId", app)
-        spark.conf.set(_TXN + "Version", str(version))
+        spark.conf.set(TXN + "AppId", app)
+        spark.conf.set(TXN + "Version", str(version))
     try:
         yield
     finally:
         for name in ("AppId", "Version"):
-            spark.conf.unset(_TXN + name)
+            spark.conf.unset(TXN + name)
 
 
 class Written(NamedTuple):
@@ -71,14 +70,16 @@ class Writer:
         for what, records, *_ in told:
             counts[what] += records
         if FILE in counts:
-            self._add([row[4] for row in told if row[4] is not None])
+            found = [row[4] for row in told if row[4] is not None]
+            files.commit(self.tables, "commits", found, again=self._again)
         if COMMIT in counts:
             self._append("commits", unpacked(packed, COMMIT))
         if COMMIT in counts or NOTED in counts:
             times = [at for row in told if row[0] in (COMMIT, NOTED) for at in row[2:4] if at is not None]
             with _MERGING:
-                span_ms = (min(times), max(times)) if times else None
-                merge(self.tables, self.cluster, packed, counts, span_ms, into_empty=self._fresh)
+                span_ms = (min(times), max(times)) if times and not self._fresh else None
+                empty = self._fresh or (self._again and self.tables.of("current", self.cluster).isEmpty())
+                merge(self.tables, self.cluster, packed, counts, span_ms, into_empty=empty)
         if UNDECODED in counts:
             self._append("quarantine", unpacked(packed, UNDECODED))
         if GROUP in counts:
@@ -125,13 +126,6 @@ class Writer:
         same = f"t.cluster = {quoted(self.cluster)} AND {same}"
         merging = into.merge(news.alias("s"), same)
         merging.whenMatchedUpdateAll("s.log_offset > t.log_offset").whenNotMatchedInsertAll().execute()
-
-    def _add(self, found: list[bytes]) -> None:
-        """Files that workers wrote. An application of their own: Spark may write into the table as well."""
-        conf = self.tables.spark.conf
-        app, version = (conf.get(_TXN + name, None) for name in ("AppId", "Version"))
-        app = f"{app} files" if app else None
-        files.commit(self.tables, found, app, int(version or 0), again=self._again)
 
     def _append(self, name: str, frame: DataFrame) -> None:
         from pyspark.sql import functions as f

@@ -164,7 +164,8 @@ def test_files_are_the_tables_once(spark: SparkSession, tmp_path: Path) -> None:
     for version, first in ((0, 0), (0, 0), (1, 300)):  # the first comes again
         found = taken([commits(300, 3, first=first)], Into(folder, ODD_NAME))
         told = [each["packed"] for each in found if each["what"] == FILE]
-        commit(tables, told, "app", version)
+        with once(spark, "app", version):
+            commit(tables, "commits", told)
     rows = tables.of("commits", ODD_NAME)
     assert rows.count() == rows.select("log_offset").distinct().count() == 600
     assert len(list(Path(folder).rglob("*.parquet"))) == 6
@@ -180,7 +181,9 @@ def test_files_are_the_tables_once(spark: SparkSession, tmp_path: Path) -> None:
     )
 
 
-def test_a_batch_by_files_gives_the_tables_that_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_batch_by_files_gives_the_tables_that_spark_writes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = [decoded(raw(EVERY), "c"), commits(200, 2, first=1000), commits(50, 2, first=1200)]
     both = []
     for name in ("files", "spark"):
@@ -188,12 +191,16 @@ def test_a_batch_by_files_gives_the_tables_that_spark_writes(spark: SparkSession
         tables.create()
         folder = tables.folder("commits")
         assert folder is not None
+        if name == "spark":
+            monkeypatch.setattr(Tables, "folder", lambda *_: None)
         count = None
         for version, part in enumerate((given[:2], given[2:])):
             packed = list(written(part, Into(folder, "c")) if name == "files" else pack(part))
             frame = spark.createDataFrame(pa.Table.from_batches(packed)).persist()
             with once(spark, "app", version):
                 count = Writer(tables, "c").write(frame, {})
+            own = [*Path(tables.path("current")).rglob("koff-*.parquet")]
+            assert bool(own) == (name == "files")
         rows = {table: contents(tables, table) for table in ("commits", "current", "groups", "quarantine")}
         both.append((count, rows))
     assert both[0] == both[1]
