@@ -7,12 +7,13 @@ reads past the end of metadata that another client committed.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from koff.client.access import addresses
 from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf
+from koff.client.cluster import SPREAD_S, ClusterConf
 from koff.client.conf import OffsetCoordinatorConf
 from koff.client.messages import Api, build, error_name, part, question
 from koff.client.outcomes import CoordinatorError, UnknownTopic
@@ -107,6 +108,7 @@ class GroupCoordinator(Closing):
         """The answer of the coordinator, looked for again as often as the configuration says."""
         last: KoffError | None = None
         with self._asking:
+            began = time.monotonic()
             for attempt in range(self.conf.retry_err_limit + 1):
                 if attempt and self._closed.wait(self.conf.retry_err_wait_s):
                     break
@@ -117,6 +119,10 @@ class GroupCoordinator(Closing):
                 except (ConnectError, _Elsewhere) as failure:
                     last = failure
                     self._forget()
+                except UnknownTopic as failure:
+                    last = failure
+                    if time.monotonic() - began >= SPREAD_S or attempt == self.conf.retry_err_limit:
+                        raise
                 except (Closed, Unanswerable):
                     if not self._closed.is_set():
                         raise

@@ -208,6 +208,29 @@ def test_a_topic_that_is_deleted_under_a_consumer_is_unknown_to_it(kafka):
 
 
 @pytest.mark.kafka
+@pytest.mark.parametrize("ask", ["partition_count", "offset_latest", "commit"])
+def test_a_topic_that_not_every_broker_has_heard_of_is_asked_for_again(kafka, monkeypatch, ask):
+    """Here none has, at first: it is made a moment later."""
+    for room in ("broker", "shared", "coordinator"):
+        monkeypatch.setattr(f"koff.client.{room}.SPREAD_S", 20.0)
+    topic = f"late-{ask.replace('_', '-')}-{os.getpid()}"
+    with dial(kafka.bootstrap) as broker:
+        coordinator = broker.offset_coordinator(OffsetCoordinatorConf(topic))
+        later = threading.Timer(1.0, kafka.create_topic, [topic])
+        later.start()
+        try:
+            if ask == "commit":
+                coordinator.commit(topic, 0, 7)
+                assert coordinator.offset(topic, 0) == (7, "")
+            elif ask == "offset_latest":
+                assert broker.offset_latest(topic, 0) == 0
+            else:
+                assert broker.partition_count(topic) == 1
+        finally:
+            later.join()
+
+
+@pytest.mark.kafka
 def test_partitions_that_are_added_are_found(kafka):
     topic = kafka.create_topic(partitions=1)
     with dial(kafka.bootstrap) as broker:
