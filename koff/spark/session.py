@@ -7,7 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,21 @@ def session(
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+@contextmanager
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Within, Spark goes through expressions instead of compiling each plan to Java first: over little data
+    that is sooner done, most of all by a Java that has just begun."""
+    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, told in before.items():
+            spark.conf.set(name, told)
 
 
 def _begin(options: Mapping[str, str], java: Mapping[str, Any]) -> None:

@@ -6,7 +6,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from koff.spark.files import Into
 from koff.spark.headway import Headway
 from koff.spark.lags import joined, lag_rows
 from koff.spark.samples import Samples
+from koff.spark.session import interpreted
 from koff.spark.source import MAX_OFFSETS
 from koff.spark.tables import TABLES, Tables, filesystem, read_text
 from koff.spark.writing import Writer, once
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = structlog.get_logger("koff.pipeline")
+LITTLE = 50_000
+"""A batch of fewer offsets, where fewer slots are current, is not worth Spark's compiling."""
 STOP_S = 20.0
 """How long a batch may take to end once told to stop."""
 
@@ -66,6 +70,18 @@ class Progress:
 
 class _Stopped(Exception):
     """Ends the query between two batches, or a batch that takes too long."""
+
+
+@contextmanager
+def _held(frame: DataFrame) -> Iterator[None]:
+    """What was computed of the frame is kept in memory, or on disk."""
+    from pyspark import StorageLevel
+
+    frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield
+    finally:
+        frame.unpersist()
 
 
 def _unless_stopped(record: logging.LogRecord) -> bool:
@@ -109,6 +125,8 @@ class Stream:
         self._told_cut: set[int] = set()
         self._first = True
         self._fresh = fresh
+        self._slots = 0 if fresh else None
+        """How many are committed to or assigned, once that was counted."""
         self._overlap: Mapping[int, int] = {}
         self._target: Mapping[int, int] = {}
 
@@ -212,8 +230,6 @@ class Stream:
         return sum(max(0, left) for left in some.values())
 
     def _take(self, records: DataFrame, batch: int) -> None:
-        from pyspark import StorageLevel
-
         began, spark = time.monotonic(), records.sparkSession
         app = f"koff {spark.sparkContext.getLocalProperty('sql.streaming.queryId')}"
         tables = Tables(spark, self._tables.root)
@@ -221,28 +237,25 @@ class Stream:
             self._positions or self._read_positions(batch - 1),
             self._read_positions(batch),
         )
-        records = records.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            fresh, self._fresh = self._fresh, False
-            writer = Writer(
-                tables,
-                self.name,
-                overlapping=self._may_overlap(starts),
-                again=self._first and not fresh,
-                fresh=fresh,
-            )
-            self._look_at_topics()
-            with once(spark, app, batch):
-                count = writer.write(records, self._samples.topic_names)
-                stable = self._offsets(Isolation.READ_COMMITTED)
-                self._look_for_cuts(stable)
-                behind = {p: max(0, end - self._positions.get(p, 0)) for p, end in stable.items()}
-                sampled = self._sample(tables, writer, batch) if self.conf.sample else None
-                if sampled is not None:
-                    self._due = began + self.conf.interval_s
-                self._noted = stable
-        finally:
-            records.unpersist()
+        little = self._is_little(tables, starts)
+        fresh, self._fresh = self._fresh, False
+        writer = Writer(
+            tables,
+            self.name,
+            overlapping=self._may_overlap(starts),
+            again=self._first and not fresh,
+            fresh=fresh,
+        )
+        self._look_at_topics()
+        with interpreted(spark) if little else nullcontext(), _held(records), once(spark, app, batch):
+            count = writer.write(records, self._samples.topic_names)
+            stable = self._offsets(Isolation.READ_COMMITTED)
+            self._look_for_cuts(stable)
+            behind = {p: max(0, end - self._positions.get(p, 0)) for p, end in stable.items()}
+            sampled = self._sample(tables, writer, batch) if self.conf.sample else None
+            if sampled is not None:
+                self._due = began + self.conf.interval_s
+            self._noted = stable
         self._first = False
         self.batches += 1
         self.done = self.conf.once and self._has_read(self._target)
@@ -250,6 +263,15 @@ class Stream:
             seconds = time.monotonic() - began
             left = sum(behind.values())
             self._progress(Progress(self.name, batch, count.records, seconds, left, sampled, count.commits))
+
+    def _is_little(self, tables: Tables, starts: Mapping[int, int]) -> bool:
+        """Whether the batch, which starts there, and what is current are."""
+        if sum(end - starts.get(p, 0) for p, end in self._positions.items()) >= LITTLE:
+            return False
+        if self._slots is None:
+            with interpreted(tables.spark):
+                self._slots = tables.of("current", self.name).count()
+        return self._slots < LITTLE
 
     def _sample(self, tables: Tables, writer: Writer, batch: int) -> int | None:
         """Samples ends, unless that was done when the batch was tried before; then lag from the tables."""
@@ -281,8 +303,10 @@ class Stream:
 
         current = tables.of("current", self.name).where(~f.col("deleted")).select("topic", "partition")
         states = tables.of("group_states", self.name).select(f.explode("assigned").alias("a"))
-        every = current.union(states.select("a.topic", "a.partition")).distinct().collect()
-        return [(row[0], row[1]) for row in every]
+        every = current.union(states.select("a.topic", "a.partition"))
+        counted = every.groupBy("topic", "partition").count().collect()
+        self._slots = sum(row[2] for row in counted)
+        return [(row[0], row[1]) for row in counted]
 
     def _look_for_cuts(self, ends: Mapping[int, int]) -> None:
         """Says once of a partition that it ends below what was read: what comes there now is not read again.

@@ -86,7 +86,7 @@ WITH one AS (
   FROM {ends} WHERE end_offset >= 0 GROUP BY cluster, topic, partition, topic_id),
 all AS (SELECT cluster, topic, partition, sum(produced) produced FROM one GROUP BY cluster, topic, partition)
 SELECT cluster, topic, max_by(partition, produced) partition, max(produced) produced, count(*) partitions,
-       sum(produced) topic_produced, max(produced) / avg(produced) times_mean
+       sum(produced) topic_produced, try_divide(max(produced), avg(produced)) times_mean
 FROM all GROUP BY cluster, topic HAVING count(*) > 1 AND sum(produced) > 0
 ORDER BY times_mean DESC, cluster, topic"""
 
@@ -98,7 +98,8 @@ summed AS (
   SELECT cluster, `group`, topic, max_by(partition, lag) partition, max(lag) lag,
          sum(greatest(lag, 0)) topic_lag, count(*) partitions
   FROM newest WHERE lag IS NOT NULL GROUP BY cluster, `group`, topic)
-SELECT *, lag / topic_lag share FROM summed WHERE partitions > 1 AND lag * partitions > 1.5 * topic_lag
+SELECT *, try_divide(lag, topic_lag) share FROM summed
+WHERE partitions > 1 AND lag * partitions > 1.5 * topic_lag
 ORDER BY lag - topic_lag / partitions DESC, cluster, `group`, topic"""
 
 _RETENTION = """

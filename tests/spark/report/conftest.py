@@ -9,6 +9,7 @@ import pytest
 from koff.spark import report as reports
 from koff.spark.report.history import History
 from koff.spark.report.period import Period
+from koff.spark.session import interpreted
 from tests.spark.report import week
 
 if TYPE_CHECKING:
@@ -30,8 +31,5 @@ def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str
 @pytest.fixture(scope="session")
 def found(spark: SparkSession, folder: str) -> dict[str, Any]:
     """The numbers of the week's report; not to be changed."""
-    spark.conf.set("spark.sql.codegen.wholeStage", "false")  # little data: compiling takes longest
-    try:
+    with interpreted(spark):
         return reports.numbers(History(spark, folder, PERIOD))
-    finally:
-        spark.conf.unset("spark.sql.codegen.wholeStage")

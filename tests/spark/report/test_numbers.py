@@ -188,6 +188,7 @@ def test_the_hot_partition_and_the_group_that_it_overwhelms_come_first(found: Nu
     hot = found["hot_partitions"][0]
     assert (hot["topic"], hot["partition"]) == ("clicks", 0)
     assert hot["times_mean"] == pytest.approx(4.5, rel=0.001)
+    assert "idle" not in {row["topic"] for row in found["hot_partitions"]}
     [skewed] = found["skewed_groups"]
     assert (skewed["group"], skewed["partition"]) == ("fraud", 0)
     assert skewed["share"] == pytest.approx(skewed["lag"] / (skewed["lag"] + 7 * 40))

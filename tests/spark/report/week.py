@@ -21,11 +21,11 @@ CLUSTER = "shop"
 DAY = 48
 Row = dict[str, Any]
 
-TOPICS = {"orders": 6, "clicks": 8, "payments": 3, "audit": 4}
+TOPICS = {"orders": 6, "clicks": 8, "payments": 3, "audit": 4, "idle": 2}
 """Partitions."""
-PER_SAMPLE = {"orders": 9_000, "clicks": 30_000, "payments": 2_000, "audit": 4_000}
+PER_SAMPLE = {"orders": 9_000, "clicks": 30_000, "payments": 2_000, "audit": 4_000, "idle": 0}
 """Records into a partition in half an hour, on average."""
-KEPT = {"orders": 10**9, "clicks": 10**9, "payments": 10**9, "audit": 250_000}
+KEPT = {"orders": 10**9, "clicks": 10**9, "payments": 10**9, "audit": 250_000, "idle": 10**9}
 """How many records of a partition retention leaves."""
 
 
