@@ -8,7 +8,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ from koff.spark.report.page import page
 from koff.spark.report.period import Period, iso
 from koff.spark.report.queries import lag_numbers
 from koff.spark.report.sections import SECTIONS
-from koff.spark.session import interpreted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,8 +27,6 @@ __all__ = ["FORMS", "report"]
 
 FORMS = ("html", "json", "csv", "png")
 """What a report can be written as."""
-SMALL_BYTES = 4 << 20
-"""Tables that are no larger are read without Spark's compiling."""
 WORST = 8
 """How many groups are told apart."""
 
@@ -59,9 +55,7 @@ def report(
     if worst < 1:
         raise ConfigError(f"a report of the worst {worst} groups has nothing in it: give 1 or more")
     history = History(spark, tables, Period(since_ms, until_ms), groups)
-    small = sum(map(history.size, ("lag", "commits"))) <= SMALL_BYTES
-    with interpreted(spark) if small else nullcontext():
-        found = numbers(history, worst=worst, progress=progress)
+    found = numbers(history, worst=worst, progress=progress)
     progress("writing")
     return written(found, history.period, out=out, form=form, groups=groups)
 

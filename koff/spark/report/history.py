@@ -58,14 +58,6 @@ class History:
             rows = rows.where(rows["group"].rlike(self.groups))
         return rows
 
-    def size(self, table: str) -> int:
-        """The bytes of all its rows, as they are stored."""
-        from delta.tables import DeltaTable
-
-        self.whole(table)  # says it where there is none
-        told = DeltaTable.forPath(self.spark, f"{self.folder.rstrip('/')}/{table}").detail()
-        return int(told.select("sizeInBytes").collect()[0][0])
-
     def before_end(self, table: str, *, time: str = "timestamp") -> DataFrame:
         """The rows up to the period's end, with `at_ms`."""
         from pyspark.sql import functions as f
