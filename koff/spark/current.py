@@ -1,4 +1,4 @@
-"""The newest state of every slot: a batch of commits in, one MERGE into `current`."""
+"""The newest state of every slot: a batch of commits in, one MERGE into `current`, or its first files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def merge(
     folder = tables.folder("current") if into_empty else None
     if folder:
         told = rows.mapInArrow(partial(_news_in_file, folder, cluster), "file BINARY").collect()
-        files.commit(tables, "current", [bytes(row[0]) for row in told], again=False)
+        files.commit(tables, "current", [row[0] for row in told], again=False)
         return
     changed = rows.mapInArrow(_news, _NEWS).withColumn("cluster", f.lit(cluster)).alias("s")
     into = tables.delta("current").alias("t")

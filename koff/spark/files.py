@@ -1,10 +1,9 @@
 """Rows into Parquet files by the workers that make them; the driver makes the files the table's.
 
 Spark's own writer takes every row through Java, which for commits costs several times what reading and
-decoding do.
-Here a task writes files beside the table's others, as Spark's tasks do, and the driver adds them all to
-Delta's log in one transaction. A task that fails removes its files; those of a worker that was killed are
-in no table, and VACUUM (`koff pipeline maintain`) clears them away.
+decoding do. Here a task writes files beside the table's others, as Spark's tasks do, and the driver adds
+them all to Delta's log in one transaction. A task that fails removes its files; those of a worker that was
+killed are in no table, and VACUUM (`koff pipeline maintain`) clears them away.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
@@ -27,10 +26,7 @@ from pyarrow import parquet
 
 from koff.spark.newest import CHUNK, newest
 from koff.spark.packing import COLUMNS, COMMIT, FILE, PACKED, bucketed, packed, parts
-from koff.spark.tables import TXN
-
-if TYPE_CHECKING:
-    from koff.spark.tables import Tables
+from koff.spark.tables import TXN, Tables
 
 WRITTEN = tuple(name for name in COLUMNS[COMMIT] if name != "tombstone")
 """The columns of a file."""

@@ -16,6 +16,7 @@ from koff.spark.failures import line, named
 from koff.spark.files import Into
 from koff.spark.headway import Headway
 from koff.spark.segments import size
+from koff.spark.session import held
 from koff.spark.stream import PipelineConf, Progress, Stream
 from koff.spark.tables import TABLES, Tables
 from koff.spark.writing import Writer, Written
@@ -149,8 +150,6 @@ def backfill_segments(tables: Tables, path: str, cluster: str, headway: Headway 
 
     `headway` is of bytes.
     """
-    from pyspark import StorageLevel
-
     headway = headway or Headway(tables.spark)
     headway.todo = size(path)
     headway.begin(headway.todo)
@@ -161,15 +160,13 @@ def backfill_segments(tables: Tables, path: str, cluster: str, headway: Headway 
     folder = None if there else tables.folder("commits")
     how = {"into": Into(folder, cluster).told()} if folder else {"packed": "true"}
     rows = tables.spark.read.format("koff.segments").options(cluster=cluster, **how).load(path)
-    rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        written = Writer(tables, cluster, overlapping=there, fresh=fresh).write(rows, {})
+        with held(rows):
+            written = Writer(tables, cluster, overlapping=there, fresh=fresh).write(rows, {})
     except Exception as failure:
         told = named(failure)
         if told is None:
             raise KoffError(f"segments {path}: Spark failed: {line(failure)}") from failure
         raise told from failure
-    finally:
-        rows.unpersist()
     headway.end()
     return written

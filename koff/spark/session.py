@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from koff.errors import KoffError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SPARK_NEEDS_JAVA = 17
 LOCAL = {
@@ -89,8 +89,8 @@ def session(
 
 @contextmanager
 def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Within, Spark goes through expressions instead of compiling each plan to Java first: over little data
-    that is sooner done, most of all by a Java that has just begun."""
+    """Within, Spark goes through expressions instead of compiling each plan to Java first: for a batch of
+    little data that is sooner done."""
     settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     before = {name: str(spark.conf.get(name)) for name in settings}
     for name, value in settings.items():
@@ -100,6 +100,18 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
     finally:
         for name, told in before.items():
             spark.conf.set(name, told)
+
+
+@contextmanager
+def held(frame: DataFrame) -> Iterator[None]:
+    """What was computed of the frame is kept in memory, or on disk."""
+    from pyspark import StorageLevel
+
+    frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield
+    finally:
+        frame.unpersist()
 
 
 def _begin(options: Mapping[str, str], java: Mapping[str, Any]) -> None:

@@ -6,8 +6,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from koff.spark.files import Into
 from koff.spark.headway import Headway
 from koff.spark.lags import joined, lag_rows
 from koff.spark.samples import Samples
-from koff.spark.session import interpreted
+from koff.spark.session import held, interpreted
 from koff.spark.source import MAX_OFFSETS
 from koff.spark.tables import TABLES, Tables, filesystem, read_text
 from koff.spark.writing import Writer, once
@@ -70,18 +70,6 @@ class Progress:
 
 class _Stopped(Exception):
     """Ends the query between two batches, or a batch that takes too long."""
-
-
-@contextmanager
-def _held(frame: DataFrame) -> Iterator[None]:
-    """What was computed of the frame is kept in memory, or on disk."""
-    from pyspark import StorageLevel
-
-    frame.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield
-    finally:
-        frame.unpersist()
 
 
 def _unless_stopped(record: logging.LogRecord) -> bool:
@@ -247,7 +235,7 @@ class Stream:
             fresh=fresh,
         )
         self._look_at_topics()
-        with interpreted(spark) if little else nullcontext(), _held(records), once(spark, app, batch):
+        with interpreted(spark) if little else nullcontext(), held(records), once(spark, app, batch):
             count = writer.write(records, self._samples.topic_names)
             stable = self._offsets(Isolation.READ_COMMITTED)
             self._look_for_cuts(stable)

@@ -186,7 +186,6 @@ class Comparison:
             before, kafkas = kafkas, kafkas_picture(self._workbench)
             if time.monotonic() > until or (at_once and before == kafkas):
                 return [*found, view.progress()]
-            time.sleep(0.05)
 
     def _expected(self, kafkas: Picture, koffs: Picture, start: Way) -> Picture:
         """What an open transaction holds back, coordinators have told those who asked them."""
