@@ -64,7 +64,7 @@ class Monitor:
         self._reading_trouble: ConnectError | None = None
         self._sampling_trouble: ConnectError | None = None
         self._lost = False
-        self._share_denied = False
+        self._share_denied = self._share_is_current = False
         self._held_back = HeldBack(self._cluster, conf.reader.topic)
         self._had_caught_up = self._sampled = False
         self._answered_at = time.time()
@@ -246,12 +246,13 @@ class Monitor:
 
     @property
     def _is_current(self) -> bool:
-        """Whether the log was read to where it stood, and the tracker has all of it."""
-        return self._had_caught_up and self._reader.caught_up
+        """Whether both logs were read to where they stood, and the tracker has all of it."""
+        shared = self._share_denied or (self._share_is_current and self._share_reader.caught_up)
+        return self._had_caught_up and self._reader.caught_up and shared
 
     @property
     def _readable(self) -> bool:
-        """Whether the log was read to where it stood, and ends are known."""
+        """Whether the logs were read to where they stood, and ends are known."""
         return self._begun.is_set() and self._is_current and self._sampled
 
     def _read_records(self) -> None:
@@ -276,6 +277,8 @@ class Monitor:
                 continue
             if polled.runs or polled.lost:
                 take_share_state(self.tracker, polled, self._share_reader)
+            self._share_is_current = self._share_reader.caught_up
+            if polled.runs or polled.lost:
                 self._stopping.wait(GATHER_S)
 
     def _apply(self, polled: Polled) -> None:
@@ -318,7 +321,7 @@ class Monitor:
                     break
 
     def _await_log(self) -> None:
-        """Returns once the log was read to where it stood, if that is soon: earlier ends make no lag."""
+        """Returns once the logs were read to where they stood, if that is soon: earlier ends make no lag."""
         while not self._begun.wait(0.1) and not self._stopping.is_set():
             pass
         until = time.monotonic() + SOON_S
