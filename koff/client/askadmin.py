@@ -23,8 +23,9 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from koff.client.answers import Assigned, DescribedGroup, GroupAnswers, GroupMember, Offsets, columns
-from koff.client.cluster import ClusterConf, new_client
+from koff.client.cluster import ClusterConf
 from koff.client.failures import connect_error, kafka_error
+from koff.client.librdkafka import new_client
 
 IN_FLIGHT = 512
 

@@ -17,8 +17,9 @@ from confluent_kafka.admin import OffsetSpec as _Spec  # type: ignore[attr-defin
 
 from koff.client.closing import Closing
 from koff.client.failures import FATAL_AT_START, connect_error, denied, kafka_error
+from koff.client.librdkafka import Silence, new_client
 from koff.client.metadata import Metadata, metadata
-from koff.errors import Closed, ConfigError, ConnectError
+from koff.errors import Closed, ConnectError
 
 
 class TopicPartition(NamedTuple):
@@ -85,7 +86,8 @@ class Cluster(Closing):
         self.conf = conf
         self.id = ""
         self._errors: list[KafkaError] = []
-        self._admin: AdminClient | None = new_client(AdminClient, conf.librdkafka(), error_cb=self._note)
+        self._admin: AdminClient | None = self._new_admin()
+        self._silence = Silence()
 
     def close(self) -> None:
         """Lets go of the connection."""
@@ -140,6 +142,7 @@ class Cluster(Closing):
                 self._absent(name, failure)
             else:
                 found[name] = TopicInfo(name, len(described.partitions), _uuid(described.topic_id))
+        self._silence.broken()
         return found
 
     def topics(self) -> dict[str, int]:
@@ -153,9 +156,11 @@ class Cluster(Closing):
 
     def _listed(self) -> Any:
         try:
-            return self._client().list_topics(timeout=self.conf.request_timeout_s)
+            listed = self._client().list_topics(timeout=self.conf.request_timeout_s)
         except KafkaException as failure:
             raise self._failed(failure) from failure
+        self._silence.broken()
+        return listed
 
     def topic_configs(self, topic: str) -> dict[str, str]:
         """The topic's settings, its brokers' defaults too. Raises `Denied` without DESCRIBE_CONFIGS."""
@@ -200,7 +205,8 @@ class Cluster(Closing):
                 error = kafka_error(failure)
                 answers[partition] = error.name() if error else str(failure)
         if all(answer in _UNREACHABLE for answer in answers.values()):
-            raise connect_error(self.conf.brokers, self._errors, was_up=True)
+            raise self._unreached(was_up=True)
+        self._silence.broken()
         if not _STALE.isdisjoint(answers.values()):
             self._listed()  # librdkafka does not look again by itself: the next question is to have an answer
         return answers
@@ -217,7 +223,7 @@ class Cluster(Closing):
                 client.poll(0)
                 hopeless = any(error.code() in FATAL_AT_START for error in self._errors)
                 if hopeless or time.monotonic() > deadline or given_up():
-                    raise connect_error(self.conf.brokers, self._errors)
+                    raise self._unreached()
             try:
                 return str(future.result(0).cluster_id)
             except (KafkaException, TimeoutError) as failure:
@@ -258,9 +264,18 @@ class Cluster(Closing):
         if self._admin is not None:
             self._admin.poll(0)
         error = kafka_error(failure)
-        return connect_error(
-            self.conf.brokers, [*self._errors, *([error] if error else [])], was_up=bool(self.id)
-        )
+        return self._unreached(*([error] if error else []), was_up=bool(self.id))
+
+    def _unreached(self, *errors: KafkaError, was_up: bool = False) -> ConnectError:
+        """Why, in a line. After a long silence the next question goes out by a new client: see `cut_off`."""
+        if self._silence.long and self._admin is not None:
+            self._admin = self._new_admin()
+            self._silence.broken()
+        return connect_error(self.conf.brokers, [*self._errors, *errors], was_up=was_up)
+
+    def _new_admin(self) -> AdminClient:
+        admin: AdminClient = new_client(AdminClient, self.conf.librdkafka(), error_cb=self._note)
+        return admin
 
     def _client(self) -> AdminClient:
         if self._admin is None:
@@ -287,14 +302,3 @@ SPREAD_S = 1.0
 """How long a new topic may take to be known to all brokers."""
 _STALE = frozenset({"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "_NOENT"})
 _UNREACHABLE = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_AUTHENTICATION", "_RESOLVE", "_SSL")
-
-
-def new_client(kind: Any, properties: dict[str, Any], **callbacks: Any) -> Any:
-    """A confluent-kafka client, or `ConfigError` naming the property that librdkafka refuses."""
-    try:
-        return kind({**properties, **callbacks})
-    except (KafkaException, ValueError, TypeError) as failure:
-        error = kafka_error(failure)
-        raise ConfigError(
-            f"librdkafka refuses the properties: {error.str() if error else failure}"
-        ) from failure

@@ -92,12 +92,13 @@ class Fetched:
 class Feed(Source):
     """Reads partitions of `topic` that it was told to, commits nothing, joins nothing.
 
-    A context manager. Broker restarts and leader changes are librdkafka's to survive; `trouble` says why no
-    broker can be reached, while that is so.
+    A context manager. Broker restarts and leader changes are survived; `trouble` says why no broker can be
+    reached, while that is so.
     """
 
     def __init__(self, cluster: ClusterConf, topic: str, conf: FeedConf | None = None) -> None:
         self.topic = topic
+        self._next: dict[int, tuple[int, int]] = {}
         super().__init__(cluster, conf or FeedConf(), f"the feed of {topic}")
 
     def add(self, offsets: Mapping[int, int], leader_epochs: Mapping[int, int] | None = None) -> None:
@@ -106,13 +107,16 @@ class Feed(Source):
         Where the leader epoch of the record before it is given, a log that was truncated since is `lost`.
         """
         epochs = leader_epochs or {}
-        self._client().incremental_assign(
-            [TopicPartition(self.topic, p, o, leader_epoch=epochs.get(p, -1)) for p, o in offsets.items()]
-        )
+        begin = {p: (offset, epochs.get(p, -1)) for p, offset in offsets.items()}
+        self._client().incremental_assign(self._at(begin))
+        self._next.update(begin)
 
     def remove(self, partitions: Iterable[int]) -> None:
         """Reads these partitions no more."""
-        self._client().incremental_unassign([TopicPartition(self.topic, p) for p in partitions])
+        gone = list(partitions)
+        self._client().incremental_unassign([TopicPartition(self.topic, p) for p in gone])
+        for partition in gone:
+            self._next.pop(partition, None)
 
     def fetch(self, max_records: int, timeout_s: float) -> Fetched:
         """The next records, in log order within a partition; empty after `timeout_s` without any.
@@ -133,7 +137,24 @@ class Feed(Source):
         fetched.runs = runs(got)
         if got or fetched.ends:
             self.trouble = None
+            self._silence.broken()
+            self._note_places(fetched)
+        elif timeout_s and self._silence.cut_off(consumer, self.topic):
+            self._revived(consumer, self._at(self._next))
         return fetched
+
+    def _note_places(self, fetched: Fetched) -> None:
+        """Where each partition goes on, but for those that were removed meanwhile."""
+        for run in fetched.runs:
+            if run.partition in self._next:
+                self._next[run.partition] = run.next_offset, run.leader_epoch
+        for partition, end in fetched.ends.items():
+            if partition in self._next:
+                offset, epoch = self._next[partition]
+                self._next[partition] = max(offset, end), epoch
+
+    def _at(self, places: Mapping[int, tuple[int, int]]) -> list[TopicPartition]:
+        return [TopicPartition(self.topic, p, at, leader_epoch=epoch) for p, (at, epoch) in places.items()]
 
     def _event(self, message: Any, fetched: Fetched) -> bool:
         """Whether `message` is no record but an event, which is then written into `fetched`."""

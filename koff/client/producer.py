@@ -12,8 +12,9 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf, new_client
+from koff.client.cluster import ClusterConf
 from koff.client.conf import ProducerConf, RequiredAcks
+from koff.client.librdkafka import cut_off, new_client
 from koff.client.message import Message
 from koff.client.outcomes import ProduceError
 from koff.errors import Closed
@@ -90,7 +91,7 @@ class PartitionProducer(Closing):
         while not call.done:
             producer.flush(_LOOK_S)  # sends at once, and says who is ready, whoever's call it was
         call.match()
-        if call.fatal:
+        if call.fatal or (call.failed and cut_off(producer, topic)):
             self._renew(producer)
         return call.settle(told=self.conf.required_acks is not RequiredAcks.NONE)
 
@@ -120,7 +121,7 @@ class _Call:
     """
 
     def __init__(self, topic: str, partition: int, messages: Sequence[Message]) -> None:
-        self.fatal = False
+        self.failed = self.fatal = False
         self._topic = topic
         self._partition = partition
         self._messages = messages
@@ -228,7 +229,7 @@ class _Call:
     def match(self) -> None:
         """Finds the message of each report without an offset: by content, as two that are alike are equal."""
         failures = [*self._errors.values(), *(error for error, _ in self._unmatched if error)]
-        self.fatal = any(error.fatal() for error in failures)
+        self.failed, self.fatal = bool(failures), any(error.fatal() for error in failures)
         if not self._unmatched:
             return
         places: dict[tuple[Any, Any], list[int]] = {}

@@ -212,7 +212,9 @@ class SharedFeed(Source):
             error = kafka_error(failure)
             raise connect_error(self._brokers, [error] if error else [], was_up=True) from failure
         if not got:
+            self._look_after(consumer)
             return
+        self._silence.broken()
         events = [message for message in got if message.error()] if any(map(Message.error, got)) else []
         if events:
             got = [message for message in got if message.error() is None]
@@ -224,6 +226,16 @@ class SharedFeed(Source):
             for event in events:
                 self._event(event)
             self.trouble = None if got else self.trouble
+
+    def _look_after(self, consumer: Consumer) -> None:
+        """Reads all lanes on with a new client, once this one is of no more use and nobody else's."""
+        with self._changed:
+            topic = next((topic for topic, _ in self._lanes), "")
+        if topic and self._silence.cut_off(consumer, topic):
+            with self._changed:
+                self._changed.wait_for(lambda: self._users == 1)
+                reading = (lane for lane in self._lanes.values() if lane.reading)
+                self._revived(consumer, [Assigned(lane.topic, lane.partition, lane.next) for lane in reading])
 
     def _sorted(self, messages: list[Message]) -> Iterator[tuple[Lane, list[Message]]]:
         """The messages by lane; those of lanes that are dropped, or halted, are left out."""

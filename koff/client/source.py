@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf, new_client
+from koff.client.cluster import ClusterConf
 from koff.client.failures import FATAL_AT_START, connect_error
+from koff.client.librdkafka import Silence, new_client
 from koff.errors import Closed, ConnectError
 
 LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
@@ -66,7 +68,7 @@ class FeedConf:
 class Source(Closing):
     """A librdkafka consumer, and why it can reach no broker (`trouble`), while that is so.
 
-    Broker restarts and leader changes are librdkafka's to survive.
+    Broker restarts and leader changes are librdkafka's to survive; one that does not is replaced.
     """
 
     def __init__(self, cluster: ClusterConf, conf: FeedConf, name: str) -> None:
@@ -75,7 +77,9 @@ class Source(Closing):
         self._trouble_at = 0.0
         self._brokers = cluster.brokers
         self._errors: list[KafkaError] = []
-        self._consumer: Consumer | None = new_client(Consumer, conf.librdkafka(cluster), error_cb=self._note)
+        self._properties = conf.librdkafka(cluster)
+        self._consumer: Consumer | None = self._new_consumer()
+        self._silence = Silence()
 
     def close(self) -> None:
         """Stops reading. Safe to call twice."""
@@ -98,6 +102,17 @@ class Source(Closing):
                 self._brokers, self._errors, was_up=True
             )  # one broker of several is no trouble
             self._trouble_at = time.monotonic()
+
+    def _new_consumer(self) -> Consumer:
+        consumer: Consumer = new_client(Consumer, self._properties, error_cb=self._note)
+        return consumer
+
+    def _revived(self, consumer: Consumer, at: Iterable[TopicPartition]) -> Consumer:
+        """Another client, which reads on there, for one that is of no more use."""
+        consumer.close()
+        self._consumer = another = self._new_consumer()
+        another.incremental_assign(list(at))
+        return another
 
     def _client(self) -> Consumer:
         if self._consumer is None:

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf, new_client
+from koff.client.cluster import ClusterConf
+from koff.client.librdkafka import cut_off, new_client
 from koff.errors import Closed
 
 _AT_ONCE = 500  # partitions assigned together
@@ -59,8 +60,12 @@ class RecordTimes(Closing):
     """
 
     def __init__(self, cluster: ClusterConf) -> None:
-        self._brokers = cluster.brokers
-        self._consumer: Consumer | None = new_client(Consumer, self._properties(cluster), error_cb=_ignore)
+        self._cluster = cluster
+        self._consumer: Consumer | None = self._new_consumer()
+
+    def _new_consumer(self) -> Consumer:
+        consumer: Consumer = new_client(Consumer, self._properties(self._cluster), error_cb=_ignore)
+        return consumer
 
     @staticmethod
     def _properties(cluster: ClusterConf) -> dict[str, Any]:
@@ -116,7 +121,7 @@ class RecordTimes(Closing):
         self, wanted: dict[tuple[str, int], Place], until: float, given_up: Callable[[], bool]
     ) -> dict[Place, Answer]:
         if self._consumer is None:
-            raise Closed(f"the connection to {self._brokers} is closed")
+            raise Closed(f"the connection to {self._cluster.brokers} is closed")
         consumer, answers, left = self._consumer, dict[Place, Answer](), set(wanted)
         silent_at = until
         try:
@@ -141,6 +146,9 @@ class RecordTimes(Closing):
             return dict.fromkeys((wanted[at] for at in left), reason) | answers
         finally:
             consumer.unassign()
+        if not answers and not given_up() and cut_off(consumer, next(iter(wanted))[0]):
+            consumer.close()
+            self._consumer = self._new_consumer()
         return answers
 
 

@@ -71,7 +71,7 @@ def test_the_lag_is_known_once_the_monitor_is_ready_however_late_the_share_state
 
     def late(*args):
         """Long after the rest was read, and ends were asked for."""
-        print("LATE", time.monotonic(), watching._sampled, watching._share_reader.caught_up); time.sleep(1.0)
+        time.sleep(1.0)
         take_share_state(*args)
 
     monkeypatch.setattr(monitor, "take_share_state", late)

@@ -15,10 +15,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from koff.client.batch import FetchedBatch
 from koff.client.closing import Closing
-from koff.client.cluster import Cluster, OffsetSpec, new_client
+from koff.client.cluster import Cluster, OffsetSpec
 from koff.client.cluster import TopicPartition as Place
 from koff.client.failures import FATAL_AT_START, connect_error, kafka_error
 from koff.client.feed import Feed, PartitionLost
+from koff.client.librdkafka import Silence, new_client
 from koff.client.message import Message
 from koff.client.multicluster.confs import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.failures import CommitError, ReadError
@@ -283,8 +284,13 @@ class GroupStream(Stream):
     def __init__(self, slot: Slot, inbox: Inbox) -> None:
         super().__init__([slot], inbox)
         self._slot = slot
-        self._consumer: Consumer = new_client(Consumer, _group_properties(slot.conf))
-        self._consumer.subscribe([slot.conf.topic], on_assign=self._assigned, on_revoke=self._revoked)
+        self._silence = Silence()
+        self._join()
+
+    def _join(self) -> None:
+        self._consumer: Consumer = new_client(Consumer, _group_properties(self._slot.conf))
+        topic = self._slot.conf.topic
+        self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked)
 
     def store(self, messages: Sequence[Message]) -> None:
         """Commits them before long. What was taken from us meanwhile is another member's to commit."""
@@ -349,11 +355,22 @@ class GroupStream(Stream):
                 by_partition.setdefault(message.partition() or 0, []).append(message)
         if by_partition:
             self._heard(self.slots)
+            self._silence.broken()
+        elif self._silence.cut_off(self._consumer, self._slot.conf.topic) and self._cluster_answers():
+            self._consumer.close()  # its group may wait for it until its session ends: no cure for an outage
+            self._join()
         slot = self._slot
         self._inbox.put(
             Batch(slot, slot.generation, self._messages(slot.name, partition, raw))
             for partition, raw in by_partition.items()
         )
+
+    def _cluster_answers(self) -> bool:
+        try:
+            self._ask([0], OffsetSpec.LATEST)
+        except ConnectError:
+            return False
+        return True
 
     def _end(self) -> None:
         self._consumer.close()

@@ -14,8 +14,9 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf, new_client
+from koff.client.cluster import ClusterConf
 from koff.client.failures import connect_error, kafka_error
+from koff.client.librdkafka import Silence, new_client
 from koff.client.message import Message
 from koff.client.multicluster.confs import WriterConf
 from koff.errors import ConfigError
@@ -100,6 +101,7 @@ class Target(Closing):
         self._ask_at = 0.0
         self._give_up_at = time.monotonic() + cluster.connect_timeout_s
         self._broken = False
+        self._silence = Silence()
         self._sending = threading.Lock()
         self._over = threading.Event()
         self._producer = self._new_producer()
@@ -169,9 +171,13 @@ class Target(Closing):
         try:
             topic = self._producer.list_topics(self._conf.topic, timeout=_PROBE_S).topics[self._conf.topic]
         except KafkaException as failure:
+            if self._silence.long and not len(self._producer):
+                self._broken = True  # see `cut_off`: what asks next is a new client
+                self._silence.broken()
             error = kafka_error(failure)
             self._no_answer(connect_error(self._cluster.brokers, [error] if error else []))
             return
+        self._silence.broken()
         led = [partition for partition in topic.partitions.values() if partition.leader >= 0]
         if topic.error is not None:
             self._went_down(f"{self._conf.topic}: {topic.error.str()}")

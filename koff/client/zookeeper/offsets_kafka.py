@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaException
 
-from koff.client.cluster import TopicPartition, new_client
+from koff.client.cluster import TopicPartition
 from koff.client.failures import connect_error, kafka_error
+from koff.client.librdkafka import cut_off, new_client
 from koff.client.zookeeper.failures import ClaimLost
 from koff.client.zookeeper.offsets import OffsetManagerConf, PeriodicOffsets
 from koff.errors import ConnectError, KoffError
@@ -30,8 +31,8 @@ class KafkaOffsetManager(PeriodicOffsets):
     def __init__(self, group: ConsumerGroup, conf: OffsetManagerConf | None = None) -> None:
         cluster = group.cluster
         self._brokers, self._timeout_s = cluster.brokers, cluster.request_timeout_s
-        properties = {**cluster.librdkafka(), "group.id": group.name, "enable.auto.commit": "false"}
-        self._consumer: Any = new_client(Consumer, properties)
+        self._properties = {**cluster.librdkafka(), "group.id": group.name, "enable.auto.commit": "false"}
+        self._consumer: Any = new_client(Consumer, self._properties)
         super().__init__(group.holds, conf or OffsetManagerConf(group.conf.commit_interval_s))
 
     def close(self) -> None:
@@ -46,6 +47,7 @@ class KafkaOffsetManager(PeriodicOffsets):
         try:
             (found,) = self._consumer.committed(asked, timeout=self._timeout_s)
         except KafkaException as failure:
+            self._look_after(at.topic)
             raise self._failed(failure) from failure
         if found.error is not None:
             raise self._failed(KafkaException(found.error))
@@ -82,12 +84,18 @@ class KafkaOffsetManager(PeriodicOffsets):
                 if error is not None and error.retriable() and time.monotonic() < deadline:
                     time.sleep(_RETRY_S)
                     continue
+                self._look_after(asked[0].topic)
                 return dict.fromkeys(offsets, self._failed(failure))
             return {
                 TopicPartition(each.topic, each.partition): self._failed(KafkaException(each.error))
                 for each in told
                 if each.error is not None
             }
+
+    def _look_after(self, topic: str) -> None:
+        if cut_off(self._consumer, topic):
+            self._consumer.close()
+            self._consumer = new_client(Consumer, self._properties)
 
     def _failed(self, failure: KafkaException) -> ConnectError:
         error = kafka_error(failure)

@@ -1,0 +1,230 @@
+"""Clients that have forgotten every broker, for good, because one that was only just starting named none.
+
+librdkafka does so when things happen in an unlucky order (its issue 5301), one time in ten or so; told to
+look for no new brokers, it does each time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from koff.client import (
+    BrokerConf,
+    Cluster,
+    ClusterConf,
+    ConsumerConf,
+    Feed,
+    FirstRecord,
+    Message,
+    Place,
+    ProduceError,
+    ProducerConf,
+    RecordTimes,
+    TopicPartition,
+    dial,
+    librdkafka,
+)
+from koff.client.librdkafka import cut_off
+from koff.client.multicluster import Reader, ReaderConf, Writer, WriterConf
+from koff.client.zookeeper.offsets_kafka import KafkaOffsetManager
+from koff.errors import ConnectError, KoffError
+from koff.kafkatest import LocalKafka, wait_until
+from tests.forgetful import Forgetful, forgetful
+from tests.kafka_groups import produce
+
+pytestmark = pytest.mark.kafka
+UNLUCKY = {"metadata.recovery.strategy": "none", "topic.metadata.refresh.interval.ms": "100"}
+SILENCE_S = 1.5
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[LocalKafka]:
+    with LocalKafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def starting(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forgetful]:
+    monkeypatch.setattr(librdkafka, "SILENCE_S", SILENCE_S)
+    with forgetful(kafka.bootstrap) as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(kafka: LocalKafka) -> str:
+    """With five messages."""
+    topic = kafka.create_topic()
+    produce(kafka, topic, 5)
+    return topic
+
+
+def conf(broker: Forgetful) -> ClusterConf:
+    return ClusterConf(broker.bootstrap, UNLUCKY, request_timeout_s=1.0)
+
+
+def forget(broker: Forgetful, topic: str, ask: Callable[[], object] = lambda: None) -> None:
+    """Has all clients forget their brokers, which `ask` what they would not ask by themselves.
+
+    One that nobody looks after stays cut off: so would the others.
+    """
+    lost = confluent_kafka.Consumer({**conf(broker).librdkafka(), "group.id": "lost"})
+    lost.list_topics(topic, timeout=5)
+    broker.forgets = True
+    ask()
+    wait_until(lambda: cut_off(lost, topic, 0.3), what="a client to be cut off")
+    time.sleep(0.5)
+    broker.forgets = False
+    assert cut_off(lost, topic)
+    lost.close()
+
+
+def soon(ask: Callable[[], Any]) -> Any:
+    """What it answers, once it does."""
+
+    def answer() -> Any:
+        try:
+            return ask()
+        except KoffError:
+            return None
+
+    return wait_until(answer, timeout_s=15, what="an answer")
+
+
+def test_a_cluster_is_asked_again(starting, topic):
+    with Cluster(conf(starting)).connect() as cluster:
+        at = TopicPartition(topic, 0)
+        assert cluster.offsets([at]) == {at: 5}
+        forget(starting, topic, cluster.topics)
+        with pytest.raises(ConnectError):
+            cluster.topics()
+        assert soon(lambda: cluster.offsets([at])) == {at: 5}
+        assert soon(cluster.topics)[topic] == 1
+
+
+def read(feed: Feed, until: int) -> list[int]:
+    """The offsets that come, up to that one."""
+    offsets: list[int] = []
+
+    def enough() -> bool:
+        offsets.extend(record.offset for run in feed.fetch(100, 0.1).runs for record in run)
+        return offsets[-1:] == [until]
+
+    wait_until(enough, timeout_s=15, what=f"offset {until}")
+    return offsets
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_a_feed_reads_on_where_it_was(kafka, starting, topic, first):
+    with Feed(conf(starting), topic) as feed:
+        feed.add({0: first})
+        assert read(feed, 4) == list(range(first, 5))
+        forget(starting, topic)
+        produce(kafka, topic, 5)
+        assert read(feed, 9) == [5, 6, 7, 8, 9]
+
+
+def test_a_feed_to_which_nothing_has_come_begins_where_it_was_to(kafka, starting, topic):
+    with Feed(conf(starting), topic) as feed:
+        feed.add({0: 5})
+        forget(starting, topic)
+        produce(kafka, topic, 2)
+        assert read(feed, 6) == [5, 6]
+
+
+def test_consumers_that_share_a_client_read_on(kafka, starting):
+    topics = [kafka.create_topic() for _ in range(3)]
+    for each in topics:
+        produce(kafka, each, 5)
+    with dial(starting.bootstrap, BrokerConf(properties=UNLUCKY)) as broker:
+        consumers = [broker.consumer(ConsumerConf(each, start_offset=0)) for each in topics]
+        assert [[each.consume().offset for _ in range(5)] for each in consumers] == [[0, 1, 2, 3, 4]] * 3
+        forget(starting, topics[0])
+        for each in topics:
+            produce(kafka, each, 2)
+        assert [[each.consume().offset for _ in range(2)] for each in consumers] == [[5, 6]] * 3
+
+
+def test_a_producer_writes_again_after_a_call_that_failed(kafka, starting, topic):
+    quick = ProducerConf(request_timeout_s=1.0, retry_limit=1)
+    with dial(starting.bootstrap, BrokerConf(properties=UNLUCKY)) as broker:
+        producer = broker.producer(quick)
+        assert producer.produce(topic, 0, Message(b"a")) == 5
+        forget(starting, topic)
+        with pytest.raises(ProduceError):
+            producer.produce(topic, 0, Message(b"b"))
+        assert producer.produce(topic, 0, Message(b"c")) == 6
+
+
+@pytest.mark.parametrize("group", ["", "a-group"])
+def test_a_reader_of_many_clusters_reads_on(kafka, starting, topic, group):
+    properties = {**UNLUCKY, **({"session.timeout.ms": "6000"} if group else {})}
+    only = ReaderConf(starting.bootstrap, topic, group_id=group, properties=properties, fail_after_s=1.0)
+    with Reader([only]) as reader:
+        offsets: list[int] = []
+
+        def read(until: int) -> bool:
+            try:
+                offsets.extend(message.offset for message in reader.read_message(0.2))
+            except KoffError:
+                pass  # it says that it is cut off
+            return offsets[-1:] == [until]
+
+        wait_until(lambda: read(4), what="the first messages")
+        forget(starting, topic)
+        produce(kafka, topic, 5)
+        wait_until(lambda: read(9), timeout_s=60, what="the others")
+        assert (sorted(set(offsets)) if group else offsets) == list(range(10))  # a group may read again
+
+
+def test_a_writer_to_many_clusters_writes_again(starting, topic):
+    once = WriterConf(topic, max_attempts=1, write_timeout_s=1.0)
+    with Writer({"only": conf(starting)}, once) as writer:
+        writer.write_messages(Message(b"a"))
+        forget(starting, topic)
+
+        def written() -> bool:
+            writer.write_messages(Message(b"b"))
+            return True
+
+        assert soon(written)
+
+
+def test_times_of_records_are_told_again(starting, topic):
+    with RecordTimes(conf(starting)) as times:
+        place = Place(topic, 0, 3)
+        assert isinstance(times.read([place], 5.0)[place], FirstRecord)
+        forget(starting, topic)
+
+        def told() -> bool:
+            return isinstance(times.read([place], 1.0)[place], FirstRecord)
+
+        assert not told()
+        assert soon(told)
+
+
+def test_offsets_in_kafka_are_kept_again(starting, topic):
+    group: Any = SimpleNamespace(
+        name="keeping",
+        cluster=conf(starting),
+        holds=lambda topic, partition: True,
+        conf=SimpleNamespace(commit_interval_s=0.2),
+    )
+    with KafkaOffsetManager(group) as offsets:
+        offsets.initialize_partition(topic, 0)
+        assert offsets.mark_as_processed(topic, 0, 1)
+        offsets.flush()
+        forget(starting, topic)
+        offsets.mark_as_processed(topic, 0, 3)
+
+        def flushed() -> bool:
+            offsets.flush()
+            return True
+
+        assert soon(flushed)
+        assert soon(lambda: offsets.initialize_partition(topic, 0)) == 3
