@@ -1,4 +1,4 @@
-"""A broker that names no brokers in its metadata for a while, as one does that is just starting."""
+"""A broker that names no brokers in its metadata for a while, as one may that is starting or stopping."""
 
 from __future__ import annotations
 

@@ -67,10 +67,8 @@ class Cluster:
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Each partition's leader by broker id, -1 where there is none; empty while no broker tells."""
-        try:
-            partitions = self.admin.list_topics(topic, timeout=2).topics[topic].partitions
-        except KafkaException:
-            return {}
+        listed = self._listed(topic)
+        partitions = listed.topics[topic].partitions if listed else {}
         return {number: partition.leader for number, partition in partitions.items()}
 
     def producer(self, properties: Mapping[str, Any] | None = None) -> Producer:
@@ -114,11 +112,16 @@ class Cluster:
 
     def _answers(self, brokers: int) -> bool:
         """Whether metadata names `brokers` brokers and a controller."""
+        found = self._listed()
+        return found is not None and len(found.brokers) >= brokers and found.controller_id >= 0
+
+    def _listed(self, topic: str | None = None) -> Any:
+        """Metadata; None while no broker tells, or `admin` has forgotten them all (librdkafka issue 5301)."""
         try:
-            found = self.admin.list_topics(timeout=2)
+            return self.admin.list_topics(topic, timeout=2)
         except KafkaException:
-            return False
-        return len(found.brokers) >= brokers and found.controller_id >= 0
+            self.__dict__.pop("admin", None)
+            return None
 
     def _client(self) -> dict[str, Any]:
         return {"bootstrap.servers": self.bootstrap, "log_level": 2}  # no line for each lost connection

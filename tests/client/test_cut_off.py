@@ -1,4 +1,4 @@
-"""Clients that have forgotten every broker, for good, because one that was only just starting named none.
+"""Clients that have forgotten every broker, for good, because one of them named none.
 
 librdkafka does so when things happen in an unlucky order (its issue 5301), one time in ten or so; told to
 look for no new brokers, it does each time.
