@@ -42,6 +42,7 @@ _QUICK = {
     "share.coordinator.state.topic.num.partitions": "5",
     "log.cleaner.dedupe.buffer.size": "4194304",  # Kafka's default alone is a quarter of our heap
     "log.index.size.max.bytes": "1048576",
+    "log.retention.ms": "-1",  # every five minutes Kafka would delete what tests write with times long past
     "num.io.threads": "4",
     "num.network.threads": "2",
 }
