@@ -237,10 +237,7 @@ def reasons_not_to_resume(
     if pause_ms < 0:
         return _IN_THE_FUTURE
     if pause_ms > delete_retention_ms * (1 - MARGIN):
-        return (
-            f"it is {pause_ms // 1000} s old: tombstones may be gone, with delete.retention.ms "
-            f"{delete_retention_ms}"
-        )
+        return f"it is so old that tombstones may be gone, with delete.retention.ms {delete_retention_ms}"
     if position < log_start:
         return f"the log starts at {log_start} now, behind its position {position}"
     if position > last_stable:

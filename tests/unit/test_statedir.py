@@ -472,3 +472,13 @@ def test_a_state_is_not_resumed_when_something_may_be_gone(change, reason):
     assert found is not None
     assert reason in found
     assert "\n" not in found
+
+
+def test_partitions_that_were_saved_one_after_another_are_too_old_for_one_reason():
+    """So that they are one line of the log."""
+    days_later = NOW_MS + 48 * HOUR_MS
+    found = {
+        reasons_not_to_resume(**RESUMABLE | {"now_ms": days_later, "as_of_ms": NOW_MS + seconds * 1000})
+        for seconds in range(50)
+    }
+    assert len(found) == 1
