@@ -33,7 +33,7 @@ def cut_off(client: Any, topic: str, timeout_s: float = _ANSWER_S) -> bool:
     """Whether the client finds no broker that it could ask about the topic.
 
     Perhaps there is none; or it has forgotten all of them, its bootstrap servers too, for ever: librdkafka
-    may, when a broker that is starting or stopping names none (its issue 5301; 2.10 to 2.16 at least). Then
+    may, when a broker that is starting or stopping names none (its issue 5301; 2.16 still does). Then
     only a new client helps.
     """
     try:
