@@ -275,8 +275,7 @@ class Monitor:
             except ConnectError:
                 self._stopping.wait(FIRST_PAUSE_S)  # the other threads say what is wrong
                 continue
-            if polled.runs or polled.lost:
-                take_share_state(self.tracker, polled, self._share_reader)
+            take_share_state(self.tracker, polled, self._share_reader)
             self._share_is_current = self._share_reader.caught_up
             if polled.runs or polled.lost:
                 self._stopping.wait(GATHER_S)

@@ -30,7 +30,6 @@ class Forgetful:
         host, port = bootstrap.split(":")
         self._behind = (host, int(port))
         self.forgets = False
-        self.forgotten = 0
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._port = self._listening.getsockname()[1]
         self.bootstrap = f"127.0.0.1:{self._port}"
@@ -82,7 +81,6 @@ class Forgetful:
 
     def _metadata(self, told: Any) -> Any:
         brokers = () if self.forgets else tuple(map(self._here, told.brokers))
-        self.forgotten += self.forgets
         return dataclasses.replace(told, brokers=brokers)
 
     def _here(self, broker: Any) -> Any:
@@ -93,8 +91,7 @@ def frames(source: socket.socket) -> Iterator[bytes]:
     """What is read from a connection, a request or response at a time, until it ends."""
     with source.makefile("rb") as stream:
         while len(size := stream.read(4)) == 4:
-            frame = stream.read(struct.unpack(">i", size)[0])
-            yield frame
+            yield stream.read(struct.unpack(">i", size)[0])
 
 
 @contextmanager

@@ -78,7 +78,7 @@ def forget(broker: Forgetful, topic: str, ask: Callable[[], object] = lambda: No
     broker.forgets = True
     ask()
     wait_until(lambda: cut_off(lost, topic, 0.3), what="a client to be cut off")
-    time.sleep(0.5)
+    time.sleep(0.5)  # five times the interval of UNLUCKY: the other clients have looked, too
     broker.forgets = False
     assert cut_off(lost, topic)
     lost.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -70,8 +69,8 @@ def test_the_lag_is_known_once_the_monitor_is_ready_however_late_the_share_state
     watching = monitor.Monitor(MonitorConf(brokers, serve=serving, start="replay"))
 
     def late(*args):
-        """Long after the rest was read, and ends were asked for."""
-        time.sleep(1.0)
+        """After the rest was read, and ends were asked for."""
+        wait_until(lambda: watching.reader_stats().end_offsets_age_s is not None, what="a sample of ends")
         take_share_state(*args)
 
     monkeypatch.setattr(monitor, "take_share_state", late)
