@@ -20,16 +20,16 @@ from catchup import PARTITIONS_A_GROUP, write
 from confluent_kafka import Consumer, TopicPartition
 
 from koff.client import ClusterConf
-from koff.client.answers import GroupAnswers
-from koff.client.askadmin import ask_admin
-from koff.client.coordinators import ask_coordinators
+from koff.client.groups.admin import ask_admin
+from koff.client.groups.coordinators import ask_coordinators
+from koff.client.groups.responses import GroupAnswers
 from koff.kafkatest import LocalKafka
 
 ALONE = """
 import sys, time
 began = time.perf_counter()
 from koff.client import ClusterConf
-from koff.client.coordinators import ask
+from koff.client.groups.coordinators import ask
 answers = ask(ClusterConf(sys.argv[1]))
 print(time.perf_counter() - began, answers.seconds, len(answers.offsets))
 """

@@ -29,7 +29,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from bench.catchup import OFFSETS, as_installed, write
 from koff.client import ClusterConf
-from koff.clusters import Watched
+from koff.config.clusters import Watched
 from koff.kafkatest import Cluster, LocalKafka, wait_until
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
@@ -144,7 +144,7 @@ def measured(
 @contextmanager
 def new_tables(spark: Any) -> Iterator[Any]:
     """Tables that are made anew, and removed again."""
-    from koff.spark.tables import Tables
+    from koff.spark.tables.schemas import Tables
 
     with tempfile.TemporaryDirectory(prefix="koff-bench-") as folder:
         tables = Tables(spark, folder)
@@ -154,8 +154,8 @@ def new_tables(spark: Any) -> Iterator[Any]:
 
 def into_tables(tables: Any, watched: Any) -> None:
     """What `koff pipeline backfill` does: all of the log into new tables."""
-    from koff.spark.job import Job
-    from koff.spark.stream import PipelineConf
+    from koff.spark.job.cluster_stream import PipelineConf
+    from koff.spark.job.job import Job
 
     with Job([watched], PipelineConf(once=True, sample=False), lambda _: None) as job:
         job.run(tables)
@@ -163,7 +163,7 @@ def into_tables(tables: Any, watched: Any) -> None:
 
 def segments_into_tables(tables: Any, folder: str) -> None:
     """What `koff pipeline backfill --segments` does."""
-    from koff.spark.job import backfill_segments
+    from koff.spark.job.job import backfill_segments
 
     backfill_segments(tables, folder, "bench")
 
@@ -180,7 +180,7 @@ def of_master(master: str, brokers: str, segments: str | None, repeat: int, *, c
     """All ways on so many cores, in a session of their own."""
     import pyspark
 
-    from koff.spark import session
+    from koff.spark import spark_session as session
 
     jars = f"{DELTA},{CONNECTOR}:{pyspark.__version__}" if connector else DELTA
     spark = session(

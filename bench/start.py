@@ -27,11 +27,11 @@ from bench.catchup import PARTITIONS_A_GROUP, bare_read, fetch, status, write
 from koff.kafkatest import LocalKafka, free_ports
 
 WAYS = ("replay", "snapshot", "resume")
-IMPORTS = "import koff.cli, koff.cli.monitor, koff.start, koff.monitor"
+IMPORTS = "import koff.cli, koff.cli.monitor, koff.monitor.start, koff.monitor.run"
 ASKING = """
 import sys
 from koff.client import ClusterConf
-from koff.client.coordinators import ask
+from koff.client.groups.coordinators import ask
 print(ask(ClusterConf(sys.argv[1])).seconds)
 print(ask(ClusterConf(sys.argv[1])).seconds)
 """

@@ -71,7 +71,7 @@ def measure(rows: int) -> dict[str, Any]:
 
 def save_and_restore(tracker: Tracker) -> dict[str, Any]:
     """Every partition into a file and out of it. The lock is held for one partition at a time."""
-    from koff.statedir import Origin, Saved, StateDir  # not before the memory was measured
+    from koff.monitor.state import Origin, Saved, StateDir  # not before the memory was measured
 
     partitions = list(tracker.snapshot().shards)
     origin, held = Origin("bench", "__consumer_offsets", "", max(partitions) + 1), []

@@ -11,9 +11,9 @@ from typing import TextIO
 
 import click
 
+from koff.cli.decode_segments import segments
 from koff.cli.options import option
-from koff.cli.segments import segments
-from koff.cli.show import FORMATS, format_named
+from koff.cli.record_formats import FORMATS, format_named
 from koff.records import decode as decode_offsets
 from koff.records import decode_share_state
 

@@ -20,13 +20,13 @@ from koff.cli.options import (
     set_up_logs,
     zookeeper_option,
 )
-from koff.cli.table import table
-from koff.config import MonitorConf, Way
-from koff.exact import ExactConf
-from koff.reader import ReaderConf
-from koff.snapshots import snapshots
+from koff.cli.text_table import table
+from koff.config.properties import MonitorConf, Way
+from koff.monitor.exact_time_lag import ExactConf
+from koff.monitor.once import snapshots
+from koff.monitor.zookeeper_groups import ZooKeeperGroupsConf
+from koff.tail.reader import ReaderConf
 from koff.tracker import GroupTotal, PartitionLag
-from koff.zookeeper_groups import ZooKeeperGroupsConf
 
 ABOVE, UNKNOWN = 3, 4
 """Exit codes of --fail-above."""

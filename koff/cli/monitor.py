@@ -18,14 +18,14 @@ from koff.cli.options import (
     set_up_logs,
     zookeeper_option,
 )
-from koff.config import MonitorConf, Way
+from koff.config.properties import MonitorConf, Way
 from koff.errors import ConfigError
-from koff.exact import ExactConf
-from koff.monitor import Monitor
-from koff.reader import ReaderConf
-from koff.sampler import SamplerConf
+from koff.monitor.exact_time_lag import ExactConf
+from koff.monitor.run import Monitor
+from koff.monitor.sampler import SamplerConf
+from koff.monitor.zookeeper_groups import ZooKeeperGroupsConf
 from koff.serve import ServeConf
-from koff.zookeeper_groups import ZooKeeperGroupsConf
+from koff.tail.reader import ReaderConf
 
 
 @click.command()

@@ -13,8 +13,8 @@ import click
 import structlog
 
 from koff.client import ClusterConf
-from koff.config import gather_properties
-from koff.reader import OFFSETS_TOPIC
+from koff.config.properties import gather_properties
+from koff.records.topics import OFFSETS_TOPIC
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

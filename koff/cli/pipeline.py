@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from koff.cli.java import held, hush
 from koff.cli.options import Regex, cluster_conf, logging_options, option, set_up_logs
-from koff.cli.progress import Taken, bar, megabytes, offsets, status_line
-from koff.cli.when import When
-from koff.clusters import Watched, read_clusters
+from koff.cli.progress_bar import Taken, bar, megabytes, offsets, status_line
+from koff.cli.spark_java import held, hush
+from koff.cli.times import When
+from koff.config.clusters import Watched, read_clusters
 from koff.errors import ConfigError, KoffError
-from koff.reader import OFFSETS_TOPIC
+from koff.records.topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from koff.spark.job import Job
+    from koff.spark.job.job import Job
 
 Decorate = Callable[[Any], Any]
 
@@ -121,7 +121,7 @@ def _watched(
 def _spark(master: str | None, settings: tuple[str, ...]) -> Iterator[SparkSession]:
     """A session, quiet, and stopped at the end."""
     try:
-        from koff.spark.session import session
+        from koff.spark.spark_session import session
     except ImportError as failure:
         raise ConfigError(f"no {failure.name}: pip install 'koff[spark]'") from failure
     pairs = dict(each.partition("=")[::2] for each in settings)
@@ -144,7 +144,7 @@ def _told() -> Iterator[None]:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    from koff.spark.failures import line, named
+    from koff.spark.worker_errors import line, named
 
     try:
         yield
@@ -236,10 +236,10 @@ def run(
     set_up_logs(log_format, log_level)
     watched = _watched(**cluster)
     with _needed():
-        from koff.spark.job import Job
-        from koff.spark.serving import served
-        from koff.spark.stream import PipelineConf
-        from koff.spark.tables import Tables
+        from koff.spark.job.cluster_stream import PipelineConf
+        from koff.spark.job.job import Job
+        from koff.spark.job.table_view import served
+        from koff.spark.tables.schemas import Tables
     conf = PipelineConf(
         interval_s=interval,
         once=once,
@@ -288,10 +288,10 @@ def backfill(
     """
     set_up_logs(log_format, log_level)
     with _needed():
-        from koff.spark.headway import Headway
-        from koff.spark.job import Job, backfill_segments
-        from koff.spark.stream import PipelineConf
-        from koff.spark.tables import Tables
+        from koff.spark.job.batch_progress import Headway
+        from koff.spark.job.cluster_stream import PipelineConf
+        from koff.spark.job.job import Job, backfill_segments
+        from koff.spark.tables.schemas import Tables
     taken = Taken(tables)
     if segments:
         name = cluster["cluster_name"]
@@ -324,9 +324,9 @@ def maintain(master: str | None, tables: str, spark_conf: tuple[str, ...], keep:
     """Delete old rows, put small files together, and delete files that no version of the last week needs."""
     set_up_logs()
     with _needed():
-        from koff.spark.maintain import MaintainConf
-        from koff.spark.maintain import maintain as maintained
-        from koff.spark.tables import Tables
+        from koff.spark.tables.maintenance import MaintainConf
+        from koff.spark.tables.maintenance import maintain as maintained
+        from koff.spark.tables.schemas import Tables
     with _spark(master, spark_conf) as spark:
         place = Tables(spark, tables)
         place.check()
@@ -366,7 +366,7 @@ def report(
     now = cast(int, When().convert("-0s", None, None))
     with _needed():
         from koff.spark.report import report as write
-        from koff.spark.tables import Tables
+        from koff.spark.tables.schemas import Tables
     with _spark(master, spark_conf) as spark:
         Tables(spark, tables).check()
         pattern = group.pattern if group is not None else None

@@ -11,13 +11,13 @@ from typing import Any
 import click
 
 from koff.cli.options import Regex, cluster_conf, cluster_options, option, set_up_logs
-from koff.cli.show import FORMATS, format_named
-from koff.cli.stats import Stats
-from koff.cli.when import When
+from koff.cli.record_counts import Stats
+from koff.cli.record_formats import FORMATS, format_named
+from koff.cli.times import When
 from koff.client import RawRecord
-from koff.consumer import Consumer
-from koff.reader import OFFSETS_TOPIC
 from koff.records import RECORD_TYPES, SHARE_STATE_TYPES, Message, OffsetCommit
+from koff.records.topics import OFFSETS_TOPIC
+from koff.tail.messages import Consumer
 
 Located = tuple[RawRecord, Message]
 Filter = Callable[[Message], Any]

@@ -1,10 +1,8 @@
 """The client stack: what koff says to Kafka, on confluent-kafka. The only room that imports it."""
 
 from koff.client.batch import Batch
-from koff.client.broker import Broker, dial
-from koff.client.closing import Closing
-from koff.client.cluster import Cluster, ClusterConf, Isolation, OffsetSpec, TopicInfo, TopicPartition
-from koff.client.conf import (
+from koff.client.broker.broker import Broker, dial
+from koff.client.broker.conf import (
     START_OFFSET_NEWEST,
     START_OFFSET_OLDEST,
     BrokerConf,
@@ -14,13 +12,12 @@ from koff.client.conf import (
     ProducerConf,
     RequiredAcks,
 )
-from koff.client.distribute import HashProducer, RandomProducer, RoundRobinProducer
-from koff.client.feed import Feed, Fetched, PartitionLost, RawRecord, Run
-from koff.client.interfaces import Client, Consumer, DistributingProducer, OffsetCoordinator, Producer
-from koff.client.merge import Mx, merge
-from koff.client.message import Message
-from koff.client.metadata import Metadata, Node, PartitionMetadata
-from koff.client.outcomes import (
+from koff.client.broker.interfaces import Client, Consumer, DistributingProducer, OffsetCoordinator, Producer
+from koff.client.broker.merge import Mx, merge
+from koff.client.broker.partitioners import HashProducer, RandomProducer, RoundRobinProducer
+from koff.client.closing import Closing
+from koff.client.cluster import Cluster, ClusterConf, Isolation, OffsetSpec, TopicInfo, TopicPartition
+from koff.client.errors import (
     CoordinatorError,
     MxClosed,
     MxError,
@@ -29,8 +26,11 @@ from koff.client.outcomes import (
     ProduceError,
     UnknownTopic,
 )
-from koff.client.source import FeedConf
-from koff.client.timestamps import Answer, EndReached, FirstRecord, Place, RecordTimes, Unread
+from koff.client.feed.feed import Feed, Fetched, PartitionLost, RawRecord, Run
+from koff.client.feed.record_times import Answer, EndReached, FirstRecord, Place, RecordTimes, Unread
+from koff.client.feed.source import FeedConf
+from koff.client.message import Message
+from koff.client.metadata import Metadata, Node, PartitionMetadata
 from koff.errors import Closed
 
 __all__ = [

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # t
 from confluent_kafka.admin import OffsetSpec as _Spec  # type: ignore[attr-defined]
 
 from koff.client.closing import Closing
-from koff.client.failures import FATAL_AT_START, connect_error, denied, kafka_error
+from koff.client.foreign_errors import FATAL_AT_START, connect_error, denied, kafka_error
 from koff.client.librdkafka import Silence, new_client
 from koff.client.metadata import Metadata, metadata
 from koff.errors import Closed, ConnectError

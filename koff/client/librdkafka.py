@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
-from koff.client.failures import kafka_error
+from koff.client.foreign_errors import kafka_error
 from koff.errors import ConfigError
 
 log = structlog.get_logger("koff.client")

@@ -5,16 +5,16 @@ with LocalKafka() as kafka:
     print(kafka.bootstrap)
 """
 
-from koff.kafkatest.cluster import Cluster
 from koff.kafkatest.guard import GUARD, reap, spawn
 from koff.kafkatest.jars import KAFKA_VERSION, kafka_jars
 from koff.kafkatest.java import KafkaTestError
-from koff.kafkatest.local import LocalKafka
+from koff.kafkatest.kafka_cluster import Cluster
+from koff.kafkatest.local_kafka import LocalKafka
+from koff.kafkatest.local_zookeeper import LocalZooKeeper
 from koff.kafkatest.node import Node
 from koff.kafkatest.ports import free_ports, is_free
-from koff.kafkatest.progress import ProgressLine
+from koff.kafkatest.progress_line import ProgressLine
 from koff.kafkatest.wait import wait_until
-from koff.kafkatest.zookeeper import LocalZooKeeper
 
 __all__ = [
     "GUARD",

@@ -5,7 +5,7 @@ import sys
 from koff.kafkatest.archive import make_archive
 from koff.kafkatest.jars import kafka_streams_jars, zookeeper_jars
 from koff.kafkatest.java import KafkaTestError
-from koff.kafkatest.progress import ProgressLine
+from koff.kafkatest.progress_line import ProgressLine
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import os
 
 from koff.kafkatest.jars import KAFKA_VERSION, Progress, kafka_jars
 from koff.kafkatest.java import archive_path
-from koff.kafkatest.local import LocalKafka
+from koff.kafkatest.local_kafka import LocalKafka
 
 _DUMP_S = 120.0
 

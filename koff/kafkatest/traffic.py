@@ -10,7 +10,7 @@ from typing import Self
 
 from confluent_kafka import Consumer, KafkaException
 
-from koff.kafkatest.cluster import Cluster
+from koff.kafkatest.kafka_cluster import Cluster
 
 _TICK_S = 0.05
 _COMMIT_S = 1.0

@@ -1,6 +1,6 @@
 """The rules of lag, as functions of numbers and of arrays. Nobody else writes a rule down."""
 
-from koff.lag.history import Curves, EndHistory
+from koff.lag.end_history import Curves, EndHistory
 from koff.lag.offsets import UNKNOWN, Lags, lag, lag_to_stable, lags, lost, published, readable, share_done
 from koff.lag.rates import (
     NEVER,
@@ -12,9 +12,9 @@ from koff.lag.rates import (
     usual_lags,
 )
 from koff.lag.reasons import NULL, Reason, reasons, recreated
-from koff.lag.statuses import ENDS_SPAN_MS, Status, group_completeness, group_status, status
-from koff.lag.timelag import NO_RECORD, NO_TIMESTAMP, FirstRecords, TimeLags, time_lag_s, with_records
-from koff.lag.windows import WINDOW, Features, Mark, Placement, placements, window_features
+from koff.lag.status import ENDS_SPAN_MS, Status, group_completeness, group_status, status
+from koff.lag.time_lag import NO_RECORD, NO_TIMESTAMP, FirstRecords, TimeLags, time_lag_s, with_records
+from koff.lag.window import WINDOW, Features, Mark, Placement, placements, window_features
 
 __all__ = [
     "ENDS_SPAN_MS",

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.history import EndHistory, Rows
-from koff.lag.windows import Features, Integers
+from koff.lag.end_history import EndHistory, Rows
+from koff.lag.window import Features, Integers
 
 NEVER = math.inf
 """Of `CatchUps.seconds`: as things are, the group never catches up. (JSON: null, and a flag.)"""

@@ -7,8 +7,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.proto.cuts import Bytes, Ints, Mask
 from koff.proto.primitives import JAVA_TEXT
+from koff.proto.slices import Bytes, Ints, Mask
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

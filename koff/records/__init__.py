@@ -2,11 +2,12 @@
 
 from koff.proto.buffers import Binary, Text
 from koff.proto.primitives import Malformed
-from koff.records.batches import RecordColumns, decode_columns
-from koff.records.blobs import Assignment, Subscription, UndecodableBlob, assignment, subscription
-from koff.records.classic import GroupMetadata, GroupMetadataValue, Member
-from koff.records.columns import CommitColumns, commit_values
-from koff.records.consumer import (
+from koff.records.classic_records import GroupMetadata, GroupMetadataValue, Member
+from koff.records.columns import RecordColumns, decode_columns
+from koff.records.commit_records import OffsetCommit, OffsetCommitValue
+from koff.records.commit_values import CommitColumns, commit_values
+from koff.records.consumer_protocol import Assignment, Subscription, UndecodableBlob, assignment, subscription
+from koff.records.consumer_records import (
     AssignedPartitions,
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignment,
@@ -25,12 +26,13 @@ from koff.records.consumer import (
     ConsumerGroupTargetAssignmentMetadataValue,
     TopicPartitions,
 )
-from koff.records.document import as_dict, kafka_json, kafka_line
+from koff.records.decoder import decode, decode_share_state, encode
+from koff.records.key_codes import Keys
 from koff.records.message import GroupMember, GroupMessage, Message, OffsetMessage, TopicAndPartition
-from koff.records.names import Keys
-from koff.records.offsets import OffsetCommit, OffsetCommitValue
+from koff.records.message_json import as_dict, kafka_json, kafka_line
 from koff.records.record import DecodedRecord, OffsetsRecord, Record, ShareStateRecord, Undecodable, Unknown
-from koff.records.share import (
+from koff.records.record_types import RECORD_TYPES, SHARE_STATE_TYPES, record_name
+from koff.records.share_records import (
     NamedTopic,
     NamedTopicPartitions,
     ShareGroupCurrentMemberAssignment,
@@ -47,14 +49,14 @@ from koff.records.share import (
     ShareGroupTargetAssignmentMetadata,
     ShareGroupTargetAssignmentMetadataValue,
 )
-from koff.records.share_state import (
+from koff.records.share_state_records import (
     ShareSnapshot,
     ShareSnapshotValue,
     ShareUpdate,
     ShareUpdateValue,
     StateBatch,
 )
-from koff.records.streams import (
+from koff.records.streams_records import (
     AssignedTasks,
     Endpoint,
     KeyValue,
@@ -72,14 +74,6 @@ from koff.records.streams import (
     StreamsGroupTopologyValue,
     Subtopology,
     TaskIds,
-)
-from koff.records.table import (
-    RECORD_TYPES,
-    SHARE_STATE_TYPES,
-    decode,
-    decode_share_state,
-    encode,
-    record_name,
 )
 from koff.records.text import text
 

@@ -1,166 +1,180 @@
-"""The values of offset commits by the batch: bytes in, numpy columns out, no Python loop over the records.
+"""Whole batches of `__consumer_offsets`: buffers of keys and values in, numpy columns out.
 
-Rows that are out of the ordinary are not `ok` and belong to the scalar decoder; one that is ok says
-what the scalar decoder would say. `batches` does the same for keys and values together.
+Offset commits of any mix of versions, and their tombstones, come out as columns without a Python loop
+over the records. Every other row goes through the scalar decoder, and none is lost.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.proto.cuts import PAD, Bytes, Ints, Mask, column, cut
-
-BLOCK = 16384
-"""Rows worked on at a time, so that what is computed on the way stays in the processor's cache."""
-
-_NEWEST = 4
-_METADATA_AT = (10, 10, 10, 14, 14)
-"""By version: where the length of the metadata stands."""
-_FIXED = (20, 28, 20, 24, 24)
-"""By version: the bytes of a value without metadata and tags."""
-_HEAD = 16
-"""The bytes in front that always stand at the same place, up to a length of two bytes."""
-_TAIL = 27
-"""The bytes behind the metadata in v4: a timestamp, the count of tags, number and size of one, a uuid."""
+from koff.proto.buffers import Binary, Text
+from koff.proto.primitives import ZERO_UUID, uuid_bytes
+from koff.proto.slices import PAD, Bytes, Ints, Mask, column, cut
+from koff.records.commit_records import OffsetCommit, OffsetCommitValue
+from koff.records.commit_values import BLOCK, Draft
+from koff.records.decoder import decode
+from koff.records.key_codes import PARTITION, Codes, Keys
+from koff.records.message import Message
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class CommitColumns:
-    """One row a value. Rows that are not `ok` hold no meaning."""
+class RecordColumns:
+    """One row a record. Where `ok` is false the record is in `others`, and here only its type."""
 
+    ok: Mask
+    """Whether the record is an offset commit, or the tombstone of one."""
+    type: NDArray[np.int16]
+    """-1 where the key is too short to have one."""
+    group: Codes
+    """Indexes into `groups`; -1 where not ok."""
+    topic: Codes
+    """Indexes into `topics`; -1 where not ok."""
+    partition: NDArray[np.int32]
+    tombstone: Mask
+    """Whether the commit is deleted: offset, leader epoch, timestamps are -1 then."""
     offset: Ints
     leader_epoch: NDArray[np.int32]
+    metadata: Text
     commit_timestamp: Ints
     """Milliseconds."""
     expire_timestamp: Ints
     """Milliseconds; -1 where the value has none."""
     topic_id: Bytes | None
     """(rows, 16); None when no row names a topic id other than zero."""
-    ok: Mask
+    groups: list[str]
+    topics: list[str]
+    others: Mapping[int, Message]
+    """By row: every record that is no offset commit."""
 
 
-def commit_values(values: Sequence[bytes]) -> CommitColumns:
-    """The values of offset commits, any mix of versions 0 to 4. None of them may be null."""
-    draft = Draft(len(values))
-    for start in range(0, len(values), BLOCK):
-        block = values[start : start + BLOCK]
-        lengths = np.fromiter(map(len, block), np.int64, len(block))
-        data = np.frombuffer(b"".join(block) + bytes(PAD), np.uint8)
-        draft.fill(start, data, np.cumsum(lengths) - lengths, lengths)
-    return draft.columns()
+def decode_columns(keys: Binary, values: Binary, *, names: Keys | None = None) -> RecordColumns:
+    """The columns of a batch. With the same `names`, codes of groups and topics stay the same over calls."""
+    if len(keys) != len(values):
+        raise ValueError(f"{len(keys)} keys but {len(values)} values")
+    batch = _Batch(keys, values, names or Keys())
+    for start in range(0, len(keys), BLOCK):
+        batch.fill(start, min(start + BLOCK, len(keys)))
+    return batch.columns()
 
 
-class Draft:
-    """Columns in the making, filled block by block."""
+class _Batch:
+    def __init__(self, keys: Binary, values: Binary, names: Keys) -> None:
+        rows = len(keys)
+        self.keys, self.values, self.names = keys, values, names
+        self.draft = Draft(rows, metadata=True)
+        assert self.draft.metadata is not None
+        self.metadata_at, self.metadata_size = self.draft.metadata
+        self.type = np.full(rows, -1, np.int16)
+        self.group = np.full(rows, -1, np.int32)
+        self.topic = np.full(rows, -1, np.int32)
+        self.partition = np.full(rows, -1, np.int32)
+        self.tombstone = np.zeros(rows, np.bool_)
 
-    def __init__(self, rows: int, *, metadata: bool = False) -> None:
-        self.offset = np.zeros(rows, np.int64)
-        self.leader_epoch = np.full(rows, -1, np.int32)
-        self.commit_timestamp = np.zeros(rows, np.int64)
-        self.expire_timestamp = np.full(rows, -1, np.int64)
-        self.topic_id: NDArray[np.void] | None = None
-        self.metadata = (np.zeros(rows, np.int64), np.zeros(rows, np.int64)) if metadata else None
-        """Where the strings are in the data, and how long."""
-        self.ok = np.zeros(rows, np.bool_)
+    def fill(self, start: int, stop: int) -> None:
+        rows = slice(start, stop)
+        data, shift, at, lengths, keyed = _block(self.keys, start, stop)
+        type_, self.group[rows], self.topic[rows] = self.names.look_up(data, at, lengths)
+        behind = at + np.maximum(lengths - PARTITION, 0)
+        self.partition[rows] = column(cut(data, behind, 4), 0, ">i4")
+        self.type[rows] = type_
+        if type_.min() < 0:
+            named = start + np.flatnonzero(keyed & (type_ < 0) & (lengths >= 2))
+            self.type[named] = column(cut(data, at[named - start], 2), 0, ">i2")
+        data, shift, at, lengths, valued = _block(self.values, start, stop)
+        self.draft.fill(start, data, at, lengths)
+        self.metadata_at[rows] += shift
+        self.tombstone[rows] = ~valued
+        self.draft.ok[rows] |= ~valued
+        self.draft.ok[rows] &= keyed & (type_ >= 0)
 
-    def columns(self) -> CommitColumns:
-        topic_id = self.topic_id
-        return CommitColumns(
-            offset=self.offset,
-            leader_epoch=self.leader_epoch,
-            commit_timestamp=self.commit_timestamp,
-            expire_timestamp=self.expire_timestamp,
-            topic_id=None if topic_id is None else topic_id.view(np.uint8).reshape(-1, 16),
-            ok=self.ok,
+    def columns(self) -> RecordColumns:
+        draft = self.draft
+        patched: dict[int, bytes] = {}
+        others: dict[int, Message] = {}
+        for row in np.flatnonzero(~draft.ok).tolist():
+            message = decode(self.keys[row], self.values[row])
+            if isinstance(message.record, OffsetCommit):
+                patched[row] = self._patch(row, message.record)
+            else:
+                others[row] = message
+        self._clear()
+        made = draft.columns()
+        return RecordColumns(
+            ok=draft.ok,
+            type=self.type,
+            group=self.group,
+            topic=self.topic,
+            partition=self.partition,
+            tombstone=self.tombstone,
+            offset=made.offset,
+            leader_epoch=made.leader_epoch,
+            metadata=Text.cut(self.values.data, self.metadata_at, self.metadata_size, patched),
+            commit_timestamp=made.commit_timestamp,
+            expire_timestamp=made.expire_timestamp,
+            topic_id=made.topic_id if made.topic_id is not None and made.topic_id.any() else None,
+            groups=self.names.groups.names,
+            topics=self.names.topics.names,
+            others=others,
         )
 
-    def fill(self, row: int, data: Bytes, starts: Ints, lengths: Ints) -> None:
-        """Decodes the values at `starts` into the rows from `row` on. Behind them are `PAD` bytes more."""
-        heads = cut(data, starts, _HEAD)
-        versions = column(heads, 0, ">i2")
-        first = int(versions[0])
-        if 0 <= first <= _NEWEST and (versions == first).all() and lengths.min() >= _FIXED[first]:
-            self._fill_version(slice(row, row + len(starts)), data, starts, lengths, heads, first)
+    def _patch(self, row: int, record: OffsetCommit) -> bytes:
+        """Fills in a row that only the scalar decoder could read; gives its metadata."""
+        draft, value = self.draft, record.value
+        draft.ok[row] = True
+        self.metadata_size[row] = 0
+        self.group[row] = self.names.groups.code(record.group)
+        self.topic[row] = self.names.topics.code(record.topic)
+        self.partition[row] = record.partition
+        self.tombstone[row] = value is None
+        if value is None:
+            return b""
+        draft.offset[row] = value.offset
+        draft.leader_epoch[row] = value.leader_epoch
+        draft.commit_timestamp[row] = value.commit_timestamp
+        draft.expire_timestamp[row] = value.expire_timestamp
+        self._patch_topic_id(row, value)
+        return value.metadata.encode()
+
+    def _patch_topic_id(self, row: int, value: OffsetCommitValue) -> None:
+        draft = self.draft
+        if value.topic_id == ZERO_UUID and draft.topic_id is None:
             return
-        for version in range(_NEWEST + 1):
-            found = (versions == version) & (lengths >= _FIXED[version])
-            if found.any():
-                some = np.flatnonzero(found)
-                self._fill_version(
-                    row + some, data, starts[some], lengths[some], heads.take(some, axis=0), version
-                )
+        if draft.topic_id is None:
+            draft.topic_id = np.zeros(len(draft.ok), "V16")
+        draft.topic_id.view(np.uint8).reshape(-1, 16)[row] = np.frombuffer(
+            uuid_bytes(value.topic_id), np.uint8
+        )
 
-    def _fill_version(
-        self,
-        rows: slice | NDArray[np.intp],
-        data: Bytes,
-        starts: Ints,
-        lengths: Ints,
-        heads: Bytes,
-        version: int,
-    ) -> None:
-        begin, behind, ok = _metadata(heads, lengths, version)
-        tails = cut(data, starts + behind, _TAIL)
-        self.offset[rows] = column(heads, 2, ">i8")
-        if version >= 3:
-            self.leader_epoch[rows] = column(heads, 10, ">i4")
-        self.commit_timestamp[rows] = column(tails, 0, ">i8")
-        if version == 1:
-            self.expire_timestamp[rows] = column(tails, 8, ">i8")
-        if version == 4:
-            tagged = _topic_tagged(tails) & (behind + _TAIL <= lengths)
-            ok &= tagged | (tails[:, 8] == 0)
-            self._fill_topic_ids(rows, column(tails, 11, "V16"), tagged & ok)
-        self.ok[rows] = ok
-        if self.metadata is not None:
-            at, size = self.metadata
-            at[rows], size[rows] = starts + begin, (behind - begin) * ok
-
-    def _fill_topic_ids(self, rows: slice | NDArray[np.intp], ids: NDArray[np.void], named: Mask) -> None:
-        if not named.all():
-            rows = (np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows)[named]
-            ids = ids[named]
-        ids = np.ascontiguousarray(ids)
-        if not ids.view(np.int64).any():
-            return
-        if self.topic_id is None:
-            self.topic_id = np.zeros(len(self.ok), "V16")
-        self.topic_id[rows] = ids
+    def _clear(self) -> None:
+        """Rows without a commit hold -1, whatever was read in them on the way."""
+        draft = self.draft
+        self.tombstone &= draft.ok
+        void = ~draft.ok | self.tombstone
+        if void.any():
+            for each in (draft.offset, draft.leader_epoch, draft.commit_timestamp, draft.expire_timestamp):
+                each[void] = -1
+            self.metadata_size[void] = 0
+            if draft.topic_id is not None:
+                draft.topic_id.view(np.uint8).reshape(-1, 16)[void] = 0
+        for codes in (self.group, self.topic, self.partition):
+            codes[~draft.ok] = -1
 
 
-def _metadata(heads: Bytes, lengths: Ints, version: int) -> tuple[Ints | int, Ints, Mask]:
-    """Where in each value the metadata begins and ends, and whether all that must follow can.
+def _block(binary: Binary, start: int, stop: int) -> tuple[Bytes, int, Ints, Ints, Mask]:
+    """Data that goes on for `PAD` bytes behind the rows, and how much of the front it lacks.
 
-    Where it cannot, it ends at 0.
+    And of the rows: where they start in it, how long they are, which are not null.
     """
-    at = _METADATA_AT[version]
-    if version == 4:
-        begin, behind = _compact_metadata(heads)
-        ok = (behind > 0) & (behind + 9 <= lengths)
-        return begin, behind * ok, ok
-    size = column(heads, at, ">i2").astype(np.int64)
-    ok = (size >= 0) & (size + _FIXED[version] <= lengths)
-    return at + 2, (size + (at + 2)) * ok, ok
-
-
-def _compact_metadata(heads: Bytes) -> tuple[Ints | int, Ints]:
-    """Where it begins and ends in v4, if its length is a varint of one or two bytes; at 0 if not."""
-    at = _METADATA_AT[4]
-    first = heads[:, at].astype(np.int64)
-    if (first == 1).all():
-        return at + 1, first + at
-    second = heads[:, at + 1].astype(np.int64)
-    long = first >= 128
-    length = np.where(long, (first & 127) | second << 7, first)
-    begin: Ints = at + 1 + long
-    behind: Ints = (begin + length - 1) * ((length > 0) & ~(long & (second >= 128)))
-    return begin, behind
-
-
-def _topic_tagged(tails: Bytes) -> Mask:
-    """Whether the tag section begins like that of a topic id alone."""
-    count, number, size = tails[:, 8], tails[:, 9], tails[:, 10]
-    tagged: Mask = (count == 1) & (number == 0) & (size == 16)
-    return tagged
+    at, lengths, data, shift = binary.starts[start:stop], binary.lengths[start:stop], binary.data, 0
+    end = int((at + lengths).max())
+    if end + PAD > len(data):
+        shift = int(at.min())
+        data = np.concatenate((data[shift:end], np.zeros(PAD, np.uint8)))
+        at = at - shift
+    if binary.valid is None:
+        return data, shift, at, lengths, np.ones(stop - start, np.bool_)
+    valid = binary.valid[start:stop]
+    return data, shift, at, lengths * valid, valid

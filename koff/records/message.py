@@ -5,9 +5,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from koff.proto.frozen import frozen
-from koff.records.blobs import CONSUMER, Assignment, OwnedPartitions, Subscription, assignment, subscription
-from koff.records.classic import GroupMetadata, GroupMetadataValue, Member
-from koff.records.offsets import OffsetCommit
+from koff.records.classic_records import GroupMetadata, GroupMetadataValue, Member
+from koff.records.commit_records import OffsetCommit
+from koff.records.consumer_protocol import (
+    CONSUMER,
+    Assignment,
+    OwnedPartitions,
+    Subscription,
+    assignment,
+    subscription,
+)
+from koff.records.plain_record import plain_record
 from koff.records.record import Record, Undecodable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -101,10 +109,8 @@ class Message:
         return not isinstance(self.record, Undecodable) and self.record.value is None
 
     def to_dict(self) -> dict[str, Any]:
-        """The message as plain data for JSON; see `as_dict`."""
-        from koff.records.document import as_dict
-
-        return as_dict(self)
+        """The message as plain data for JSON; see `plain_record`."""
+        return plain_record(self.record, group=self.consumer)
 
 
 def moment(timestamp_ms: int) -> datetime | None:

@@ -1,8 +1,9 @@
 """`Record`: what a (key, value) can mean. A match over it is exhaustive for type checkers."""
 
 from koff.proto.frozen import frozen
-from koff.records.classic import GroupMetadata
-from koff.records.consumer import (
+from koff.records.classic_records import GroupMetadata
+from koff.records.commit_records import OffsetCommit
+from koff.records.consumer_records import (
     ConsumerGroupCurrentMemberAssignment,
     ConsumerGroupMemberMetadata,
     ConsumerGroupMetadata,
@@ -11,8 +12,7 @@ from koff.records.consumer import (
     ConsumerGroupTargetAssignmentMember,
     ConsumerGroupTargetAssignmentMetadata,
 )
-from koff.records.offsets import OffsetCommit
-from koff.records.share import (
+from koff.records.share_records import (
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberMetadata,
     ShareGroupMetadata,
@@ -21,8 +21,8 @@ from koff.records.share import (
     ShareGroupTargetAssignmentMember,
     ShareGroupTargetAssignmentMetadata,
 )
-from koff.records.share_state import ShareSnapshot, ShareUpdate
-from koff.records.streams import (
+from koff.records.share_state_records import ShareSnapshot, ShareUpdate
+from koff.records.streams_records import (
     StreamsGroupCurrentMemberAssignment,
     StreamsGroupMemberMetadata,
     StreamsGroupMetadata,

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.proto import recordbatch
+from koff.proto import record_batch as recordbatch
 from koff.proto.buffers import Binary
-from koff.proto.codecs import decompress, library
-from koff.proto.cuts import PAD, Ints, Mask
+from koff.proto.compression import decompress, library
 from koff.proto.primitives import Malformed
+from koff.proto.slices import PAD, Ints, Mask
 
 Buffer = bytes | bytearray | memoryview | mmap
 

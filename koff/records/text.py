@@ -3,8 +3,9 @@
 from itertools import groupby
 from typing import assert_never
 
-from koff.records.classic import GroupMetadata
-from koff.records.consumer import (
+from koff.records.classic_records import GroupMetadata
+from koff.records.commit_records import OffsetCommit
+from koff.records.consumer_records import (
     AssignedPartitions,
     ConsumerGroupCurrentMemberAssignment,
     ConsumerGroupMemberMetadata,
@@ -16,9 +17,8 @@ from koff.records.consumer import (
     TopicPartitions,
 )
 from koff.records.message import GroupMember, GroupMessage, Message, TopicAndPartition, moment
-from koff.records.offsets import OffsetCommit
 from koff.records.record import DecodedRecord, Undecodable, Unknown
-from koff.records.share import (
+from koff.records.share_records import (
     NamedTopic,
     NamedTopicPartitions,
     ShareGroupCurrentMemberAssignment,
@@ -29,8 +29,8 @@ from koff.records.share import (
     ShareGroupTargetAssignmentMember,
     ShareGroupTargetAssignmentMetadata,
 )
-from koff.records.share_state import ShareSnapshot, ShareUpdate
-from koff.records.streams import (
+from koff.records.share_state_records import ShareSnapshot, ShareUpdate
+from koff.records.streams_records import (
     AssignedTasks,
     StreamsGroupCurrentMemberAssignment,
     StreamsGroupMemberMetadata,

@@ -17,7 +17,7 @@ from prometheus_client.exposition import choose_encoder
 
 from koff.errors import ConfigError
 from koff.serve.exposition import Exposition
-from koff.serve.own import own_registry
+from koff.serve.own_metrics import own_registry
 from koff.serve.view import View
 
 log = structlog.get_logger("koff.serve")

@@ -1,6 +1,6 @@
 """The pipeline: the same line, bytes to lag, on Spark. The only room that imports pyspark."""
 
-from koff.spark.session import MissingJava, MissingSpark, session
+from koff.spark.spark_session import MissingJava, MissingSpark, session
 
 try:
     import pyarrow  # noqa: F401
@@ -8,9 +8,9 @@ try:
 except ImportError as failure:
     raise MissingSpark(f"no {failure.name}: pip install 'koff[spark]'") from failure
 
-from koff.spark.decoding import COMMITS, SCHEMA, DataLost, Decoder, decoded
-from koff.spark.failures import named
-from koff.spark.source import decode, register
+from koff.spark.rows.decoding import COMMITS, SCHEMA, DataLost, Decoder, decoded
+from koff.spark.source.kafka import decode, register
+from koff.spark.worker_errors import named
 
 __all__ = [
     "COMMITS",

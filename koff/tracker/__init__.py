@@ -1,8 +1,8 @@
 """The state of all groups in memory: batches of records in, snapshots out."""
 
-from koff.tracker.firsts import Behind
+from koff.tracker.first_records import Behind
 from koff.tracker.groups import Group, Member
-from koff.tracker.saved import STATE_SCHEMA, State
+from koff.tracker.saved_state import STATE_SCHEMA, State
 from koff.tracker.shard import Shard
 from koff.tracker.snapshot import GroupTotal, PartitionLag, ShardSnapshot, Snapshot
 from koff.tracker.tracker import Tracker

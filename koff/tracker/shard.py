@@ -19,18 +19,18 @@ from numpy.typing import NDArray
 from koff.lag import UNKNOWN, Features, FirstRecords, window_features
 from koff.proto.buffers import Binary
 from koff.records import Message, OffsetCommit, Undecodable, Unknown, decode, record_name
-from koff.records.batches import decode_columns
-from koff.records.columns import commit_values
-from koff.tracker.firsts import FirstRecordTable
+from koff.records.columns import decode_columns
+from koff.records.commit_values import commit_values
+from koff.tracker.commit_keys import commit_key, key_hashes
+from koff.tracker.first_records import FirstRecordTable
 from koff.tracker.groups import Described, Group, GroupTable
-from koff.tracker.index import NO_ROW, Ints, RowIndex, first_of_each
-from koff.tracker.keys import commit_key, key_hashes
-from koff.tracker.partitions import fold, fold_text
-from koff.tracker.saved import State, numbered, recoded
+from koff.tracker.recent_commits import WindowTable
+from koff.tracker.registry import Registry
+from koff.tracker.row_index import NO_ROW, Ints, RowIndex, first_of_each
+from koff.tracker.saved_state import State, numbered, recoded
 from koff.tracker.seeds import Commits
-from koff.tracker.shared import Shared
 from koff.tracker.snapshot import ShardSnapshot
-from koff.tracker.window import WindowTable
+from koff.tracker.topic_partitions import fold, fold_text
 
 Blobs = Sequence[bytes | None]
 _COMMIT = "OffsetCommit"
@@ -60,7 +60,7 @@ _SAVED = ("_committed", "_committed_at", "_topic_id", "_seen_at")
 class Shard:
     """Takes batches of records of one partition in log order; see the module's text."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Registry) -> None:
         self.groups = GroupTable()
         self._shared = shared
         shared.shards.add(self)
@@ -90,7 +90,7 @@ class Shard:
         """Another one whenever something was applied."""
 
     @classmethod
-    def from_state(cls, shared: Shared, state: State) -> Self:
+    def from_state(cls, shared: Registry, state: State) -> Self:
         """A shard that knows what the one knew which gave the state, of this `STATE_SCHEMA`."""
         shard, facts, columns = cls(shared), state.facts, state.columns
         group, topic, partition = columns["group"], columns["topic"], columns["partition"]
@@ -102,7 +102,7 @@ class Shard:
         return shard
 
     @classmethod
-    def from_answers(cls, shared: Shared, commits: Commits, groups: Mapping[str, Described]) -> Self:
+    def from_answers(cls, shared: Registry, commits: Commits, groups: Mapping[str, Described]) -> Self:
         """A shard that knows what coordinators said: no times of commits, no history, no topic ids."""
         shard = cls(shared)
         rows = shard._fill(commits.groups, commits.topics, commits.group, commits.topic, commits.partition)

@@ -34,7 +34,7 @@ from koff.lag import (
     usual_lags,
 )
 from koff.tracker.groups import Group, Member
-from koff.tracker.partitions import PartitionSnapshot
+from koff.tracker.topic_partitions import PartitionSnapshot
 
 CatchUp = tuple[float | None, bool | None]
 """Seconds, and whether never; see `Pace`."""

@@ -21,17 +21,17 @@ from koff.records import (
     encode,
 )
 from koff.records.placement import group_partition, share_partition
-from koff.records.table import title
-from koff.tracker.firsts import Behind
+from koff.records.record_types import title
+from koff.tracker.first_records import Behind
 from koff.tracker.groups import Described, Group
-from koff.tracker.index import Ints
-from koff.tracker.partitions import Offsets
-from koff.tracker.saved import State
+from koff.tracker.registry import Registry
+from koff.tracker.row_index import Ints
+from koff.tracker.saved_state import State
 from koff.tracker.seeds import Commits, Seed, by_home
 from koff.tracker.shard import Blobs, Shard
-from koff.tracker.shared import Shared
-from koff.tracker.sharestate import ShareState
+from koff.tracker.share_progress import ShareState
 from koff.tracker.snapshot import Snapshot
+from koff.tracker.topic_partitions import Offsets
 
 _SPARE_NAMES = 1000
 _ShareKey = tuple[str, str, int]
@@ -47,7 +47,7 @@ class Tracker:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self._shared = Shared()
+        self._shared = Registry()
         self._shards: dict[int, Shard] = {}
         self._topic_names: dict[str, str] = {}
         self._most_topic_names = _SPARE_NAMES

@@ -24,12 +24,12 @@ from koff.client import (
     RequiredAcks,
     UnknownTopic,
     dial,
-    merge,
 )
-from koff.client.access import addresses
+from koff.client.broker import merge
 from koff.client.cluster import ClusterConf
-from koff.client.offsetfetch import questions
-from koff.client.wire import Wire
+from koff.client.groups.offset_fetch import questions
+from koff.client.wire.connection import Wire
+from koff.client.wire.credentials import addresses
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.kafkatest import free_ports, wait_until
 from tests.kafka_groups import member

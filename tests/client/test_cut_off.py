@@ -32,7 +32,7 @@ from koff.client import (
 )
 from koff.client.librdkafka import cut_off
 from koff.client.multicluster import Reader, ReaderConf, Writer, WriterConf
-from koff.client.zookeeper.offsets_kafka import KafkaOffsetManager
+from koff.client.zookeeper.offsets_in_kafka import KafkaOffsetManager
 from koff.errors import ConnectError, KoffError
 from koff.kafkatest import LocalKafka, wait_until
 from tests.forgetful import Forgetful, forgetful

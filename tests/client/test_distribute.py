@@ -16,7 +16,7 @@ from koff.client import (
     RandomProducer,
     RoundRobinProducer,
 )
-from koff.client.distribute import fnv1a_32, hash_partition
+from koff.client.broker.partitioners import fnv1a_32, hash_partition
 from koff.errors import ConfigError, ConnectError
 from koff.kafkatest.doubles import MemoryBroker
 

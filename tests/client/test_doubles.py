@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from koff.client import (
-    ConsumerConf,
-    Message,
-    MxError,
-    OffsetCoordinatorConf,
-    OffsetOutOfRange,
-    merge,
-)
+from koff.client import ConsumerConf, Message, MxError, OffsetCoordinatorConf, OffsetOutOfRange
+from koff.client.broker import merge
 from koff.errors import ConfigError, ConnectError
 from koff.kafkatest.doubles import MemoryBroker
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["koff.proto", "koff.records"]):
-    from koff.proto import reading
+    from koff.proto import readers as reading
     from koff.records import (
         Binary,
         DecodedRecord,

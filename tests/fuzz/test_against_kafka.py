@@ -12,7 +12,7 @@ import pytest
 from mutation import golden, mutated
 from oracle import Case, ask
 
-from koff.proto.plain import kafka_data
+from koff.proto.json_data import kafka_data
 from koff.records import (
     DecodedRecord,
     Message,
@@ -25,7 +25,7 @@ from koff.records import (
     kafka_json,
     subscription,
 )
-from koff.records.blobs import NEWEST
+from koff.records.consumer_protocol import NEWEST
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800)]
 

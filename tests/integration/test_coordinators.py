@@ -24,11 +24,11 @@ from confluent_kafka.admin import (
 )
 
 from koff.client import ClusterConf
-from koff.client.answers import DescribedGroup, GroupAnswers
-from koff.client.askadmin import ask_admin
-from koff.client.coordinators import ask, ask_coordinators
-from koff.client.messages import Api
-from koff.client.wire import Wire
+from koff.client.groups.admin import ask_admin
+from koff.client.groups.coordinators import ask, ask_coordinators
+from koff.client.groups.responses import DescribedGroup, GroupAnswers
+from koff.client.wire.connection import Wire
+from koff.client.wire.requests import Api
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.kafkatest import LocalKafka, free_ports, reap, wait_until
 from tests.integration.test_against_kafka import commit

@@ -12,7 +12,7 @@ from confluent_kafka.admin import NewPartitions
 from koff.client import Cluster, ClusterConf
 from koff.kafkatest import Cluster as KafkaCluster
 from koff.kafkatest import wait_until
-from koff.reader import Reader, ReaderConf
+from koff.tail.reader import Reader, ReaderConf
 from tests.integration.test_monitor import write
 from tests.unit.builders import commit
 
@@ -111,7 +111,7 @@ def test_a_partition_whose_position_was_cut_off_starts_anew_and_says_so(kafka):
 
 
 def test_a_partition_that_stands_still_is_read_on_by_a_new_client_and_nothing_comes_twice(kafka, monkeypatch):
-    monkeypatch.setattr("koff.reader.STALL_S", 0.2)
+    monkeypatch.setattr("koff.tail.reader.STALL_S", 0.2)
     topic = kafka.create_topic(partitions=2)
     with reading(kafka, ReaderConf(topic=topic)) as reader:
         wait_until(lambda: reader.poll(0.1) and reader.caught_up, timeout_s=20, what="caught up")

@@ -40,7 +40,7 @@ def groups() -> Iterator[LocalKafka]:
 def saving_often(tmp_path_factory) -> Mapping[str, str]:
     """An environment in which koff saves five times a second."""
     folder = tmp_path_factory.mktemp("saving")
-    (folder / "sitecustomize.py").write_text("import koff.saving\nkoff.saving.INTERVAL_S = 0.2\n")
+    (folder / "sitecustomize.py").write_text("import koff.monitor.saver\nkoff.saving.INTERVAL_S = 0.2\n")
     return {"PYTHONPATH": str(folder), "KOFF_MONITOR_LOG_LEVEL": "debug"}
 
 
@@ -239,7 +239,7 @@ def test_it_goes_on_serving_when_it_can_no_longer_write(groups, tmp_path, saving
 
 
 def test_a_cut_off_that_outlasts_deletions_begins_the_log_anew(groups, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import koff.monitor\nkoff.monitor.LONG_PAUSE_S = 0.5\n")
+    (tmp_path / "sitecustomize.py").write_text("import koff.monitor.run\nkoff.monitor.LONG_PAUSE_S = 0.5\n")
     keep_tombstones_ms(groups, 1)
     try:
         with monitoring(groups.bootstrap, env={"PYTHONPATH": str(tmp_path)}) as monitor:

@@ -14,10 +14,10 @@ from typing import get_args
 import pytest
 
 from koff.client import ClusterConf
-from koff.config import MonitorConf, Way
+from koff.config.properties import MonitorConf, Way
 from koff.kafkatest import LocalKafka, reap, spawn, wait_until
-from koff.monitor import Monitor
-from koff.sampler import SamplerConf
+from koff.monitor.run import Monitor
+from koff.monitor.sampler import SamplerConf
 from koff.serve import ServeConf
 from tests import scripted_changes as changes
 from tests import scripted_life as life
@@ -39,11 +39,11 @@ CASES = [
 ]
 RESUMED = "resumed"
 AGREEING_S = 15.0
-SAVING_OFTEN = "import koff.saving as s; s.INTERVAL_S = 0.2; from koff.cli import main; main()"
+SAVING_OFTEN = "import koff.monitor.saver as s; s.INTERVAL_S = 0.2; from koff.cli import main; main()"
 
 
 class View:
-    """A `koff.monitor.Monitor` at work in this process, begun one of the ways."""
+    """A `koff.monitor.run.Monitor` at work in this process, begun one of the ways."""
 
     def __init__(self, kafka: LocalKafka, start: Way, state_dir: Path | None) -> None:
         self.start = start

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from koff import monitor
 from koff.client import ClusterConf
-from koff.config import MonitorConf
+from koff.config.properties import MonitorConf
 from koff.kafkatest import LocalKafka, wait_until
+from koff.monitor import run as monitor
+from koff.monitor.batching import take_share_state
 from koff.serve import ServeConf
-from koff.tail import take_share_state
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_coordinators import sharing
 from tests.kafka_groups import produce

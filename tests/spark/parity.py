@@ -14,11 +14,11 @@ from pyspark.sql import functions as f
 
 from koff.lag import UNKNOWN, Reason, reasons
 from koff.records import OffsetCommit, decode
-from koff.spark.samples import Sample
-from koff.spark.tables import Tables
+from koff.spark.job.end_offsets import Sample
+from koff.spark.tables.schemas import Tables
 from koff.tracker import PartitionLag, Snapshot, Tracker
 from koff.tracker.groups import Group, GroupTable, Member
-from koff.tracker.partitions import fold_text
+from koff.tracker.topic_partitions import fold_text
 
 Record = tuple[int, int, int, bytes | None, bytes | None]
 """Partition of the offsets topic, offset in it, timestamp, key and value."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from koff.kafkatest import Cluster, free_ports, wait_until
-from koff.spark.tables import Tables, WrongTables
+from koff.spark.tables.schemas import Tables, WrongTables
 from tests.koff_process import KOFF, run_koff
 from tests.spark.test_source import write
 from tests.unit.builders import commit

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from koff.records import OffsetCommit, Undecodable, Unknown, decode
-from koff.records.table import title
-from koff.spark.decoding import RAW, SCHEMA, Decoder, Wanted, decoded
+from koff.records.record_types import title
+from koff.spark.rows.decoding import RAW, SCHEMA, Decoder, Wanted, decoded
 from tests.unit.builders import commit
 
 GOLDEN = Path(__file__).parents[1] / "golden"

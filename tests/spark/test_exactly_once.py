@@ -15,7 +15,7 @@ import pyspark
 import pytest
 
 from koff.kafkatest import Cluster, free_ports, reap, spawn, wait_until
-from koff.spark.tables import Tables
+from koff.spark.tables.schemas import Tables
 from tests.koff_process import KOFF
 from tests.spark.test_parity import busy, golden
 

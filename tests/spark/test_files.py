@@ -15,12 +15,12 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from koff.spark import files
-from koff.spark.files import WRITTEN, Into, commit, written
-from koff.spark.newest import newest
-from koff.spark.packing import COMMIT, FILE, NOTED, PACKED, pack, unpack
-from koff.spark.tables import Tables
-from koff.spark.writing import Writer, once
+from koff.spark.job.batch_writer import Writer, once
+from koff.spark.rows.newest import newest
+from koff.spark.rows.packing import COMMIT, FILE, NOTED, PACKED, pack, unpack
+from koff.spark.tables import files
+from koff.spark.tables.files import WRITTEN, Into, commit, written
+from koff.spark.tables.schemas import Tables
 from tests.spark.test_decoding import EVERY, decoded, raw
 from tests.spark.test_packing import batch, row
 

@@ -17,14 +17,14 @@ from pyspark.sql import functions as f
 from structlog.testing import capture_logs
 
 from koff.client import ClusterConf
-from koff.clusters import Watched
+from koff.config.clusters import Watched
 from koff.kafkatest import LocalKafka, wait_until
-from koff.spark.headway import Headway
-from koff.spark.job import Job, backfill_segments
-from koff.spark.maintain import maintain
-from koff.spark.serving import served
-from koff.spark.stream import PipelineConf, Progress
-from koff.spark.tables import TABLES, Tables
+from koff.spark.job.batch_progress import Headway
+from koff.spark.job.cluster_stream import PipelineConf, Progress
+from koff.spark.job.job import Job, backfill_segments
+from koff.spark.job.table_view import served
+from koff.spark.tables.maintenance import maintain
+from koff.spark.tables.schemas import TABLES, Tables
 from tests.kafka_groups import member, produce
 from tests.unit.builders import commit as commit_record
 

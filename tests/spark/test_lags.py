@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from koff.client import Cluster, TopicInfo, TopicPartition
-from koff.spark.lags import joined, lag_rows
-from koff.spark.samples import Sample, Samples
-from koff.spark.tables import TABLES, Tables
-from koff.spark.writing import Writer
+from koff.spark.job.batch_writer import Writer
+from koff.spark.job.end_offsets import Sample, Samples
+from koff.spark.job.lag_rows import joined, lag_rows
+from koff.spark.tables.schemas import TABLES, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

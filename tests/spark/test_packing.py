@@ -10,10 +10,20 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koff.lag.windows import WINDOW
-from koff.spark.decoding import COMMITS, SCHEMA
-from koff.spark.newest import STALE_MS, TICK_MS, chunks, newest, news
-from koff.spark.packing import COLUMNS, COMMIT, COMMIT_ROWS, GROUP, PACKED, UNDECODED, bucketed, pack, unpack
+from koff.lag.window import WINDOW
+from koff.spark.rows.decoding import COMMITS, SCHEMA
+from koff.spark.rows.newest import STALE_MS, TICK_MS, chunks, newest, news
+from koff.spark.rows.packing import (
+    COLUMNS,
+    COMMIT,
+    COMMIT_ROWS,
+    GROUP,
+    PACKED,
+    UNDECODED,
+    bucketed,
+    pack,
+    unpack,
+)
 from tests.spark.test_decoding import EVERY, decoded, raw
 
 Row = dict[str, Any]

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as f
 
-from koff.spark.decoding import RAW, decoded
-from koff.spark.lags import joined, lag_rows
-from koff.spark.packing import pack
-from koff.spark.samples import Sample
-from koff.spark.tables import TABLES, Tables
-from koff.spark.writing import Writer
+from koff.spark.job.batch_writer import Writer
+from koff.spark.job.end_offsets import Sample
+from koff.spark.job.lag_rows import joined, lag_rows
+from koff.spark.rows.decoding import RAW, decoded
+from koff.spark.rows.packing import pack
+from koff.spark.tables.schemas import TABLES, Tables
 from koff.tracker import Tracker
 from tests.spark.parity import OF_STATE, Record, differences, tracked, tracked_lags, written_lags
 from tests.unit.builders import GOLDEN, commit

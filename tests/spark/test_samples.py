@@ -11,8 +11,8 @@ from koff.client import Cluster, ClusterConf, TopicPartition
 from koff.errors import ConnectError
 from koff.kafkatest import Cluster as Kafka
 from koff.kafkatest import free_ports
-from koff.spark import samples
-from koff.spark.samples import Samples, put_together
+from koff.spark.job import end_offsets as samples
+from koff.spark.job.end_offsets import Samples, put_together
 from tests.kafka_groups import produce
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from pyspark.sql import functions as f
 
 from koff.client import Cluster, ClusterConf
 from koff.kafkatest import LocalKafka
-from koff.reader import Reader
-from koff.spark.samples import Sample
-from koff.spark.tables import Tables
+from koff.spark.job.end_offsets import Sample
+from koff.spark.tables.schemas import Tables
+from koff.tail.reader import Reader
 from tests import scripted_changes as changes
 from tests import scripted_life as life
 from tests.kafka_groups import produce

@@ -10,7 +10,7 @@ import pytest
 
 from koff.errors import ConfigError
 from koff.spark import named
-from koff.spark.segments import Options, SegmentsReader
+from koff.spark.source.log_segments import Options, SegmentsReader
 from tests.spark.test_decoding import EVERY
 from tests.spark.test_source import reader, transact, write
 from tests.unit.builders import commit

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from koff.errors import ConfigError, ConnectError, KoffError
 from koff.spark import DataLost, decode, named
-from koff.spark.ranges import Range, dealt
+from koff.spark.source.ranges import Range, dealt
 from tests.spark.test_decoding import EVERY, decoded, raw
 from tests.unit.builders import commit
 

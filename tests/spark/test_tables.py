@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from koff.spark import tables as module
-from koff.spark.tables import PROPERTY, TABLES, Table, Tables, WrongTables
+from koff.spark.tables import schemas as module
+from koff.spark.tables.schemas import PROPERTY, TABLES, Table, Tables, WrongTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

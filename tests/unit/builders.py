@@ -58,7 +58,7 @@ from koff.records import (
     decode_share_state,
     encode,
 )
-from koff.records.streams import InternalTopic
+from koff.records.streams_records import InternalTopic
 
 Pair = tuple[bytes, bytes | None]
 

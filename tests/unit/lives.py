@@ -18,7 +18,7 @@ from koff.records import (
     ShareGroupStatePartitionMetadata,
     ShareGroupStatePartitionMetadataValue,
 )
-from koff.records.consumer import ConsumerGroupPartitionMetadata, ConsumerGroupPartitionMetadataValue
+from koff.records.consumer_records import ConsumerGroupPartitionMetadata, ConsumerGroupPartitionMetadataValue
 from koff.tracker.groups import Group, GroupTable
 from tests.unit.builders import ASSIGNED_T_0_1, Consumer, Held, Share, Streams, gone
 

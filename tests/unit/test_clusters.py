@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from koff.client import ClusterConf
-from koff.clusters import Watched, read_clusters
+from koff.config.clusters import Watched, read_clusters
 from koff.errors import ConfigError
 
 pytest.importorskip("yaml")

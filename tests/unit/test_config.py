@@ -3,7 +3,7 @@
 import pytest
 
 from koff.client import ClusterConf
-from koff.config import gather_properties
+from koff.config.properties import gather_properties
 from koff.errors import ConfigError
 
 

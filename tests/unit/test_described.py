@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from koff.client.answers import DescribedGroup, GroupMember
-from koff.described import described
+from koff.client.groups.responses import DescribedGroup, GroupMember
+from koff.monitor.described import described
 from koff.records import decode, encode
 from koff.tracker.groups import Group, GroupTable, Member, Subscription, Subtopology, Topology
 from tests.unit.builders import Consumer, Share, Streams, gone

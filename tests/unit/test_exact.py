@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from koff.client import ClusterConf
-from koff.exact import ExactConf, ExactTimeLag, _Queue
 from koff.lag import NO_RECORD
+from koff.monitor.exact_time_lag import ExactConf, ExactTimeLag, _Queue
 from koff.records import encode
 from koff.tracker import Behind, Tracker
 from tests.unit.builders import Share, commit

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from koff import statedir
 from koff.errors import ConfigError, KoffError
-from koff.statedir import Origin, Saved, StateDir, reasons_not_to_resume
+from koff.monitor import state as statedir
+from koff.monitor.state import Origin, Saved, StateDir, reasons_not_to_resume
 from koff.tracker import State, Tracker
 from tests.unit.builders import classic_group, commit
 
@@ -89,7 +89,7 @@ def test_a_loaded_state_can_be_restored(tmp_path):
 
 SAVE_ONCE = """
 import sys
-from koff.statedir import StateDir
+from koff.monitor.state import StateDir
 from koff.tracker import Tracker
 from tests.unit.builders import commit
 from tests.unit.test_statedir import NOW_MS, ORIGIN
@@ -353,7 +353,7 @@ def test_a_save_that_fails_says_so_and_leaves_what_there_was(tmp_path):
 SAVE_FOR_EVER = """
 import itertools, os, sys
 import numpy as np
-from koff.statedir import Origin, StateDir
+from koff.monitor.state import Origin, StateDir
 from koff.tracker import State
 
 ORIGIN = Origin("cluster", "__consumer_offsets", "AAAAAAAAAAAAAAAAAAAAAQ", 3)

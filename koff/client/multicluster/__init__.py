@@ -1,8 +1,8 @@
 """Many clusters as one: a reader of all of them, a writer that goes on with the others when one fails."""
 
 from koff.client.multicluster.balancers import Balancer, Hash, LeastBytes, RoundRobin
-from koff.client.multicluster.confs import FIRST_OFFSET, LAST_OFFSET, ReaderConf, RWMode, WriterConf
-from koff.client.multicluster.failures import (
+from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf, RWMode, WriterConf
+from koff.client.multicluster.errors import (
     CommitError,
     ReadError,
     ReadErrors,

@@ -8,11 +8,11 @@ from datetime import datetime
 from koff.client.closing import Closing
 from koff.client.cluster import OffsetSpec
 from koff.client.message import Message
-from koff.client.multicluster.confs import FIRST_OFFSET, LAST_OFFSET, ReaderConf
-from koff.client.multicluster.failures import ReadErrors, Unavailable
-from koff.client.multicluster.slot import Batch, Inbox, Slot
+from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
+from koff.client.multicluster.errors import ReadErrors, Unavailable
+from koff.client.multicluster.inbox import Batch, Inbox, Slot
+from koff.client.multicluster.reading_threads import FeedStream, GroupStream, Stream
 from koff.client.multicluster.stats import ReaderStats
-from koff.client.multicluster.streams import FeedStream, GroupStream, Stream
 from koff.errors import Closed, ConfigError
 
 

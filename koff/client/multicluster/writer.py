@@ -17,10 +17,10 @@ from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster.balancers import size
-from koff.client.multicluster.confs import RWMode, WriterConf
-from koff.client.multicluster.failures import WriteError, WriteErrors
+from koff.client.multicluster.conf import RWMode, WriterConf
+from koff.client.multicluster.errors import WriteError, WriteErrors
 from koff.client.multicluster.stats import ClusterWrites, WriterStats
-from koff.client.multicluster.target import Item, Reach, Target, refused
+from koff.client.multicluster.write_target import Item, Reach, Target, refused
 from koff.errors import Closed, ConfigError
 
 log = structlog.get_logger("koff.multicluster")

@@ -4,7 +4,7 @@ Needs the extra `koff[zookeeper]` (kazoo).
 """
 
 from koff.client.zookeeper.conf import ConsumerGroupConf, InitialOffset
-from koff.client.zookeeper.failures import (
+from koff.client.zookeeper.errors import (
     AlreadyClosing,
     ClaimLost,
     PartitionError,
@@ -12,9 +12,9 @@ from koff.client.zookeeper.failures import (
     ZooKeeperLost,
 )
 from koff.client.zookeeper.group import ConsumerGroup, join_consumer_group
-from koff.client.zookeeper.offsets import OffsetManager, OffsetManagerConf
-from koff.client.zookeeper.offsets_kafka import KafkaOffsetManager
-from koff.client.zookeeper.offsets_zookeeper import ZooKeeperOffsetManager
+from koff.client.zookeeper.offset_manager import OffsetManager, OffsetManagerConf
+from koff.client.zookeeper.offsets_in_kafka import KafkaOffsetManager
+from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
 
 __all__ = [
     "AlreadyClosing",

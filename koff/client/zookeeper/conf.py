@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from koff.client.cluster import ClusterConf
-from koff.client.source import FeedConf
-
-if TYPE_CHECKING:
-    from koff.client.zookeeper.group import ConsumerGroup
-    from koff.client.zookeeper.offsets import OffsetManager
+from koff.client.feed.source import FeedConf
+from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManager
 
 
 class InitialOffset(Enum):
@@ -44,5 +40,5 @@ class ConsumerGroupConf:
     connect_timeout_s: float = 15.0
     metadata_interval_s: float = 10.0
     feed: FeedConf = field(default_factory=lambda: FeedConf(fetch_wait_ms=100))
-    offset_manager: Callable[[ConsumerGroup], OffsetManager] | None = None
+    offset_manager: Callable[[GroupHandle], OffsetManager] | None = None
     """Makes the keeper of offsets; None: `ZooKeeperOffsetManager`."""

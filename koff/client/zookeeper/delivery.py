@@ -11,7 +11,7 @@ import structlog
 
 from koff.client.message import Message
 from koff.client.zookeeper.claims import Claim, ClaimState
-from koff.client.zookeeper.failures import ClaimLost, PartitionError
+from koff.client.zookeeper.errors import ClaimLost, PartitionError
 
 log = structlog.get_logger("koff.zookeeper")
 _LOOK_S = 0.1

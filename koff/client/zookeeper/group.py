@@ -16,13 +16,13 @@ from koff.client.message import Message
 from koff.client.zookeeper.claims import Claim
 from koff.client.zookeeper.conf import ConsumerGroupConf
 from koff.client.zookeeper.delivery import Delivery
-from koff.client.zookeeper.failures import AlreadyClosing, PartitionError, UncleanClose
+from koff.client.zookeeper.errors import AlreadyClosing, PartitionError, UncleanClose
 from koff.client.zookeeper.intake import INITIAL, Intake
-from koff.client.zookeeper.layout import BROKERS, GroupPaths, Registration, bootstrap, new_member_id
 from koff.client.zookeeper.membership import Membership
-from koff.client.zookeeper.offsets import OffsetManager, PeriodicOffsets
-from koff.client.zookeeper.offsets_zookeeper import ZooKeeperOffsetManager
+from koff.client.zookeeper.offset_manager import OffsetManager, PeriodicOffsets
+from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
 from koff.client.zookeeper.session import NoNode, Session
+from koff.client.zookeeper.znodes import BROKERS, GroupPaths, Registration, bootstrap, new_member_id
 from koff.errors import ConfigError, ConnectError, KoffError
 
 _ERRORS = 1000
@@ -113,6 +113,11 @@ class ConsumerGroup(Closing):
         """How to reach the brokers, given or looked up."""
         assert self._cluster is not None
         return self._cluster.conf
+
+    @property
+    def commit_interval_s(self) -> float:
+        """How often offsets are committed."""
+        return self.conf.commit_interval_s
 
     @property
     def closed(self) -> bool:

@@ -11,12 +11,12 @@ import structlog
 
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster, OffsetSpec, TopicPartition
-from koff.client.feed import Feed, PartitionLost
+from koff.client.feed.feed import Feed, PartitionLost
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.conf import ConsumerGroupConf, InitialOffset
 from koff.client.zookeeper.delivery import Delivery
-from koff.client.zookeeper.failures import ClaimLost, PartitionError
-from koff.client.zookeeper.offsets import OffsetManager
+from koff.client.zookeeper.errors import ClaimLost, PartitionError
+from koff.client.zookeeper.offset_manager import OffsetManager
 from koff.errors import ConnectError, KoffError
 
 log = structlog.get_logger("koff.zookeeper")

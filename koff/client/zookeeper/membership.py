@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
+from koff.client.zookeeper.assignment import division
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.delivery import Delivery
-from koff.client.zookeeper.division import division
 from koff.client.zookeeper.intake import Intake
-from koff.client.zookeeper.layout import GroupPaths, Registration
 from koff.client.zookeeper.session import NodeExists, NoNode, Session
+from koff.client.zookeeper.znodes import GroupPaths, Registration
 
 log = structlog.get_logger("koff.zookeeper")
 _At = tuple[str, int]

@@ -22,7 +22,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
 from koff.client.closing import Closing
-from koff.client.zookeeper.failures import ZooKeeperLost
+from koff.client.zookeeper.errors import ZooKeeperLost
 from koff.errors import ConfigError, ConnectError, Denied
 
 NoNode, NodeExists, BadVersion = NoNodeError, NodeExistsError, BadVersionError

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from koff.errors import ConfigError, KoffError
-from koff.spark.failures import line
 from koff.spark.report.period import Period
+from koff.spark.worker_errors import line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,7 +1,11 @@
 """What the records say of groups beside their offsets: kind, state, epochs, members, assignments."""
 
-from koff.tracker.groups.consumer import ConsumerGroup
-from koff.tracker.groups.group import (
+from koff.tracker.groups.consumer_group import ConsumerGroup
+from koff.tracker.groups.group_table import Described, GroupTable
+from koff.tracker.groups.modern_group import Current, Profile, Told
+from koff.tracker.groups.share_group import ShareGroup
+from koff.tracker.groups.streams_group import StreamsGroup
+from koff.tracker.groups.views import (
     NOTHING,
     STABLE,
     Assignment,
@@ -13,10 +17,6 @@ from koff.tracker.groups.group import (
     Tasks,
     Topology,
 )
-from koff.tracker.groups.modern import Current, Profile, Told
-from koff.tracker.groups.share import ShareGroup
-from koff.tracker.groups.streams import StreamsGroup
-from koff.tracker.groups.table import Described, GroupTable
 
 __all__ = [
     "NOTHING",

@@ -9,7 +9,7 @@ import pytest
 from koff.spark import report as reports
 from koff.spark.report.history import History
 from koff.spark.report.period import Period
-from koff.spark.session import interpreted
+from koff.spark.spark_session import interpreted
 from tests.spark.report import week
 
 if TYPE_CHECKING:

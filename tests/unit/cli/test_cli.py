@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from koff.cli import main
-from koff.cli.table import table
+from koff.cli.text_table import table
 from koff.version import VERSION
 
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from koff.cli import main
-from koff.cli.when import When
+from koff.cli.times import When
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

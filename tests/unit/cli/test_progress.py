@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from koff.cli import progress
+from koff.cli import progress_bar as progress
 from koff.kafkatest import wait_until
 
 

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from koff.client.cluster import ClusterConf, new_client
-from koff.client.failures import connect_error
+from koff.client.foreign_errors import connect_error
 from koff.errors import ConfigError, Denied
 
 REFUSED = KafkaError(

@@ -20,7 +20,7 @@ from koff.client.multicluster import (
     Writer,
     WriterConf,
 )
-from koff.client.multicluster.slot import Batch, Inbox, Slot
+from koff.client.multicluster.inbox import Batch, Inbox, Slot
 from koff.errors import ConfigError
 
 NOWHERE = "127.0.0.1:1"

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from koff.client import Message, ProduceError
-from koff.client.producer import _Call
+from koff.client.broker.producer import _Call
 
 
 @dataclass

@@ -29,13 +29,14 @@ from kio.schema.offset_fetch.v9.response import (
 )
 from kio.serial import entity_reader, entity_writer
 
-from koff.client import ClusterConf, offsetfetch
-from koff.client.access import access, addresses, supports, tls_context
-from koff.client.answers import columns
-from koff.client.describing import Listed
-from koff.client.messages import Api, error_name, question
-from koff.client.sasl import Exchange, Refused, oauthbearer, plain, scram
-from koff.client.wire import WINDOW, Wire
+from koff.client import ClusterConf
+from koff.client.groups import offset_fetch as offsetfetch
+from koff.client.groups.descriptions import Listed
+from koff.client.groups.responses import columns
+from koff.client.wire.connection import WINDOW, Wire
+from koff.client.wire.credentials import access, addresses, supports, tls_context
+from koff.client.wire.requests import Api, error_name, question
+from koff.client.wire.sasl import Exchange, Refused, oauthbearer, plain, scram
 from koff.errors import Closed, ConfigError, ConnectError
 from koff.proto.primitives import Malformed
 
@@ -145,7 +146,7 @@ def test_addresses_are_read_as_librdkafka_reads_them():
 
 
 def test_kio_is_not_imported_before_it_is_needed():
-    code = "import sys, koff.client.coordinators, koff.client.askadmin; assert 'kio' not in sys.modules"
+    code = "import sys, koff.client.groups.coordinators, koff.client.groups.admin; assert 'kio' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

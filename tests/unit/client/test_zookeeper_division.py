@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koff.client.zookeeper.division import division
-from koff.client.zookeeper.layout import (
+from koff.client.zookeeper.assignment import division
+from koff.client.zookeeper.znodes import (
     GroupPaths,
     Registration,
     bootstrap,

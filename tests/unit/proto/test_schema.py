@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from koff.proto.plain import kafka_data
+from koff.proto.json_data import kafka_data
 from koff.proto.primitives import Malformed, Truncated
-from koff.proto.reading import READ_ERRORS, outer_reader
+from koff.proto.readers import READ_ERRORS, outer_reader
 from koff.proto.schema import (
     BYTES,
     INT8,
@@ -25,7 +25,7 @@ from koff.proto.schema import (
     nullable,
     struct,
 )
-from koff.proto.writing import encode_outer
+from koff.proto.writers import encode_outer
 
 
 @base

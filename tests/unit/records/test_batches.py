@@ -7,9 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koff.proto.buffers import Binary, Text
-from koff.records import OffsetCommit, OffsetCommitValue, batches, decode, encode, names
-from koff.records.batches import RecordColumns, decode_columns
-from koff.records.names import Keys
+from koff.records import OffsetCommit, OffsetCommitValue, decode, encode
+from koff.records import columns as batches
+from koff.records import key_codes as names
+from koff.records.columns import RecordColumns, decode_columns
+from koff.records.key_codes import Keys
 
 Pair = tuple[bytes | None, bytes | None]
 TOPIC_ID = "Lt0Eht-HRa2GCmvQvFtJdg"

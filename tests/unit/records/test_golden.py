@@ -5,7 +5,7 @@ from typing import Any
 
 from decoding import decoded, golden, key_and_value
 
-from koff.proto.plain import kafka_data
+from koff.proto.json_data import kafka_data
 from koff.records import (
     GroupMetadata,
     OffsetCommit,

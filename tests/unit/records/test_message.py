@@ -36,7 +36,7 @@ from koff.records import (
     kafka_line,
     record_name,
 )
-from koff.records.consumer import ClassicProtocol
+from koff.records.consumer_records import ClassicProtocol
 
 SUBSCRIPTION = bytes.fromhex(
     "00030000000200067265632d743100067265632d74320000000000000000ffffffff00067261636b2d61"

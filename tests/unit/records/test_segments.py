@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from decoding import GOLDEN
 
-from koff.proto import codecs, recordbatch
-from koff.proto.codecs import NAMES, MissingLibrary, decompress
+from koff.proto import compression as codecs
+from koff.proto import record_batch as recordbatch
+from koff.proto.compression import NAMES, MissingLibrary, decompress
 from koff.proto.primitives import Malformed
 from koff.records import segments
 from koff.records.segments import Chunk, Damage, Marker, Outcomes, Records, read

@@ -7,11 +7,11 @@ from decoding import decoded
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from koff.proto.plain import kafka_data
-from koff.proto.reading import outer_reader
+from koff.proto.json_data import kafka_data
+from koff.proto.readers import outer_reader
 from koff.proto.schema import Field, Shape, Wire, shape
 from koff.records import encode
-from koff.records.table import OFFSETS_ROWS, SHARE_STATE_ROWS, Row
+from koff.records.record_types import OFFSETS_ROWS, SHARE_STATE_ROWS, Row
 
 VERSIONS = [
     pytest.param(

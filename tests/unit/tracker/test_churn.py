@@ -8,10 +8,11 @@ import pytest
 
 from koff.proto.primitives import uuid_text
 from koff.records import ShareSnapshot, ShareSnapshotValue, encode
-from koff.tracker import Snapshot, Tracker, shared
+from koff.tracker import Snapshot, Tracker
+from koff.tracker import registry as shared
 from koff.tracker import tracker as tracker_
-from koff.tracker.partitions import KEEP_UNUSED_MS
 from koff.tracker.shard import Shard
+from koff.tracker.topic_partitions import KEEP_UNUSED_MS
 from tests.unit.builders import Consumer, Pair, commit
 
 START_MS = 1_790_000_000_000

@@ -10,7 +10,7 @@ import pytest
 
 from koff.records import decode, encode
 from koff.tracker import Tracker
-from koff.tracker.window import TICK_MS
+from koff.tracker.recent_commits import TICK_MS
 from tests.unit.builders import Pair, commit
 from tests.unit.lives import history
 

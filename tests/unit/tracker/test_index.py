@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from koff.tracker.index import RowIndex, spread
+from koff.tracker.row_index import RowIndex, spread
 
 
 def test_it_does_what_a_dictionary_does():

@@ -12,7 +12,7 @@ import pytest
 from koff.lag import EndHistory
 from koff.records import OffsetCommit, OffsetCommitValue, ShareSnapshot, ShareSnapshotValue, encode
 from koff.tracker import Snapshot, State, Tracker
-from koff.tracker.keys import commit_key, key_hashes
+from koff.tracker.commit_keys import commit_key, key_hashes
 from tests.unit.builders import Share, commit, gone
 from tests.unit.lives import classic, history
 

@@ -19,7 +19,7 @@ from koff.records import (
     decode_share_state,
     encode,
 )
-from koff.tracker.sharestate import Batch, SharePartition, ShareState, merged
+from koff.tracker.share_progress import Batch, SharePartition, ShareState, merged
 from tests.unit.builders import TOPIC_ID, commit, golden_messages, gone
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4

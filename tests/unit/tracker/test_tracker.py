@@ -16,7 +16,7 @@ from koff.records import (
     ShareSnapshotValue,
     encode,
 )
-from koff.records.columns import commit_values
+from koff.records.commit_values import commit_values
 from koff.records.placement import group_partition, share_partition
 from koff.tracker import Snapshot, Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, TOPIC_ID, classic_group, commit, consumer_group

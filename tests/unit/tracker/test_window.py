@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from koff.tracker.window import WIDTH, WindowTable
+from koff.tracker.recent_commits import WIDTH, WindowTable
 
 EPOCH = 1_790_000_000_000
 

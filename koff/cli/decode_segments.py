@@ -1,0 +1,230 @@
+"""`koff decode segments`: the log segments of a broker that is down."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from koff.cli.options import Regex, option
+from koff.cli.record_formats import FORMATS, Show, format_named, moment
+from koff.client import RawRecord
+from koff.errors import ConfigError
+from koff.records import Message, OffsetCommit, Undecodable, decode, decode_share_state
+from koff.records.segments import Buffer, Chunk, Damage, Marker, Outcomes, read
+from koff.records.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
+
+_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The segments of one partition, in order."""
+
+    topic: str
+    partition: int
+    files: tuple[Path, ...]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was found."""
+
+    records: int = 0
+    undecodable: int = 0
+    markers: Counter[str] = field(default_factory=Counter)
+    damage: int = 0
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@option("--format", "form", type=click.Choice(list(FORMATS)), default="text", help="As of koff printer.")
+@option("--read-committed", is_flag=True, help="Apply the transaction markers: only what was committed.")
+@option("--share-state", is_flag=True, help="They are segments of __share_group_state.")
+@option("--offsets-topic", help="The topic to look for in a broker's data, if not the usual one.")
+@option("--group", type=Regex(), help="Only groups whose name matches.")
+@option("--topic", type=Regex(), help="Only commits for topics whose name matches.")
+@option("--check-crc/--no-check-crc", default=True, help="Whether to compare the batches' checksums.")
+def segments(
+    paths: tuple[Path, ...],
+    form: str,
+    read_committed: bool,
+    share_state: bool,
+    offsets_topic: str | None,
+    group: re.Pattern[str] | None,
+    topic: re.Pattern[str] | None,
+    check_crc: bool,
+) -> None:
+    """Decode Kafka log segments: .log files, or folders copied off a broker.
+
+    A folder is one partition (`__consumer_offsets-7`) or a broker's data, which holds such folders. Every
+    codec is read. Commit and abort markers are shown with their producer. What is torn or damaged is
+    reported on standard error, with where and why, and the rest is decoded; the exit code is then 1.
+
+    \b
+    Examples:
+      koff decode segments __consumer_offsets-7
+      koff decode segments --read-committed --format json kafka-data | jq .group
+      koff decode segments 00000000000000000000.log --group '^payments$'
+    """
+    printing = _Printing(format_named(form), form, share_state, group, topic)
+    wanted = offsets_topic or (SHARE_STATE_TOPIC if share_state else OFFSETS_TOPIC)
+    logs = list(find_logs(paths, wanted))
+    total = sum(path.stat().st_size for log in logs for path in log.files)
+    with click.progressbar(
+        length=total, label="decoding", file=sys.stderr, hidden=not sys.stderr.isatty() or sys.stdout.isatty()
+    ) as bar:
+        for log in logs:
+            _decode_log(log, printing, bar.update, read_committed=read_committed, check_crc=check_crc)
+    tally = printing.tally
+    found = [f"{tally.records} records", f"{tally.undecodable} of them undecodable"]
+    found += [f"{count} {kind} markers" for kind, count in sorted(tally.markers.items())]
+    found += [f"{tally.damage} damaged places"] if tally.damage else []
+    click.echo(", ".join(found), err=True)
+    sys.exit(1 if tally.damage else 0)
+
+
+def find_logs(paths: Sequence[Path], topic: str) -> Iterator[Log]:
+    """The logs in files and folders; of a folder of folders, only those of `topic`.
+
+    Raises `ConfigError` for a path without any.
+    """
+    for path in paths:
+        if not path.is_dir():
+            yield _log(path.absolute().parent, [path])
+            continue
+        folders = [path, *sorted(path.glob(f"{topic}-*"), key=_number)]
+        logs = [_log(folder, files) for folder in folders if (files := sorted(folder.glob("*.log")))]
+        if not logs:
+            raise ConfigError(f"{path} holds no .log files, nor folders such as {topic}-7 that do")
+        yield from logs
+
+
+def _number(folder: Path) -> int:
+    named = _FOLDER.search(folder.name)
+    return int(named["partition"]) if named else -1
+
+
+def _log(folder: Path, files: Sequence[Path]) -> Log:
+    named = _FOLDER.search(folder.resolve().name)
+    return Log(named["topic"] if named else "", int(named["partition"]) if named else 0, tuple(files))
+
+
+class _Printing:
+    """Prints what is found and counts it."""
+
+    def __init__(
+        self,
+        show: Show,
+        form: str,
+        share_state: bool,
+        group: re.Pattern[str] | None,
+        topic: re.Pattern[str] | None,
+    ) -> None:
+        self.tally = Tally()
+        self._show = show
+        self._form = form
+        self._decode = decode_share_state if share_state else decode
+        self._group, self._topic = group, topic
+
+    def chunk(self, log: Log, path: Path, chunk: Chunk) -> None:
+        """Records and markers by offset; damage to standard error."""
+        markers = iter(chunk.markers)
+        marker = next(markers, None)
+        lines = []
+        records = chunk.records
+        for row, (offset, timestamp) in enumerate(
+            zip(records.offset.tolist(), records.timestamp.tolist(), strict=True)
+        ):
+            while marker is not None and marker.offset < offset:
+                lines.append(self._marker(log, marker))
+                marker = next(markers, None)
+            lines.append(
+                self._record(
+                    RawRecord(log.partition, offset, timestamp, records.keys[row], records.values[row])
+                )
+            )
+        while marker is not None:
+            lines.append(self._marker(log, marker))
+            marker = next(markers, None)
+        sys.stdout.writelines(line for line in lines if line)
+        for damage in chunk.damage:
+            self._damage(path, damage)
+
+    def _record(self, record: RawRecord) -> str:
+        message = self._decode(record.key, record.value)
+        self.tally.records += 1
+        self.tally.undecodable += isinstance(message.record, Undecodable)
+        return self._show(record, message) + "\n" if self._wanted(message) else ""
+
+    def _marker(self, log: Log, marker: Marker) -> str:
+        self.tally.markers[marker.kind] += 1
+        if self._group or self._topic:
+            return ""
+        if self._form == "json":
+            at = {"partition": log.partition, "offset": marker.offset, "timestamp": marker.timestamp}
+            who = {"producer_id": marker.producer_id, "producer_epoch": marker.producer_epoch}
+            return json.dumps({"at": at, "marker": marker.kind, **who}) + "\n"
+        if self._form != "text":
+            return ""
+        place = f"{moment(marker.timestamp)} {log.partition:>2}@{marker.offset:<6}"
+        return (
+            f"{place} marker  {marker.kind} of producer {marker.producer_id} epoch {marker.producer_epoch}\n"
+        )
+
+    def _damage(self, path: Path, damage: Damage) -> None:
+        self.tally.damage += 1
+        offset = "" if damage.offset is None else f" (offset {damage.offset})"
+        click.echo(
+            f"{path}: at byte {damage.position}{offset}, {damage.size} bytes: {damage.reason}", err=True
+        )
+
+    def _wanted(self, message: Message) -> bool:
+        if self._group is not None and not self._group.search(message.consumer):
+            return False
+        record = message.record
+        if self._topic is None:
+            return True
+        return isinstance(record, OffsetCommit) and bool(self._topic.search(record.topic))
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[Buffer]:
+    """The file's bytes; an empty file cannot be mapped. Raises `ConfigError` when it cannot be read."""
+    try:
+        file = path.open("rb")
+    except OSError as failure:
+        raise ConfigError(f"cannot read {path}: {failure.strerror}") from failure
+    with file:
+        if path.stat().st_size == 0:
+            yield b""
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            yield mapped
+
+
+def _decode_log(
+    log: Log, printing: _Printing, progress: Callable[[int], None], *, read_committed: bool, check_crc: bool
+) -> None:
+    """Prints one partition's records. With `read_committed` the files are read twice: markers come behind."""
+    outcomes = None
+    if read_committed:
+        outcomes = Outcomes()
+        for path in log.files:
+            with _mapped(path) as buffer:
+                outcomes.scan(buffer)
+    for path in log.files:
+        with _mapped(path) as buffer:
+            done = 0
+            for chunk in read(buffer, outcomes=outcomes, check_crc=check_crc):
+                printing.chunk(log, path, chunk)
+                progress(chunk.position - done)
+                done = chunk.position

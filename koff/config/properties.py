@@ -1,0 +1,73 @@
+"""Composes the components' own config classes; gathers librdkafka properties from where users put them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from koff.client import ClusterConf
+from koff.errors import ConfigError
+from koff.monitor.exact_time_lag import ExactConf
+from koff.monitor.sampler import SamplerConf
+from koff.monitor.zookeeper_groups import ZooKeeperGroupsConf
+from koff.serve import ServeConf
+from koff.tail.reader import ReaderConf
+
+Way = Literal["snapshot", "replay", "resume"]
+"""How to begin: by what the coordinators say, from the log's start, from what was saved."""
+PROPERTY_PREFIX = "KOFF_PROPERTY_"
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorConf:
+    """All that a monitor is told. `cluster_name` "" takes the cluster's id.
+
+    With a `state_dir`, state is saved there, and `start` may be resume.
+    """
+
+    cluster: ClusterConf
+    cluster_name: str = ""
+    wait: bool = False
+    start: Way = "snapshot"
+    state_dir: Path | None = None
+    reader: ReaderConf = field(default_factory=ReaderConf)
+    sampler: SamplerConf = field(default_factory=SamplerConf)
+    exact: ExactConf = field(default_factory=ExactConf)
+    serve: ServeConf = field(default_factory=ServeConf)
+    zookeeper: ZooKeeperGroupsConf = field(default_factory=ZooKeeperGroupsConf)
+
+
+def gather_properties(
+    *, pairs: Iterable[str] = (), file: str | None = None, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """librdkafka properties: a file's, over them the environment's (`KOFF_PROPERTY_SASL_PASSWORD` is
+    `sasl.password`), over them `key=value` pairs. Raises `ConfigError`; no message holds a value.
+    """
+    properties = _read_file(file) if file else {}
+    for name, value in environment.items():
+        if name.startswith(PROPERTY_PREFIX):
+            properties[name.removeprefix(PROPERTY_PREFIX).lower().replace("_", ".")] = value
+    for pair in pairs:
+        properties.update([_split(pair, "--property")])
+    return properties
+
+
+def _read_file(path: str) -> dict[str, str]:
+    try:
+        lines = Path(path).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as failure:
+        raise ConfigError(f"cannot read the property file {path}: {failure}") from failure
+    return dict(
+        _split(line, f"{path}, line {number}")
+        for number, line in enumerate(map(str.strip, lines), 1)
+        if line and not line.startswith(("#", "!"))
+    )
+
+
+def _split(pair: str, where: str) -> tuple[str, str]:
+    key, equals, value = pair.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"{where}: a property is key=value, for example security.protocol=ssl")
+    return key.strip(), value.strip()

@@ -1,0 +1,211 @@
+"""Three ways to begin: ask the coordinators, read the log, or go on from what was saved.
+
+A way that cannot be gone gives way to the next by itself, and says so: what is not sure is read from the log.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from koff.client import Cluster, Isolation, OffsetSpec, TopicInfo, TopicPartition
+from koff.client.groups.coordinators import ask
+from koff.client.groups.responses import GroupAnswers
+from koff.config.properties import Way
+from koff.errors import ConfigError, ConnectError
+from koff.monitor.described import described
+from koff.monitor.state import Origin, Saved, StateDir, reasons_not_to_resume
+from koff.records.placement import group_partition
+from koff.records.topics import OFFSETS_TOPIC
+from koff.tail.reader import Begin, ReaderConf
+from koff.tracker import Tracker
+
+log = structlog.get_logger("koff.monitor.start")
+ASK_S = 30.0
+"""How long the coordinators may take to answer."""
+UNTOLD_RETENTION_MS = 3_600_000
+"""What `delete.retention.ms` is taken for when we may not ask: Kafka's own default is a day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """How it began. `begin` says where reading goes on (nowhere: from the log's start); of the partitions
+    in `told`, by the offset that reading begins at, only what coordinators say is known as yet: it is newer
+    than the log until that was read up to `told_until`."""
+
+    way: Way
+    begin: Begin | None = None
+    told: Mapping[int, int] = field(default_factory=dict)
+    told_until: Mapping[int, int] = field(default_factory=dict)
+
+
+def start(
+    way: Way,
+    cluster: Cluster,
+    tracker: Tracker,
+    conf: ReaderConf,
+    *,
+    state_dir: StateDir | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Started:
+    """Lets the tracker know what it can at once. Raises `ConnectError` when the cluster does not answer."""
+    topic = cluster.topic(conf.topic)
+    if topic is None or not topic.partitions or way == "replay":
+        return Started("replay")
+    if way == "resume" and state_dir is not None:
+        progress(f"reading {state_dir.path}")
+        began = _resume(
+            state_dir,
+            Origin(cluster.id, topic.name, topic.topic_id, topic.partitions),
+            cluster,
+            tracker,
+            conf,
+        )
+        if began is not None:
+            return Started("resume", began)
+    progress("asking the coordinators for all groups")
+    return _snapshot(cluster, tracker, conf, topic)
+
+
+def _snapshot(cluster: Cluster, tracker: Tracker, conf: ReaderConf, topic: TopicInfo) -> Started:
+    wanted = {p for p in range(topic.partitions) if conf.partitions is None or p in conf.partitions}
+    if topic.name != OFFSETS_TOPIC:
+        return _replayed(f"{topic.name} is no topic of the coordinators'")
+    stable, starts = _bounds(cluster, topic.name, wanted)
+    if all(stable[p] <= starts[p] for p in stable):
+        return Started("replay")  # nothing was ever written
+    try:
+        answers = ask(
+            cluster.conf,
+            group_filter=lambda group: group_partition(group, topic.partitions) in wanted,
+            deadline_s=ASK_S,
+        )
+    except (ConnectError, ConfigError) as failure:
+        return _replayed(str(failure))
+    if answers.incomplete:
+        return _replayed("; ".join(answers.incomplete))
+    if not answers.groups:
+        return _replayed("the coordinators tell of no group: there is none, or koff may not DESCRIBE any")
+    return _seed(cluster, tracker, topic, stable, answers)
+
+
+def _seed(
+    cluster: Cluster, tracker: Tracker, topic: TopicInfo, stable: Mapping[int, int], answers: GroupAnswers
+) -> Started:
+    """Fills the tracker; partitions with a group that did not answer are read from their start."""
+    unsure = {group_partition(group, topic.partitions) for group in answers.failed}
+    ends = cluster.offsets(TopicPartition(topic.name, p) for p in stable if p not in unsure)
+    until = {p.partition: end for p, end in ends.items() if isinstance(end, int)}
+    told = {p: stable[p] for p in until}
+    ids = _topic_ids(cluster, answers)
+    groups = {
+        group.name: described(group, ids) for group in answers.groups if group.name not in answers.failed
+    }
+    tracker.identify_topics(ids)
+    tracker.seed(answers.offsets, groups, topic.partitions, told)
+    if answers.failed:
+        log.warning("some groups did not answer: read from the log", failed=dict(answers.failed))
+    log.info(
+        "asked the coordinators",
+        groups=len(groups),
+        offsets=len(answers.offsets),
+        by=answers.source,
+        **({"why": answers.reason} if answers.reason else {}),
+        seconds=round(answers.seconds, 3),
+    )
+    return Started("snapshot", Begin(topic.topic_id, told), told, until)
+
+
+def _replayed(why: str) -> Started:
+    log.warning("no snapshot of all groups: reading the whole log", why=why)
+    return Started("replay")
+
+
+def _topic_ids(cluster: Cluster, answers: GroupAnswers) -> dict[str, str]:
+    """Of all topics that members of new groups are assigned; those that were not told are asked for."""
+    ids = {name: id_ for group in answers.groups for name, id_ in group.topic_ids.items()}
+    untold = {
+        topic
+        for group in answers.groups
+        if group.type in {"consumer", "share"}
+        for member in group.members
+        for topic in (*member.assigned, *(member.target or ()))
+        if topic not in ids
+    }
+    if untold:
+        present = cluster.describe(untold & cluster.topics().keys())
+        ids |= {topic.name: topic.topic_id for topic in present.values() if topic.topic_id}
+    return ids
+
+
+def _bounds(cluster: Cluster, topic: str, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
+    """Last stable offset and log start, of those partitions that answer."""
+    at = [TopicPartition(topic, p) for p in partitions]
+    stable = cluster.offsets(at, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
+    starts = cluster.offsets(at, OffsetSpec.EARLIEST)
+    found = {p.partition: (stable[p], starts[p]) for p in at}
+    known = {
+        p: (end, first)
+        for p, (end, first) in found.items()
+        if isinstance(end, int) and isinstance(first, int)
+    }
+    return {p: end for p, (end, _) in known.items()}, {p: first for p, (_, first) in known.items()}
+
+
+def _resume(
+    state_dir: StateDir, origin: Origin, cluster: Cluster, tracker: Tracker, conf: ReaderConf
+) -> Begin | None:
+    """Restores each partition that can be gone on with, and the others are read anew; None when these are
+    the most."""
+    wanted = [p for p in range(origin.partitions) if conf.partitions is None or p in conf.partitions]
+    stable, starts = _bounds(cluster, origin.topic, wanted)
+    retention_ms = delete_retention_ms(cluster, origin.topic)
+    now_ms = time.time_ns() // 1_000_000
+    positions, epochs, anew = dict[int, int](), dict[int, int](), dict[str, list[int]]()
+    ends = state_dir.load_ends(origin, now_ms=now_ms)
+    if not isinstance(ends, str) and not tracker.partition_count:  # it is not the second try
+        tracker.restore_ends(ends)  # before anything else gives partitions their numbers
+    for partition, saved in state_dir.load(origin):
+        if partition not in stable:
+            continue
+        why = saved if isinstance(saved, str) else _not(saved, now_ms, retention_ms, starts, stable)
+        if why is None and isinstance(saved, Saved):
+            tracker.restore(partition, saved.state)
+            positions[partition], epochs[partition] = saved.position, saved.leader_epoch
+        elif stable[partition] > starts[partition] and why:
+            if isinstance(saved, Saved):
+                state_dir.forget(partition)  # a log that was cut may grow until it looks whole
+            anew.setdefault(why, []).append(partition)
+    for why, partitions in anew.items():
+        log.warning("partitions are not resumed", partitions=partitions, why=why)
+    if sum(stable[p] > starts[p] for p in positions) <= sum(map(len, anew.values())):
+        for partition in positions:
+            tracker.reset(partition)
+        return None
+    log.info("resumed", partitions=len(positions), anew=sum(map(len, anew.values())))
+    return Begin(origin.topic_id, positions, {p: epoch for p, epoch in epochs.items() if epoch >= 0})
+
+
+def _not(
+    saved: Saved, now_ms: int, retention_ms: int, starts: Mapping[int, int], stable: Mapping[int, int]
+) -> str | None:
+    return reasons_not_to_resume(
+        position=saved.position,
+        as_of_ms=saved.as_of_ms,
+        now_ms=now_ms,
+        delete_retention_ms=retention_ms,
+        log_start=starts[saved.partition],
+        last_stable=stable[saved.partition],
+    )
+
+
+def delete_retention_ms(cluster: Cluster, topic: str) -> int:
+    """How long a deletion can be seen in that topic, at the least."""
+    try:
+        return int(cluster.topic_configs(topic)["delete.retention.ms"])
+    except (ConnectError, KeyError) as failure:
+        log.warning("delete.retention.ms is not told: taken for an hour", topic=topic, why=str(failure))
+        return UNTOLD_RETENTION_MS

@@ -1,0 +1,33 @@
+"""Groups of the classic protocol: type 2."""
+
+from koff.proto.schema import BYTES, INT32, INT64, STRING, array, field, nested, nullable, struct
+from koff.records.structs import Key, Part, Value
+
+
+@struct()
+class Member(Part):
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(nullable(STRING), since=3, default=None)  # KIP-345
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    rebalance_timeout: int = field(INT32, since=1, default=-1)
+    session_timeout: int = field(INT32)
+    subscription: bytes = field(BYTES)
+    assignment: bytes = field(BYTES)
+
+
+@struct(versions=(0, 4), flexible_since=4)
+class GroupMetadataValue(Value):
+    protocol_type: str = field(STRING)
+    generation: int = field(INT32)
+    protocol: str | None = field(nullable(STRING))
+    leader: str | None = field(nullable(STRING))
+    current_state_timestamp: int = field(INT64, since=2, default=-1)
+    members: tuple[Member, ...] = field(array(nested(Member)))
+
+
+@struct()
+class GroupMetadata(Key):
+    group: str = field(STRING)
+    value: GroupMetadataValue | None
+    type: int = 2

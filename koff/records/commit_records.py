@@ -1,0 +1,25 @@
+"""Committed offsets: types 0 and 1."""
+
+from koff.proto.schema import INT32, INT64, STRING, UUID, ZERO_UUID, field, struct
+from koff.records.structs import Key, Value
+
+
+@struct(versions=(0, 4), flexible_since=4)
+class OffsetCommitValue(Value):
+    offset: int = field(INT64)
+    leader_epoch: int = field(INT32, since=3, default=-1)  # KIP-320
+    metadata: str = field(STRING)
+    commit_timestamp: int = field(INT64)
+    expire_timestamp: int = field(INT64, since=1, until=1, default=-1)  # dropped by KIP-211
+    topic_id: str = field(UUID, since=4, tag=0, default=ZERO_UUID)
+
+
+@struct()
+class OffsetCommit(Key):
+    """Type 0 in the days of 0.8.2, 1 since. Releases up to 4.0 read any version behind either."""
+
+    group: str = field(STRING)
+    topic: str = field(STRING)
+    partition: int = field(INT32)
+    value: OffsetCommitValue | None
+    type: int = 1

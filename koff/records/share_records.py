@@ -1,0 +1,118 @@
+"""Share groups, KIP-932: types 10 to 15, and the early 9. 4.0 wrote other layouts of 11 and 15."""
+
+from koff.proto.schema import INT8, INT32, INT64, STRING, UUID, array, field, nested, nullable, struct
+from koff.records.consumer_records import ConsumerGroupPartitionMetadataValue, TopicPartitions
+from koff.records.structs import Key, Part, Value
+
+
+@struct()
+class ShareGroupPartitionMetadata(Key):
+    """Written by 4.0 only; its value is laid out like type 4's."""
+
+    group_id: str = field(STRING)
+    value: ConsumerGroupPartitionMetadataValue | None
+    type: int = 9
+
+
+@struct(flexible_since=0)
+class ShareGroupMemberMetadataValue(Value):
+    rack_id: str | None = field(nullable(STRING))
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    subscribed_topic_names: tuple[str, ...] = field(array(STRING))
+
+
+@struct()
+class ShareGroupMemberMetadata(Key):
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+    value: ShareGroupMemberMetadataValue | None
+    type: int = 10
+
+
+@struct(flexible_since=0)
+class ShareGroupMetadataValue(Value):
+    epoch: int = field(INT32)
+    metadata_hash: int = field(INT64, not_in="4.0", default=0)
+
+
+@struct()
+class ShareGroupMetadata(Key):
+    group_id: str = field(STRING)
+    value: ShareGroupMetadataValue | None
+    type: int = 11
+
+
+@struct(flexible_since=0)
+class ShareGroupTargetAssignmentMetadataValue(Value):
+    assignment_epoch: int = field(INT32)
+    assignment_timestamp: int = field(INT64, tag=0, default=0)
+
+
+@struct()
+class ShareGroupTargetAssignmentMetadata(Key):
+    group_id: str = field(STRING)
+    value: ShareGroupTargetAssignmentMetadataValue | None
+    type: int = 12
+
+
+@struct(flexible_since=0)
+class ShareGroupTargetAssignmentMemberValue(Value):
+    topic_partitions: tuple[TopicPartitions, ...] = field(array(nested(TopicPartitions)))
+
+
+@struct()
+class ShareGroupTargetAssignmentMember(Key):
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+    value: ShareGroupTargetAssignmentMemberValue | None
+    type: int = 13
+
+
+@struct(flexible_since=0)
+class ShareGroupCurrentMemberAssignmentValue(Value):
+    """`state` as in type 8."""
+
+    member_epoch: int = field(INT32)
+    previous_member_epoch: int = field(INT32)
+    state: int = field(INT8)
+    assigned_partitions: tuple[TopicPartitions, ...] = field(array(nested(TopicPartitions)))
+
+
+@struct()
+class ShareGroupCurrentMemberAssignment(Key):
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+    value: ShareGroupCurrentMemberAssignmentValue | None
+    type: int = 14
+
+
+@struct()
+class NamedTopicPartitions(Part):
+    topic_id: str = field(UUID)
+    topic_name: str = field(STRING)
+    partitions: tuple[int, ...] = field(array(INT32))
+
+
+@struct()
+class NamedTopic(Part):
+    topic_id: str = field(UUID)
+    topic_name: str = field(STRING)
+
+
+@struct(flexible_since=0)
+class ShareGroupStatePartitionMetadataValue(Value):
+    """Which topics have, or are about to get, or lose state in `__share_group_state`."""
+
+    initializing_topics: tuple[NamedTopicPartitions, ...] = field(
+        array(nested(NamedTopicPartitions)), not_in="4.0", default=()
+    )
+    initialized_topics: tuple[NamedTopicPartitions, ...] = field(array(nested(NamedTopicPartitions)))
+    deleting_topics: tuple[NamedTopic, ...] = field(array(nested(NamedTopic)))
+
+
+@struct()
+class ShareGroupStatePartitionMetadata(Key):
+    group_id: str = field(STRING)
+    value: ShareGroupStatePartitionMetadataValue | None
+    type: int = 15

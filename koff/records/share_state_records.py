@@ -1,0 +1,57 @@
+"""Records of `__share_group_state`: a number space of its own. 4.0 wrote other layouts of both types."""
+
+from koff.proto.schema import INT8, INT16, INT32, INT64, STRING, UINT16, UUID, array, field, nested, struct
+from koff.records.structs import Key, Part, Value
+
+
+@struct()
+class StateBatch(Part):
+    """`delivery_state`: 0 available, 2 acknowledged, 4 archived."""
+
+    first_offset: int = field(INT64)
+    last_offset: int = field(INT64)
+    delivery_state: int = field(INT8)
+    delivery_count: int = field(INT16)
+
+
+@struct(flexible_since=0)
+class ShareSnapshotValue(Value):
+    """`start_offset` -1: not initialised yet. `delivery_complete_count` -1: unknown."""
+
+    snapshot_epoch: int = field(INT32, instead={"4.0": UINT16})
+    state_epoch: int = field(INT32)
+    leader_epoch: int = field(INT32)
+    start_offset: int = field(INT64)
+    delivery_complete_count: int = field(INT32, tag=0, not_in="4.0", default=-1)
+    create_timestamp: int = field(INT64, not_in="4.0", default=-1)
+    write_timestamp: int = field(INT64, not_in="4.0", default=-1)
+    state_batches: tuple[StateBatch, ...] = field(array(nested(StateBatch)))
+
+
+@struct()
+class ShareSnapshot(Key):
+    group_id: str = field(STRING)
+    topic_id: str = field(UUID)
+    partition: int = field(INT32)
+    value: ShareSnapshotValue | None
+    type: int = 0
+
+
+@struct(flexible_since=0)
+class ShareUpdateValue(Value):
+    """`start_offset` -1: not changed."""
+
+    snapshot_epoch: int = field(INT32, instead={"4.0": UINT16})
+    leader_epoch: int = field(INT32)
+    start_offset: int = field(INT64)
+    delivery_complete_count: int = field(INT32, tag=0, not_in="4.0", default=-1)
+    state_batches: tuple[StateBatch, ...] = field(array(nested(StateBatch)))
+
+
+@struct()
+class ShareUpdate(Key):
+    group_id: str = field(STRING)
+    topic_id: str = field(UUID)
+    partition: int = field(INT32)
+    value: ShareUpdateValue | None
+    type: int = 1

@@ -1,0 +1,173 @@
+"""Streams groups, KIP-1071: types 17 and 19 to 23."""
+
+from koff.proto.schema import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UINT16,
+    array,
+    field,
+    nested,
+    nullable,
+    struct,
+)
+from koff.records.structs import Key, Part, Value
+
+
+@struct()
+class KeyValue(Part):
+    key: str = field(STRING)
+    value: str = field(STRING)
+
+
+@struct(flexible_since=0)
+class StreamsGroupMetadataValue(Value):
+    epoch: int = field(INT32)
+    metadata_hash: int = field(INT64)
+    validated_topology_epoch: int = field(INT32, tag=0, default=-1)
+    last_assignment_configs: tuple[KeyValue, ...] | None = field(
+        nullable(array(nested(KeyValue))), tag=1, default=()
+    )
+
+
+@struct()
+class StreamsGroupMetadata(Key):
+    group_id: str = field(STRING)
+    value: StreamsGroupMetadataValue | None
+    type: int = 17
+
+
+@struct()
+class Endpoint(Part):
+    host: str = field(STRING)
+    port: int = field(UINT16)
+
+
+@struct(flexible_since=0)
+class StreamsGroupMemberMetadataValue(Value):
+    instance_id: str | None = field(nullable(STRING))
+    rack_id: str | None = field(nullable(STRING))
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    rebalance_timeout_ms: int = field(INT32)
+    topology_epoch: int = field(INT32)
+    process_id: str = field(STRING)
+    user_endpoint: Endpoint | None = field(nullable(nested(Endpoint)))
+    client_tags: tuple[KeyValue, ...] = field(array(nested(KeyValue)))
+
+
+@struct()
+class StreamsGroupMemberMetadata(Key):
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+    value: StreamsGroupMemberMetadataValue | None
+    type: int = 19
+
+
+@struct(flexible_since=0)
+class StreamsGroupTargetAssignmentMetadataValue(Value):
+    assignment_epoch: int = field(INT32)
+    assignment_timestamp: int = field(INT64, tag=0, default=0)
+
+
+@struct()
+class StreamsGroupTargetAssignmentMetadata(Key):
+    group_id: str = field(STRING)
+    value: StreamsGroupTargetAssignmentMetadataValue | None
+    type: int = 20
+
+
+@struct()
+class TaskIds(Part):
+    subtopology_id: str = field(STRING)
+    partitions: tuple[int, ...] = field(array(INT32))
+
+
+@struct(flexible_since=0)
+class StreamsGroupTargetAssignmentMemberValue(Value):
+    active_tasks: tuple[TaskIds, ...] = field(array(nested(TaskIds)))
+    standby_tasks: tuple[TaskIds, ...] = field(array(nested(TaskIds)))
+    warmup_tasks: tuple[TaskIds, ...] = field(array(nested(TaskIds)))
+
+
+@struct()
+class StreamsGroupTargetAssignmentMember(Key):
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+    value: StreamsGroupTargetAssignmentMemberValue | None
+    type: int = 21
+
+
+@struct()
+class AssignedTasks(Part):
+    """Tasks of a subtopology, and the epoch each was assigned in, if the release wrote that down."""
+
+    subtopology_id: str = field(STRING)
+    partitions: tuple[int, ...] = field(array(INT32))
+    assignment_epochs: tuple[int, ...] | None = field(nullable(array(INT32)), tag=0, default=())
+
+
+@struct(flexible_since=0)
+class StreamsGroupCurrentMemberAssignmentValue(Value):
+    """`state`: 1 stable, 2 has tasks to give up, 3 waits for those of others; not type 8's numbers."""
+
+    member_epoch: int = field(INT32)
+    previous_member_epoch: int = field(INT32)
+    state: int = field(INT8)
+    active_tasks: tuple[AssignedTasks, ...] = field(array(nested(AssignedTasks)))
+    standby_tasks: tuple[AssignedTasks, ...] = field(array(nested(AssignedTasks)))
+    warmup_tasks: tuple[AssignedTasks, ...] = field(array(nested(AssignedTasks)))
+    active_tasks_pending_revocation: tuple[AssignedTasks, ...] = field(array(nested(AssignedTasks)))
+    standby_tasks_pending_revocation: tuple[AssignedTasks, ...] = field(array(nested(AssignedTasks)))
+    warmup_tasks_pending_revocation: tuple[AssignedTasks, ...] = field(array(nested(AssignedTasks)))
+
+
+@struct()
+class StreamsGroupCurrentMemberAssignment(Key):
+    group_id: str = field(STRING)
+    member_id: str = field(STRING)
+    value: StreamsGroupCurrentMemberAssignmentValue | None
+    type: int = 22
+
+
+@struct()
+class InternalTopic(Part):
+    name: str = field(STRING)
+    partitions: int = field(INT32)
+    replication_factor: int = field(INT16)
+    topic_configs: tuple[KeyValue, ...] = field(array(nested(KeyValue)))
+
+
+@struct()
+class CopartitionGroup(Part):
+    """Indexes into the lists of the subtopology."""
+
+    source_topics: tuple[int, ...] = field(array(INT16))
+    source_topic_regex: tuple[int, ...] = field(array(INT16))
+    repartition_source_topics: tuple[int, ...] = field(array(INT16))
+
+
+@struct()
+class Subtopology(Part):
+    subtopology_id: str = field(STRING)
+    source_topics: tuple[str, ...] = field(array(STRING))
+    source_topic_regex: tuple[str, ...] = field(array(STRING))
+    state_changelog_topics: tuple[InternalTopic, ...] = field(array(nested(InternalTopic)))
+    repartition_sink_topics: tuple[str, ...] = field(array(STRING))
+    repartition_source_topics: tuple[InternalTopic, ...] = field(array(nested(InternalTopic)))
+    copartition_groups: tuple[CopartitionGroup, ...] = field(array(nested(CopartitionGroup)))
+
+
+@struct(flexible_since=0)
+class StreamsGroupTopologyValue(Value):
+    epoch: int = field(INT32)
+    subtopologies: tuple[Subtopology, ...] = field(array(nested(Subtopology)))
+
+
+@struct()
+class StreamsGroupTopology(Key):
+    group_id: str = field(STRING)
+    value: StreamsGroupTopologyValue | None
+    type: int = 23
