@@ -15,7 +15,7 @@ from bench.catchup import PARTITIONS_A_GROUP, key, main_partition, value
 from bench.tracker import resident_mib
 from koff.records import GroupMetadata, GroupMetadataValue, encode
 from koff.serve.exposition import Exposition
-from koff.serve.view import ReaderStats
+from koff.serve.view import MonitorStats
 from koff.tracker import Snapshot, Tracker
 
 START_MS = 1_790_000_000_000
@@ -35,8 +35,8 @@ class View:
     def snapshot(self) -> Snapshot:
         return self._tracker.snapshot(self.now_ms)
 
-    def reader_stats(self) -> ReaderStats:
-        return ReaderStats(lag_is_fresh=True, up=True)
+    def reader_stats(self) -> MonitorStats:
+        return MonitorStats(lag_is_fresh=True, up=True)
 
 
 def commits(group: str, topic: str, offset: int | None) -> list[tuple[bytes, bytes | None]]:

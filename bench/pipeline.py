@@ -30,7 +30,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from bench.catchup import OFFSETS, as_installed, write
 from koff.client import ClusterConf
 from koff.config.clusters import Watched
-from koff.kafkatest import Cluster, LocalKafka, wait_until
+from koff.kafkatest import KafkaCluster, LocalKafka, wait_until
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 DELTA = "io.delta:delta-spark_2.13:4.0.1"
@@ -56,7 +56,7 @@ def begun(kafka: LocalKafka) -> None:
 
 def connector(spark: Any, brokers: str) -> Any:
     """The topic by Spark's connector, with the settings that it needs for an internal topic."""
-    partitions = len(Cluster(brokers).admin.list_topics(OFFSETS).topics[OFFSETS].partitions)
+    partitions = len(KafkaCluster(brokers).admin.list_topics(OFFSETS).topics[OFFSETS].partitions)
     spark.conf.set("spark.sql.streaming.kafka.useDeprecatedOffsetFetching", "true")
     return (
         spark.read.format("kafka")

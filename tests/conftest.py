@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from koff.kafkatest import Cluster, LocalKafka
+from koff.kafkatest import KafkaCluster, LocalKafka
 
 _NEED_KAFKA = {"kafka", "more_kafka"}
 
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[Cluster]:
+def kafka() -> Iterator[KafkaCluster]:
     """The session's cluster, shared by all tests: use topics and groups of your own.
 
     One local broker, or the cluster that `KOFF_TEST_BROKERS` names. Who stops brokers, or needs
@@ -34,7 +34,7 @@ def kafka() -> Iterator[Cluster]:
     """
     existing = os.environ.get("KOFF_TEST_BROKERS")
     if existing:
-        yield Cluster(existing)
+        yield KafkaCluster(existing)
         return
     with LocalKafka() as local:
         yield local
@@ -48,6 +48,6 @@ def more_kafka() -> Iterator[Callable[..., LocalKafka]]:
 
 
 @pytest.fixture
-def make_topic(kafka: Cluster) -> Callable[..., str]:
+def make_topic(kafka: KafkaCluster) -> Callable[..., str]:
     """Makes a topic in the session's cluster: `make_topic(name=None, partitions=1)` gives its name."""
     return kafka.create_topic

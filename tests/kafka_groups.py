@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from koff.kafkatest import Cluster, reap, spawn, wait_until
+from koff.kafkatest import KafkaCluster, reap, spawn, wait_until
 from koff.kafkatest.jars import kafka_streams_jars
 from koff.kafkatest.java import java_command
 
@@ -27,7 +27,7 @@ CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 STREAMS_APP = Path(__file__).with_name("java") / "StreamsApp.java"
 
 
-def produce(kafka: Cluster, topic: str, count: int, *, partition: int = 0) -> None:
+def produce(kafka: KafkaCluster, topic: str, count: int, *, partition: int = 0) -> None:
     """Writes `count` messages and waits until they are there."""
     producer = kafka.producer()
     for number in range(count):
@@ -37,7 +37,7 @@ def produce(kafka: Cluster, topic: str, count: int, *, partition: int = 0) -> No
 
 @contextmanager
 def consuming(
-    kafka: Cluster,
+    kafka: KafkaCluster,
     group: str,
     *topics: str,
     count: int,
@@ -90,7 +90,7 @@ def _polled(consumer: Consumer) -> Iterator[None]:
 
 @contextmanager
 def java_consuming(
-    kafka: Cluster, group: str, topic: str, *, count: int
+    kafka: KafkaCluster, group: str, topic: str, *, count: int
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Kafka's Java console consumer, live in `group` after it printed `count` messages of `topic`.
 
@@ -151,7 +151,7 @@ class Member:
 
 @contextmanager
 def member(
-    kafka: Cluster,
+    kafka: KafkaCluster,
     group: str,
     topic: str,
     *,
@@ -172,7 +172,7 @@ def member(
 
 
 @contextmanager
-def streaming(kafka: Cluster, group: str, topic: str, *, count: int) -> Iterator[None]:
+def streaming(kafka: KafkaCluster, group: str, topic: str, *, count: int) -> Iterator[None]:
     """A Kafka Streams application, live in the streams group `group` after it counted `count` messages.
 
     It commits on its own, five times a second, and leaves its group at the end.
@@ -197,7 +197,7 @@ def streaming(kafka: Cluster, group: str, topic: str, *, count: int) -> Iterator
             reap(java, signal_number=signal.SIGTERM)
 
 
-def allow(kafka: Cluster, *rights: tuple[str, ResourceType, str, AclOperation]) -> None:
+def allow(kafka: KafkaCluster, *rights: tuple[str, ResourceType, str, AclOperation]) -> None:
     """Gives rights in a secured cluster: user, kind of resource, its name ("*": all), operation."""
     bindings = [
         AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", to, AclPermissionType.ALLOW)

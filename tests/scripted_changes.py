@@ -9,7 +9,7 @@ from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from koff.kafkatest import wait_until
-from koff.kafkatest.node import Node
+from koff.kafkatest.node import KafkaNode
 from koff.records.placement import group_partition
 from tests.kafka_groups import produce
 from tests.kafka_tools import CONSUMER_GROUPS, SHARE_GROUPS, STREAMS_GROUPS, UNTOLD, Picture
@@ -233,7 +233,7 @@ def end(life: Life, partition: int) -> int:
     return int(life.kafka.admin.list_offsets({at: OffsetSpec.latest()})[at].result(10).offset)
 
 
-def cut(node: Node, partition: int, upto: int) -> None:
+def cut(node: KafkaNode, partition: int, upto: int) -> None:
     """Takes all from the offset `upto` on out of the log of a broker that is down."""
     folder = node.data / f"{OFFSETS_TOPIC}-{partition}"
     for path in folder.iterdir():

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from koff.client import TopicPartition
 from koff.client.zookeeper import ConsumerGroup, ConsumerGroupConf, UncleanClose, join_consumer_group
-from koff.kafkatest import Cluster
+from koff.kafkatest import KafkaCluster
 
 
 class Handed(NamedTuple):
@@ -134,7 +134,7 @@ class Worker:
 class Source:
     """Produces numbers to all partitions at a steady rate; `acknowledged` are those that Kafka has."""
 
-    def __init__(self, kafka: Cluster, topic: str, partitions: int, *, per_s: int = 400) -> None:
+    def __init__(self, kafka: KafkaCluster, topic: str, partitions: int, *, per_s: int = 400) -> None:
         self.acknowledged: set[bytes] = set()
         self._producer = kafka.producer({"acks": "all", "linger.ms": 5, "enable.idempotence": True})
         self._topic, self._partitions, self._per_s = topic, partitions, per_s

@@ -26,7 +26,7 @@ _FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class SegmentLog:
     """The segments of one partition, in order."""
 
     topic: str
@@ -92,7 +92,7 @@ def segments(
     sys.exit(1 if tally.damage else 0)
 
 
-def find_logs(paths: Sequence[Path], topic: str) -> Iterator[Log]:
+def find_logs(paths: Sequence[Path], topic: str) -> Iterator[SegmentLog]:
     """The logs in files and folders; of a folder of folders, only those of `topic`.
 
     Raises `ConfigError` for a path without any.
@@ -113,9 +113,9 @@ def _number(folder: Path) -> int:
     return int(named["partition"]) if named else -1
 
 
-def _log(folder: Path, files: Sequence[Path]) -> Log:
+def _log(folder: Path, files: Sequence[Path]) -> SegmentLog:
     named = _FOLDER.search(folder.resolve().name)
-    return Log(named["topic"] if named else "", int(named["partition"]) if named else 0, tuple(files))
+    return SegmentLog(named["topic"] if named else "", int(named["partition"]) if named else 0, tuple(files))
 
 
 class _Printing:
@@ -135,7 +135,7 @@ class _Printing:
         self._decode = decode_share_state if share_state else decode
         self._group, self._topic = group, topic
 
-    def chunk(self, log: Log, path: Path, chunk: Chunk) -> None:
+    def chunk(self, log: SegmentLog, path: Path, chunk: Chunk) -> None:
         """Records and markers by offset; damage to standard error."""
         markers = iter(chunk.markers)
         marker = next(markers, None)
@@ -165,7 +165,7 @@ class _Printing:
         self.tally.undecodable += isinstance(message.record, Undecodable)
         return self._show(record, message) + "\n" if self._wanted(message) else ""
 
-    def _marker(self, log: Log, marker: Marker) -> str:
+    def _marker(self, log: SegmentLog, marker: Marker) -> str:
         self.tally.markers[marker.kind] += 1
         if self._group or self._topic:
             return ""
@@ -212,7 +212,12 @@ def _mapped(path: Path) -> Iterator[Buffer]:
 
 
 def _decode_log(
-    log: Log, printing: _Printing, progress: Callable[[int], None], *, read_committed: bool, check_crc: bool
+    log: SegmentLog,
+    printing: _Printing,
+    progress: Callable[[int], None],
+    *,
+    read_committed: bool,
+    check_crc: bool,
 ) -> None:
     """Prints one partition's records. With `read_committed` the files are read twice: markers come behind."""
     outcomes = None

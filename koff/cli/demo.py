@@ -97,7 +97,7 @@ def _run(started: ExitStack, rate: float, port: int | None, seconds: float | Non
 
 
 @dataclass(frozen=True, slots=True)
-class Monitor:
+class DemoMonitor:
     """A running `koff monitor`."""
 
     process: "subprocess.Popen[bytes]"
@@ -120,7 +120,7 @@ class Monitor:
 
 
 @contextmanager
-def _monitor(brokers: str, port: int) -> Iterator[Monitor]:
+def _monitor(brokers: str, port: int) -> Iterator[DemoMonitor]:
     """`koff monitor` as a process of its own, as an operator would run it."""
     from koff.kafkatest import GUARD, reap, spawn
 
@@ -136,7 +136,7 @@ def _monitor(brokers: str, port: int) -> Iterator[Monitor]:
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         )
     try:
-        yield Monitor(process, f"http://{listen}", folder / "monitor.log")
+        yield DemoMonitor(process, f"http://{listen}", folder / "monitor.log")
     finally:
         reap(process, signal_number=signal.SIGTERM, timeout_s=5.0)
         shutil.rmtree(folder, ignore_errors=True)
@@ -149,7 +149,7 @@ def _monitor_port() -> int:
     return _PORT if is_free(_PORT) else free_ports(1)[0]
 
 
-def _wait_until_ready(monitor: Monitor, line: Callable[[str], None]) -> None:
+def _wait_until_ready(monitor: DemoMonitor, line: Callable[[str], None]) -> None:
     from koff.kafkatest import wait_until
 
     began = time.monotonic()
@@ -184,7 +184,7 @@ Ctrl-C stops everything.
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DemoRow:
     """What the monitor's metrics say about one group."""
 
     group: str
@@ -194,7 +194,7 @@ class Row:
     topics: dict[str, int]
 
 
-def _rows(exposition: str) -> list[Row]:
+def _rows(exposition: str) -> list[DemoRow]:
     """The groups in a /metrics body, by name."""
     from prometheus_client.parser import text_string_to_metric_families
 
@@ -216,7 +216,7 @@ def _rows(exposition: str) -> list[Row]:
         return None if found is None else int(found)
 
     return [
-        Row(
+        DemoRow(
             group,
             states.get(group, "-"),
             value("koff_group_members", group),
@@ -227,13 +227,13 @@ def _rows(exposition: str) -> list[Row]:
     ]
 
 
-class History:
+class RecentLags:
     """The lag of each group over the last few seconds."""
 
     def __init__(self) -> None:
         self._seen: dict[str, deque[tuple[float, int]]] = {}
 
-    def add(self, now_s: float, rows: list[Row]) -> None:
+    def add(self, now_s: float, rows: list[DemoRow]) -> None:
         for row in rows:
             seen = self._seen.setdefault(row.group, deque())
             if row.lag is None:
@@ -255,7 +255,7 @@ class History:
 _LINE = "{:<14}  {:<20}  {:>7}  {:>9}  {:>9}  {}"
 
 
-def _table(rows: list[Row], history: History) -> list[str]:
+def _table(rows: list[DemoRow], history: RecentLags) -> list[str]:
     def text(value: float | None, form: str = "") -> str:
         return "-" if value is None else format(value, form)
 
@@ -267,9 +267,9 @@ def _table(rows: list[Row], history: History) -> list[str]:
     return lines
 
 
-def _show(monitor: Monitor, stream: TextIO, seconds: float | None) -> None:
+def _show(monitor: DemoMonitor, stream: TextIO, seconds: float | None) -> None:
     """Shows the table, in place on a terminal and appended elsewhere, until `seconds` are over."""
-    history, shown = History(), 0
+    history, shown = RecentLags(), 0
     ends = None if seconds is None else time.monotonic() + seconds
     while True:
         monitor.check()

@@ -25,7 +25,7 @@ from koff.config.properties import MonitorConf, Way
 from koff.monitor.exact_time_lag import ExactConf
 from koff.monitor.once import snapshots
 from koff.monitor.zookeeper_groups import ZooKeeperGroupsConf
-from koff.tail.reader import ReaderConf
+from koff.tail.reader import TailReaderConf
 from koff.tracker import GroupTotal, PartitionLag
 
 ABOVE, UNKNOWN = 3, 4
@@ -92,7 +92,7 @@ def lag(
     conf = MonitorConf(
         cluster=cluster_conf(brokers, properties, property_file),
         start=way,
-        reader=ReaderConf(topic=offsets_topic),
+        reader=TailReaderConf(topic=offsets_topic),
         exact=ExactConf(exact_time_lag),
         zookeeper=ZooKeeperGroupsConf(zookeeper),
     )

@@ -25,7 +25,7 @@ from koff.monitor.run import Monitor
 from koff.monitor.sampler import SamplerConf
 from koff.monitor.zookeeper_groups import ZooKeeperGroupsConf
 from koff.serve import ServeConf
-from koff.tail.reader import ReaderConf
+from koff.tail.reader import TailReaderConf
 
 
 @click.command()
@@ -115,7 +115,7 @@ def monitor(
             wait=wait,
             start=way or ("resume" if state_dir else "snapshot"),
             state_dir=state_dir,
-            reader=ReaderConf(topic=offsets_topic),
+            reader=TailReaderConf(topic=offsets_topic),
             sampler=SamplerConf(end_interval_s=end_offset_interval),
             exact=ExactConf(exact_time_lag, exact_time_lag_rate),
             serve=ServeConf(listen),

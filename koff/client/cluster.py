@@ -117,7 +117,7 @@ class Cluster(Closing):
         """Whether that error has come up since the last question was asked."""
         return any(error.code() == code for error in self._errors)
 
-    def topic(self, name: str, *, patience_s: float = 0.0) -> TopicInfo | None:
+    def fetch_topic(self, name: str, *, patience_s: float = 0.0) -> TopicInfo | None:
         """The topic of that name, or None; never creates it. Raises `Denied` if we may not see it.
 
         Brokers learn of a new topic one after another: with `patience_s` it is asked for that long.

@@ -56,14 +56,14 @@ def read_clusters(path: Path, environment: Mapping[str, str]) -> list[Watched]:
         raise ConfigError(f"cannot read {path}: {failure}") from failure
     except yaml.YAMLError as failure:
         raise ConfigError(f"{path} is not YAML: {' '.join(str(failure).split())}") from failure
-    reading = _Reading(str(path), environment)
+    reading = _KoffYaml(str(path), environment)
     found = reading.clusters(document)
     if reading.wrong:
         raise ConfigError("; ".join(reading.wrong))
     return found
 
 
-class _Reading:
+class _KoffYaml:
     """Goes over the document; what is wrong is noted, and the rest is read all the same."""
 
     def __init__(self, path: str, environment: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ from koff.monitor.exact_time_lag import ExactConf
 from koff.monitor.sampler import SamplerConf
 from koff.monitor.zookeeper_groups import ZooKeeperGroupsConf
 from koff.serve import ServeConf
-from koff.tail.reader import ReaderConf
+from koff.tail.reader import TailReaderConf
 
 Way = Literal["snapshot", "replay", "resume"]
 """How to begin: by what the coordinators say, from the log's start, from what was saved."""
@@ -32,7 +32,7 @@ class MonitorConf:
     wait: bool = False
     start: Way = "snapshot"
     state_dir: Path | None = None
-    reader: ReaderConf = field(default_factory=ReaderConf)
+    reader: TailReaderConf = field(default_factory=TailReaderConf)
     sampler: SamplerConf = field(default_factory=SamplerConf)
     exact: ExactConf = field(default_factory=ExactConf)
     serve: ServeConf = field(default_factory=ServeConf)

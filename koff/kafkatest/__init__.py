@@ -8,10 +8,10 @@ with LocalKafka() as kafka:
 from koff.kafkatest.guard import GUARD, reap, spawn
 from koff.kafkatest.jars import KAFKA_VERSION, kafka_jars
 from koff.kafkatest.java import KafkaTestError
-from koff.kafkatest.kafka_cluster import Cluster
+from koff.kafkatest.kafka_cluster import KafkaCluster
 from koff.kafkatest.local_kafka import LocalKafka
 from koff.kafkatest.local_zookeeper import LocalZooKeeper
-from koff.kafkatest.node import Node
+from koff.kafkatest.node import KafkaNode
 from koff.kafkatest.ports import free_ports, is_free
 from koff.kafkatest.progress_line import ProgressLine
 from koff.kafkatest.wait import wait_until
@@ -19,11 +19,11 @@ from koff.kafkatest.wait import wait_until
 __all__ = [
     "GUARD",
     "KAFKA_VERSION",
-    "Cluster",
+    "KafkaCluster",
+    "KafkaNode",
     "KafkaTestError",
     "LocalKafka",
     "LocalZooKeeper",
-    "Node",
     "ProgressLine",
     "free_ports",
     "is_free",

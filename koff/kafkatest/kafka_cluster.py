@@ -19,7 +19,7 @@ from koff.kafkatest.wait import wait_until
 _TOOL_JVM = ("-Xmx128m",)
 
 
-class Cluster:
+class KafkaCluster:
     """A cluster by its plaintext address `bootstrap` ("host:port[,...]")."""
 
     def __init__(self, bootstrap: str) -> None:

@@ -14,8 +14,8 @@ from typing import Self
 from koff.kafkatest.guard import GUARD
 from koff.kafkatest.jars import KAFKA_VERSION, Progress, kafka_jars
 from koff.kafkatest.java import KafkaTestError
-from koff.kafkatest.kafka_cluster import Cluster
-from koff.kafkatest.node import Node
+from koff.kafkatest.kafka_cluster import KafkaCluster
+from koff.kafkatest.node import KafkaNode
 from koff.kafkatest.settings import Ports, security_properties, server_properties
 from koff.kafkatest.tls import make_keystore
 from koff.kafkatest.wait import wait_until
@@ -24,7 +24,7 @@ _ATTEMPTS = 3  # another process may take a port between our looking and Kafka's
 USERS = {"admin": "admin-secret", "alice": "alice-secret"}
 
 
-class LocalKafka(Cluster):
+class LocalKafka(KafkaCluster):
     """A KRaft cluster of `brokers` nodes, up between `start` and `stop`, or inside `with`.
 
     `config` overrides server.properties, `jvm_options` our options of Java (a heap of 512 MiB).
@@ -47,7 +47,7 @@ class LocalKafka(Cluster):
         progress: Progress | None = None,
     ) -> None:
         self.users = dict(USERS if users is None else users)
-        self.nodes: tuple[Node, ...] = ()
+        self.nodes: tuple[KafkaNode, ...] = ()
         self.folder: Path | None = None
         self._brokers = brokers
         self._config = dict(config or {})
@@ -174,7 +174,7 @@ class LocalKafka(Cluster):
         security = security_properties(self.users, keystore) if self._security else {}
         ports = Ports.free(self._brokers)
         self.nodes = tuple(
-            Node(number, ports[number - 1], self.folder / f"node-{number}", jars, self._jvm_options)
+            KafkaNode(number, ports[number - 1], self.folder / f"node-{number}", jars, self._jvm_options)
             for number in range(1, self._brokers + 1)
         )
         self._say("formatting storage")

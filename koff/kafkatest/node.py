@@ -13,7 +13,7 @@ from koff.kafkatest.settings import LOG4J2, Ports, properties_text
 _TAIL = 30
 
 
-class Node:
+class KafkaNode:
     """A broker that can be stopped, killed, paused and started again on the same data and ports."""
 
     def __init__(

@@ -10,14 +10,14 @@ from typing import Self
 
 from confluent_kafka import Consumer, KafkaException
 
-from koff.kafkatest.kafka_cluster import Cluster
+from koff.kafkatest.kafka_cluster import KafkaCluster
 
 _TICK_S = 0.05
 _COMMIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TrafficGroup:
     """A consumer group: what it reads, in how many members, and how well it does."""
 
     name: str
@@ -31,13 +31,13 @@ class Group:
 
 TOPICS = {"orders": 6, "payments": 3, "clicks": 4}
 GROUPS = (
-    Group("keeps-up", ("orders",), about="reads all that is written"),
-    Group("falls-behind", ("orders",), pace=0.5, about="manages half of what is written"),
-    Group("stopped", ("payments",), leaves_after=50, about="committed once and left"),
-    Group(
+    TrafficGroup("keeps-up", ("orders",), about="reads all that is written"),
+    TrafficGroup("falls-behind", ("orders",), pace=0.5, about="manages half of what is written"),
+    TrafficGroup("stopped", ("payments",), leaves_after=50, about="committed once and left"),
+    TrafficGroup(
         "new-protocol", ("payments", "clicks"), protocol="consumer", about="Kafka's new protocol (KIP-848)"
     ),
-    Group("two-members", tuple(TOPICS), members=2, about="two members share three topics"),
+    TrafficGroup("two-members", tuple(TOPICS), members=2, about="two members share three topics"),
 )
 
 
@@ -50,11 +50,11 @@ class Traffic:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: KafkaCluster,
         *,
         rate: float = 200.0,
         topics: dict[str, int] = TOPICS,
-        groups: Sequence[Group] = GROUPS,
+        groups: Sequence[TrafficGroup] = GROUPS,
     ) -> None:
         self._cluster = cluster
         self._rate = rate
@@ -97,7 +97,7 @@ class Traffic:
             producer.poll(0)
         producer.flush(2)
 
-    def _consume(self, group: Group, number: int) -> None:
+    def _consume(self, group: TrafficGroup, number: int) -> None:
         """One member's life."""
         consumer = self._cluster.consumer(
             group.name,
@@ -114,7 +114,7 @@ class Traffic:
         finally:
             consumer.close()
 
-    def _read(self, consumer: Consumer, group: Group) -> None:
+    def _read(self, consumer: Consumer, group: TrafficGroup) -> None:
         """Reads and commits until the traffic is over, or this group has had enough."""
         produced = self._rate * len(group.topics) / len(self._topics)  # a second, of this group's topics
         began = committed_at = time.monotonic()

@@ -15,7 +15,7 @@ import structlog
 from koff.client import Cluster, Feed, OffsetSpec, Run, TopicPartition
 from koff.errors import ConnectError, Denied
 from koff.monitor.batching import Tail
-from koff.tail.reader import ReaderConf
+from koff.tail.reader import TailReaderConf
 from koff.tracker import Shard, Tracker
 
 log = structlog.get_logger("koff.monitor.backfill")
@@ -31,7 +31,7 @@ class Backfill:
     """
 
     def __init__(
-        self, cluster: Cluster, tracker: Tracker, tail: Tail, conf: ReaderConf, begun: Mapping[int, int]
+        self, cluster: Cluster, tracker: Tracker, tail: Tail, conf: TailReaderConf, begun: Mapping[int, int]
     ) -> None:
         self.found: set[str] = set()
         self._cluster, self._tracker, self._tail, self._conf = cluster, tracker, tail, conf

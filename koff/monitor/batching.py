@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from koff.lag import UNKNOWN
 from koff.records.topics import SHARE_STATE_TOPIC
-from koff.tail.reader import Begin, Polled, Reader, ReaderConf
+from koff.tail.reader import Begin, Polled, TailReader, TailReaderConf
 from koff.tracker import Tracker
 
 BATCH_RECORDS = 4096
@@ -25,7 +25,7 @@ class Tail:
     """
 
     def __init__(
-        self, tracker: Tracker, reader: Reader, on_lost: Callable[[int], None] = lambda partition: None
+        self, tracker: Tracker, reader: TailReader, on_lost: Callable[[int], None] = lambda partition: None
     ) -> None:
         self._on_lost = on_lost
         self.applied: dict[int, int] = {}
@@ -75,7 +75,7 @@ class Tail:
         self._count = 0
 
 
-def take_share_state(tracker: Tracker, polled: Polled, reader: Reader) -> None:
+def take_share_state(tracker: Tracker, polled: Polled, reader: TailReader) -> None:
     """Applies what a reader of `__share_group_state` polled."""
     seen_at_ms = time.time_ns() // 1_000_000 if reader.caught_up else UNKNOWN
     for run in polled.runs:
@@ -85,6 +85,6 @@ def take_share_state(tracker: Tracker, polled: Polled, reader: Reader) -> None:
         tracker.reset_share_state(polled.lost, others and others + len(polled.lost))
 
 
-def share_state_conf(conf: ReaderConf) -> ReaderConf:
+def share_state_conf(conf: TailReaderConf) -> TailReaderConf:
     """How to read `__share_group_state` beside the offsets topic. Most clusters have none."""
-    return ReaderConf(topic=SHARE_STATE_TOPIC, missing_topic_interval_s=10.0, feed=conf.feed)
+    return TailReaderConf(topic=SHARE_STATE_TOPIC, missing_topic_interval_s=10.0, feed=conf.feed)

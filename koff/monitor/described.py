@@ -9,21 +9,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from koff.client.groups.responses import Assigned, DescribedGroup, GroupMember
+from koff.client.groups.responses import Assigned, DescribedGroup, DescribedMember
 from koff.tracker.groups import (
     NOTHING,
     STABLE,
     Assignment,
-    ConsumerGroup,
+    ConsumerGroupState,
     Current,
     Described,
     Group,
+    GroupSubscription,
+    GroupSubtopology,
     Member,
     Profile,
-    ShareGroup,
-    StreamsGroup,
-    Subscription,
-    Subtopology,
+    ShareGroupState,
+    StreamsGroupState,
     Tasks,
     Told,
     Topology,
@@ -38,13 +38,15 @@ def described(group: DescribedGroup, topic_ids: Mapping[str, str]) -> Described:
     ids = {**topic_ids, **group.topic_ids}
     match group.type:
         case "consumer":
-            return ConsumerGroup.told(
+            return ConsumerGroupState.told(
                 *_epochs(group), {m.id: _partitions(m, group, ids) for m in group.members}
             )
         case "share":
-            return ShareGroup.told(*_epochs(group), {m.id: _partitions(m, group, ids) for m in group.members})
+            return ShareGroupState.told(
+                *_epochs(group), {m.id: _partitions(m, group, ids) for m in group.members}
+            )
         case "streams":
-            made = StreamsGroup.told(*_epochs(group), {m.id: _tasks(m, group) for m in group.members})
+            made = StreamsGroupState.told(*_epochs(group), {m.id: _tasks(m, group) for m in group.members})
             return made.has(_topology(group), validated=group.state != NOT_READY)
         case _:
             return _classic(group)
@@ -70,14 +72,14 @@ def _classic(group: DescribedGroup) -> Group:
                 m.instance_id,
                 _assignment(m.assigned),
                 m.rack_id,
-                Subscription(m.subscribed),
+                GroupSubscription(m.subscribed),
             )
             for m in group.members
         ),
     )
 
 
-def _partitions(member: GroupMember, group: DescribedGroup, ids: Mapping[str, str]) -> Told[Assignment]:
+def _partitions(member: DescribedMember, group: DescribedGroup, ids: Mapping[str, str]) -> Told[Assignment]:
     held = _assignment({ids.get(topic, topic): at for topic, at in member.assigned.items()})
     target = None
     if member.target is not None:
@@ -87,7 +89,7 @@ def _partitions(member: GroupMember, group: DescribedGroup, ids: Mapping[str, st
     return Told(_profile(member), Current(member.epoch or 0, state, held, NOTHING), target)
 
 
-def _tasks(member: GroupMember, group: DescribedGroup) -> Told[Tasks]:
+def _tasks(member: DescribedMember, group: DescribedGroup) -> Told[Tasks]:
     held = Tasks(_assignment(member.assigned), *map(_assignment, member.others))
     target = Tasks(_assignment(member.target or {}), *map(_assignment, member.target_others))
     waits = held != target and member.epoch == group.assignment_epoch
@@ -95,13 +97,13 @@ def _tasks(member: GroupMember, group: DescribedGroup) -> Told[Tasks]:
     return Told(_profile(member), Current(member.epoch or 0, state, held, Tasks()), target)
 
 
-def _profile(member: GroupMember) -> Profile:
+def _profile(member: DescribedMember) -> Profile:
     return Profile(
         sys.intern(member.client_id),
         sys.intern(member.client_host),
         member.instance_id,
         member.rack_id,
-        Subscription(member.subscribed, member.pattern),
+        GroupSubscription(member.subscribed, member.pattern),
         classic=member.classic,
         process_id=member.process_id,
     )
@@ -113,7 +115,7 @@ def _topology(group: DescribedGroup) -> Topology | None:
     parts = {}
     for id_, topics in group.topics.items():
         internal = group.repartition_topics.get(id_, ())
-        parts[sys.intern(id_)] = Subtopology(tuple(t for t in topics if t not in internal), internal)
+        parts[sys.intern(id_)] = GroupSubtopology(tuple(t for t in topics if t not in internal), internal)
     return Topology(group.topology_epoch, parts)
 
 

@@ -13,7 +13,7 @@ from koff.monitor.exact_time_lag import ExactTimeLag
 from koff.monitor.sampler import Sampler
 from koff.monitor.start import start
 from koff.monitor.zookeeper_groups import ZooKeeperGroups
-from koff.tail.reader import Reader
+from koff.tail.reader import TailReader
 from koff.tracker import Snapshot, Tracker
 
 
@@ -27,8 +27,8 @@ def snapshots(
     """
     with (
         Cluster(conf.cluster).connect() as cluster,
-        Reader(cluster, conf.reader) as reader,
-        Reader(cluster, share_state_conf(conf.reader)) as share_reader,
+        TailReader(cluster, conf.reader) as reader,
+        TailReader(cluster, share_state_conf(conf.reader)) as share_reader,
         ExactTimeLag(conf.cluster, tracker := Tracker(), conf.exact) as exact,
         ZooKeeperGroups(conf.zookeeper, tracker) as zookeeper,
     ):

@@ -20,8 +20,8 @@ from koff.monitor.saver import Saving
 from koff.monitor.start import delete_retention_ms, start
 from koff.monitor.state import MARGIN, Origin, StateDir
 from koff.monitor.zookeeper_groups import ZooKeeperGroups
-from koff.serve import ReaderStats, Readiness, Server
-from koff.tail.reader import Polled, Reader
+from koff.serve import MonitorStats, Readiness, Server
+from koff.tail.reader import Polled, TailReader
 from koff.tracker import Snapshot, Tracker
 
 log = structlog.get_logger("koff.monitor.run")
@@ -46,7 +46,7 @@ class Monitor:
         self.conf = conf
         self.tracker = Tracker()
         self._cluster = Cluster(conf.cluster)
-        self._reader = Reader(self._cluster, conf.reader)
+        self._reader = TailReader(self._cluster, conf.reader)
         self._sampler = Sampler(self._cluster, self.tracker, conf.sampler)
         self._exact = ExactTimeLag(conf.cluster, self.tracker, conf.exact)
         self._zookeeper = ZooKeeperGroups(conf.zookeeper, self.tracker)
@@ -58,7 +58,7 @@ class Monitor:
         self._begun = threading.Event()
         self._beginning = "connected"
         self._backfill: Backfill | None = None
-        self._share_reader = Reader(self._cluster, share_state_conf(conf.reader))
+        self._share_reader = TailReader(self._cluster, share_state_conf(conf.reader))
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
         self._reading_trouble: ConnectError | None = None
@@ -156,14 +156,14 @@ class Monitor:
             True, "ready" if reader.topic_exists else f"ready: no {reader.conf.topic} yet, so no groups"
         )
 
-    def reader_stats(self) -> ReaderStats:
+    def reader_stats(self) -> MonitorStats:
         """What the reader did so far, and how well it is."""
         seen, reader, held = self.tracker.seen.copy(), self._reader, self._held_back
         positions = reader.positions
         behind = sum(max(0, stable - positions.get(p, stable)) for p, stable in held.stable.items())
         fresh = self._lag_is_fresh
         since_ms = held.since_ms
-        return ReaderStats(
+        return MonitorStats(
             records=seen,
             undecodable=seen.get("Undecodable", 0),
             behind=max(behind, reader.behind) if reader.topic_exists is not None else None,

@@ -20,7 +20,7 @@ from koff.monitor.described import described
 from koff.monitor.state import Origin, Saved, StateDir, reasons_not_to_resume
 from koff.records.placement import group_partition
 from koff.records.topics import OFFSETS_TOPIC
-from koff.tail.reader import Begin, ReaderConf
+from koff.tail.reader import Begin, TailReaderConf
 from koff.tracker import Tracker
 
 log = structlog.get_logger("koff.monitor.start")
@@ -46,13 +46,13 @@ def start(
     way: Way,
     cluster: Cluster,
     tracker: Tracker,
-    conf: ReaderConf,
+    conf: TailReaderConf,
     *,
     state_dir: StateDir | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Started:
     """Lets the tracker know what it can at once. Raises `ConnectError` when the cluster does not answer."""
-    topic = cluster.topic(conf.topic)
+    topic = cluster.fetch_topic(conf.topic)
     if topic is None or not topic.partitions or way == "replay":
         return Started("replay")
     if way == "resume" and state_dir is not None:
@@ -70,7 +70,7 @@ def start(
     return _snapshot(cluster, tracker, conf, topic)
 
 
-def _snapshot(cluster: Cluster, tracker: Tracker, conf: ReaderConf, topic: TopicInfo) -> Started:
+def _snapshot(cluster: Cluster, tracker: Tracker, conf: TailReaderConf, topic: TopicInfo) -> Started:
     wanted = {p for p in range(topic.partitions) if conf.partitions is None or p in conf.partitions}
     if topic.name != OFFSETS_TOPIC:
         return _replayed(f"{topic.name} is no topic of the coordinators'")
@@ -156,7 +156,7 @@ def _bounds(cluster: Cluster, topic: str, partitions: Iterable[int]) -> tuple[di
 
 
 def _resume(
-    state_dir: StateDir, origin: Origin, cluster: Cluster, tracker: Tracker, conf: ReaderConf
+    state_dir: StateDir, origin: Origin, cluster: Cluster, tracker: Tracker, conf: TailReaderConf
 ) -> Begin | None:
     """Restores each partition that can be gone on with, and the others are read anew; None when these are
     the most."""

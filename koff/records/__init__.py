@@ -2,7 +2,7 @@
 
 from koff.proto.buffers import Binary, Text
 from koff.proto.primitives import Malformed
-from koff.records.classic_records import GroupMetadata, GroupMetadataValue, Member
+from koff.records.classic_records import ClassicMember, GroupMetadata, GroupMetadataValue
 from koff.records.columns import RecordColumns, decode_columns
 from koff.records.commit_records import OffsetCommit, OffsetCommitValue
 from koff.records.commit_values import CommitColumns, commit_values
@@ -84,6 +84,7 @@ __all__ = [
     "AssignedTasks",
     "Assignment",
     "Binary",
+    "ClassicMember",
     "ClassicMemberMetadata",
     "CommitColumns",
     "ConsumerGroupCurrentMemberAssignment",
@@ -109,7 +110,6 @@ __all__ = [
     "KeyValue",
     "Keys",
     "Malformed",
-    "Member",
     "Message",
     "NamedTopic",
     "NamedTopicPartitions",

@@ -5,7 +5,7 @@ from koff.records.structs import Key, Part, Value
 
 
 @struct()
-class Member(Part):
+class ClassicMember(Part):
     member_id: str = field(STRING)
     group_instance_id: str | None = field(nullable(STRING), since=3, default=None)  # KIP-345
     client_id: str = field(STRING)
@@ -23,7 +23,7 @@ class GroupMetadataValue(Value):
     protocol: str | None = field(nullable(STRING))
     leader: str | None = field(nullable(STRING))
     current_state_timestamp: int = field(INT64, since=2, default=-1)
-    members: tuple[Member, ...] = field(array(nested(Member)))
+    members: tuple[ClassicMember, ...] = field(array(nested(ClassicMember)))
 
 
 @struct()

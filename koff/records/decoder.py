@@ -9,7 +9,7 @@ from koff.proto.readers import READ_ERRORS, key_reader, outer_reader, reason
 from koff.proto.writers import encode_key, encode_outer
 from koff.records.message import Message
 from koff.records.record import Record, Undecodable, Unknown
-from koff.records.record_types import OFFSETS_ROWS, SHARE_STATE_ROWS, Row
+from koff.records.record_types import OFFSETS_ROWS, SHARE_STATE_ROWS, RecordType
 
 Read = Callable[[bytes], Any]
 
@@ -17,7 +17,7 @@ Read = Callable[[bytes], Any]
 class _Values(dict[int, Read]):
     """Strict readers of a row's values by the second byte of their version, made when first needed."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: RecordType) -> None:
         super().__init__()
         self.row = row
 
@@ -27,7 +27,7 @@ class _Values(dict[int, Read]):
         return read
 
 
-def value_reader(row: Row, version: bytes, *, lenient: bool) -> Read:
+def value_reader(row: RecordType, version: bytes, *, lenient: bool) -> Read:
     """Reads values of that version in the row's layouts. Raises `Malformed` when there is no such version."""
     if len(version) < 2:
         raise Malformed("ends before its version does" if version else "is empty")
@@ -70,7 +70,7 @@ def _any_layout(current: Read, early: list[Read]) -> Read:
 _Building = building(Message)
 
 
-def _decoder(rows: Iterable[Row]) -> Callable[[bytes | None, bytes | None], Message]:
+def _decoder(rows: Iterable[RecordType]) -> Callable[[bytes | None, bytes | None], Message]:
     """`decode` for the records of one topic: a closure, since each attribute it looked up would be felt."""
     rows_by_key = {row.type.to_bytes(2, "big"): row for row in rows}
     readers = {key[1]: (row.type, key_reader(row.record), _Values(row)) for key, row in rows_by_key.items()}
@@ -93,7 +93,7 @@ def _decoder(rows: Iterable[Row]) -> Callable[[bytes | None, bytes | None], Mess
     return decode
 
 
-def _decode_unusual(rows: Mapping[bytes, Row], key: bytes | None, value: bytes | None) -> Message:
+def _decode_unusual(rows: Mapping[bytes, RecordType], key: bytes | None, value: bytes | None) -> Message:
     """The same step by step, to say what is wrong; and strings that are no UTF-8."""
     if key is None:
         return Message("", Undecodable(key, value, "the key is null"))

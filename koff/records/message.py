@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from koff.proto.frozen import frozen
-from koff.records.classic_records import GroupMetadata, GroupMetadataValue, Member
+from koff.records.classic_records import ClassicMember, GroupMetadata, GroupMetadataValue
 from koff.records.commit_records import OffsetCommit
 from koff.records.consumer_protocol import (
     CONSUMER,
@@ -133,7 +133,7 @@ def _group_message(value: GroupMetadataValue) -> GroupMessage:
     )
 
 
-def _group_member(member: Member, protocol_type: str) -> GroupMember:
+def _group_member(member: ClassicMember, protocol_type: str) -> GroupMember:
     asked = subscription(member.subscription) if protocol_type == CONSUMER else None
     given = assignment(member.assignment) if protocol_type == CONSUMER else None
     rebalance_ms = member.rebalance_timeout if member.rebalance_timeout != -1 else member.session_timeout

@@ -19,7 +19,7 @@ from koff.records.record import DecodedRecord, ShareStateRecord
 Struct = type[Any]
 
 
-class Row(NamedTuple):
+class RecordType(NamedTuple):
     """One record type."""
 
     type: int
@@ -35,45 +35,55 @@ class Row(NamedTuple):
 
 
 OFFSETS_ROWS = (
-    Row(0, offsets.OffsetCommit, offsets.OffsetCommitValue, name="LegacyOffsetCommit"),
-    Row(1, offsets.OffsetCommit, offsets.OffsetCommitValue),
-    Row(2, classic.GroupMetadata, classic.GroupMetadataValue),
-    Row(3, consumer.ConsumerGroupMetadata, consumer.ConsumerGroupMetadataValue),
-    Row(4, consumer.ConsumerGroupPartitionMetadata, consumer.ConsumerGroupPartitionMetadataValue, ("3.7",)),
-    Row(5, consumer.ConsumerGroupMemberMetadata, consumer.ConsumerGroupMemberMetadataValue, ("3.7",)),
-    Row(
+    RecordType(0, offsets.OffsetCommit, offsets.OffsetCommitValue, name="LegacyOffsetCommit"),
+    RecordType(1, offsets.OffsetCommit, offsets.OffsetCommitValue),
+    RecordType(2, classic.GroupMetadata, classic.GroupMetadataValue),
+    RecordType(3, consumer.ConsumerGroupMetadata, consumer.ConsumerGroupMetadataValue),
+    RecordType(
+        4, consumer.ConsumerGroupPartitionMetadata, consumer.ConsumerGroupPartitionMetadataValue, ("3.7",)
+    ),
+    RecordType(5, consumer.ConsumerGroupMemberMetadata, consumer.ConsumerGroupMemberMetadataValue, ("3.7",)),
+    RecordType(
         6, consumer.ConsumerGroupTargetAssignmentMetadata, consumer.ConsumerGroupTargetAssignmentMetadataValue
     ),
-    Row(
+    RecordType(
         7,
         consumer.ConsumerGroupTargetAssignmentMember,
         consumer.ConsumerGroupTargetAssignmentMemberValue,
         ("3.7",),
     ),
-    Row(
+    RecordType(
         8,
         consumer.ConsumerGroupCurrentMemberAssignment,
         consumer.ConsumerGroupCurrentMemberAssignmentValue,
         ("3.7",),
     ),
-    Row(9, share.ShareGroupPartitionMetadata, consumer.ConsumerGroupPartitionMetadataValue),
-    Row(10, share.ShareGroupMemberMetadata, share.ShareGroupMemberMetadataValue),
-    Row(11, share.ShareGroupMetadata, share.ShareGroupMetadataValue, ("4.0",)),
-    Row(12, share.ShareGroupTargetAssignmentMetadata, share.ShareGroupTargetAssignmentMetadataValue),
-    Row(13, share.ShareGroupTargetAssignmentMember, share.ShareGroupTargetAssignmentMemberValue),
-    Row(14, share.ShareGroupCurrentMemberAssignment, share.ShareGroupCurrentMemberAssignmentValue),
-    Row(15, share.ShareGroupStatePartitionMetadata, share.ShareGroupStatePartitionMetadataValue, ("4.0",)),
-    Row(16, consumer.ConsumerGroupRegularExpression, consumer.ConsumerGroupRegularExpressionValue),
-    Row(17, streams.StreamsGroupMetadata, streams.StreamsGroupMetadataValue),
-    Row(19, streams.StreamsGroupMemberMetadata, streams.StreamsGroupMemberMetadataValue),
-    Row(20, streams.StreamsGroupTargetAssignmentMetadata, streams.StreamsGroupTargetAssignmentMetadataValue),
-    Row(21, streams.StreamsGroupTargetAssignmentMember, streams.StreamsGroupTargetAssignmentMemberValue),
-    Row(22, streams.StreamsGroupCurrentMemberAssignment, streams.StreamsGroupCurrentMemberAssignmentValue),
-    Row(23, streams.StreamsGroupTopology, streams.StreamsGroupTopologyValue),
+    RecordType(9, share.ShareGroupPartitionMetadata, consumer.ConsumerGroupPartitionMetadataValue),
+    RecordType(10, share.ShareGroupMemberMetadata, share.ShareGroupMemberMetadataValue),
+    RecordType(11, share.ShareGroupMetadata, share.ShareGroupMetadataValue, ("4.0",)),
+    RecordType(12, share.ShareGroupTargetAssignmentMetadata, share.ShareGroupTargetAssignmentMetadataValue),
+    RecordType(13, share.ShareGroupTargetAssignmentMember, share.ShareGroupTargetAssignmentMemberValue),
+    RecordType(14, share.ShareGroupCurrentMemberAssignment, share.ShareGroupCurrentMemberAssignmentValue),
+    RecordType(
+        15, share.ShareGroupStatePartitionMetadata, share.ShareGroupStatePartitionMetadataValue, ("4.0",)
+    ),
+    RecordType(16, consumer.ConsumerGroupRegularExpression, consumer.ConsumerGroupRegularExpressionValue),
+    RecordType(17, streams.StreamsGroupMetadata, streams.StreamsGroupMetadataValue),
+    RecordType(19, streams.StreamsGroupMemberMetadata, streams.StreamsGroupMemberMetadataValue),
+    RecordType(
+        20, streams.StreamsGroupTargetAssignmentMetadata, streams.StreamsGroupTargetAssignmentMetadataValue
+    ),
+    RecordType(
+        21, streams.StreamsGroupTargetAssignmentMember, streams.StreamsGroupTargetAssignmentMemberValue
+    ),
+    RecordType(
+        22, streams.StreamsGroupCurrentMemberAssignment, streams.StreamsGroupCurrentMemberAssignmentValue
+    ),
+    RecordType(23, streams.StreamsGroupTopology, streams.StreamsGroupTopologyValue),
 )
 SHARE_STATE_ROWS = (
-    Row(0, share_state.ShareSnapshot, share_state.ShareSnapshotValue, ("4.0",)),
-    Row(1, share_state.ShareUpdate, share_state.ShareUpdateValue, ("4.0",)),
+    RecordType(0, share_state.ShareSnapshot, share_state.ShareSnapshotValue, ("4.0",)),
+    RecordType(1, share_state.ShareUpdate, share_state.ShareUpdateValue, ("4.0",)),
 )
 
 RECORD_TYPES: Mapping[int, str] = MappingProxyType({row.type: row.title for row in OFFSETS_ROWS})

@@ -18,7 +18,7 @@ class Readiness:
 
 
 @dataclass(frozen=True, slots=True)
-class ReaderStats:
+class MonitorStats:
     """What the reader did, and how well it is.
 
     Records by record name; `behind`: offsets yet to read; what open transactions hold back; how many offsets
@@ -50,5 +50,5 @@ class View(Protocol):
     def readiness(self) -> Readiness:
         """For `/readyz`."""
 
-    def reader_stats(self) -> ReaderStats:
+    def reader_stats(self) -> MonitorStats:
         """For koff's own metrics."""

@@ -11,7 +11,7 @@ from koff.client import Closing, Cluster, ClusterConf, RawRecord, Run
 from koff.errors import Closed
 from koff.records import Message, decode, decode_share_state
 from koff.records.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
-from koff.tail.reader import Reader, ReaderConf
+from koff.tail.reader import TailReader, TailReaderConf
 
 
 class Consumer(Closing):
@@ -46,14 +46,14 @@ class Consumer(Closing):
         self._until_ms = until_ms
         self._watch = watch and not (until_ms is not None and until_ms <= _now_ms())
         self._decode = decode_share_state if share_state else decode
-        conf = ReaderConf(
+        conf = TailReaderConf(
             topic=topic or (SHARE_STATE_TOPIC if share_state else OFFSETS_TOPIC),
             partitions=None if partitions is None else frozenset(partitions),
             start=start,
             until_ms=None if self._watch else until_ms,
         )
         self._cluster = Cluster(ClusterConf(addresses, dict(properties or {}))).connect()
-        self._reader = Reader(self._cluster, conf)
+        self._reader = TailReader(self._cluster, conf)
         self._messages = (message for batch in self.batches() for _, message in batch)
 
     def __iter__(self) -> Iterator[Message]:

@@ -29,7 +29,7 @@ log = structlog.get_logger("koff.tail.reader")
 
 
 @dataclass(frozen=True, slots=True)
-class ReaderConf:
+class TailReaderConf:
     """What to read, and how often to look whether the topic exists or has grown.
 
     `start` is earliest, latest, or a time in ms; of `until_ms` on, nothing counts as yet to be read.
@@ -70,15 +70,15 @@ class Begin:
     leader_epochs: Mapping[int, int] = field(default_factory=dict)
 
 
-class Reader(Closing):
+class TailReader(Closing):
     """Reads the offsets topic. A context manager. One thread polls; the properties may be read from any.
 
     Caught up is judged by position and end of partition, never by the last record's offset: compaction,
     control records and retention leave gaps at the end.
     """
 
-    def __init__(self, cluster: Cluster, conf: ReaderConf | None = None) -> None:
-        self.conf = conf or ReaderConf()
+    def __init__(self, cluster: Cluster, conf: TailReaderConf | None = None) -> None:
+        self.conf = conf or TailReaderConf()
         self.caught_up_in_s: float | None = None
         self.topic_exists: bool | None = None
         self.topic: TopicInfo | None = None
@@ -222,7 +222,7 @@ class Reader(Closing):
 
     def _look(self) -> list[int]:
         """Looks for the topic and for partitions that are new; returns partitions that are no more."""
-        topic = self._cluster.topic(self.conf.topic)
+        topic = self._cluster.fetch_topic(self.conf.topic)
         count = topic.partitions if topic else 0
         if topic is None and self.topic_exists is not False:
             log.info("no such topic yet; waiting for it", topic=self.conf.topic)

@@ -22,7 +22,7 @@ _TOPICS_A_GROUP = 4
 """Of the beginnings of keys, so many a group are counted as in use: all can be learnt again, at a price."""
 
 
-class Member(Protocol):
+class RegisteredShard(Protocol):
     """A shard, as the registry sees it: it names what it still uses."""
 
     def used(self) -> NDArray[np.int64]:
@@ -40,7 +40,7 @@ class Registry:
     Whoever changes a shard, be it in the tracker yet or not, holds the tracker's lock.
     """
 
-    shards: WeakSet[Member] = field(default_factory=WeakSet)
+    shards: WeakSet[RegisteredShard] = field(default_factory=WeakSet)
     """All there are, those that are still being filled too."""
     names: Keys = field(default_factory=Keys)
     partitions: PartitionTable = field(init=False)

@@ -21,7 +21,7 @@ SCHEMA = 1
 """Of what `to_state` gives. A state with another is of no use."""
 
 
-class Batch(NamedTuple):
+class DeliveryBatch(NamedTuple):
     """Records from `first_offset` to `last_offset`, both included.
 
     `delivery_state`: 0 available, 2 acknowledged, 4 archived (rejected, or out of attempts).
@@ -49,7 +49,7 @@ class SharePartition:
     leader_epoch: int
     state_epoch: int
     write_timestamp_ms: int
-    batches: tuple[Batch, ...]
+    batches: tuple[DeliveryBatch, ...]
 
 
 class ShareState:
@@ -99,7 +99,7 @@ class ShareState:
             raise KoffError(f"saved share state has schema {state.get('schema')}, this koff reads {SCHEMA}")
         made = cls()
         for row, batches in zip(state["rows"], state["batches"], strict=True):
-            fields = [*row, tuple(Batch(*batch) for batch in batches)]
+            fields = [*row, tuple(DeliveryBatch(*batch) for batch in batches)]
             made._put(SharePartition(*fields))
         return made
 
@@ -117,7 +117,7 @@ class ShareState:
 _SCALARS = tuple(name for name in SharePartition.__slots__ if name != "batches")
 
 
-def merged(batches: Iterable[Batch], start_offset: int) -> tuple[Batch, ...]:
+def merged(batches: Iterable[DeliveryBatch], start_offset: int) -> tuple[DeliveryBatch, ...]:
     """What the batches say together from `start_offset` on (-1: everywhere), in order, none overlapping.
 
     Of several about a record, the higher delivery count wins, then the higher state (Kafka's
@@ -129,7 +129,7 @@ def merged(batches: Iterable[Batch], start_offset: int) -> tuple[Batch, ...]:
         if batch.last_offset >= start_offset
     )
     edges = {each.first_offset for each in pieces} | {each.last_offset + 1 for each in pieces}
-    found: list[Batch] = []
+    found: list[DeliveryBatch] = []
     active: list[tuple[int, int, int]] = []
     entered = 0
     for at, following in pairwise(sorted(edges)):
@@ -140,11 +140,11 @@ def merged(batches: Iterable[Batch], start_offset: int) -> tuple[Batch, ...]:
         while active and active[0][2] < at:
             heappop(active)
         if active:
-            _extend(found, Batch(at, following - 1, -active[0][1], -active[0][0]))
+            _extend(found, DeliveryBatch(at, following - 1, -active[0][1], -active[0][0]))
     return tuple(found)
 
 
-def _extend(found: list[Batch], batch: Batch) -> None:
+def _extend(found: list[DeliveryBatch], batch: DeliveryBatch) -> None:
     if found and found[-1].last_offset + 1 == batch.first_offset and found[-1][2:] == batch[2:]:
         found[-1] = found[-1]._replace(last_offset=batch.last_offset)
     else:
@@ -197,8 +197,8 @@ def _updated(before: SharePartition, record: ShareUpdate) -> SharePartition:
     )
 
 
-def _batches(records: Iterable[StateBatch]) -> tuple[Batch, ...]:
+def _batches(records: Iterable[StateBatch]) -> tuple[DeliveryBatch, ...]:
     return tuple(
-        Batch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
+        DeliveryBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
         for each in records
     )

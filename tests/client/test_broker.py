@@ -28,7 +28,7 @@ from koff.client import (
 from koff.client.broker import merge
 from koff.client.cluster import ClusterConf
 from koff.client.groups.offset_fetch import questions
-from koff.client.wire.connection import Wire
+from koff.client.wire.connection import Connection
 from koff.client.wire.credentials import addresses
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.kafkatest import free_ports, wait_until
@@ -310,7 +310,7 @@ def test_committed_metadata_is_stored_as_it_was_given(kafka):
     with dial(kafka.bootstrap) as broker:
         broker.offset_coordinator(OffsetCoordinatorConf(group)).commit(topic, 0, 5, "x" * 24)
     (address,) = addresses(kafka.bootstrap)
-    with Wire.connect(ClusterConf(kafka.bootstrap), *address) as wire:
+    with Connection.connect(ClusterConf(kafka.bootstrap), *address) as wire:
         (told,) = wire.ask(questions([group], 9, max_bytes=10_000))
     assert told.offsets.metadata == {0: "x" * 24}
 

@@ -25,7 +25,7 @@ from koff.client import (
 from koff.client.broker import merge
 from koff.errors import ConnectError
 from koff.kafkatest import LocalKafka, wait_until
-from koff.kafkatest.node import Node
+from koff.kafkatest.node import KafkaNode
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -143,7 +143,7 @@ def progress(writers: list[Writer]) -> None:
     wait_until(all_go_on, timeout_s=100, what="acknowledgements in every partition")
 
 
-def leader(kafka: LocalKafka, topic: str) -> Node:
+def leader(kafka: LocalKafka, topic: str) -> KafkaNode:
     number = wait_until(lambda: max(kafka.leaders(topic).values(), default=-1) > 0 and kafka.leaders(topic))
     return kafka.nodes[number[0] - 1]
 
@@ -183,7 +183,7 @@ def test_commits_find_the_new_coordinator(more_kafka):
     with dial(kafka.bootstrap, PATIENT) as broker:
         coordinator = broker.offset_coordinator(OffsetCoordinatorConf("g", retry_err_limit=60))
         coordinator.commit(topic, 0, 1, "before")
-        for number, end in enumerate((Node.kill, Node.pause), start=2):
+        for number, end in enumerate((KafkaNode.kill, KafkaNode.pause), start=2):
             node = coordinating(kafka, coordinator)
             end(node)
             coordinator.commit(topic, 0, number, end.__name__)
@@ -197,7 +197,7 @@ def test_commits_find_the_new_coordinator(more_kafka):
             assert other.offset_coordinator(OffsetCoordinatorConf("g")).offset(topic, 0) == (3, "pause")
 
 
-def coordinating(kafka: LocalKafka, coordinator: object) -> Node:
+def coordinating(kafka: LocalKafka, coordinator: object) -> KafkaNode:
     """The broker that the coordinator is connected to."""
     address = coordinator._wire.address  # type: ignore[attr-defined]
     return next(node for node in kafka.nodes if node.bootstrap == address)

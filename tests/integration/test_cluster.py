@@ -42,7 +42,7 @@ def test_offsets_come_in_bulk_and_a_missing_partition_says_why(kafka):
 
 def test_asking_for_a_topic_that_is_not_there_does_not_create_it(kafka):
     with Cluster(ClusterConf(kafka.bootstrap)).connect() as cluster:
-        assert cluster.topic("never-made") is None
+        assert cluster.fetch_topic("never-made") is None
         assert "never-made" not in cluster.topics()
 
 

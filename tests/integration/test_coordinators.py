@@ -27,7 +27,7 @@ from koff.client import ClusterConf
 from koff.client.groups.admin import ask_admin
 from koff.client.groups.coordinators import ask, ask_coordinators
 from koff.client.groups.responses import DescribedGroup, GroupAnswers
-from koff.client.wire.connection import Wire
+from koff.client.wire.connection import Connection
 from koff.client.wire.requests import Api
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.kafkatest import LocalKafka, free_ports, reap, wait_until
@@ -372,10 +372,10 @@ def test_a_bearer_token_lets_in_and_another_does_not(secured):
 
 def test_a_mechanism_that_the_broker_lacks_is_denied(secured):
     (host, port), conf = ("127.0.0.1", secured.nodes[0].ports.sasl), sasl(secured, "admin", "admin-secret")
-    with Wire.connect(conf, host, port) as wire:
+    with Connection.connect(conf, host, port) as wire:
         assert wire.version(Api.LIST_GROUPS) == 5
     with pytest.raises(ConnectError, match=r"security\.protocol"):
-        Wire.connect(ClusterConf("", {}), host, port).request(_list_groups())
+        Connection.connect(ClusterConf("", {}), host, port).request(_list_groups())
 
 
 def _list_groups() -> object:

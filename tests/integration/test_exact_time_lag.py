@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.client import ClusterConf, EndReached, FirstRecord, Place, RecordTimes, Unread
-from koff.kafkatest import Cluster, wait_until
+from koff.kafkatest import KafkaCluster, wait_until
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_errors import as_user
 from tests.kafka_groups import allow
@@ -25,7 +25,7 @@ FROM_MS = int(time.time() * 1000) - 3_600_000
 """An hour ago; the n-th record of a partition is n seconds younger."""
 
 
-def written(kafka: Cluster, topic: str, *keys: str, at_ms: int | None = None, **properties: str) -> None:
+def written(kafka: KafkaCluster, topic: str, *keys: str, at_ms: int | None = None, **properties: str) -> None:
     """Writes a record a key, each in a batch of its own, a second apart."""
     producer = kafka.producer({"batch.num.messages": 1, **properties})
     for number, key in enumerate(keys):
@@ -34,14 +34,14 @@ def written(kafka: Cluster, topic: str, *keys: str, at_ms: int | None = None, **
         assert producer.flush(10) == 0
 
 
-def first(kafka: Cluster, *places: tuple[str, int, int], timeout_s: float = 20.0) -> list:
+def first(kafka: KafkaCluster, *places: tuple[str, int, int], timeout_s: float = 20.0) -> list:
     wanted = [Place(*place) for place in places]
     with RecordTimes(ClusterConf(kafka.bootstrap)) as times:
         answers = times.read(wanted, timeout_s)
     return [answers[place] for place in wanted]
 
 
-def lag_of(kafka: Cluster, group: str, *args: str) -> dict:
+def lag_of(kafka: KafkaCluster, group: str, *args: str) -> dict:
     result = run_koff(
         *("lag", "--brokers", kafka.bootstrap, "--group", f"^{group}$", "--format", "json"),
         *("--exact-time-lag", f"^{group}$", *args),

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from koff.kafkatest import Cluster, KafkaTestError, LocalKafka, java, kafka_jars, wait_until
+from koff.kafkatest import KafkaCluster, KafkaTestError, LocalKafka, java, kafka_jars, wait_until
 from tests.kafka_groups import consuming, java_consuming, produce
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -26,7 +26,7 @@ def alive(pid: int) -> bool:
     return state not in "ZX"
 
 
-def test_a_topic_can_be_written_and_read(kafka: Cluster, make_topic: Callable[..., str]) -> None:
+def test_a_topic_can_be_written_and_read(kafka: KafkaCluster, make_topic: Callable[..., str]) -> None:
     topic = make_topic(partitions=2)
     producer = kafka.producer()
     for partition in (0, 1):
@@ -46,7 +46,7 @@ def test_a_topic_can_be_written_and_read(kafka: Cluster, make_topic: Callable[..
         consumer.close()
 
 
-def test_a_tool_of_kafka_prints_and_a_failing_one_says_why(kafka: Cluster) -> None:
+def test_a_tool_of_kafka_prints_and_a_failing_one_says_why(kafka: KafkaCluster) -> None:
     assert "kafka-consumer-groups" not in kafka.tool(GROUPS, "--bootstrap-server", kafka.bootstrap, "--list")
     with pytest.raises(KafkaTestError, match="bogus is not a recognized option"):
         kafka.tool(GROUPS, "--bogus")
@@ -200,7 +200,7 @@ def test_a_failing_maven_is_quoted(empty_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_of_librdkafka_is_seen_by_kafkas_own_tool(
-    kafka: Cluster, make_topic: Callable[..., str], protocol: str
+    kafka: KafkaCluster, make_topic: Callable[..., str], protocol: str
 ) -> None:
     topic, group = make_topic(), f"g-{uuid.uuid4().hex[:8]}"
     produce(kafka, topic, 3)
@@ -211,7 +211,9 @@ def test_a_group_of_librdkafka_is_seen_by_kafkas_own_tool(
     assert row[-1] == "me"
 
 
-def test_a_group_of_javas_console_consumer_is_seen(kafka: Cluster, make_topic: Callable[..., str]) -> None:
+def test_a_group_of_javas_console_consumer_is_seen(
+    kafka: KafkaCluster, make_topic: Callable[..., str]
+) -> None:
     topic, group = make_topic(), f"g-{uuid.uuid4().hex[:8]}"
     produce(kafka, topic, 3)
     with java_consuming(kafka, group, topic, count=3):

@@ -10,9 +10,9 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from koff.client import Cluster, ClusterConf
-from koff.kafkatest import Cluster as KafkaCluster
+from koff.kafkatest import KafkaCluster as KafkaCluster
 from koff.kafkatest import wait_until
-from koff.tail.reader import Reader, ReaderConf
+from koff.tail.reader import TailReader, TailReaderConf
 from tests.integration.test_monitor import write
 from tests.unit.builders import commit
 
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.kafka
 
 
 @contextmanager
-def reading(kafka: KafkaCluster, conf: ReaderConf) -> Iterator[Reader]:
-    with Cluster(ClusterConf(kafka.bootstrap)).connect() as cluster, Reader(cluster, conf) as reader:
+def reading(kafka: KafkaCluster, conf: TailReaderConf) -> Iterator[TailReader]:
+    with Cluster(ClusterConf(kafka.bootstrap)).connect() as cluster, TailReader(cluster, conf) as reader:
         yield reader
 
 
-def read_until(reader: Reader, count: int) -> list[tuple[int, int]]:
+def read_until(reader: TailReader, count: int) -> list[tuple[int, int]]:
     """(partition, offset) of the next `count` records."""
     seen: list[tuple[int, int]] = []
 
@@ -41,7 +41,7 @@ def read_until(reader: Reader, count: int) -> list[tuple[int, int]]:
 def test_partitions_that_are_added_later_are_read_too(kafka):
     offsets = kafka.create_topic(partitions=1)
     write(kafka.bootstrap, offsets, commit("g", "t", 0, 0))
-    with reading(kafka, ReaderConf(topic=offsets, growth_interval_s=0.2)) as reader:
+    with reading(kafka, TailReaderConf(topic=offsets, growth_interval_s=0.2)) as reader:
         assert read_until(reader, 1) == [(0, 0)]
         kafka.admin.create_partitions([NewPartitions(offsets, 2)])[offsets].result(10)
         wait_until(
@@ -53,7 +53,7 @@ def test_partitions_that_are_added_later_are_read_too(kafka):
 
 def test_it_is_not_caught_up_before_it_has_looked_and_is_at_once_where_there_is_nothing(kafka):
     offsets = kafka.create_topic(partitions=2)
-    with reading(kafka, ReaderConf(topic=offsets)) as reader:
+    with reading(kafka, TailReaderConf(topic=offsets)) as reader:
         assert not reader.caught_up
         reader.poll(0.1)
         assert reader.caught_up
@@ -62,7 +62,7 @@ def test_it_is_not_caught_up_before_it_has_looked_and_is_at_once_where_there_is_
 def test_how_far_it_is_can_be_told_all_along(kafka):
     offsets = kafka.create_topic(partitions=2)
     write(kafka.bootstrap, offsets, *(commit("g", "t", 0, n) for n in range(100)))
-    with reading(kafka, ReaderConf(topic=offsets, batch_records=10)) as reader:
+    with reading(kafka, TailReaderConf(topic=offsets, batch_records=10)) as reader:
         seen = 0
         while not reader.caught_up:
             seen += sum(map(len, reader.poll(0.5).runs))
@@ -75,7 +75,7 @@ def test_records_of_a_partition_come_in_order_whole_and_once(kafka):
     offsets = kafka.create_topic(partitions=4)
     for partition in range(4):
         write(kafka.bootstrap, offsets, *(commit("g", "t", 0, n) for n in range(500)), partition=partition)
-    with reading(kafka, ReaderConf(topic=offsets, batch_records=70)) as reader:
+    with reading(kafka, TailReaderConf(topic=offsets, batch_records=70)) as reader:
         seen = read_until(reader, 2000)
     for partition in range(4):
         assert [offset for at, offset in seen if at == partition] == list(range(500))
@@ -86,7 +86,7 @@ def test_a_partition_whose_position_was_cut_off_starts_anew_and_says_so(kafka):
     offsets = kafka.create_topic(partitions=2)
     write(kafka.bootstrap, offsets, *(commit("g", "t", 0, n) for n in range(5)))
     write(kafka.bootstrap, offsets, commit("h", "t", 0, 1), partition=1)
-    with reading(kafka, ReaderConf(topic=offsets)) as reader:
+    with reading(kafka, TailReaderConf(topic=offsets)) as reader:
         read_until(reader, 6)
         kafka.admin.delete_topics([offsets])[offsets].result(10)
         wait_until(
@@ -113,7 +113,7 @@ def test_a_partition_whose_position_was_cut_off_starts_anew_and_says_so(kafka):
 def test_a_partition_that_stands_still_is_read_on_by_a_new_client_and_nothing_comes_twice(kafka, monkeypatch):
     monkeypatch.setattr("koff.tail.reader.STALL_S", 0.2)
     topic = kafka.create_topic(partitions=2)
-    with reading(kafka, ReaderConf(topic=topic)) as reader:
+    with reading(kafka, TailReaderConf(topic=topic)) as reader:
         wait_until(lambda: reader.poll(0.1) and reader.caught_up, timeout_s=20, what="caught up")
         assert reader._feed is not None
         reader._feed._client().pause([TopicPartition(topic, 1)])  # librdkafka fetches it no more

@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 
 from koff.client import ClusterConf
 from koff.client.zookeeper import ConsumerGroupConf
-from koff.kafkatest import Cluster, LocalKafka, LocalZooKeeper, reap, spawn, wait_until
+from koff.kafkatest import KafkaCluster, LocalKafka, LocalZooKeeper, reap, spawn, wait_until
 from tests.zookeeper_workers import Handed, Record, Source, Worker, churn, stop_all
 
 PARTITIONS = 12
@@ -31,7 +31,7 @@ def zookeeper() -> Iterator[LocalZooKeeper]:
         stop_all()
 
 
-def conf_of(kafka: Cluster, **more: object) -> ConsumerGroupConf:
+def conf_of(kafka: KafkaCluster, **more: object) -> ConsumerGroupConf:
     return ConsumerGroupConf(
         cluster=ClusterConf(kafka.bootstrap, connect_timeout_s=30.0),  # brokers die here
         session_timeout_s=SESSION_S,
@@ -56,7 +56,7 @@ def flows(record: Record) -> None:
 
 @pytest.mark.timeout(240 + 2 * CHURN_S)
 def test_ten_instances_come_and_go_and_every_message_is_processed_by_one_owner_at_a_time(
-    kafka: Cluster, make_topic: Callable[..., str], zookeeper: LocalZooKeeper
+    kafka: KafkaCluster, make_topic: Callable[..., str], zookeeper: LocalZooKeeper
 ) -> None:
     topic, record, dice = make_topic(partitions=PARTITIONS), Record(), random.Random(6)
     source = Source(kafka, topic, PARTITIONS)
@@ -79,7 +79,7 @@ def test_ten_instances_come_and_go_and_every_message_is_processed_by_one_owner_a
 
 
 def test_a_zookeeper_that_is_killed_and_paused_costs_no_message_and_no_partition_is_shared(
-    kafka: Cluster, make_topic: Callable[..., str], zookeeper: LocalZooKeeper
+    kafka: KafkaCluster, make_topic: Callable[..., str], zookeeper: LocalZooKeeper
 ) -> None:
     topic, record = make_topic(partitions=PARTITIONS), Record()
     source = Source(kafka, topic, PARTITIONS)
@@ -98,7 +98,7 @@ def test_a_zookeeper_that_is_killed_and_paused_costs_no_message_and_no_partition
 
 
 def test_an_expired_session_ends_all_claims_and_the_instance_comes_back(
-    kafka: Cluster, make_topic: Callable[..., str], zookeeper: LocalZooKeeper
+    kafka: KafkaCluster, make_topic: Callable[..., str], zookeeper: LocalZooKeeper
 ) -> None:
     topic, record = make_topic(partitions=PARTITIONS), Record()
     source = Source(kafka, topic, PARTITIONS)
@@ -148,7 +148,7 @@ def test_a_broker_that_is_killed_costs_no_message(
 
 
 def test_an_instance_that_is_killed_or_frozen_is_replaced_and_a_thawed_one_reads_nothing_that_it_lost(
-    kafka: Cluster, make_topic: Callable[..., str], zookeeper: LocalZooKeeper, tmp_path: Path
+    kafka: KafkaCluster, make_topic: Callable[..., str], zookeeper: LocalZooKeeper, tmp_path: Path
 ) -> None:
     topic, record = make_topic(partitions=PARTITIONS), Record()
     source = Source(kafka, topic, PARTITIONS)

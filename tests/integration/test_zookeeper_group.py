@@ -28,7 +28,7 @@ from koff.client.zookeeper import (
     join_consumer_group,
 )
 from koff.errors import ConfigError, ConnectError, KoffError
-from koff.kafkatest import Cluster, LocalZooKeeper, wait_until
+from koff.kafkatest import KafkaCluster, LocalZooKeeper, wait_until
 
 NAME = "payments"
 Join = Callable[..., ConsumerGroup]
@@ -59,7 +59,7 @@ def tree(hosts: str) -> Iterator[KazooClient]:
 
 
 @pytest.fixture
-def conf(kafka: Cluster) -> ConsumerGroupConf:
+def conf(kafka: KafkaCluster) -> ConsumerGroupConf:
     return ConsumerGroupConf(
         cluster=ClusterConf(kafka.bootstrap),
         session_timeout_s=3.0,
@@ -87,7 +87,7 @@ def _drop(group: ConsumerGroup) -> None:
         group.__exit__(RuntimeError, RuntimeError(), None)
 
 
-def produce(kafka: Cluster, topic: str, count: int, *, partition: int = 0) -> None:
+def produce(kafka: KafkaCluster, topic: str, count: int, *, partition: int = 0) -> None:
     producer = kafka.producer()
     for number in range(count):
         producer.produce(topic, b"v%d" % number, b"k", partition=partition, headers={"h": b"x"})
@@ -112,7 +112,7 @@ def owns(group: ConsumerGroup, topic: str, *partitions: int) -> bool:
 
 
 def test_messages_come_whole_and_those_before_are_committed_when_one_is(
-    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 10)
@@ -134,7 +134,7 @@ def test_messages_come_whole_and_those_before_are_committed_when_one_is(
 
 
 def test_only_what_is_contiguous_is_committed_when_messages_are_processed_out_of_order(
-    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 5)
@@ -167,7 +167,7 @@ def test_nodes_are_those_of_the_original_tools(
 
 
 def test_two_instances_share_evenly_and_the_one_that_stays_goes_on_where_the_other_ended(
-    kafka: Cluster, make_topic: Callable[..., str], join: Join
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join
 ) -> None:
     topic = make_topic(partitions=5)
     first = join(topic)
@@ -185,7 +185,7 @@ def test_two_instances_share_evenly_and_the_one_that_stays_goes_on_where_the_oth
 
 
 def test_a_hand_over_waits_for_what_is_being_processed(
-    kafka: Cluster, make_topic: Callable[..., str], join: Join
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join
 ) -> None:
     topic = make_topic(partitions=2)
     for partition in range(2):
@@ -206,7 +206,7 @@ def test_a_hand_over_waits_for_what_is_being_processed(
 
 
 def test_a_hand_over_that_waited_long_enough_says_what_was_not_processed_and_the_next_owner_gets_it(
-    kafka: Cluster, make_topic: Callable[..., str], join: Join
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join
 ) -> None:
     topic = make_topic(partitions=2)
     for partition in range(2):
@@ -230,7 +230,7 @@ def test_a_hand_over_that_waited_long_enough_says_what_was_not_processed_and_the
 
 
 def test_what_fails_comes_again_a_few_times_and_then_is_told_with_its_cause(
-    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 2)
@@ -256,7 +256,7 @@ def test_what_fails_comes_again_a_few_times_and_then_is_told_with_its_cause(
 
 
 def test_a_group_without_offsets_begins_at_the_newest_when_told_and_its_next_instance_there_too(
-    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 3)
@@ -268,7 +268,7 @@ def test_a_group_without_offsets_begins_at_the_newest_when_told_and_its_next_ins
 
 
 def test_offsets_are_reset_by_the_first_instance_only(
-    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 4)
@@ -286,7 +286,7 @@ def test_offsets_are_reset_by_the_first_instance_only(
 
 
 def test_offsets_may_be_kept_in_kafka(
-    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 6)
@@ -302,7 +302,7 @@ def test_offsets_may_be_kept_in_kafka(
 
 
 def test_brokers_are_found_in_zookeeper_where_they_are_registered(
-    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 1)
@@ -328,7 +328,11 @@ def test_a_member_of_the_original_tools_gets_its_share_and_its_claims_are_left_a
 
 
 def test_nothing_processed_under_a_lost_claim_is_committed_over_the_offset_of_a_newer_owner(
-    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient, zookeeper: LocalZooKeeper
+    kafka: KafkaCluster,
+    make_topic: Callable[..., str],
+    join: Join,
+    tree: KazooClient,
+    zookeeper: LocalZooKeeper,
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 10)
@@ -346,7 +350,7 @@ def test_nothing_processed_under_a_lost_claim_is_committed_over_the_offset_of_a_
 
 
 def test_an_offset_that_a_tool_set_while_consuming_is_overwritten_by_the_next_commit(
-    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 4)
@@ -384,7 +388,7 @@ def test_closing_ends_the_iterators_and_a_second_time_is_an_error(
 
 
 def test_a_close_without_all_processed_says_so(
-    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 3)
@@ -397,7 +401,7 @@ def test_a_close_without_all_processed_says_so(
 
 
 def test_records_that_left_the_log_are_named_and_reading_goes_on_behind_them(
-    kafka: Cluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 10)
@@ -409,7 +413,7 @@ def test_records_that_left_the_log_are_named_and_reading_goes_on_behind_them(
 
 
 def test_partitions_that_come_later_are_read_too(
-    kafka: Cluster, make_topic: Callable[..., str], join: Join
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join
 ) -> None:
     from confluent_kafka.admin import NewPartitions
 
@@ -432,7 +436,7 @@ def test_a_zookeeper_that_is_not_there_is_an_error_that_says_what_to_check(conf:
 
 
 def test_a_close_while_zookeeper_is_away_does_not_hang_and_is_unclean(
-    kafka: Cluster, make_topic: Callable[..., str], conf: ConsumerGroupConf
+    kafka: KafkaCluster, make_topic: Callable[..., str], conf: ConsumerGroupConf
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 1)

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 
 from koff.client import ClusterConf
 from koff.client.zookeeper import ConsumerGroupConf, join_consumer_group
-from koff.kafkatest import Cluster, LocalZooKeeper, wait_until
+from koff.kafkatest import KafkaCluster, LocalZooKeeper, wait_until
 from tests.koff_process import Monitor, monitoring, run_koff
 
 ROOT = "/old/kafka"
@@ -40,7 +40,7 @@ def tree(zookeeper: LocalZooKeeper) -> Iterator[KazooClient]:
     client.close()
 
 
-def produce(kafka: Cluster, topic: str, count: int, partition: int = 0) -> None:
+def produce(kafka: KafkaCluster, topic: str, count: int, partition: int = 0) -> None:
     producer = kafka.producer()
     for _ in range(count):
         producer.produce(topic, b"v", partition=partition)
@@ -53,7 +53,7 @@ def commit(tree: KazooClient, group: str, topic: str, partition: int, offset: in
     tree.set(path, str(offset).encode())
 
 
-def lag_of(kafka: Cluster, hosts: str, group: str) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
+def lag_of(kafka: KafkaCluster, hosts: str, group: str) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
     args = ("--brokers", kafka.bootstrap, "--zookeeper", hosts, "--group", f"^{group}$", "--format", "json")
     done = run_koff("lag", *args)
     assert done.returncode == 0, done.stderr
@@ -63,7 +63,7 @@ def lag_of(kafka: Cluster, hosts: str, group: str) -> tuple[dict[str, Any], dict
 
 
 def test_a_group_is_shown_with_its_members_and_what_each_owns(
-    kafka: Cluster, make_topic: Callable[..., str], hosts: str
+    kafka: KafkaCluster, make_topic: Callable[..., str], hosts: str
 ) -> None:
     topic = make_topic(partitions=2)
     produce(kafka, topic, 5)
@@ -90,7 +90,7 @@ def test_a_group_is_shown_with_its_members_and_what_each_owns(
 
 
 def test_a_group_that_commits_to_kafka_too_is_shown_once_as_kafka_has_it(
-    kafka: Cluster, make_topic: Callable[..., str], hosts: str, tree: KazooClient
+    kafka: KafkaCluster, make_topic: Callable[..., str], hosts: str, tree: KazooClient
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 5)
@@ -113,7 +113,11 @@ def test_a_group_that_commits_to_kafka_too_is_shown_once_as_kafka_has_it(
 
 
 def test_the_monitor_follows_commits_and_deletions_and_shows_nothing_stale(
-    kafka: Cluster, make_topic: Callable[..., str], zookeeper: LocalZooKeeper, hosts: str, tree: KazooClient
+    kafka: KafkaCluster,
+    make_topic: Callable[..., str],
+    zookeeper: LocalZooKeeper,
+    hosts: str,
+    tree: KazooClient,
 ) -> None:
     topic = make_topic(partitions=2)
     produce(kafka, topic, 10)
@@ -146,7 +150,7 @@ def test_the_monitor_follows_commits_and_deletions_and_shows_nothing_stale(
 
 
 def test_an_address_without_zookeeper_or_without_the_chroot_is_one_line(
-    kafka: Cluster, zookeeper: LocalZooKeeper
+    kafka: KafkaCluster, zookeeper: LocalZooKeeper
 ) -> None:
     for command in ("lag", "monitor"):
         args = (command, "--brokers", kafka.bootstrap, "--zookeeper", f"{zookeeper.hosts}/nothing")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from koff.kafkatest import Cluster, free_ports, wait_until
+from koff.kafkatest import KafkaCluster, free_ports, wait_until
 from koff.spark.tables.schemas import Tables, WrongTables
 from tests.koff_process import KOFF, run_koff
 from tests.spark.test_source import write
@@ -122,7 +122,7 @@ class Running:
     "number", [signal.SIGINT, signal.SIGTERM], ids=["idle, Ctrl-C", "in a batch, SIGTERM"]
 )
 def test_a_job_that_is_stopped_says_so_and_nothing_else(
-    kafka: Cluster, tmp_path: Path, number: signal.Signals
+    kafka: KafkaCluster, tmp_path: Path, number: signal.Signals
 ) -> None:
     topic = kafka.create_topic(partitions=2)
     write(kafka, topic, *[commit(f"group-{n}", "orders", 0, n) for n in range(2_000)])

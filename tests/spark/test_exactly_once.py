@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 import pytest
 
-from koff.kafkatest import Cluster, free_ports, reap, spawn, wait_until
+from koff.kafkatest import KafkaCluster, free_ports, reap, spawn, wait_until
 from koff.spark.tables.schemas import Tables
 from tests.koff_process import KOFF
 from tests.spark.test_parity import busy, golden
@@ -66,7 +66,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
 
 
 @pytest.fixture
-def topic(kafka: Cluster) -> str:
+def topic(kafka: KafkaCluster) -> str:
     """A copy of an offsets topic: groups of every kind, busy ones, and what does not decode."""
     name = kafka.create_topic(partitions=2)
     producer = kafka.producer()
@@ -81,7 +81,7 @@ def topic(kafka: Cluster) -> str:
 
 
 @contextmanager
-def pipeline(kafka: Cluster, topic: str, tables: str, master: str) -> Iterator[subprocess.Popen[str]]:
+def pipeline(kafka: KafkaCluster, topic: str, tables: str, master: str) -> Iterator[subprocess.Popen[str]]:
     """`koff pipeline run --once`; killed at the end if it did not end."""
     command = [*KOFF, "pipeline", "run", "--brokers", kafka.bootstrap, "--cluster-name", "c"]
     command += ["--offsets-topic", topic, "--tables", tables, "--master", master, "--once"]
@@ -147,7 +147,7 @@ def rows(frame: DataFrame) -> list[Any]:
 
 @pytest.mark.timeout(900)
 def test_tables_are_those_of_an_undisturbed_run_after_executor_and_driver_were_killed(
-    spark: SparkSession, kafka: Cluster, topic: str, standalone: tuple[str, list[int]], tmp_path: Path
+    spark: SparkSession, kafka: KafkaCluster, topic: str, standalone: tuple[str, list[int]], tmp_path: Path
 ) -> None:
     url, workers = standalone
     disturbed, calm = str(tmp_path / "disturbed"), str(tmp_path / "calm")

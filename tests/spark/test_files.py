@@ -15,7 +15,7 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from koff.spark.job.batch_writer import Writer, once
+from koff.spark.job.batch_writer import BatchWriter, once
 from koff.spark.rows.newest import newest
 from koff.spark.rows.packing import COMMIT, FILE, NOTED, PACKED, pack, unpack
 from koff.spark.tables import files
@@ -198,7 +198,7 @@ def test_a_batch_by_files_gives_the_tables_that_spark_writes(
             packed = list(written(part, Into(folder, "c")) if name == "files" else pack(part))
             frame = spark.createDataFrame(pa.Table.from_batches(packed)).persist()
             with once(spark, "app", version):
-                count = Writer(tables, "c").write(frame, {})
+                count = BatchWriter(tables, "c").write(frame, {})
             own = [*Path(tables.path("current")).rglob("koff-*.parquet")]
             assert bool(own) == (name == "files")
         rows = {table: contents(tables, table) for table in ("commits", "current", "groups", "quarantine")}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from koff.client import Cluster, TopicInfo, TopicPartition
-from koff.spark.job.batch_writer import Writer
+from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.end_offsets import Sample, Samples
 from koff.spark.job.lag_rows import joined, lag_rows
 from koff.spark.tables.schemas import TABLES, Tables
@@ -40,9 +40,9 @@ def lags(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[
     frame = spark.createDataFrame(states, tables.frame("group_states").schema)
     frame.write.format("delta").mode("append").save(tables.path("group_states"))
     before = [sampled("growing", 1, 600), sampled("cut", 1, 600), sampled("cut", 2, 100)]
-    Writer(tables, "c").sample(before, 0)
+    BatchWriter(tables, "c").sample(before, 0)
     now = [sampled("growing", 3, 1800), sampled("cut", 3, 160), sampled("new", 3, 7, NEW)]
-    Writer(tables, "c").sample(now, 1)
+    BatchWriter(tables, "c").sample(now, 1)
     ends, known = tables.of("end_offsets", "c"), tables.of("group_states", "c")
     rows = joined(ends.where(ends.batch == 1), tables.of("current", "c"), known, ends, reach_s=86_400)
     made = rows.mapInArrow(lag_rows, TABLES["lag"].ddl).collect()

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as f
 
-from koff.spark.job.batch_writer import Writer
+from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.end_offsets import Sample
 from koff.spark.job.lag_rows import joined, lag_rows
 from koff.spark.rows.decoding import RAW, decoded
@@ -122,7 +122,7 @@ def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple
     records, samples, ids = story()
     tables = Tables(spark, str(tmp_path_factory.mktemp("parity") / "t"))
     tables.create()
-    writer = Writer(tables, "c")
+    writer = BatchWriter(tables, "c")
     writer.sample(rounds(samples[:-1], ids), 0)
     names = {topic_id: name for name, topic_id in ids.items()}
     half = len(records) * 2 // 3

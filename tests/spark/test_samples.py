@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition as Place
 
 from koff.client import Cluster, ClusterConf, TopicPartition
 from koff.errors import ConnectError
-from koff.kafkatest import Cluster as Kafka
+from koff.kafkatest import KafkaCluster as Kafka
 from koff.kafkatest import free_ports
 from koff.spark.job import end_offsets as samples
 from koff.spark.job.end_offsets import Samples, put_together

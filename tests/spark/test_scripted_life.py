@@ -15,7 +15,7 @@ from koff.client import Cluster, ClusterConf
 from koff.kafkatest import LocalKafka
 from koff.spark.job.end_offsets import Sample
 from koff.spark.tables.schemas import Tables
-from koff.tail.reader import Reader
+from koff.tail.reader import TailReader
 from tests import scripted_changes as changes
 from tests import scripted_life as life
 from tests.kafka_groups import produce
@@ -126,7 +126,7 @@ class Comparison:
         offsets = Path(self._tables.checkpoint("c")) / "offsets" / str(batch)
         ends = json.loads(offsets.read_text().splitlines()[2])
         records: list[Record] = []
-        with Cluster(ClusterConf(self._kafka.bootstrap)).connect() as cluster, Reader(cluster) as reader:
+        with Cluster(ClusterConf(self._kafka.bootstrap)).connect() as cluster, TailReader(cluster) as reader:
             while not reader.caught_up:
                 for run in reader.poll(0.2).runs:
                     records += map(tuple, run)

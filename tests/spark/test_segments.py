@@ -10,7 +10,7 @@ import pytest
 
 from koff.errors import ConfigError
 from koff.spark import named
-from koff.spark.source.log_segments import Options, SegmentsReader
+from koff.spark.source.log_segments import SegmentsOptions, SegmentsReader
 from tests.spark.test_decoding import EVERY
 from tests.spark.test_source import reader, transact, write
 from tests.unit.builders import commit
@@ -20,7 +20,9 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "segments"
 
 def rows_of(folder: Path | str, **options: object) -> list[dict]:
     """What the source reads there, without Spark around it."""
-    source = SegmentsReader(Options.of({"path": str(folder), **{k: str(v) for k, v in options.items()}}))
+    source = SegmentsReader(
+        SegmentsOptions.of({"path": str(folder), **{k: str(v) for k, v in options.items()}})
+    )
     return [row for share in source.partitions() for rows in source.read(share) for row in rows.to_pylist()]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from koff.records import (
     AssignedPartitions,
     AssignedTasks,
+    ClassicMember,
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignment,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -25,7 +26,6 @@ from koff.records import (
     ConsumerGroupTargetAssignmentMetadataValue,
     GroupMetadata,
     GroupMetadataValue,
-    Member,
     Message,
     OffsetCommit,
     OffsetCommitValue,
@@ -92,7 +92,7 @@ def classic_group(group: str, members: dict[str, bytes] | None, *, protocol_type
             leader=None,
             current_state_timestamp=1000,
             members=tuple(
-                Member(
+                ClassicMember(
                     member_id=f"{client}-id",
                     client_id=client,
                     client_host="/10.0.0.1",

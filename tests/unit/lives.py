@@ -9,9 +9,9 @@ import random
 from typing import Any
 
 from koff.records import (
+    ClassicMember,
     GroupMetadata,
     GroupMetadataValue,
-    Member,
     Message,
     NamedTopic,
     NamedTopicPartitions,
@@ -36,7 +36,7 @@ def classic(group: str, generation: int, *members: str, protocol_type: str = "co
         leader=members[0] if members else None,
         current_state_timestamp=generation * 1000,
         members=tuple(
-            Member(
+            ClassicMember(
                 member_id=member,
                 client_id=f"{member}-client",
                 client_host="/10.0.0.1",

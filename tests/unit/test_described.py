@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from koff.client.groups.responses import DescribedGroup, GroupMember
+from koff.client.groups.responses import DescribedGroup, DescribedMember
 from koff.monitor.described import described
 from koff.records import decode, encode
-from koff.tracker.groups import Group, GroupTable, Member, Subscription, Subtopology, Topology
+from koff.tracker.groups import Group, GroupSubscription, GroupSubtopology, GroupTable, Member, Topology
 from tests.unit.builders import Consumer, Share, Streams, gone
 
 A, B = Consumer.places
@@ -42,20 +42,20 @@ def say(table: GroupTable, *records: Any) -> None:
         table.apply(decode(*encode(record)))
 
 
-def a_member(id_: str, host: str, assigned: dict[str, tuple[int, ...]], **more: Any) -> GroupMember:
-    return GroupMember(
+def a_member(id_: str, host: str, assigned: dict[str, tuple[int, ...]], **more: Any) -> DescribedMember:
+    return DescribedMember(
         id_, f"{id_}-client", host, None, assigned, **{"subscribed": ("t",), "epoch": 3, **more}
     )
 
 
-def a_group(kind: str, *members: GroupMember, **more: Any) -> DescribedGroup:
+def a_group(kind: str, *members: DescribedMember, **more: Any) -> DescribedGroup:
     about = {"epoch": 3, "assignment_epoch": 3, "state": "Stable"} | more
     return DescribedGroup("g", kind, about.pop("state"), "consumer", members=members, **about)
 
 
 def of_a_consumer(
     held: dict[str, tuple[int, ...]], target: dict[str, tuple[int, ...]], **more: Any
-) -> GroupMember:
+) -> DescribedMember:
     return a_member("m", "/10.0.0.2", held, target=target, **more)
 
 
@@ -118,7 +118,7 @@ def test_a_static_member_that_is_away_is_not_present():
 def test_patterns_and_classic_members_of_a_consumer_group_are_known():
     member = of_a_consumer({}, {}, subscribed=(), pattern="t.*", classic=True, rack_id="r")
     (found,) = view(a_group("consumer", member)).members
-    assert (found.subscription, found.classic, found.rack_id) == (Subscription((), "t.*"), True, "r")
+    assert (found.subscription, found.classic, found.rack_id) == (GroupSubscription((), "t.*"), True, "r")
 
 
 def test_records_go_on_to_build_a_described_consumer_group():
@@ -147,7 +147,7 @@ def test_a_share_group_is_what_its_records_would_have_made_it():
 
 def of_streams(
     held: dict[str, tuple[int, ...]], target: dict[str, tuple[int, ...]], **more: Any
-) -> GroupMember:
+) -> DescribedMember:
     return a_member("m", "/10.0.0.4", held, target=target, subscribed=(), process_id="p", **more)
 
 
@@ -198,7 +198,7 @@ def test_a_streams_group_whose_topology_nobody_tells_has_none():
 
 
 def test_a_classic_group_has_its_members_with_names_of_topics():
-    member = GroupMember(
+    member = DescribedMember(
         "m", "app", "/10.0.0.1", "static", {"t": (0, 1), "u": ()}, subscribed=("t",), rack_id="r"
     )
     group = DescribedGroup("g", "classic", "Stable", "consumer", "range", members=(member,))
@@ -208,13 +208,13 @@ def test_a_classic_group_has_its_members_with_names_of_topics():
         "Stable",
         protocol_type="consumer",
         protocol="range",
-        members=(Member("m", "app", "/10.0.0.1", "static", {"t": (0, 1)}, "r", Subscription(("t",))),),
+        members=(Member("m", "app", "/10.0.0.1", "static", {"t": (0, 1)}, "r", GroupSubscription(("t",))),),
     )
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
 def test_of_a_classic_group_in_a_rebalance_the_state_is_that_of_its_last_record(state):
-    member = GroupMember("m", "app", "/10.0.0.1", None, {})
+    member = DescribedMember("m", "app", "/10.0.0.1", None, {})
     assert view(DescribedGroup("g", "classic", state, "consumer", members=(member,))).state == "Stable"
     assert view(DescribedGroup("g", "classic", state, "consumer")).state == "Empty"
 
@@ -226,7 +226,7 @@ def test_a_group_that_only_commits_is_simple_and_other_frameworks_are_not():
 
 
 def test_a_broker_too_old_to_tell_a_type_has_classic_groups():
-    member = GroupMember("m", "app", "/10.0.0.1", None, {"t": (0,)})
+    member = DescribedMember("m", "app", "/10.0.0.1", None, {"t": (0,)})
     found = view(DescribedGroup("g", "", "Stable", "consumer", "range", members=(member,)))
     assert (found.type, found.state) == ("classic", "Stable")
 
@@ -234,5 +234,5 @@ def test_a_broker_too_old_to_tell_a_type_has_classic_groups():
 def test_the_topology_is_kept_as_the_records_have_it():
     group = described(a_group("streams", **TOPOLOGY), {})
     assert group._topology == Topology(
-        0, {"0": Subtopology(("in-a", "in-b"), ()), "1": Subtopology((), ("again",))}
+        0, {"0": GroupSubtopology(("in-a", "in-b"), ()), "1": GroupSubtopology((), ("again",))}
     )

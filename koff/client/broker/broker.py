@@ -97,7 +97,7 @@ class Broker(Closing):
 
     def partition_count(self, topic: str) -> int:
         """How many partitions the topic has, asked anew. Raises `UnknownTopic`; never creates it."""
-        described = self._patiently(lambda: self._cluster.topic(topic, patience_s=SPREAD_S))
+        described = self._patiently(lambda: self._cluster.fetch_topic(topic, patience_s=SPREAD_S))
         if described is None:
             self._counts.pop(topic, None)
             raise UnknownTopic(f"there is no topic {topic} at {self._cluster.conf.brokers}: check its name")

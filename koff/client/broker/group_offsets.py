@@ -15,7 +15,7 @@ from koff.client.broker.conf import OffsetCoordinatorConf
 from koff.client.closing import Closing
 from koff.client.cluster import SPREAD_S, ClusterConf
 from koff.client.errors import CoordinatorError, UnknownTopic
-from koff.client.wire.connection import Unanswerable, Wire
+from koff.client.wire.connection import Connection, Unanswerable
 from koff.client.wire.credentials import addresses
 from koff.client.wire.requests import Api, build, error_name, part, question
 from koff.errors import Closed, ConnectError, Denied, KoffError
@@ -49,7 +49,7 @@ class GroupCoordinator(Closing):
         self._cluster = cluster
         self._asking = threading.Lock()
         self._closed = threading.Event()
-        self._wire: Wire | None = None
+        self._wire: Connection | None = None
         self._known = list(addresses(cluster.brokers))
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class GroupCoordinator(Closing):
     def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Has the offset, that of the message to be read next, written down."""
 
-        def ask(wire: Wire) -> None:
+        def ask(wire: Connection) -> None:
             at = self._part(
                 wire,
                 Api.OFFSET_COMMIT,
@@ -90,7 +90,7 @@ class GroupCoordinator(Closing):
     def offset(self, topic: str, partition: int) -> tuple[int, str]:
         """The committed offset and its metadata; (-1, "") where there is none."""
 
-        def ask(wire: Wire) -> tuple[int, str]:
+        def ask(wire: Connection) -> tuple[int, str]:
             topics = self._part(
                 wire, Api.OFFSET_FETCH, "OffsetFetchRequestTopic", name=topic, partition_indexes=(partition,)
             )
@@ -104,7 +104,7 @@ class GroupCoordinator(Closing):
 
         return self._patiently(ask)
 
-    def _patiently(self, ask: Callable[[Wire], T]) -> T:
+    def _patiently(self, ask: Callable[[Connection], T]) -> T:
         """The answer of the coordinator, looked for again as often as the configuration says."""
         last: KoffError | None = None
         with self._asking:
@@ -132,7 +132,7 @@ class GroupCoordinator(Closing):
             f"the coordinator of group {self.conf.consumer_group} does not answer: {last}"
         ) from last
 
-    def _coordinator(self) -> Wire:
+    def _coordinator(self) -> Connection:
         """The connection to the coordinator; looked for when there is none."""
         if self._closed.is_set():
             raise Closed(f"the coordinator of {self.conf.consumer_group} is closed")
@@ -162,9 +162,9 @@ class GroupCoordinator(Closing):
                 return at
         raise last or ConnectError("no broker is named")
 
-    def _connected(self, host: str, port: int) -> Wire:
+    def _connected(self, host: str, port: int) -> Connection:
         patience = min(_ANSWER_S, self._cluster.connect_timeout_s)
-        return Wire.connect(self._cluster, host, port, timeout_s=patience)
+        return Connection.connect(self._cluster, host, port, timeout_s=patience)
 
     def _forget(self) -> None:
         wire, self._wire = self._wire, None
@@ -172,12 +172,12 @@ class GroupCoordinator(Closing):
             wire.close()
 
     @staticmethod
-    def _request(wire: Wire, api: Api, **fields: Any) -> Any:
+    def _request(wire: Connection, api: Api, **fields: Any) -> Any:
         (answer,) = wire.ask([question(build(api, _version(wire, api), **fields))])
         return answer
 
     @staticmethod
-    def _part(wire: Wire, api: Api, kind: str, /, **fields: Any) -> Any:
+    def _part(wire: Connection, api: Api, kind: str, /, **fields: Any) -> Any:
         return part(api, _version(wire, api), kind, **fields)
 
     def _judge(self, code: int, topic: str, partition: int) -> None:
@@ -204,7 +204,7 @@ class _Elsewhere(KoffError):
     """The coordinator is another by now, or not ready yet."""
 
 
-def _version(wire: Wire, api: Api) -> int:
+def _version(wire: Connection, api: Api) -> int:
     version = wire.version(api)
     if version is None:
         raise Unanswerable(f"Kafka at {wire.address} has no {api.name} that koff knows")

@@ -81,7 +81,7 @@ class PartitionProducer(Closing):
             raise ValueError("there is no message to produce")
         if not self._closed:
             self._check(topic, partition)
-        call = _Call(topic, partition, messages)
+        call = _ProduceCall(topic, partition, messages)
         with self._queueing:
             if self._producer is None:
                 raise Closed("the producer is closed")
@@ -113,7 +113,7 @@ class PartitionProducer(Closing):
                 self._producer = new_client(confluent_kafka.Producer, properties, error_cb=_ignore)
 
 
-class _Call:
+class _ProduceCall:
     """Messages on their way, and what has become of them.
 
     Without a failure the reports need no matching: order is kept, so that sorted offsets belong to the

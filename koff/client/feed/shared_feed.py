@@ -285,7 +285,7 @@ def absent(cluster: Cluster, at: TopicPartition, reason: str) -> bool:
     """Whether there is no such partition, if that may be the `reason` for which an offset was not told."""
     if reason not in _PERHAPS_ABSENT:
         return False
-    topic = cluster.topic(at.topic, patience_s=SPREAD_S)
+    topic = cluster.fetch_topic(at.topic, patience_s=SPREAD_S)
     return topic is None or not 0 <= at.partition < topic.partitions
 
 

@@ -24,7 +24,14 @@ from confluent_kafka.admin import AdminClient
 
 from koff.client.cluster import ClusterConf
 from koff.client.foreign_errors import connect_error, kafka_error
-from koff.client.groups.responses import Assigned, DescribedGroup, GroupAnswers, GroupMember, Offsets, columns
+from koff.client.groups.responses import (
+    Assigned,
+    DescribedGroup,
+    DescribedMember,
+    GroupAnswers,
+    Offsets,
+    columns,
+)
 from koff.client.librdkafka import new_client
 
 IN_FLIGHT = 512
@@ -187,8 +194,8 @@ def _description(told: Any, listed: DescribedGroup) -> DescribedGroup:
     )
 
 
-def _member(told: Any) -> GroupMember:
-    return GroupMember(
+def _member(told: Any) -> DescribedMember:
+    return DescribedMember(
         told.member_id,
         told.client_id,
         told.host,

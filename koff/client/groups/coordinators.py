@@ -22,9 +22,9 @@ from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.groups import offset_fetch as offsetfetch
 from koff.client.groups.descriptions import Listed, descriptions, listed, share_offsets
-from koff.client.groups.leaders import Broker, Layout, layout
+from koff.client.groups.leaders import BrokerAddress, Layout, layout
 from koff.client.groups.responses import DescribedGroup, GroupAnswers, Offsets, ShareOffset, columns
-from koff.client.wire.connection import QUESTION_BYTES, Unanswerable, Wire
+from koff.client.wire.connection import QUESTION_BYTES, Connection, Unanswerable
 from koff.client.wire.credentials import TokenSource, addresses, supports
 from koff.client.wire.requests import Api, Question, error_name, question
 from koff.errors import ConfigError, ConnectError, Denied
@@ -89,10 +89,10 @@ def ask_coordinators(
 class _Answer:
     """What one broker said in one round."""
 
-    broker: Broker
+    broker: BrokerAddress
     probes: Sequence[str] = ()
     listed: Sequence[Listed] | None = None
-    offsets: list[offsetfetch.Fetched] = field(default_factory=list)
+    offsets: list[offsetfetch.FetchedOffsets] = field(default_factory=list)
     described: list[DescribedGroup] = field(default_factory=list)
     share: list[tuple[str, str, list[ShareOffset]]] = field(default_factory=list)
     trouble: str = ""
@@ -116,7 +116,7 @@ class _Interview(Closing):
         self._token = token
         self._began = time.monotonic()
         self._deadline = self._began + deadline_s
-        self._wires: dict[tuple[str, int], Wire] = {}
+        self._wires: dict[tuple[str, int], Connection] = {}
         self._seeds = list(addresses(conf.brokers))
         if not self._seeds:
             raise ConfigError("--brokers names no broker")
@@ -186,14 +186,16 @@ class _Interview(Closing):
                 return found
         raise failures[0]
 
-    def _wire(self, host: str, port: int, *, share_of: int = 1) -> Wire:
+    def _wire(self, host: str, port: int, *, share_of: int = 1) -> Connection:
         """The connection to that address, made when there is none. Raises `ConnectError`."""
         wire = self._wires.get((host, port))
         if wire is None or wire.closed:
             if wire is not None:
                 self._bytes += self._wires.pop((host, port)).bytes_read
             patience = min(self._conf.connect_timeout_s / share_of, self._deadline - time.monotonic())
-            wire = Wire.connect(self._conf, host, port, token=self._token, timeout_s=max(patience, 0.001))
+            wire = Connection.connect(
+                self._conf, host, port, token=self._token, timeout_s=max(patience, 0.001)
+            )
             wire.deadline = self._deadline
             self._wires[host, port] = wire
         return wire
@@ -237,7 +239,7 @@ class _Interview(Closing):
             answer.steps = {step: until - since for step, since, until in steps}
 
     def _questions(
-        self, wire: Wire, answer: _Answer
+        self, wire: Connection, answer: _Answer
     ) -> Iterator[tuple[Question[Any], Callable[[Any], None]]]:
         """What is still to be asked of this broker, each with where the answer goes."""
         groups = answer.listed or ()
@@ -316,13 +318,15 @@ class _Interview(Closing):
         return known or group.described(self._failed.get(group.name) or self._pending.get(group.name, ""))
 
 
-def _list_questions(wire: Wire, probes: Sequence[str]) -> Iterator[Question[Any]]:
+def _list_questions(wire: Connection, probes: Sequence[str]) -> Iterator[Question[Any]]:
     """Whether the broker is ready, and then, on the same connection and so later, its groups."""
     yield from _offset_questions(wire, probes)
     yield question(wire.build(Api.LIST_GROUPS))
 
 
-def _offset_questions(wire: Wire, groups: Sequence[str]) -> Iterator[Question[offsetfetch.Fetched]]:
+def _offset_questions(
+    wire: Connection, groups: Sequence[str]
+) -> Iterator[Question[offsetfetch.FetchedOffsets]]:
     version = min(wire.version(Api.OFFSET_FETCH) or 0, offsetfetch.LAST)
     if version < offsetfetch.FIRST:
         raise Unanswerable(f"Kafka at {wire.address} takes one group a request (older than 3.0)")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from koff.client.groups.responses import Assigned, DescribedGroup, GroupMember, ShareOffset
-from koff.client.wire.connection import Wire
+from koff.client.groups.responses import Assigned, DescribedGroup, DescribedMember, ShareOffset
+from koff.client.wire.connection import Connection
 from koff.client.wire.requests import Api, Question, error_name, question, topic_id
 from koff.records import Assignment, Subscription, assignment, subscription
 from koff.records.consumer_protocol import CONSUMER
@@ -58,7 +58,9 @@ def listed(response: Any) -> Iterator[Listed]:
         )
 
 
-def descriptions(wire: Wire, api: Api, groups: Sequence[Listed]) -> Iterator[Question[list[DescribedGroup]]]:
+def descriptions(
+    wire: Connection, api: Api, groups: Sequence[Listed]
+) -> Iterator[Question[list[DescribedGroup]]]:
     """Requests that describe the groups, all of which have `api` for it."""
     known = {group.name: group for group in groups}
     field = "groups" if api is Api.DESCRIBE_GROUPS else "group_ids"
@@ -70,7 +72,7 @@ def descriptions(wire: Wire, api: Api, groups: Sequence[Listed]) -> Iterator[Que
 
 
 def share_offsets(
-    wire: Wire, groups: Iterable[str]
+    wire: Connection, groups: Iterable[str]
 ) -> Iterator[Question[list[tuple[str, str, list[ShareOffset]]]]]:
     """Requests for all offsets of share groups; of each group its name, error and offsets come back."""
     api = Api.DESCRIBE_SHARE_GROUP_OFFSETS
@@ -123,7 +125,7 @@ def _classic(group: Any, listed: Listed) -> DescribedGroup:
     )
 
 
-def _classic_member(member: Any, protocol_type: str) -> GroupMember:
+def _classic_member(member: Any, protocol_type: str) -> DescribedMember:
     """Connect's workers and others have assignments of their own, which we do not read."""
     assigned: Assigned = {}
     subscribed: tuple[str, ...] = ()
@@ -134,7 +136,7 @@ def _classic_member(member: Any, protocol_type: str) -> GroupMember:
             assigned = _by_topic((each.topic, each.partitions) for each in given.assigned_partitions)
         if isinstance(wanted, Subscription):
             subscribed = wanted.topics
-    return GroupMember(
+    return DescribedMember(
         member.member_id,
         member.client_id,
         member.client_host,
@@ -165,9 +167,9 @@ def _modern(group: Any, listed: Listed) -> DescribedGroup:
     )
 
 
-def _modern_member(member: Any) -> GroupMember:
+def _modern_member(member: Any) -> DescribedMember:
     target = getattr(member, "target_assignment", None)
-    return GroupMember(
+    return DescribedMember(
         member.member_id,
         member.client_id,
         member.client_host,
@@ -210,8 +212,8 @@ def _streams(group: Any, listed: Listed) -> DescribedGroup:
     )
 
 
-def _streams_member(member: Any) -> GroupMember:
-    return GroupMember(
+def _streams_member(member: Any) -> DescribedMember:
+    return DescribedMember(
         member.member_id,
         member.client_id,
         member.client_host,

@@ -7,7 +7,7 @@ import itertools
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from koff.client.wire.connection import Wire
+from koff.client.wire.connection import Connection
 from koff.client.wire.requests import Api, error_name
 from koff.errors import ConnectError
 from koff.records.placement import group_partition
@@ -16,7 +16,7 @@ from koff.records.topics import OFFSETS_TOPIC
 _ABSENT, _HIDDEN = ("UNKNOWN_TOPIC_OR_PARTITION", "TOPIC_AUTHORIZATION_FAILED")
 
 
-class Broker(NamedTuple):
+class BrokerAddress(NamedTuple):
     """A broker as the cluster advertises it."""
 
     id: int
@@ -42,16 +42,16 @@ class Layout:
     Two that are equal, one before and one after asking, say that no group has moved meanwhile.
     """
 
-    brokers: frozenset[Broker]
+    brokers: frozenset[BrokerAddress]
     leaders: tuple[Led, ...] | None
 
     @property
-    def coordinators(self) -> tuple[Broker, ...]:
+    def coordinators(self) -> tuple[BrokerAddress, ...]:
         """Whom to ask: all brokers, when the leaders do not say."""
         leaders = {each.leader for each in self.leaders or ()}
         return tuple(sorted(each for each in self.brokers if not leaders or each.id in leaders))
 
-    def probes(self, broker: Broker) -> tuple[str, ...]:
+    def probes(self, broker: BrokerAddress) -> tuple[str, ...]:
         """For each partition that the broker leads, the name of a group that would be in it."""
         names = _probes(len(self.leaders or ()))
         return tuple(names[each.partition] for each in self.leaders or () if each.leader == broker.id)
@@ -74,7 +74,7 @@ def _probes(partitions: int) -> tuple[str, ...]:
     return tuple(name for _, name in sorted(found.items()))
 
 
-def layout(wire: Wire) -> Layout:
+def layout(wire: Connection) -> Layout:
     """The layout as that broker sees it. Raises `ConnectError`."""
     topic = wire.part(Api.METADATA, "MetadataRequestTopic", name=OFFSETS_TOPIC, topic_id=None)
     request = wire.build(
@@ -85,7 +85,7 @@ def layout(wire: Wire) -> Layout:
         include_topic_authorized_operations=False,
     )
     answer = wire.request(request)
-    brokers = frozenset(Broker(each.node_id, each.host, each.port) for each in answer.brokers)
+    brokers = frozenset(BrokerAddress(each.node_id, each.host, each.port) for each in answer.brokers)
     (topic,) = answer.topics
     error = error_name(topic.error_code)
     if error == _HIDDEN:

@@ -35,7 +35,7 @@ _ALL_TOPICS = {8: b"\0\0", 9: b"\0\xff\xff\xff\xff\0\0"}
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedOffsets:
     """The answer to one request: offsets of the groups that are `answered`, error names of the others."""
 
     offsets: Offsets
@@ -43,7 +43,7 @@ class Fetched:
     errors: Mapping[str, str]
 
 
-def questions(groups: Sequence[str], version: int, *, max_bytes: int) -> Iterator[Question[Fetched]]:
+def questions(groups: Sequence[str], version: int, *, max_bytes: int) -> Iterator[Question[FetchedOffsets]]:
     """Requests for all offsets of the groups, so that none is larger than `max_bytes` (but for one group)."""
     behind = _ALL_TOPICS[version]
     entries: list[bytes] = []
@@ -61,7 +61,7 @@ def questions(groups: Sequence[str], version: int, *, max_bytes: int) -> Iterato
         yield _question(entries, version)
 
 
-def _question(entries: list[bytes], version: int) -> Question[Fetched]:
+def _question(entries: list[bytes], version: int) -> Question[FetchedOffsets]:
     body = bytearray()
     write_uvarint(body, len(entries) + 1)
     body += b"".join(entries)
@@ -69,15 +69,15 @@ def _question(entries: list[bytes], version: int) -> Question[Fetched]:
     return Question(Api.OFFSET_FETCH, version, bytes(body), read)
 
 
-def read(buffer: bytes, at: int) -> Fetched:
+def read(buffer: bytes, at: int) -> FetchedOffsets:
     """A response's body, from `at` on. Raises `Malformed` or IndexError for what is none."""
     try:
-        reading = _Reading(buffer)
+        reading = _ResponseReader(buffer)
         rows = reading.response(at + 4)  # behind the throttle time
     except (Malformed, IndexError):
-        reading = _Reading(buffer, careful=True)
+        reading = _ResponseReader(buffer, careful=True)
         rows = reading.response(at + 4)
-    return Fetched(
+    return FetchedOffsets(
         Offsets(
             names=reading.names,
             topics=reading.topics,
@@ -100,7 +100,7 @@ class _Texts(dict[bytes, str]):
         return text
 
 
-class _Reading:
+class _ResponseReader:
     """One pass over a response. A topic's rows are taken as they stand when its last one looks plain.
 
     Only then does the next topic begin where we look, and that all of them were is checked at the end. If

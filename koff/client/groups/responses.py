@@ -74,7 +74,7 @@ class ShareOffset:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMember:
+class DescribedMember:
     """A member. `assigned` is by topic name; of streams groups, active tasks by subtopology.
 
     `target` is what the coordinator has in mind for it, where the protocol tells (KIP-848, streams).
@@ -117,7 +117,7 @@ class DescribedGroup:
     protocol: str = ""
     epoch: int | None = None
     assignment_epoch: int | None = None
-    members: tuple[GroupMember, ...] = ()
+    members: tuple[DescribedMember, ...] = ()
     error: str = ""
     topics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     repartition_topics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -65,7 +65,7 @@ class Slot:
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class InboxBatch:
     """Messages of one partition in log order, fetched when the partition ended at `end`."""
 
     slot: Slot
@@ -86,9 +86,9 @@ class Inbox:
         self._filled = threading.Condition(self.lock)
         self._taken = threading.Condition(self.lock)
         self._slots = slots
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[InboxBatch] = deque()
 
-    def put(self, batches: Iterable[Batch]) -> None:
+    def put(self, batches: Iterable[InboxBatch]) -> None:
         """Adds what was fetched."""
         with self.lock:
             for batch in batches:
@@ -114,7 +114,7 @@ class Inbox:
                 log.info("reader reads again", cluster=slot.name, topic=slot.conf.topic)
             slot.error, slot.failure = None, ""
 
-    def take(self, timeout_s: float | None) -> tuple[list[Batch], list[KoffError]]:
+    def take(self, timeout_s: float | None) -> tuple[list[InboxBatch], list[KoffError]]:
         """The next batches of one cluster, or the errors of all readers; neither after timeout or end.
 
         Only batches that are neighbours come together, so that each cluster has its turn.
@@ -142,7 +142,7 @@ class Inbox:
                 self._taken.wait(patience_s)
             return max(self._room(slots), 0)
 
-    def drop(self, useless: Callable[[Batch], bool]) -> None:
+    def drop(self, useless: Callable[[InboxBatch], bool]) -> None:
         """Forgets such batches."""
         with self.lock:
             kept = deque(batch for batch in self._batches if not useless(batch))
@@ -164,7 +164,7 @@ class Inbox:
     def _room(slots: Sequence[Slot]) -> int:
         return sum(slot.conf.queue_capacity - slot.queued for slot in slots)
 
-    def _next(self) -> list[Batch]:
+    def _next(self) -> list[InboxBatch]:
         taken = [self._batches.popleft()]
         name = taken[0].slot.name
         while self._batches and self._batches[0].slot.name == name:

@@ -10,8 +10,8 @@ from koff.client.cluster import OffsetSpec
 from koff.client.message import Message
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import ReadErrors, Unavailable
-from koff.client.multicluster.inbox import Batch, Inbox, Slot
-from koff.client.multicluster.reading_threads import FeedStream, GroupStream, Stream
+from koff.client.multicluster.inbox import Inbox, InboxBatch, Slot
+from koff.client.multicluster.reading_threads import FeedStream, GroupStream, MessageStream
 from koff.client.multicluster.stats import ReaderStats
 from koff.errors import Closed, ConfigError
 
@@ -144,7 +144,7 @@ class Reader(Closing):
         stream.start()
         self._streams.update(dict.fromkeys(slots, stream))
 
-    def _take(self, timeout_s: float | None) -> list[Batch]:
+    def _take(self, timeout_s: float | None) -> list[InboxBatch]:
         self._check_open()
         batches, errors = self._inbox.take(timeout_s)
         if errors:
@@ -160,7 +160,7 @@ class Reader(Closing):
     def _without_group(self, i: int) -> tuple[Slot, FeedStream]:
         self._check_open()
         slot = self._slots[i]
-        stream: Stream = self._streams[slot]
+        stream: MessageStream = self._streams[slot]
         if not isinstance(stream, FeedStream):
             raise Unavailable(f"group {slot.conf.group_id} keeps the offsets of reader {i}: ask it for them")
         return slot, stream

@@ -24,7 +24,7 @@ from koff.client.librdkafka import Silence, new_client
 from koff.client.message import Message
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import CommitError, ReadError
-from koff.client.multicluster.inbox import Batch, Inbox, Slot
+from koff.client.multicluster.inbox import Inbox, InboxBatch, Slot
 from koff.errors import Closed, ConnectError, KoffError
 
 log = structlog.get_logger("koff.multicluster")
@@ -33,7 +33,7 @@ _FETCH_S = 0.1
 _RETRY_S = 1.0
 
 
-class Stream(Closing, ABC):
+class MessageStream(Closing, ABC):
     """A thread that fetches, watches whether the cluster answers, and does what others ask it to.
 
     The consumer is touched by that thread alone: while it polls, another's call may wait for many seconds.
@@ -164,7 +164,7 @@ class Stream(Closing, ABC):
         return messages
 
 
-class FeedStream(Stream):
+class FeedStream(MessageStream):
     """Partitions of one topic in one cluster, all over one librdkafka client, without a group."""
 
     def __init__(self, slots: Sequence[Slot], inbox: Inbox) -> None:
@@ -209,11 +209,11 @@ class FeedStream(Stream):
     def _end(self) -> None:
         self._feed.close()
 
-    def _batch(self, partition: int, raw: list[Any]) -> Batch:
+    def _batch(self, partition: int, raw: list[Any]) -> InboxBatch:
         slot = self._by_partition[partition]
         messages = self._messages(slot.name, partition, raw)
         self._position[partition] = messages[-1].offset + 1
-        return Batch(slot, self._generation[partition], messages, self._feed.end(partition))
+        return InboxBatch(slot, self._generation[partition], messages, self._feed.end(partition))
 
     def _expects(self, slot: Slot) -> bool:
         return slot.partition not in self._stuck
@@ -278,7 +278,7 @@ class FeedStream(Stream):
             )
 
 
-class GroupStream(Stream):
+class GroupStream(MessageStream):
     """A member of a consumer group. What is stored is committed at an interval, at rebalances, at the end."""
 
     def __init__(self, slot: Slot, inbox: Inbox) -> None:
@@ -361,7 +361,7 @@ class GroupStream(Stream):
             self._join()
         slot = self._slot
         self._inbox.put(
-            Batch(slot, slot.generation, self._messages(slot.name, partition, raw))
+            InboxBatch(slot, slot.generation, self._messages(slot.name, partition, raw))
             for partition, raw in by_partition.items()
         )
 

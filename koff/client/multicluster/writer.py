@@ -30,7 +30,7 @@ _GATHER_S = 0.02
 """Failures of one batch come one by one: those of so short a time go on together, in their order."""
 
 
-class _Call:
+class _WriteCall:
     """The messages of one `write_messages`, and what became of them."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
@@ -84,7 +84,7 @@ class Writer(Closing):
         """
         if not messages:
             return
-        call, began = _Call(messages), time.monotonic()
+        call, began = _WriteCall(messages), time.monotonic()
         with self._lock:
             self._room.wait_for(lambda: self._closing or self._has_room(len(messages)))
             if self._closing:
@@ -193,7 +193,7 @@ class Writer(Closing):
         self._finish(item, WriteError(reason, in_doubt=item.in_doubt))
 
     def _finish(self, item: Item, error: WriteError | None) -> None:
-        call: _Call = item.call
+        call: _WriteCall = item.call
         with self._lock:
             call.errors[item.place] = error
             call.left -= 1
@@ -206,7 +206,7 @@ class Writer(Closing):
             self._under_way -= 1
             self._room.notify_all()
 
-    def _tell(self, call: _Call) -> None:
+    def _tell(self, call: _WriteCall) -> None:
         assert self._conf.on_completion is not None
         try:
             self._conf.on_completion(call.messages, call.outcome())

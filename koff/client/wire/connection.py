@@ -43,7 +43,7 @@ class Unanswerable(KoffError):
     """The broker is too old for a request, or it and kio have no version in common."""
 
 
-class Wire(Closing):
+class Connection(Closing):
     """A connection, let in and with versions agreed. A context manager; for one thread at a time.
 
     Each answer is waited for until `request_timeout_s` of the configuration has passed, or until

@@ -42,7 +42,7 @@ class Written(NamedTuple):
     commits: int
 
 
-class Writer:
+class BatchWriter:
     """Writes batches of one cluster. `overlapping`: the tables may have some of the rows already. `again`: a
     batch may have been written before. `fresh`: they have nothing of that cluster yet."""
 

@@ -17,7 +17,7 @@ from koff.client import Cluster, Isolation, OffsetSpec, TopicPartition
 from koff.config.clusters import Watched
 from koff.errors import ConnectError
 from koff.spark.job.batch_progress import Headway
-from koff.spark.job.batch_writer import Writer, once
+from koff.spark.job.batch_writer import BatchWriter, once
 from koff.spark.job.end_offsets import Samples
 from koff.spark.job.lag_rows import joined, lag_rows
 from koff.spark.source.kafka import MAX_OFFSETS
@@ -79,7 +79,7 @@ def _unless_stopped(record: logging.LogRecord) -> bool:
 logging.getLogger("py4j.clientserver").addFilter(_unless_stopped)  # it tells of all that callbacks raise
 
 
-class Stream:
+class ClusterStream:
     """Reads one cluster into the tables. `cluster` is connected and closed by the caller. `fresh`: the tables
     were just made."""
 
@@ -227,7 +227,7 @@ class Stream:
         )
         little = self._is_little(tables, starts)
         fresh, self._fresh = self._fresh, False
-        writer = Writer(
+        writer = BatchWriter(
             tables,
             self.name,
             overlapping=self._may_overlap(starts),
@@ -261,7 +261,7 @@ class Stream:
                 self._slots = tables.of("current", self.name).count()
         return self._slots < LITTLE
 
-    def _sample(self, tables: Tables, writer: Writer, batch: int) -> int | None:
+    def _sample(self, tables: Tables, writer: BatchWriter, batch: int) -> int | None:
         """Samples ends, unless that was done when the batch was tried before; then lag from the tables."""
         from pyspark.sql import functions as f
 
@@ -322,7 +322,7 @@ class Stream:
 
     def _offsets(self, isolation: Isolation, spec: OffsetSpec = OffsetSpec.LATEST) -> dict[int, int]:
         topic = self.watched.offsets_topic
-        info = self._cluster.topic(topic)
+        info = self._cluster.fetch_topic(topic)
         at = [TopicPartition(topic, p) for p in range(info.partitions if info else 0)]
         found = self._cluster.offsets(at, spec, isolation)
         return {each.partition: end for each, end in found.items() if isinstance(end, int)}

@@ -13,8 +13,8 @@ from koff.client import Cluster
 from koff.config.clusters import Watched
 from koff.errors import ConnectError, KoffError
 from koff.spark.job.batch_progress import Headway
-from koff.spark.job.batch_writer import Writer, Written
-from koff.spark.job.cluster_stream import PipelineConf, Progress, Stream
+from koff.spark.job.batch_writer import BatchWriter, Written
+from koff.spark.job.cluster_stream import ClusterStream, PipelineConf, Progress
 from koff.spark.source.log_segments import size
 from koff.spark.spark_session import held
 from koff.spark.tables.files import Into
@@ -54,7 +54,7 @@ class Job:
         self._open = ExitStack()
         self._clusters: list[Cluster] = []
         self._stopping = threading.Event()
-        self._streams: list[Stream] = []
+        self._streams: list[ClusterStream] = []
         self.names: list[str] = []
 
     def __enter__(self) -> Job:
@@ -115,14 +115,19 @@ class Job:
             for stream in streams:
                 stream.stop()
 
-    def _started(self, tables: Tables, number: int, *, fresh: bool = False) -> Stream:
-        stream = Stream(tables, *self._pairs[number], self.conf, self.progress, fresh=fresh)
+    def _started(self, tables: Tables, number: int, *, fresh: bool = False) -> ClusterStream:
+        stream = ClusterStream(tables, *self._pairs[number], self.conf, self.progress, fresh=fresh)
         stream.start()
         return stream
 
     def _restarted(
-        self, tables: Tables, number: int, dead: Stream, again: dict[int, tuple[float, float]], pause_s: float
-    ) -> Stream:
+        self,
+        tables: Tables,
+        number: int,
+        dead: ClusterStream,
+        again: dict[int, tuple[float, float]],
+        pause_s: float,
+    ) -> ClusterStream:
         try:
             return self._started(tables, number)
         except ConnectError as failure:
@@ -131,7 +136,7 @@ class Job:
             again[number] = (time.monotonic() + pause_s, pause_s)
             return dead
 
-    def _pause_s(self, stream: Stream) -> float:
+    def _pause_s(self, stream: ClusterStream) -> float:
         """How long to wait before the next try; raises what no other try would mend."""
         failure = stream.exception()
         if failure is None:
@@ -162,7 +167,7 @@ def backfill_segments(tables: Tables, path: str, cluster: str, headway: Headway 
     rows = tables.spark.read.format("koff.segments").options(cluster=cluster, **how).load(path)
     try:
         with held(rows):
-            written = Writer(tables, cluster, overlapping=there, fresh=fresh).write(rows, {})
+            written = BatchWriter(tables, cluster, overlapping=there, fresh=fresh).write(rows, {})
     except Exception as failure:
         told = named(failure)
         if told is None:

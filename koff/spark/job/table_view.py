@@ -13,7 +13,7 @@ import numpy as np
 import structlog
 
 from koff.lag import UNKNOWN
-from koff.serve import ReaderStats, Readiness, ServeConf, Server
+from koff.serve import MonitorStats, Readiness, ServeConf, Server
 from koff.spark.job.cluster_stream import Progress
 from koff.spark.tables.schemas import Tables
 from koff.tracker import Snapshot, State, Tracker
@@ -55,9 +55,9 @@ class TableView:
             return Readiness(False, f"not ready: end offsets are {self._age_s:.0f} s old")
         return Readiness(True, "ready")
 
-    def reader_stats(self) -> ReaderStats:
+    def reader_stats(self) -> MonitorStats:
         """What is known of the reading."""
-        return ReaderStats(
+        return MonitorStats(
             records=dict(self._records),
             behind=self._behind,
             end_offsets_age_s=None if self._sampled_at is None else self._age_s,

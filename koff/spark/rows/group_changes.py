@@ -30,7 +30,7 @@ SAVED = (
 )
 
 
-class Row(NamedTuple):
+class GroupRecord(NamedTuple):
     """A record about a group."""
 
     log_offset: int
@@ -51,7 +51,7 @@ class Change(NamedTuple):
 
 
 def changes(
-    rows: Iterable[Row], saved: Mapping[str, tuple[int, str | None]], topic_names: Mapping[str, str]
+    rows: Iterable[GroupRecord], saved: Mapping[str, tuple[int, str | None]], topic_names: Mapping[str, str]
 ) -> Iterator[Change]:
     """What the records of one partition of the offsets topic, in log order, change.
 
@@ -60,7 +60,7 @@ def changes(
     the records of a change at once, with one timestamp: what is between them was never so.
     """
     runs = _Runs(saved, topic_names)
-    before: Row | None = None
+    before: GroupRecord | None = None
     for row in rows:
         if before is not None and (row.group, row.timestamp) != (before.group, before.timestamp):
             yield from runs.end(before)
@@ -76,9 +76,9 @@ class _Runs:
         self._saved, self._names = saved, topic_names
         self._tables: dict[str, GroupTable] = {}
         self._seen: dict[str, tuple[str, list[Any]]] = {}
-        self._last: dict[str, Row] = {}
+        self._last: dict[str, GroupRecord] = {}
 
-    def apply(self, row: Row) -> None:
+    def apply(self, row: GroupRecord) -> None:
         if row.group is None:
             return
         if row.group not in self._tables:
@@ -88,7 +88,7 @@ class _Runs:
         self._tables[row.group].apply(decode(row.key, row.value))
         self._last[row.group] = row
 
-    def end(self, row: Row) -> Iterator[Change]:
+    def end(self, row: GroupRecord) -> Iterator[Change]:
         """After the last record of a change."""
         if row.group is None:
             return
@@ -119,7 +119,7 @@ class _Runs:
             }
             yield Change(row.log_offset, row.timestamp, name, "saved", json.dumps(body))
 
-    def _begin(self, row: Row) -> GroupTable:
+    def _begin(self, row: GroupRecord) -> GroupTable:
         assert row.group is not None
         until, state = self._saved.get(row.group, (-1, None))
         known = state is not None and until < row.log_offset
@@ -172,7 +172,7 @@ def group_changes(records: DataFrame, states: DataFrame, topic_names: Mapping[st
     def of_partition(records_: pd.DataFrame, states_: pd.DataFrame) -> pd.DataFrame:
         ordered = records_.sort_values("log_offset")
         columns = (ordered[name] for name in ("log_offset", "timestamp", "group", "key", "value"))
-        rows = (Row(*each) for each in zip(*columns, strict=True))
+        rows = (GroupRecord(*each) for each in zip(*columns, strict=True))
         known = zip(states_["group"], states_["log_offset"], states_["saved"], strict=True)
         saved = {group: (int(offset), state or None) for group, offset, state in known}
         found = list(changes(rows, saved, names))

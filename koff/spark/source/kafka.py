@@ -23,7 +23,7 @@ from koff.records.topics import OFFSETS_TOPIC
 from koff.spark.rows.decoding import DDL, RAW, TIME, Decoder, Wanted
 from koff.spark.rows.packing import PACKED_DDL, pack
 from koff.spark.source.log_segments import SegmentsSource
-from koff.spark.source.range_reader import Origin, read
+from koff.spark.source.range_reader import ReadOrigin, read
 from koff.spark.source.ranges import Range, between, dealt
 from koff.spark.source.source_options import check, flag, number, place, wanted
 from koff.spark.tables.files import Into, written
@@ -39,10 +39,10 @@ RAW_DDL = "offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP, key BI
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class KafkaOptions:
     """What the source was told."""
 
-    origin: Origin
+    origin: ReadOrigin
     wanted: Wanted
     starting: OffsetSpec | int = OffsetSpec.EARLIEST
     ending: OffsetSpec | int = OffsetSpec.LATEST
@@ -53,7 +53,7 @@ class Options:
     into: Into | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Options:
+    def of(cls, given: Mapping[str, str]) -> KafkaOptions:
         """Those of a reader. Raises `ConfigError`."""
         told = check("koff", given, _NAMES)
         prefix = "property."
@@ -62,7 +62,7 @@ class Options:
             raise ConfigError('the source koff needs .option("brokers", "host:port")')
         which = wanted(told)
         return cls(
-            origin=Origin(
+            origin=ReadOrigin(
                 ClusterConf(told["brokers"], properties, client_id="koff"),
                 told.get("offsetstopic", OFFSETS_TOPIC),
                 told.get("cluster", told["brokers"]),
@@ -90,7 +90,7 @@ _NAMES = frozenset(
 
 
 @dataclass
-class Share(InputPartition):
+class KafkaTask(InputPartition):
     """What one task reads."""
 
     ranges: list[Range]
@@ -100,10 +100,10 @@ class Share(InputPartition):
         self.ranges = list(ranges)
 
 
-class Log:
+class OffsetsLog:
     """The offsets topic of a cluster: how far it goes, and what is in it. Connects when it is first asked."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: KafkaOptions) -> None:
         self.options = options
         self._cluster: Cluster | None = None
 
@@ -123,7 +123,7 @@ class Log:
 
     def _offsets(self, spec: OffsetSpec | int) -> dict[int, int]:
         cluster, origin = self._connected(), self.options.origin
-        topic = cluster.topic(origin.topic)
+        topic = cluster.fetch_topic(origin.topic)
         if topic is None and origin.topic == OFFSETS_TOPIC:
             return {}  # nobody has committed yet: the first who does makes it
         if topic is None:
@@ -171,10 +171,10 @@ def bare(batch: pa.RecordBatch) -> pa.RecordBatch:
 class BatchReader(DataSourceReader):
     """What is in the log now, up to its last stable offset, as one bounded table."""
 
-    def __init__(self, options: Options) -> None:
-        self._log = Log(options)
+    def __init__(self, options: KafkaOptions) -> None:
+        self._log = OffsetsLog(options)
 
-    def partitions(self) -> list[Share]:
+    def partitions(self) -> list[KafkaTask]:
         """What each task reads."""
         options = self._log.options
         try:
@@ -187,9 +187,9 @@ class BatchReader(DataSourceReader):
                 f"cluster {options.origin.cluster}: partitions {sorted(missing)} of {options.origin.topic} "
                 "have no leader: try again when they have one"
             )
-        return [Share(share) for share in dealt(between(starts, ends), options.tasks)] or [Share([])]
+        return [KafkaTask(share) for share in dealt(between(starts, ends), options.tasks)] or [KafkaTask([])]
 
-    def read(self, partition: Share) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: KafkaTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """The rows of a share, on a worker."""
         return self._log.read(partition.ranges)
 
@@ -201,8 +201,8 @@ class StreamReader(DataSourceStreamReader):
     batch ended; after a restart Spark tells by asking for the partitions of an empty batch.
     """
 
-    def __init__(self, options: Options) -> None:
-        self._log = Log(options)
+    def __init__(self, options: KafkaOptions) -> None:
+        self._log = OffsetsLog(options)
         self._at: dict[str, int] | None = None
         self._starts: dict[int, int] = {}
 
@@ -239,7 +239,7 @@ class StreamReader(DataSourceStreamReader):
             {p: start for p, start in self._log.place(OffsetSpec.EARLIEST).items() if p in new} if new else {}
         )
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Share]:
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[KafkaTask]:
         """What each task of a batch reads."""
         self._at = dict(end)
         ends = {int(p): offset for p, offset in end.items()}
@@ -248,9 +248,9 @@ class StreamReader(DataSourceStreamReader):
         if fresh:
             first = self._log.place(OffsetSpec.EARLIEST)
             starts |= {p: first.get(p, 0) for p in fresh}
-        return [Share(share) for share in dealt(between(starts, ends), self._log.options.tasks)]
+        return [KafkaTask(share) for share in dealt(between(starts, ends), self._log.options.tasks)]
 
-    def read(self, partition: Share) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: KafkaTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """The rows of a share, on a worker."""
         return self._log.read(partition.ranges)
 
@@ -272,16 +272,16 @@ class KoffSource(DataSource):
 
     def schema(self) -> str:
         """The columns; koff.spark.rows.decoding says what they mean."""
-        options = Options.of(self.options)
+        options = KafkaOptions.of(self.options)
         return RAW_DDL if options.raw else PACKED_DDL if options.packed or options.into else DDL
 
     def reader(self, schema: StructType) -> BatchReader:
         """For `spark.read`."""
-        return BatchReader(Options.of(self.options))
+        return BatchReader(KafkaOptions.of(self.options))
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """For `spark.readStream`."""
-        return StreamReader(Options.of(self.options))
+        return StreamReader(KafkaOptions.of(self.options))
 
 
 def register(spark: SparkSession) -> None:

@@ -56,7 +56,7 @@ class Segments:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SegmentsOptions:
     """What the source was told."""
 
     paths: tuple[str, ...]
@@ -69,7 +69,7 @@ class Options:
     into: Into | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Options:
+    def of(cls, given: Mapping[str, str]) -> SegmentsOptions:
         """Those of a reader. Raises `ConfigError`."""
         names = "path cluster offsetstopic group topic from until tasks checkcrc packed into"
         told = check("koff.segments", given, frozenset(names.split()))
@@ -88,7 +88,7 @@ class Options:
         )
 
 
-class Share(InputPartition):
+class SegmentsTask(InputPartition):
     """What one task reads."""
 
     def __init__(self, segments: Sequence[Segments]) -> None:
@@ -99,15 +99,15 @@ class Share(InputPartition):
 class SegmentsReader(DataSourceReader):
     """All records of the files that a read_committed consumer would have got, and their damage."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SegmentsOptions) -> None:
         self._options = options
 
-    def partitions(self) -> list[Share]:
+    def partitions(self) -> list[SegmentsTask]:
         """What each task reads. Raises `ConfigError` where there are no segments."""
         found = [each for path in self._options.paths for each in _logs(path, self._options.topic)]
-        return [Share(each) for each in dealt(_once(found), self._options.tasks)]
+        return [SegmentsTask(each) for each in dealt(_once(found), self._options.tasks)]
 
-    def read(self, partition: Share) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: SegmentsTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """The rows of a share, on a worker."""
         options, decoder = self._options, Decoder(self._options.cluster)
         every = (rows for segments in partition.segments for rows in _rows(segments, decoder, options))
@@ -127,17 +127,17 @@ class SegmentsSource(DataSource):
 
     def schema(self) -> str:
         """The columns; koff.spark.rows.decoding says what they mean."""
-        options = Options.of(self.options)
+        options = SegmentsOptions.of(self.options)
         return PACKED_DDL if options.packed or options.into else DDL
 
     def reader(self, schema: StructType) -> SegmentsReader:
         """For `spark.read`."""
-        return SegmentsReader(Options.of(self.options))
+        return SegmentsReader(SegmentsOptions.of(self.options))
 
 
 def size(path: str) -> int:
     """How many bytes the source reads there. Raises `ConfigError` where there are no segments."""
-    shares = SegmentsReader(Options.of({"path": path})).partitions()
+    shares = SegmentsReader(SegmentsOptions.of({"path": path})).partitions()
     return sum(segments.size for share in shares for segments in share.segments)
 
 
@@ -224,7 +224,7 @@ def _cut(whole: Segments, share: float) -> Iterator[Segments]:
     yield Segments(whole.partition, whole.files, whole.sizes, first, len(whole.files))
 
 
-def _rows(segments: Segments, decoder: Decoder, options: Options) -> Iterator[pa.RecordBatch]:
+def _rows(segments: Segments, decoder: Decoder, options: SegmentsOptions) -> Iterator[pa.RecordBatch]:
     outcomes = Outcomes()
     for number_, path in enumerate(segments.files[segments.first :], segments.first):
         if number_ < segments.last or outcomes.undecided:

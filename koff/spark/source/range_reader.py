@@ -25,7 +25,7 @@ _POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ReadOrigin:
     """Where records are read. `cluster` is the name that rows carry; without `fail_on_data_loss` records that
     are gone are told of in the log, and reading goes on behind them."""
 
@@ -37,7 +37,7 @@ class Origin:
     """How long brokers may be silent."""
 
 
-def read(origin: Origin, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
+def read(origin: ReadOrigin, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
     """The records of those ranges in `RAW` columns, each once and in log order within its partition.
 
     Raises `ConnectError` when brokers are silent for too long, `DataLost` when records are gone.
@@ -77,7 +77,7 @@ _LEAST_FETCH, _RECORD_BYTES = 16 << 10, 160
 class _Todo:
     """The ranges yet to be read: of a partition one after the other."""
 
-    def __init__(self, origin: Origin, feed: Feed, ranges: Sequence[Range]) -> None:
+    def __init__(self, origin: ReadOrigin, feed: Feed, ranges: Sequence[Range]) -> None:
         self._origin, self._feed = origin, feed
         self._waiting: dict[int, deque[Range]] = {}
         for each in sorted(ranges):

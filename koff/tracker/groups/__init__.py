@@ -1,19 +1,19 @@
 """What the records say of groups beside their offsets: kind, state, epochs, members, assignments."""
 
-from koff.tracker.groups.consumer_group import ConsumerGroup
+from koff.tracker.groups.consumer_group import ConsumerGroupState
 from koff.tracker.groups.group_table import Described, GroupTable
 from koff.tracker.groups.modern_group import Current, Profile, Told
-from koff.tracker.groups.share_group import ShareGroup
-from koff.tracker.groups.streams_group import StreamsGroup
+from koff.tracker.groups.share_group import ShareGroupState
+from koff.tracker.groups.streams_group import StreamsGroupState
 from koff.tracker.groups.views import (
     NOTHING,
     STABLE,
     Assignment,
     Group,
+    GroupSubscription,
+    GroupSubtopology,
     Member,
     ShareTopic,
-    Subscription,
-    Subtopology,
     Tasks,
     Topology,
 )
@@ -22,18 +22,18 @@ __all__ = [
     "NOTHING",
     "STABLE",
     "Assignment",
-    "ConsumerGroup",
+    "ConsumerGroupState",
     "Current",
     "Described",
     "Group",
+    "GroupSubscription",
+    "GroupSubtopology",
     "GroupTable",
     "Member",
     "Profile",
-    "ShareGroup",
+    "ShareGroupState",
     "ShareTopic",
-    "StreamsGroup",
-    "Subscription",
-    "Subtopology",
+    "StreamsGroupState",
     "Tasks",
     "Told",
     "Topology",

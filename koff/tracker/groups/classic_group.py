@@ -6,12 +6,12 @@ import sys
 from typing import Any
 
 from koff.records import Assignment as AssignmentBlob
+from koff.records import ClassicMember as MemberRecord
 from koff.records import GroupMetadataValue, subscription
-from koff.records import Member as MemberRecord
 from koff.records import Subscription as SubscriptionBlob
 from koff.records import assignment as assignment_blob
 from koff.tracker.groups.plain_state import assignment, strings
-from koff.tracker.groups.views import NOTHING, Group, Member, Subscription, union
+from koff.tracker.groups.views import NOTHING, Group, GroupSubscription, Member, union
 
 CONSUMER = "consumer"
 
@@ -54,7 +54,7 @@ def _loaded(
     epoch: int, id_: str, client: str, host: str, instance: str | None, rack: str | None, *blobs: Any
 ) -> Member:
     topics, assigned = blobs
-    asked, given = Subscription(strings(topics)), assignment(assigned)
+    asked, given = GroupSubscription(strings(topics)), assignment(assigned)
     client, host = sys.intern(client), sys.intern(host)
     return Member(id_, client, host, instance, given, rack, asked, epoch=epoch)
 
@@ -97,6 +97,6 @@ def _member(member: MemberRecord, generation: int, *, blobs: bool) -> Member:
         member.group_instance_id,
         assigned,
         rack_id or None,
-        Subscription(topics),
+        GroupSubscription(topics),
         epoch=generation,
     )

@@ -21,14 +21,14 @@ from koff.records import (
     Record,
     TopicPartitions,
 )
-from koff.tracker.groups.modern_group import LEFT, Current, ModernGroup, Profile, asked_for
+from koff.tracker.groups.modern_group import LEFT, Current, ModernGroupState, Profile, asked_for
 from koff.tracker.groups.plain_state import assignment, plain, strings
 from koff.tracker.groups.views import NOTHING, STABLE, UNKNOWN, Assignment, Group, Member, union
 
 MEMBER_STATES = {0: STABLE, 1: "UnrevokedPartitions", 2: "UnreleasedPartitions"}
 
 
-class ConsumerGroup(ModernGroup[Assignment]):
+class ConsumerGroupState(ModernGroupState[Assignment]):
     """A group of the consumer protocol; assignments are by topic id."""
 
     __slots__ = ("_patterns",)

@@ -13,23 +13,23 @@ from typing import Any, Self
 from koff.errors import KoffError
 from koff.records import GroupMetadata, GroupMetadataValue, Message, Record
 from koff.tracker.groups.classic_group import classic_group, load, save
-from koff.tracker.groups.consumer_group import ConsumerGroup
-from koff.tracker.groups.modern_group import ModernGroup
-from koff.tracker.groups.share_group import ShareGroup
-from koff.tracker.groups.streams_group import StreamsGroup
+from koff.tracker.groups.consumer_group import ConsumerGroupState
+from koff.tracker.groups.modern_group import ModernGroupState
+from koff.tracker.groups.share_group import ShareGroupState
+from koff.tracker.groups.streams_group import StreamsGroupState
 from koff.tracker.groups.views import Group
 
 SCHEMA = 1
 """Of what `to_state` gives. A state with another is of no use."""
-_MODERN: dict[str, type[ModernGroup[Any]]] = {
-    kind.kind: kind for kind in (ConsumerGroup, ShareGroup, StreamsGroup)
+_MODERN: dict[str, type[ModernGroupState[Any]]] = {
+    kind.kind: kind for kind in (ConsumerGroupState, ShareGroupState, StreamsGroupState)
 }
-_KINDS: dict[type[Any], type[ModernGroup[Any]]] = {
+_KINDS: dict[type[Any], type[ModernGroupState[Any]]] = {
     record: kind for kind in _MODERN.values() for record in kind.records
 }
-_State = Group | GroupMetadataValue | ModernGroup[Any]
+_State = Group | GroupMetadataValue | ModernGroupState[Any]
 """A classic group's record is taken apart when somebody looks: on the way there are many."""
-Described = Group | ModernGroup[Any]
+Described = Group | ModernGroupState[Any]
 """A classic or simple group, or one that records go on to build."""
 _ENDS = {kind.records[0] for kind in _MODERN.values()}
 
@@ -63,7 +63,7 @@ class GroupTable:
     def get(self, name: str) -> Group | None:
         """The group as it is now, the same object until it changes; None where there are commits at most."""
         group = self._groups.get(name)
-        if isinstance(group, ModernGroup):
+        if isinstance(group, ModernGroupState):
             return group.view(name)
         if isinstance(group, GroupMetadataValue):
             group = self._groups[name] = classic_group(name, group)
@@ -97,7 +97,7 @@ class GroupTable:
 
     def _save(self, name: str) -> list[Any]:
         group = self._groups[name]
-        if isinstance(group, ModernGroup):
+        if isinstance(group, ModernGroupState):
             return [group.kind, group.save()]
         view = self.get(name)
         assert view is not None
@@ -106,13 +106,15 @@ class GroupTable:
     def _apply_classic(self, name: str, record: GroupMetadata) -> None:
         before = self._groups.get(name)
         if record.value is not None:
-            self.contradictions += isinstance(before, ModernGroup)
+            self.contradictions += isinstance(before, ModernGroupState)
             self._groups[name] = record.value
-        elif not isinstance(before, ModernGroup):  # that would be one that took the classic group's place
+        elif not isinstance(
+            before, ModernGroupState
+        ):  # that would be one that took the classic group's place
             self._groups.pop(name, None)
 
     def _apply_modern(
-        self, name: str, record: Record, kind: type[ModernGroup[Any]], *, tombstone: bool
+        self, name: str, record: Record, kind: type[ModernGroupState[Any]], *, tombstone: bool
     ) -> None:
         group = self._groups.get(name)
         if not isinstance(group, kind):

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from koff.records import Record
 from koff.tracker.groups.plain_state import strings
-from koff.tracker.groups.views import STABLE, Group, Member, Subscription
+from koff.tracker.groups.views import STABLE, Group, GroupSubscription, Member
 
 Held = TypeVar("Held")
 """What a member has: an `Assignment`, or `Tasks`."""
@@ -30,7 +30,7 @@ class Profile:
     client_host: str = ""
     instance_id: str | None = None
     rack_id: str | None = None
-    subscription: Subscription = field(default_factory=Subscription)
+    subscription: GroupSubscription = field(default_factory=GroupSubscription)
     assignor: str = ""
     classic: bool = False
     process_id: str = ""
@@ -56,7 +56,7 @@ class Told(NamedTuple, Generic[Held]):
 UNSEEN = Profile()
 
 
-class ModernGroup(ABC, Generic[Held]):
+class ModernGroupState(ABC, Generic[Held]):
     """A group that is built up record by record. What a record of its kind says, `apply` takes in."""
 
     __slots__ = ("_current", "_profiles", "_targets", "_view", "assignment_epoch", "epoch")
@@ -219,6 +219,6 @@ def _profile(
     )
 
 
-def asked_for(topics: Iterable[str], regex: str | None = None) -> Subscription:
+def asked_for(topics: Iterable[str], regex: str | None = None) -> GroupSubscription:
     """The subscription; an empty pattern is none."""
-    return Subscription(strings(topics), sys.intern(regex) if regex else None)
+    return GroupSubscription(strings(topics), sys.intern(regex) if regex else None)

@@ -18,12 +18,12 @@ from koff.records import (
     ShareGroupTargetAssignmentMetadata,
 )
 from koff.tracker.groups.consumer_group import MEMBER_STATES, by_topic, partition_member
-from koff.tracker.groups.modern_group import LEFT, Current, ModernGroup, Profile, asked_for
+from koff.tracker.groups.modern_group import LEFT, Current, ModernGroupState, Profile, asked_for
 from koff.tracker.groups.plain_state import assignment, plain
 from koff.tracker.groups.views import NOTHING, STABLE, UNKNOWN, Assignment, Group, Member, ShareTopic
 
 
-class ShareGroup(ModernGroup[Assignment]):
+class ShareGroupState(ModernGroupState[Assignment]):
     """A share group; assignments are by topic id, and members may share a partition."""
 
     __slots__ = ("_topics",)

@@ -22,16 +22,16 @@ from koff.records import (
     TaskIds,
 )
 from koff.records import Subtopology as SubtopologyRecord
-from koff.tracker.groups.modern_group import LEFT, Current, ModernGroup, Profile
+from koff.tracker.groups.modern_group import LEFT, Current, ModernGroupState, Profile
 from koff.tracker.groups.plain_state import assignment, plain, strings
 from koff.tracker.groups.views import (
     STABLE,
     UNKNOWN,
     Assignment,
     Group,
+    GroupSubscription,
+    GroupSubtopology,
     Member,
-    Subscription,
-    Subtopology,
     Tasks,
     Topology,
     union,
@@ -44,7 +44,7 @@ NEVER = -1
 _UNKNOWN_TOPOLOGY = Topology(NEVER, {})
 
 
-class StreamsGroup(ModernGroup[Tasks]):
+class StreamsGroupState(ModernGroupState[Tasks]):
     """A Streams group; assignments are by the names of the topics that active tasks read."""
 
     __slots__ = ("_topology", "_validated")
@@ -115,7 +115,7 @@ class StreamsGroup(ModernGroup[Tasks]):
             who.instance_id,
             topology.read_by(tasks.active),
             who.rack_id,
-            Subscription(topology.topics),
+            GroupSubscription(topology.topics),
             topology.read_by(now.revoking.active),
             None if target is None else topology.read_by(target.active),
             now.epoch,
@@ -135,7 +135,7 @@ class StreamsGroup(ModernGroup[Tasks]):
         if saved["topology"] is not None:
             epoch, parts = saved["topology"]
             group._topology = Topology(
-                epoch, {sys.intern(id_): Subtopology(*map(strings, each)) for id_, each in parts.items()}
+                epoch, {sys.intern(id_): GroupSubtopology(*map(strings, each)) for id_, each in parts.items()}
             )
         return group
 
@@ -201,8 +201,8 @@ def _topology(value: StreamsGroupTopologyValue) -> Topology:
     )
 
 
-def _subtopology(record: SubtopologyRecord) -> Subtopology:
-    return Subtopology(
+def _subtopology(record: SubtopologyRecord) -> GroupSubtopology:
+    return GroupSubtopology(
         strings(record.source_topics),
         tuple(sys.intern(topic.name) for topic in record.repartition_source_topics),
         record.source_topic_regex,

@@ -19,7 +19,7 @@ def _nothing() -> Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class GroupSubscription:
     """What a member asked for: topics by name, and a pattern that the coordinator resolves."""
 
     topics: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Member:
     instance_id: str | None = None
     assigned: Assignment = field(default_factory=_nothing)
     rack_id: str | None = None
-    subscription: Subscription = field(default_factory=Subscription)
+    subscription: GroupSubscription = field(default_factory=GroupSubscription)
     revoking: Assignment = field(default_factory=_nothing)
     target: Assignment | None = None
     epoch: int = -1
@@ -77,7 +77,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Subtopology:
+class GroupSubtopology:
     """What the tasks of a subtopology read. `source_patterns` are resolved by nobody that writes it down."""
 
     source_topics: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class Topology:
     """What a Streams group reads, and so what lag is computed over."""
 
     epoch: int
-    subtopologies: Mapping[str, Subtopology]
+    subtopologies: Mapping[str, GroupSubtopology]
 
     @property
     def source_topics(self) -> tuple[str, ...]:

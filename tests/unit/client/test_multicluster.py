@@ -20,7 +20,7 @@ from koff.client.multicluster import (
     Writer,
     WriterConf,
 )
-from koff.client.multicluster.inbox import Batch, Inbox, Slot
+from koff.client.multicluster.inbox import Inbox, InboxBatch, Slot
 from koff.errors import ConfigError
 
 NOWHERE = "127.0.0.1:1"
@@ -96,9 +96,9 @@ def _slots(*names: str) -> list[Slot]:
     return [Slot(ReaderConf(NOWHERE, "t", name=name, queue_capacity=3), 0) for name in names]
 
 
-def _batch(slot: Slot, *offsets: int, end: int = 100) -> Batch:
+def _batch(slot: Slot, *offsets: int, end: int = 100) -> InboxBatch:
     messages = [Message(b"12", b"3", "t", 0, offset) for offset in offsets]
-    return Batch(slot, slot.generation, messages, end)
+    return InboxBatch(slot, slot.generation, messages, end)
 
 
 def test_each_cluster_has_its_turn():

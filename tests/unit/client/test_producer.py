@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from koff.client import Message, ProduceError
-from koff.client.broker.producer import _Call
+from koff.client.broker.producer import _ProduceCall
 
 
 @dataclass
@@ -28,9 +28,9 @@ class Report:
         return self.place
 
 
-def call(*values: bytes) -> tuple[_Call, list[Message]]:
+def call(*values: bytes) -> tuple[_ProduceCall, list[Message]]:
     messages = [Message(value) for value in values]
-    return _Call("t", 0, messages), messages
+    return _ProduceCall("t", 0, messages), messages
 
 
 def test_a_retry_that_was_acknowledged_without_a_place_is_written_and_its_offset_stays_unknown():

@@ -33,7 +33,7 @@ from koff.client import ClusterConf
 from koff.client.groups import offset_fetch as offsetfetch
 from koff.client.groups.descriptions import Listed
 from koff.client.groups.responses import columns
-from koff.client.wire.connection import WINDOW, Wire
+from koff.client.wire.connection import WINDOW, Connection
 from koff.client.wire.credentials import access, addresses, supports, tls_context
 from koff.client.wire.requests import Api, error_name, question
 from koff.client.wire.sasl import Exchange, Refused, oauthbearer, plain, scram
@@ -227,7 +227,10 @@ def versions_then(*answers: bytes | None) -> Answer:
 
 
 def test_a_broker_that_knows_no_newer_way_is_asked_for_its_versions_in_the_oldest():
-    with broker(versions_then(groups("g"))) as (conf, host, port), Wire.connect(conf, host, port) as wire:
+    with (
+        broker(versions_then(groups("g"))) as (conf, host, port),
+        Connection.connect(conf, host, port) as wire,
+    ):
         assert wire.version(Api.LIST_GROUPS) == 5
         assert wire.version(Api.OFFSET_FETCH) is None
         assert wire.version(Api.METADATA) is None
@@ -244,7 +247,7 @@ def test_answers_come_in_order_and_few_questions_are_under_way():
             yield question(ListGroupsRequest())
 
     answers = versions_then(*(groups(f"g{number}") for number in range(10)))
-    with broker(answers) as (conf, host, port), Wire.connect(conf, host, port) as wire:
+    with broker(answers) as (conf, host, port), Connection.connect(conf, host, port) as wire:
         for number, answer in enumerate(wire.ask(questions())):
             assert len(asked) <= number + WINDOW
             assert answer.groups[0].group_id == f"g{number}"
@@ -264,7 +267,7 @@ def test_answers_come_in_order_and_few_questions_are_under_way():
     ],
 )
 def test_an_answer_that_is_none_is_said_in_one_line_and_ends_the_connection(answer, words):
-    with broker(versions_then(answer)) as (conf, host, port), Wire.connect(conf, host, port) as wire:
+    with broker(versions_then(answer)) as (conf, host, port), Connection.connect(conf, host, port) as wire:
         with pytest.raises(ConnectError, match=words) as failure:
             wire.request(ListGroupsRequest())
         assert wire.closed
@@ -276,7 +279,7 @@ def test_an_answer_that_is_none_is_said_in_one_line_and_ends_the_connection(answ
 # OffsetFetch
 
 
-def read(body: bytes) -> offsetfetch.Fetched:
+def read(body: bytes) -> offsetfetch.FetchedOffsets:
     """What the body says; every truncation of it is refused."""
     for size in range(len(body)):
         with pytest.raises((Malformed, IndexError)):
@@ -375,7 +378,7 @@ def test_requests_are_what_kio_would_write_and_no_larger_than_allowed():
 
 
 def test_columns_of_several_answers_share_their_names():
-    def part(group: str, topic: str, metadata: str) -> offsetfetch.Fetched:
+    def part(group: str, topic: str, metadata: str) -> offsetfetch.FetchedOffsets:
         rows = OffsetFetchResponseTopics(name=topic, partitions=(committed(), committed(metadata)))
         told = OffsetFetchResponseGroup(group_id=group, topics=(rows,), error_code=ErrorCode.none)
         return offsetfetch.read(written(OffsetFetchResponse(throttle_time=ZERO, groups=(told,))), 0)

@@ -10,6 +10,7 @@ from decoding import decoded, golden, key_and_value
 from koff.proto.primitives import write_uvarint
 from koff.records import (
     RECORD_TYPES,
+    ClassicMember,
     ClassicMemberMetadata,
     ConsumerGroupMemberMetadata,
     ConsumerGroupMemberMetadataValue,
@@ -18,7 +19,6 @@ from koff.records import (
     GroupMetadata,
     GroupMetadataValue,
     Malformed,
-    Member,
     OffsetCommit,
     OffsetCommitValue,
     ShareGroupMetadata,
@@ -67,7 +67,7 @@ def classic(protocol_type: str = "consumer", **fields: object) -> tuple[bytes | 
         generation=4,
         protocol="range",
         leader="m",
-        members=(Member(**(given | fields)),),
+        members=(ClassicMember(**(given | fields)),),
     )
     return encode(GroupMetadata(group="g", value=value))
 

@@ -11,7 +11,7 @@ from koff.proto.json_data import kafka_data
 from koff.proto.readers import outer_reader
 from koff.proto.schema import Field, Shape, Wire, shape
 from koff.records import encode
-from koff.records.record_types import OFFSETS_ROWS, SHARE_STATE_ROWS, Row
+from koff.records.record_types import OFFSETS_ROWS, SHARE_STATE_ROWS, RecordType
 
 VERSIONS = [
     pytest.param(
@@ -59,7 +59,7 @@ def structs(of: Shape, **given_fields: Any) -> st.SearchStrategy[Any]:
 @given(st.data())
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 def test_what_is_encoded_is_decoded_to_the_same(
-    row: Row, version: int, layout: str, share_state: bool, data: st.DataObject
+    row: RecordType, version: int, layout: str, share_state: bool, data: st.DataObject
 ) -> None:
     of, key = shape(row.value, version, layout), shape(row.record, 0)
     assert of is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
-from koff.serve import ReaderStats, Readiness
+from koff.serve import MonitorStats, Readiness
 from koff.serve.exposition import Exposition
 from koff.tracker import Snapshot, Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
@@ -73,7 +73,7 @@ class TrackerView:
 
     def __init__(self, tracker: Tracker, cluster: str = "c") -> None:
         self.tracker, self.cluster = tracker, cluster
-        self.stats = ReaderStats()
+        self.stats = MonitorStats()
 
     def snapshot(self) -> Snapshot:
         return self.tracker.snapshot(NOW_MS)
@@ -81,7 +81,7 @@ class TrackerView:
     def readiness(self) -> Readiness:
         return Readiness(True, "ready")
 
-    def reader_stats(self) -> ReaderStats:
+    def reader_stats(self) -> MonitorStats:
         return self.stats
 
 
@@ -137,7 +137,7 @@ def test_rates_are_withheld_with_the_lag_that_they_belong_to():
         tracker.sample(ends={("t", 0): 10 + second}, at_ms=NOW_MS - 10_000 + second * 1000)
     names = ("koff_group_consume_rate", "koff_partition_produce_rate", "koff_group_catch_up_seconds")
     assert all(f"{name}{{" in text(Exposition(view)) for name in names)
-    view.stats = ReaderStats(lag_is_fresh=False)
+    view.stats = MonitorStats(lag_is_fresh=False)
     assert not any(name in text(Exposition(view)) for name in names)
 
 
@@ -208,7 +208,7 @@ def test_lag_is_withheld_when_the_end_offsets_are_old_and_commits_are_not():
     view = TrackerView(tracker)
     apply(tracker, commit("g", "t", 0, 4))
     tracker.sample(ends={("t", 0): 10})
-    view.stats = ReaderStats(lag_is_fresh=False, up=False, end_offsets_age_s=99.0)
+    view.stats = MonitorStats(lag_is_fresh=False, up=False, end_offsets_age_s=99.0)
     served = text(Exposition(view))
     assert "_lag" not in served
     assert "koff_group_committed_offset{" in served

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from koff.records import Message, decode, encode
-from koff.tracker.groups import Group, GroupTable, Member, ShareTopic, Subscription, Tasks
+from koff.tracker.groups import Group, GroupSubscription, GroupTable, Member, ShareTopic, Tasks
 from tests.unit.builders import (
     ASSIGNED_T_0_1,
     Consumer,
@@ -69,7 +69,7 @@ def test_a_classic_member_says_what_it_asked_for_and_got():
     found.apply(decode(*classic_group("g", {"app": ASSIGNED_T_0_1})))
     (one,) = found.get("g").members
     assert one == Member(
-        "app-id", "app", "/10.0.0.1", None, {"t": (0, 1)}, subscription=Subscription(("t",)), epoch=7
+        "app-id", "app", "/10.0.0.1", None, {"t": (0, 1)}, subscription=GroupSubscription(("t",)), epoch=7
     )
 
 
@@ -86,7 +86,7 @@ def test_members_of_other_protocol_types_have_no_topics():
     made = GroupTable()
     made.apply(decode(*classic_group("g", {"worker": ASSIGNED_T_0_1}, protocol_type="connect")))
     (one,) = made.get("g").members
-    assert (one.assigned, one.subscription) == ({}, Subscription())
+    assert (one.assigned, one.subscription) == ({}, GroupSubscription())
 
 
 def test_an_empty_classic_group_keeps_its_protocol_type():
@@ -259,9 +259,13 @@ def test_a_member_says_what_it_asked_for():
             subscribed_topic_regex="v.*",
         )
     )
-    assert (one.instance_id, one.rack_id, one.subscription) == ("i", "r", Subscription(("t", "u"), "v.*"))
+    assert (one.instance_id, one.rack_id, one.subscription) == (
+        "i",
+        "r",
+        GroupSubscription(("t", "u"), "v.*"),
+    )
     assert member(Consumer.member("g", "m", rack_id="")).rack_id is None
-    assert member(Consumer.member("g", "m")).subscription == Subscription(("t",), None)
+    assert member(Consumer.member("g", "m")).subscription == GroupSubscription(("t",), None)
 
 
 def test_a_member_may_speak_the_classic_protocol_to_a_consumer_group():

@@ -19,7 +19,7 @@ from koff.records import (
     decode_share_state,
     encode,
 )
-from koff.tracker.share_progress import Batch, SharePartition, ShareState, merged
+from koff.tracker.share_progress import DeliveryBatch, SharePartition, ShareState, merged
 from tests.unit.builders import TOPIC_ID, commit, golden_messages, gone
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
@@ -75,7 +75,9 @@ def row(*records) -> SharePartition:
 def test_a_snapshot_replaces_the_whole_state():
     old = (snapshot(0, (0, 9, ACKNOWLEDGED, 1), complete=10, leader=5, epoch=5), update(3))
     new = snapshot(4, (4, 5, AVAILABLE, 2), leader=2, epoch=6)
-    assert row(*old, new) == SharePartition("g", TOPIC_ID, 0, 4, 0, 2, 6, 1000, (Batch(4, 5, AVAILABLE, 2),))
+    assert row(*old, new) == SharePartition(
+        "g", TOPIC_ID, 0, 4, 0, 2, 6, 1000, (DeliveryBatch(4, 5, AVAILABLE, 2),)
+    )
 
 
 def test_a_tombstone_drops_the_state_of_one_partition():
@@ -104,25 +106,28 @@ def test_an_update_with_minus_one_leaves_start_and_leader_but_not_the_count():
 def test_an_update_without_a_state_is_the_state():
     found = row(update(-1, (3, 4, AVAILABLE, 1), leader=2))
     assert (found.start_offset, found.leader_epoch, found.state_epoch) == (-1, 2, -1)
-    assert (found.write_timestamp_ms, found.batches) == (-1, (Batch(3, 4, AVAILABLE, 1),))
+    assert (found.write_timestamp_ms, found.batches) == (-1, (DeliveryBatch(3, 4, AVAILABLE, 1),))
 
 
 def test_batches_below_the_new_start_are_dropped_and_the_one_that_straddles_it_is_cut():
     before = snapshot(0, (0, 2, ACKNOWLEDGED, 1), (3, 6, AVAILABLE, 1), (7, 8, ACKNOWLEDGED, 1))
-    assert row(before, update(5)).batches == (Batch(5, 6, AVAILABLE, 1), Batch(7, 8, ACKNOWLEDGED, 1))
+    assert row(before, update(5)).batches == (
+        DeliveryBatch(5, 6, AVAILABLE, 1),
+        DeliveryBatch(7, 8, ACKNOWLEDGED, 1),
+    )
 
 
 def test_where_batches_overlap_the_higher_delivery_count_wins_then_the_higher_state():
     before = snapshot(0, (0, 9, AVAILABLE, 2))
-    assert row(before, update(-1, (3, 4, ACKNOWLEDGED, 1))).batches == (Batch(0, 9, AVAILABLE, 2),)
+    assert row(before, update(-1, (3, 4, ACKNOWLEDGED, 1))).batches == (DeliveryBatch(0, 9, AVAILABLE, 2),)
     assert row(before, update(-1, (3, 4, ACKNOWLEDGED, 2))).batches == (
-        Batch(0, 2, AVAILABLE, 2),
-        Batch(3, 4, ACKNOWLEDGED, 2),
-        Batch(5, 9, AVAILABLE, 2),
+        DeliveryBatch(0, 2, AVAILABLE, 2),
+        DeliveryBatch(3, 4, ACKNOWLEDGED, 2),
+        DeliveryBatch(5, 9, AVAILABLE, 2),
     )
     assert row(before, update(-1, (8, 12, AVAILABLE, 3))).batches == (
-        Batch(0, 7, AVAILABLE, 2),
-        Batch(8, 12, AVAILABLE, 3),
+        DeliveryBatch(0, 7, AVAILABLE, 2),
+        DeliveryBatch(8, 12, AVAILABLE, 3),
     )
 
 
@@ -130,7 +135,7 @@ def test_neighbours_that_say_the_same_are_joined():
     found = row(
         snapshot(0, (0, 2, ACKNOWLEDGED, 1), (5, 6, ACKNOWLEDGED, 1)), update(-1, (3, 4, ACKNOWLEDGED, 1))
     )
-    assert found.batches == (Batch(0, 6, ACKNOWLEDGED, 1),)
+    assert found.batches == (DeliveryBatch(0, 6, ACKNOWLEDGED, 1),)
     apart = row(
         snapshot(0, (0, 2, ACKNOWLEDGED, 1)), update(-1, (4, 5, ACKNOWLEDGED, 1), (6, 7, ARCHIVED, 1))
     )
@@ -141,7 +146,7 @@ def test_neighbours_that_say_the_same_are_joined():
 def test_merged_batches_say_of_each_record_the_most_that_was_said(seed):
     rng = random.Random(seed)
     those = [
-        Batch(first, first + rng.randint(0, 8), rng.choice([0, 2, 4]), rng.randint(1, 3))
+        DeliveryBatch(first, first + rng.randint(0, 8), rng.choice([0, 2, 4]), rng.randint(1, 3))
         for first in (rng.randint(0, 25) for _ in range(rng.randint(0, 7)))
     ]
     start = rng.choice([-1, 0, rng.randint(0, 30)])
