@@ -19,8 +19,7 @@ from typing import Any
 import click
 import confluent_kafka
 
-from koff.client import Broker, ConsumerConf, Message, ProducerConf, dial
-from koff.client.broker import merge
+from koff.client import Broker, ConsumerConf, Message, ProducerConf, dial, merge
 from koff.client.broker.conf import RequiredAcks
 from koff.kafkatest import LocalKafka
 

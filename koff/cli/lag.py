@@ -21,7 +21,7 @@ from koff.cli.options import (
     zookeeper_option,
 )
 from koff.cli.text_table import table
-from koff.config.properties import MonitorConf, Way
+from koff.monitor.conf import MonitorConf, Way
 from koff.monitor.exact_time_lag import ExactConf
 from koff.monitor.once import snapshots
 from koff.monitor.zookeeper_groups import ZooKeeperGroupsConf

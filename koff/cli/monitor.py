@@ -18,8 +18,8 @@ from koff.cli.options import (
     set_up_logs,
     zookeeper_option,
 )
-from koff.config.properties import MonitorConf, Way
 from koff.errors import ConfigError
+from koff.monitor.conf import MonitorConf, Way
 from koff.monitor.exact_time_lag import ExactConf
 from koff.monitor.run import Monitor
 from koff.monitor.sampler import SamplerConf

@@ -15,15 +15,12 @@ import click
 
 from koff.cli.options import Regex, cluster_conf, logging_options, option, set_up_logs
 from koff.cli.progress_bar import Taken, bar, megabytes, offsets, status_line
-from koff.cli.spark_java import held, hush
 from koff.cli.times import When
 from koff.config.clusters import Watched, read_clusters
 from koff.errors import ConfigError, KoffError
 from koff.records.topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from koff.spark.job.job import Job
 
 Decorate = Callable[[Any], Any]
@@ -118,17 +115,19 @@ def _watched(
 
 
 @contextmanager
-def _spark(master: str | None, settings: tuple[str, ...]) -> Iterator[SparkSession]:
+def _spark(master: str | None, settings: tuple[str, ...]) -> Iterator[Any]:
     """A session, quiet, and stopped at the end."""
     try:
+        from koff.spark.quiet_java import held, hush
         from koff.spark.spark_session import session
+        from koff.spark.worker_errors import mapped_errors
     except ImportError as failure:
         raise ConfigError(f"no {failure.name}: pip install 'koff[spark]'") from failure
     pairs = dict(each.partition("=")[::2] for each in settings)
     if not all(pairs):
         raise ConfigError("--spark-conf is KEY=VALUE, for example spark.driver.memory=4g")
     settings_ = {"spark.ui.showConsoleProgress": "false", **pairs}
-    with _told():
+    with mapped_errors():
         with held() as java:
             spark = session("koff pipeline", master=master, settings=settings_, java=java)
             hush(spark)
@@ -136,20 +135,6 @@ def _spark(master: str | None, settings: tuple[str, ...]) -> Iterator[SparkSessi
             yield spark
         finally:
             spark.stop()
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Says in a line what Spark, or a worker of koff's, failed of."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
-    from koff.spark.worker_errors import line, named
-
-    try:
-        yield
-    except (Py4JError, PySparkException) as failure:
-        raise named(failure) or KoffError(f"Spark failed: {line(failure)}") from failure
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from koff.client.foreign_errors import kafka_error
 from koff.errors import ConfigError
@@ -27,6 +27,16 @@ def new_client(kind: Any, properties: dict[str, Any], **callbacks: Any) -> Any:
         raise ConfigError(
             f"librdkafka refuses the properties: {error.str() if error else failure}"
         ) from failure
+
+
+def consume_waiting(consumer: Consumer, max_messages: int, timeout_s: float) -> list[Message]:
+    """The first message or event that comes within `timeout_s`, and those that wait behind it.
+
+    At most `max_messages`. A lone message is returned at once: it does not wait for more. Raises
+    `KafkaException`.
+    """
+    first = consumer.consume(1, timeout_s)
+    return first + consumer.consume(max_messages - 1, 0) if first and max_messages > 1 else first
 
 
 def cut_off(client: Any, topic: str, timeout_s: float = _ANSWER_S) -> bool:

@@ -1,0 +1,1 @@
+"""What users configure in files and in the environment: `koff.yaml` and librdkafka properties."""

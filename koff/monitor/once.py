@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 
 from koff.client import Cluster
-from koff.config.properties import MonitorConf
 from koff.errors import Denied
 from koff.monitor.batching import Tail, share_state_conf, take_share_state
+from koff.monitor.conf import MonitorConf
 from koff.monitor.exact_time_lag import ExactTimeLag
 from koff.monitor.sampler import Sampler
 from koff.monitor.start import start

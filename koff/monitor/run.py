@@ -10,10 +10,10 @@ from contextlib import ExitStack
 import structlog
 
 from koff.client import Cluster
-from koff.config.properties import MonitorConf
 from koff.errors import ConnectError, Denied
 from koff.monitor.backfill import Backfill
 from koff.monitor.batching import Tail, share_state_conf, take_share_state
+from koff.monitor.conf import MonitorConf
 from koff.monitor.exact_time_lag import ExactTimeLag
 from koff.monitor.sampler import HeldBack, Sampler
 from koff.monitor.saver import Saving

@@ -14,8 +14,8 @@ import structlog
 from koff.client import Cluster, Isolation, OffsetSpec, TopicInfo, TopicPartition
 from koff.client.groups.coordinators import ask
 from koff.client.groups.responses import GroupAnswers
-from koff.config.properties import Way
 from koff.errors import ConfigError, ConnectError
+from koff.monitor.conf import Way
 from koff.monitor.described import described
 from koff.monitor.state import Origin, Saved, StateDir, reasons_not_to_resume
 from koff.records.placement import group_partition

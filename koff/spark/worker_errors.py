@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from koff.errors import ConfigError, ConnectError, Denied, KoffError
 from koff.spark.rows.decoding import DataLost
@@ -30,3 +32,15 @@ def named(failure: BaseException) -> KoffError | None:
         return None
     family, text = found[-1]
     return _FAMILIES.get(family, KoffError)(text.strip())
+
+
+@contextmanager
+def mapped_errors() -> Iterator[None]:
+    """Raises a `KoffError` of one line for what Spark, or a worker of koff's, raises within."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as failure:
+        raise named(failure) or KoffError(f"Spark failed: {line(failure)}") from failure

@@ -24,8 +24,8 @@ from koff.client import (
     RequiredAcks,
     UnknownTopic,
     dial,
+    merge,
 )
-from koff.client.broker import merge
 from koff.client.cluster import ClusterConf
 from koff.client.groups.offset_fetch import questions
 from koff.client.wire.connection import Connection

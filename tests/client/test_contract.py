@@ -31,8 +31,8 @@ from koff.client import (
     TopicPartition,
     UnknownTopic,
     dial,
+    merge,
 )
-from koff.client.broker import merge
 from koff.kafkatest import wait_until
 from koff.kafkatest.doubles import MemoryBroker
 

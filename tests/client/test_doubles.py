@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from koff.client import ConsumerConf, Message, MxError, OffsetCoordinatorConf, OffsetOutOfRange
-from koff.client.broker import merge
+from koff.client import ConsumerConf, Message, MxError, OffsetCoordinatorConf, OffsetOutOfRange, merge
 from koff.errors import ConfigError, ConnectError
 from koff.kafkatest.doubles import MemoryBroker
 

@@ -21,8 +21,8 @@ from koff.client import (
     ProduceError,
     ProducerConf,
     dial,
+    merge,
 )
-from koff.client.broker import merge
 from koff.errors import ConnectError
 from koff.kafkatest import LocalKafka, wait_until
 from koff.kafkatest.node import KafkaNode

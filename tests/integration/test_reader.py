@@ -10,8 +10,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from koff.client import Cluster, ClusterConf
-from koff.kafkatest import KafkaCluster as KafkaCluster
-from koff.kafkatest import wait_until
+from koff.kafkatest import KafkaCluster, wait_until
 from koff.tail.reader import TailReader, TailReaderConf
 from tests.integration.test_monitor import write
 from tests.unit.builders import commit

@@ -14,8 +14,8 @@ from typing import get_args
 import pytest
 
 from koff.client import ClusterConf
-from koff.config.properties import MonitorConf, Way
 from koff.kafkatest import LocalKafka, reap, spawn, wait_until
+from koff.monitor.conf import MonitorConf, Way
 from koff.monitor.run import Monitor
 from koff.monitor.sampler import SamplerConf
 from koff.serve import ServeConf

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from koff.client import ClusterConf
-from koff.config.properties import MonitorConf
 from koff.kafkatest import LocalKafka, wait_until
 from koff.monitor import run as monitor
 from koff.monitor.batching import take_share_state
+from koff.monitor.conf import MonitorConf
 from koff.serve import ServeConf
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_coordinators import sharing

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from koff.client.cluster import ClusterConf
 from koff.client.feed.source import GONE, LOST, FeedConf, Source
 from koff.client.foreign_errors import connect_error, denied, kafka_error
+from koff.client.librdkafka import consume_waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,15 @@ class Run:
         """The records before that offset, and the others."""
         at = bisect_left(self.messages, offset, key=_offset)
         return Run(self.partition, self.messages[:at]), Run(self.partition, self.messages[at:])
+
+    def offsets(self) -> list[int]:
+        """The records' offsets."""
+        offsets: list[Any] = list(map(Message.offset, self.messages))
+        return offsets
+
+    def timestamps_ms(self) -> list[int]:
+        """The records' timestamps, -1 for a record without one."""
+        return [timestamp_ms for _, timestamp_ms in map(Message.timestamp, self.messages)]
 
     def keys(self) -> list[bytes | None]:
         """The records' keys."""
@@ -126,8 +136,7 @@ class Feed(Source):
         """
         consumer = self._client()
         try:
-            first = consumer.consume(1, timeout_s)
-            got = first + consumer.consume(max_records - 1, 0) if first else first
+            got = consume_waiting(consumer, max_records, timeout_s)
         except KafkaException as failure:
             error = kafka_error(failure)
             raise connect_error(self._brokers, [error] if error else []) from failure

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
-from koff.client.librdkafka import cut_off, new_client
+from koff.client.librdkafka import consume_waiting, cut_off, new_client
 from koff.errors import Closed
 
 _AT_ONCE = 500  # partitions assigned together
@@ -127,8 +127,7 @@ class RecordTimes(Closing):
         try:
             consumer.assign([TopicPartition(*place) for place in wanted.values()])
             while left and (patience := min(until, silent_at) - time.monotonic()) > 0 and not given_up():
-                got = consumer.consume(1, min(patience, _PATIENCE_S))
-                got += consumer.consume(len(left), 0) if got else []
+                got = consume_waiting(consumer, len(left) + 1, min(patience, _PATIENCE_S))
                 done = set()
                 for message in got:
                     at = (str(message.topic()), int(message.partition() or 0))

@@ -21,6 +21,7 @@ from koff.client.errors import UnknownTopic
 from koff.client.feed.feed import runs
 from koff.client.feed.source import GONE, LOST, FeedConf, Source
 from koff.client.foreign_errors import connect_error, denied, kafka_error
+from koff.client.librdkafka import consume_waiting
 from koff.errors import Closed, ConnectError, KoffError
 
 _PERHAPS_ABSENT = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "_NOENT"})
@@ -206,8 +207,7 @@ class SharedFeed(Source):
 
     def _fetch(self, consumer: Consumer, timeout_s: float) -> None:
         try:
-            got = consumer.consume(1, timeout_s)
-            got += consumer.consume(_AT_ONCE - 1, 0) if got else []
+            got = consume_waiting(consumer, _AT_ONCE, timeout_s)
         except KafkaException as failure:
             error = kafka_error(failure)
             raise connect_error(self._brokers, [error] if error else [], was_up=True) from failure

@@ -20,7 +20,7 @@ from koff.client.cluster import TopicPartition as Place
 from koff.client.feed.feed import Feed, PartitionLost
 from koff.client.feed.source import FeedConf
 from koff.client.foreign_errors import FATAL_AT_START, connect_error, kafka_error
-from koff.client.librdkafka import Silence, new_client
+from koff.client.librdkafka import Silence, consume_waiting, new_client
 from koff.client.message import Message
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import CommitError, ReadError
@@ -344,8 +344,7 @@ class GroupStream(MessageStream):
         if not room:
             self._heard(self.slots)
             return
-        first = self._consumer.consume(1, _FETCH_S)
-        got = first + self._consumer.consume(room - 1, 0) if first and room > 1 else first
+        got = consume_waiting(self._consumer, room, _FETCH_S)
         by_partition: dict[int, list[Any]] = {}
         for message in got:
             error = message.error()

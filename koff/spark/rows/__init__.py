@@ -1,0 +1,1 @@
+"""Records and commits as Arrow batches and numpy arrays. Nothing here imports Spark."""

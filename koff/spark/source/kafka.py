@@ -4,7 +4,8 @@ Options (docs/pipeline.md says more): `brokers`, `property.<name>` (librdkafka's
 rows carry), `offsetsTopic`; which records: `group`, `topic`, `commitsTo` (regular expressions), `from`,
 `until` (times); `starting`, `ending` (earliest, latest or a time); `maxOffsetsPerPartition` of a batch of a
 stream; `tasks`; `failOnDataLoss`; `raw` (true: as they stand in the log); `packed` (true: as
-`koff.spark.rows.packing` has them), `into` (and commits into files, as `koff.spark.tables.files` writes them).
+`koff.spark.rows.packing` has them), `into` (and commits into files, as `koff.spark.tables.files` writes
+them).
 """
 
 from __future__ import annotations

@@ -6,13 +6,12 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import structlog
-from confluent_kafka import Message
 
 from koff.client import Cluster, ClusterConf, Feed, FeedConf, OffsetSpec, PartitionLost, Run, TopicPartition
 from koff.errors import ConnectError
@@ -158,20 +157,17 @@ class _Todo:
 
 def raw(runs: Sequence[Run]) -> pa.RecordBatch:
     """Runs as one batch of `RAW` columns."""
-    messages: list[Message] = [message for run in runs for message in run.messages]
-    partitions = np.repeat(
-        np.array([run.partition for run in runs], np.int32), np.array([len(run) for run in runs])
-    )
-    offsets: Any = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
-    stamps = map(itemgetter(1), map(Message.timestamp, messages))
-    times: Any = np.fromiter(stamps, np.int64, len(messages))
+    counts = np.array([len(run) for run in runs])
+    total = int(counts.sum())
+    offsets: Any = np.fromiter(chain.from_iterable(map(Run.offsets, runs)), np.int64, total)
+    times: Any = np.fromiter(chain.from_iterable(map(Run.timestamps_ms, runs)), np.int64, total)
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(partitions),
+            pa.array(np.repeat(np.array([run.partition for run in runs], np.int32), counts)),
             pa.array(offsets),
             pa.array(times),
-            pa.array(list(map(Message.key, messages)), pa.binary()),
-            pa.array(list(map(Message.value, messages)), pa.binary()),
+            pa.array(list(chain.from_iterable(map(Run.keys, runs))), pa.binary()),
+            pa.array(list(chain.from_iterable(map(Run.values, runs))), pa.binary()),
         ],
         schema=RAW,
     )

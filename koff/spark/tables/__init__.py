@@ -1,0 +1,1 @@
+"""The Delta tables: their schemas, how rows get into them, and their maintenance."""

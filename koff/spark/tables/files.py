@@ -78,8 +78,9 @@ class Into:
 
 
 def written(batches: Iterable[pa.RecordBatch], into: Into) -> Iterator[pa.RecordBatch]:
-    """Decoded rows packed, as `koff.spark.rows.packing.pack` does; but of the commits that are new only those that
-    may matter to what is current (`NOTED`), and a row for each file that holds all of them (`FILE`)."""
+    """Decoded rows packed, as `koff.spark.rows.packing.pack` does; but of the commits that are new only
+    those that may matter to what is current (`NOTED`), and a row for each file that holds all of them
+    (`FILE`)."""
     files = Files(into)
     held: list[pa.RecordBatch] = []
     try:

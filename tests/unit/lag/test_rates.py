@@ -14,7 +14,7 @@ from koff.lag import (
     window_features,
 )
 from tests.unit.lag.burrow import Commit
-from tests.unit.lag.test_windows import turned_into_arrays
+from tests.unit.lag.test_window import turned_into_arrays
 
 ROW = np.array([0])
 

@@ -1,132 +1,203 @@
-"""Columns say what the scalar decoder says, or leave the row to it."""
+"""Whole batches in columns: row by row what the scalar decoder says, whatever the bytes are."""
 
 import numpy as np
 import pytest
-from decoding import golden
+from decoding import golden, key_and_value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koff.records import OffsetCommit, OffsetCommitValue, commit_values, decode, encode
+from koff.proto.buffers import Binary, Text
+from koff.records import OffsetCommit, OffsetCommitValue, decode, encode
+from koff.records import columns as batches
+from koff.records import key_codes as names
+from koff.records.columns import RecordColumns, decode_columns
+from koff.records.key_codes import Keys
 
-KEY, _ = encode(OffsetCommit(group="g", topic="t", partition=0, value=None))
-INT64 = st.integers(-(2**63), 2**63 - 1)
+Pair = tuple[bytes | None, bytes | None]
 TOPIC_ID = "Lt0Eht-HRa2GCmvQvFtJdg"
+GOLDEN: list[Pair] = [
+    key_and_value(case)
+    for case in golden("golden") + golden("synthetic")
+    if case.get("topic") == "__consumer_offsets" and len(case["value_hex"] or "") < 2000
+]
 
 
-def value_of(version: int, **fields: object) -> bytes:
-    value = OffsetCommitValue(
-        version=version, **({"offset": 7, "metadata": "", "commit_timestamp": 99} | fields)
+def commit(group: str = "g", topic: str = "t", partition: int = 0, **fields: object) -> Pair:
+    value = OffsetCommitValue(**({"version": 4, "offset": 1, "metadata": "", "commit_timestamp": 2} | fields))
+    return encode(OffsetCommit(group=group, topic=topic, partition=partition, value=value))
+
+
+def tombstone(group: str = "g", topic: str = "t", partition: int = 0) -> Pair:
+    return encode(OffsetCommit(group=group, topic=topic, partition=partition, value=None))
+
+
+def columns_of(pairs: list[Pair], keys: Keys | None = None) -> RecordColumns:
+    return decode_columns(
+        Binary.of([key for key, _ in pairs]), Binary.of([value for _, value in pairs]), names=keys
     )
-    return encode(OffsetCommit(group="g", topic="t", partition=0, value=value))[1] or b""
 
 
-def assert_agrees(values: list[bytes]) -> np.ndarray:
-    columns = commit_values(values)
-    for row, data in enumerate(values):
-        if not columns.ok[row]:
-            continue
-        record = decode(KEY, data).record
-        assert isinstance(record, OffsetCommit), data.hex()
-        assert record.value is not None
-        topic_id = columns.topic_id[row].tobytes() if columns.topic_id is not None else bytes(16)
-        assert (
-            columns.offset[row],
-            columns.leader_epoch[row],
-            columns.commit_timestamp[row],
-            columns.expire_timestamp[row],
-        ) == (
-            record.value.offset,
-            record.value.leader_epoch,
-            record.value.commit_timestamp,
-            record.value.expire_timestamp,
-        )
-        again = OffsetCommitValue(
-            version=4, offset=0, metadata="", commit_timestamp=0, topic_id=record.value.topic_id
-        )
-        encoded = encode(OffsetCommit(group="g", topic="t", partition=0, value=again))[1] or b""
-        assert topic_id == (encoded[-16:] if any(topic_id) else bytes(16))
-    return columns.ok
+def assert_agrees(pairs: list[Pair], keys: Keys | None = None) -> RecordColumns:
+    columns = columns_of(pairs, keys)
+    assert len(columns.ok) == len(pairs)
+    assert sorted(columns.others) == np.flatnonzero(~columns.ok).tolist()
+    for row, pair in enumerate(pairs):
+        message = decode(*pair)
+        if isinstance(message.record, OffsetCommit):
+            assert columns.ok[row]
+            assert_row(columns, row, message.record)
+        else:
+            assert columns.others[row] == message
+            assert columns.group[row] == columns.topic[row] == columns.partition[row] == -1
+            key = pair[0] or b""
+            assert columns.type[row] == (int.from_bytes(key[:2], "big", signed=True) if len(key) > 1 else -1)
+    return columns
+
+
+def assert_row(columns: RecordColumns, row: int, record: OffsetCommit) -> None:
+    assert (
+        columns.type[row],
+        columns.groups[columns.group[row]],
+        columns.topics[columns.topic[row]],
+        columns.partition[row],
+        columns.tombstone[row],
+    ) == (record.type, record.group, record.topic, record.partition, record.value is None)
+    value = record.value or OffsetCommitValue(version=3, offset=-1, metadata="", commit_timestamp=-1)
+    assert (
+        columns.offset[row],
+        columns.leader_epoch[row],
+        columns.metadata[row],
+        columns.commit_timestamp[row],
+        columns.expire_timestamp[row],
+    ) == (value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp)
+    topic_id = columns.topic_id[row].tobytes() if columns.topic_id is not None else bytes(16)
+    assert topic_id == encode_topic_id(value.topic_id)
+
+
+def encode_topic_id(topic_id: str) -> bytes:
+    data = commit(topic_id=topic_id)[1] or b""
+    return data[-16:] if len(data) > 30 else bytes(16)
 
 
 @st.composite
-def commit(draw: st.DrawFn) -> bytes:
-    version = draw(st.integers(0, 4))
-    fields: dict[str, object] = {"offset": draw(INT64), "commit_timestamp": draw(INT64)}
-    fields["metadata"] = draw(
-        st.text(max_size=5) | st.sampled_from(["", "x" * 125, "x" * 126, "x" * 127, "x" * 20000])
-    )
-    if version >= 3:
-        fields["leader_epoch"] = draw(st.integers(-(2**31), 2**31 - 1))
-    if version == 4:
-        fields["topic_id"] = draw(st.sampled_from(["A" * 22, TOPIC_ID]))
-    if version == 1:
-        fields["expire_timestamp"] = draw(INT64)
-    return value_of(version, **fields)
+def mutated(draw: st.DrawFn) -> Pair:
+    key, value = draw(st.sampled_from(GOLDEN))
+    if draw(st.booleans()):
+        key = draw(changed(key or b""))
+    if value is not None and draw(st.booleans()):
+        value = draw(changed(value))
+    return key, value
 
 
 @st.composite
-def broken(draw: st.DrawFn) -> bytes:
-    data = bytearray(draw(commit())[:200])
-    for _ in range(draw(st.integers(0, 3))):
-        at = draw(st.integers(0, len(data) - 1)) if data else 0
-        match draw(st.sampled_from(["set", "cut", "add"])):
-            case "set" if data:
-                data[at] = draw(st.sampled_from([0, 1, 2, 15, 16, 17, 127, 128, 255]))
-            case "cut":
-                del data[at:]
-            case _:
-                data[at:at] = draw(st.binary(min_size=1, max_size=4))
-    return bytes(data)
+def changed(draw: st.DrawFn, data: bytes) -> bytes:
+    at = draw(st.integers(0, len(data)))
+    new = draw(st.binary(max_size=3) | st.sampled_from([b"\xed\xa0\x80", b"\xff", b"\x80\x01"]))
+    return data[:at] + new + data[at + draw(st.integers(0, 3)) :]
 
 
-@given(st.lists(commit() | broken() | st.binary(max_size=60), max_size=12))
+some_commit = st.builds(
+    commit,
+    group=st.sampled_from(["", "g", "ü", "x" * 62, "x" * 63, "y" * 130, "z" * 700]),
+    topic=st.sampled_from(["", "t", "t" * 249]),
+    partition=st.integers(-1, 3),
+    version=st.integers(0, 4),
+    metadata=st.sampled_from(["", "m", "ü", "m" * 200, "\ufffd"]),
+    offset=st.integers(-(2**63), 2**63 - 1),
+)
+anything = st.tuples(st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=30))
+
+
+@given(st.lists(some_commit | st.just(tombstone()) | mutated() | anything, max_size=20))
 @settings(max_examples=150, deadline=None)
-def test_columns_agree_with_the_scalar_decoder(values: list[bytes]) -> None:
-    assert_agrees(values)
+def test_columns_agree_with_the_scalar_decoder(pairs: list[Pair]) -> None:
+    assert_agrees(pairs)
 
 
-@given(st.data(), st.integers(1, 8))
-@settings(max_examples=150, deadline=None)
-def test_columns_agree_where_all_values_are_equally_long(data: st.DataObject, rows: int) -> None:
-    one = data.draw(commit() | broken())
-    others = [bytearray(one) for _ in range(rows)]
-    for other in others:
-        if other:
-            other[data.draw(st.integers(0, len(other) - 1))] = data.draw(st.integers(0, 255))
-    assert_agrees([one, *map(bytes, others)])
+def test_golden_records_in_one_batch_agree() -> None:
+    columns = assert_agrees(GOLDEN)
+    assert columns.ok.sum() > 100
 
 
-def test_golden_commits_are_ok_unless_they_carry_tags_of_their_own() -> None:
-    rows = [
-        row
-        for row in golden("golden")
-        if row["oracle_key"]["type"] == 1 and row["topic"] == "__consumer_offsets"
+def test_every_block_of_a_long_batch_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "BLOCK", 7)
+    assert_agrees(GOLDEN)
+
+
+def test_keys_with_equal_hashes_are_not_mixed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "_MIX", np.uint64(0))
+    assert_agrees([commit(f"g{n % 7}", f"t{n % 5}", n) for n in range(60)] + GOLDEN)
+
+
+def test_more_names_than_the_table_first_had_room_for() -> None:
+    pairs = [commit(f"group-{n}", f"t{n % 50}") for n in range(3000)]
+    columns = assert_agrees(pairs)
+    assert len(columns.groups) == 3000
+    assert columns.groups[:3] == ["group-0", "group-1", "group-2"]
+
+
+def test_codes_stay_the_same_while_the_names_are_kept() -> None:
+    keys = Keys()
+    first = assert_agrees([commit("a", "t"), commit("b", "u")], keys)
+    second = assert_agrees([commit("b", "t"), commit("c", "t")], keys)
+    assert first.group.tolist() == [0, 1]
+    assert second.group.tolist() == [1, 2]
+    assert second.topic.tolist() == [0, 0]
+
+
+def test_one_odd_row_is_decoded_all_the_same() -> None:
+    key, value = commit(metadata="m", topic_id=TOPIC_ID)
+    assert key is not None
+    assert value is not None
+    odd = [
+        (key, value[:-19] + b"\1\7\0"),
+        (key + b"trailing", value),
+        (key, value[:-3] + b"\0"),
+        (b"\0\1\0\1", value),
     ]
-    values = [bytes.fromhex(row["value_hex"]) for row in rows if row["value_hex"]]
-    assert len(values) > 30
-    assert assert_agrees(values).all()
+    columns = assert_agrees([(key, value), *odd, (key, None)])
+    assert columns.ok.tolist() == [True, True, True, False, False, True]
 
 
-@pytest.mark.parametrize("version", range(5))
-@pytest.mark.parametrize("metadata", ["", "ü", "m" * 126, "m" * 127, "m" * 9000])
-def test_every_version_is_ok_with_and_without_metadata(version: int, metadata: str) -> None:
-    assert assert_agrees([value_of(version, metadata=metadata)] * 3).all()
-    assert assert_agrees([value_of(version, metadata=metadata), value_of(3)]).all()
+def test_metadata_that_is_no_utf_8_is_what_java_makes_of_it() -> None:
+    key, _ = commit()
+    values = [
+        b"\0\3" + bytes(12) + b"\0\2" + raw + bytes(8)
+        for raw in (b"\xc3\xa9", b"a\xc3", b"\xa9b", b"\xff\xfe")
+    ]
+    columns = assert_agrees([(key, value) for value in values])
+    assert list(columns.metadata) == ["é", "a\ufffd", "\ufffdb", "\ufffd\ufffd"]
 
 
-@pytest.mark.parametrize("version", range(5))
-def test_no_truncation_is_ok(version: int) -> None:
-    full = value_of(version, metadata="abc")
-    assert not assert_agrees([full[:cut] for cut in range(len(full))]).any()
+def test_no_records_are_no_rows() -> None:
+    assert len(assert_agrees([]).ok) == 0
 
 
-def test_topic_ids_are_none_when_no_row_has_one() -> None:
-    assert commit_values([value_of(4), value_of(3)]).topic_id is None
-    ids = commit_values([value_of(4), value_of(4, topic_id=TOPIC_ID)]).topic_id
-    assert ids is not None
-    assert not ids[0].any()
-    assert ids[1].any()
+def test_keys_and_values_must_be_as_many() -> None:
+    with pytest.raises(ValueError, match="1 keys but 0 values"):
+        decode_columns(Binary.of([b"k"]), Binary.of([]))
 
 
-def test_no_values_are_no_rows() -> None:
-    assert len(commit_values([]).ok) == 0
+def test_buffers_of_arrow_are_read_where_they_are() -> None:
+    values: list[bytes | None] = [b"before", b"one", None, b"", b"four", b"after"]
+    present = [value or b"" for value in values]
+    offsets = np.cumsum([0, *map(len, present)]).astype(np.int32).tobytes()
+    validity = bytes([0b111011])
+    column = Binary.from_arrow(4, 1, validity, offsets, b"".join(present))
+    assert list(column) == values[1:5]
+    assert list(Binary.from_arrow(6, 0, None, offsets, b"".join(present))) == present
+    assert list(Binary.from_arrow(0, 0, None, bytes(4), None)) == []
+
+
+def test_a_slice_of_a_longer_buffer_is_a_batch_too() -> None:
+    pairs = [commit("a", metadata="x"), commit("b", metadata="y"), commit("c", metadata="z")]
+    keys, values = Binary.of([key for key, _ in pairs]), Binary.of([value for _, value in pairs])
+    columns = decode_columns(keys.take(np.array([1, 2])), values.take(np.array([False, True, True])))
+    assert columns.groups == ["b", "c"]
+    assert list(columns.metadata) == ["y", "z"]
+
+
+def test_text_is_laid_out_as_arrow_does() -> None:
+    text = Text.cut(np.frombuffer("xüa".encode(), np.uint8), np.array([3, 0, 1]), np.array([1, 0, 2]))
+    assert text.offsets.tolist() == [0, 1, 1, 3]
+    assert list(text) == ["a", "", "ü"]

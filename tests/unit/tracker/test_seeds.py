@@ -17,7 +17,7 @@ from koff.tracker.groups import Described, Group
 from koff.tracker.seeds import Seed
 from tests.unit.builders import Pair, classic_group, commit
 from tests.unit.lives import history, replayed
-from tests.unit.tracker.test_saved import shown, windows
+from tests.unit.tracker.test_saved_state import shown, windows
 
 START_MS = 1_790_000_000_000
 NOW_MS = START_MS + 10_000_000

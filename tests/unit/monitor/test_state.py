@@ -92,7 +92,7 @@ import sys
 from koff.monitor.state import StateDir
 from koff.tracker import Tracker
 from tests.unit.builders import commit
-from tests.unit.test_statedir import NOW_MS, ORIGIN
+from tests.unit.monitor.test_state import NOW_MS, ORIGIN
 
 tracker = Tracker()
 for p in range(100):
@@ -102,7 +102,7 @@ StateDir(sys.argv[1]).save(ORIGIN, 1, tracker.save(1), position=10, now_ms=NOW_M
 
 
 def test_another_process_which_hashes_otherwise_finds_every_row_again(tmp_path):
-    here, other = Path(__file__).parents[2], {**os.environ, "PYTHONHASHSEED": "20261121"}
+    here, other = Path(__file__).parents[3], {**os.environ, "PYTHONHASHSEED": "20261121"}
     subprocess.run([sys.executable, "-c", SAVE_ONCE, str(tmp_path)], cwd=here, env=other, check=True)
     back = one(tmp_path)
     assert isinstance(back, Saved)
@@ -382,7 +382,7 @@ while line := sys.stdin.readline():
 @pytest.fixture
 def saver(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-c", SAVE_FOR_EVER, str(tmp_path)]
-    here = Path(__file__).parents[2]
+    here = Path(__file__).parents[3]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0, cwd=here) as process:
         yield process

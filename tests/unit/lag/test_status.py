@@ -8,7 +8,7 @@ import pytest
 from koff.lag import Status, group_completeness, group_status, status, window_features
 from tests.unit.lag import burrow
 from tests.unit.lag.burrow import Commit
-from tests.unit.lag.test_windows import turned_into_arrays
+from tests.unit.lag.test_window import turned_into_arrays
 
 NOW = 1_700_000_000_000
 
