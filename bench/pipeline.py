@@ -180,7 +180,7 @@ def of_master(master: str, brokers: str, segments: str | None, repeat: int, *, c
     """All ways on so many cores, in a session of their own."""
     import pyspark
 
-    from koff.spark import spark_session as session
+    from koff.spark import session
 
     jars = f"{DELTA},{CONNECTOR}:{pyspark.__version__}" if connector else DELTA
     spark = session(

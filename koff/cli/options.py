@@ -108,7 +108,10 @@ def logging_options(command: Command) -> Command:
 
 
 def set_up_logs(form: str = "auto", level: str = "warning") -> None:
-    """Logs go to standard error, readable on a terminal and as JSON lines otherwise."""
+    """Logs go to standard error, readable on a terminal and as JSON lines otherwise.
+
+    Each logger binds `component`, the package of koff that wrote the line.
+    """
     as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
     rendering: list[Any] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
@@ -118,7 +121,6 @@ def set_up_logs(form: str = "auto", level: str = "warning") -> None:
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
-            _name,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *rendering,
         ],
@@ -126,8 +128,3 @@ def set_up_logs(form: str = "auto", level: str = "warning") -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
-
-
-def _name(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    event.pop("logger", None)
-    return event

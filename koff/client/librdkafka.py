@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from koff.client.foreign_errors import kafka_error
 from koff.errors import ConfigError
 
-log = structlog.get_logger("koff.client")
+log = structlog.get_logger(component="client")
 
 SILENCE_S = 10.0
 """Who has heard nothing for so long asks whether there is a broker at all."""

@@ -18,7 +18,7 @@ from koff.monitor.batching import Tail
 from koff.tail.reader import TailReaderConf
 from koff.tracker import Shard, Tracker
 
-log = structlog.get_logger("koff.monitor.backfill")
+log = structlog.get_logger(component="monitor.backfill")
 PAUSE_S, HELD_PAUSE_S = 5.0, 1.0
 NAMED = 20
 """So many of the groups that coordinators had not told of are named in the log."""

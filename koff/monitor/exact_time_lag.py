@@ -16,7 +16,7 @@ from koff.lag import NO_RECORD, NO_TIMESTAMP
 from koff.tracker import Behind, Tracker
 from koff.tracker.row_index import Ints
 
-log = structlog.get_logger("koff.monitor.exact_time_lag")
+log = structlog.get_logger(component="monitor.exact_time_lag")
 
 ROUND_S = 1.0
 RETRY_S = 30.0

@@ -24,7 +24,7 @@ from koff.serve import MonitorStats, Readiness, Server
 from koff.tail.reader import Polled, TailReader
 from koff.tracker import Snapshot, Tracker
 
-log = structlog.get_logger("koff.monitor.run")
+log = structlog.get_logger(component="monitor")
 
 STALE_INTERVALS = 5
 """End offsets that were not renewed for so many intervals are not to be believed."""

@@ -12,7 +12,7 @@ from koff.client import Cluster, Feed, FeedConf, Isolation, OffsetSpec, TopicPar
 from koff.errors import ConnectError
 from koff.tracker import Tracker
 
-log = structlog.get_logger("koff.monitor.sampler")
+log = structlog.get_logger(component="monitor.sampler")
 PROBE_S = 1.0
 """How long to look for the first records that are held back."""
 

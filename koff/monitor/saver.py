@@ -14,7 +14,7 @@ from koff.monitor.batching import Tail
 from koff.monitor.state import Origin, StateDir
 from koff.tracker import Tracker
 
-log = structlog.get_logger("koff.monitor.saver")
+log = structlog.get_logger(component="monitor.saver")
 INTERVAL_S, ENDS_INTERVAL_S = 30.0, 300.0
 """Between two savings, and two of the history of ends: what a killed process had not saved of the log is read
 again."""

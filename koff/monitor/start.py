@@ -23,7 +23,7 @@ from koff.records.topics import OFFSETS_TOPIC
 from koff.tail.reader import Begin, TailReaderConf
 from koff.tracker import Tracker
 
-log = structlog.get_logger("koff.monitor.start")
+log = structlog.get_logger(component="monitor.start")
 ASK_S = 30.0
 """How long the coordinators may take to answer."""
 UNTOLD_RETENTION_MS = 3_600_000

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from koff.client.zookeeper.session import Session
     from koff.client.zookeeper.stored_groups import StoredGroup, StoredOffset
 
-log = structlog.get_logger("koff.monitor.zookeeper_groups")
+log = structlog.get_logger(component="monitor.zookeeper_groups")
 HOME = -1
 """Where the tracker keeps these groups: no partition of the offsets topic has that number."""
 TYPE = "zookeeper"

@@ -20,7 +20,7 @@ from koff.serve.exposition import Exposition
 from koff.serve.own_metrics import own_registry
 from koff.serve.view import View
 
-log = structlog.get_logger("koff.serve")
+log = structlog.get_logger(component="serve")
 
 _INDEX = """<!doctype html><html lang="en"><meta charset="utf-8"><title>koff</title>
 <h1>koff</h1><ul><li><a href="/metrics">/metrics</a> for Prometheus

@@ -25,7 +25,7 @@ from koff.records.topics import OFFSETS_TOPIC
 
 STALL_S = 15.0
 """A partition that has something to read, and none of it came for so long, is not being read."""
-log = structlog.get_logger("koff.tail.reader")
+log = structlog.get_logger(component="tail.reader")
 
 
 @dataclass(frozen=True, slots=True)

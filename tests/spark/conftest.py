@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs koff[spark]")
 
-from koff.spark import spark_session as session
+from koff.spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

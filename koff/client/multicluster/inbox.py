@@ -16,7 +16,7 @@ from koff.client.multicluster.conf import ReaderConf
 from koff.client.multicluster.stats import ReaderStats
 from koff.errors import KoffError
 
-log = structlog.get_logger("koff.multicluster")
+log = structlog.get_logger(component="client.multicluster")
 
 
 @dataclass(slots=True, eq=False)

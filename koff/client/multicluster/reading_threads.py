@@ -27,7 +27,7 @@ from koff.client.multicluster.errors import CommitError, ReadError
 from koff.client.multicluster.inbox import Inbox, InboxBatch, Slot
 from koff.errors import Closed, ConnectError, KoffError
 
-log = structlog.get_logger("koff.multicluster")
+log = structlog.get_logger(component="client.multicluster")
 
 _FETCH_S = 0.1
 _RETRY_S = 1.0

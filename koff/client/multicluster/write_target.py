@@ -21,7 +21,7 @@ from koff.client.message import Message
 from koff.client.multicluster.conf import WriterConf
 from koff.errors import ConfigError
 
-log = structlog.get_logger("koff.multicluster")
+log = structlog.get_logger(component="client.multicluster")
 
 _POLL_S = 0.1
 _PROBE_S = 1.0

@@ -23,7 +23,7 @@ from koff.client.multicluster.stats import ClusterWrites, WriterStats
 from koff.client.multicluster.write_target import Item, Reach, Target, refused
 from koff.errors import Closed, ConfigError
 
-log = structlog.get_logger("koff.multicluster")
+log = structlog.get_logger(component="client.multicluster")
 
 _BACKOFF_S, _MAX_BACKOFF_S = 0.1, 1.0
 _GATHER_S = 0.02

@@ -13,7 +13,7 @@ from koff.client.message import Message
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.errors import ClaimLost, PartitionError
 
-log = structlog.get_logger("koff.zookeeper")
+log = structlog.get_logger(component="client.zookeeper")
 _LOOK_S = 0.1
 """How often those who wait look whether the session's lease has come or gone."""
 _TIMESTAMP_NOT_AVAILABLE = 0

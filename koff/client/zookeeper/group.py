@@ -68,7 +68,7 @@ class ConsumerGroup(Closing):
         self.conf = conf
         self.id = new_member_id(name)
         self.paths = GroupPaths(name)
-        self.log = structlog.get_logger("koff.zookeeper").bind(group=name, member=self.id)
+        self.log = structlog.get_logger(component="client.zookeeper", group=name, member=self.id)
         self._wake, self._done, self._stopping = threading.Event(), threading.Event(), threading.Event()
         self._closing = threading.Lock()
         self._errors: deque[KoffError] = deque(maxlen=_ERRORS)

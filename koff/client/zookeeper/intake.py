@@ -19,7 +19,7 @@ from koff.client.zookeeper.errors import ClaimLost, PartitionError
 from koff.client.zookeeper.offset_manager import OffsetManager
 from koff.errors import ConnectError, KoffError
 
-log = structlog.get_logger("koff.zookeeper")
+log = structlog.get_logger(component="client.zookeeper")
 _AT_ONCE = 500
 _FETCH_S = 0.1
 _RETRY_S = 0.3

@@ -15,7 +15,7 @@ from koff.client.zookeeper.intake import Intake
 from koff.client.zookeeper.session import NodeExists, NoNode, Session
 from koff.client.zookeeper.znodes import GroupPaths, Registration
 
-log = structlog.get_logger("koff.zookeeper")
+log = structlog.get_logger(component="client.zookeeper")
 _At = tuple[str, int]
 _BUSY_S, _IDLE_S = 0.05, 0.5
 """How often to look while something is under way, and otherwise: watches tell of most changes at once."""

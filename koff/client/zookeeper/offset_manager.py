@@ -17,7 +17,7 @@ from koff.client.zookeeper.session import Session
 from koff.client.zookeeper.znodes import GroupPaths
 from koff.errors import KoffError
 
-log = structlog.get_logger("koff.zookeeper.offsets")
+log = structlog.get_logger(component="client.zookeeper")
 Holds = Callable[[str, int], bool]
 """Whether a partition is ours, asked of ZooKeeper."""
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-log = structlog.get_logger("koff.pipeline")
+log = structlog.get_logger(component="spark.job")
 LITTLE = 50_000
 """A batch of fewer offsets, where fewer slots are current, is not worth Spark's compiling."""
 STOP_S = 20.0

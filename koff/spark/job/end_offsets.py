@@ -15,7 +15,7 @@ from koff.errors import ConnectError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = structlog.get_logger("koff.pipeline")
+log = structlog.get_logger(component="spark.job")
 TOPICS_INTERVAL_S = 30.0
 SHARDED_ABOVE, SHARE = 20_000, 10_000
 """Partitions."""

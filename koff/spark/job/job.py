@@ -21,7 +21,7 @@ from koff.spark.tables.files import Into
 from koff.spark.tables.schemas import TABLES, Tables
 from koff.spark.worker_errors import line, named
 
-log = structlog.get_logger("koff.pipeline")
+log = structlog.get_logger(component="spark.job")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 
 

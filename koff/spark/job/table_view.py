@@ -24,7 +24,7 @@ from koff.tracker.topic_partitions import fold_text
 if TYPE_CHECKING:
     from koff.spark.job.job import Job
 
-log = structlog.get_logger("koff.pipeline")
+log = structlog.get_logger(component="spark.job")
 REPLAYED_S = 3600.0
 """How much of the history of ends is looked at when serving begins."""
 STALE_INTERVALS = 5

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-log = structlog.get_logger("koff.spark.source.kafka")
+log = structlog.get_logger(component="spark.source.kafka")
 TASKS = 16
 MAX_OFFSETS = 1_000_000
 RAW_DDL = "offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY"

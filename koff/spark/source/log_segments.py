@@ -31,7 +31,7 @@ from koff.spark.tables.files import Into, written
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-log = structlog.get_logger("koff.spark.source.log_segments")
+log = structlog.get_logger(component="spark.source.log_segments")
 TASKS = 16
 _FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)$")
 

@@ -18,7 +18,7 @@ from koff.errors import ConnectError
 from koff.spark.rows.decoding import RAW, DataLost
 from koff.spark.source.ranges import Range
 
-log = structlog.get_logger("koff.spark.source.range_reader")
+log = structlog.get_logger(component="spark.source.range_reader")
 BATCH_RECORDS = 20_000
 _POLL_S = 0.2
 
