@@ -328,7 +328,7 @@ class Monitor:
             pass
 
     def _note_pause(self) -> None:
-        """Reads everything anew after a pause in which deletions may have come and gone (RECORDS.md 4.2)."""
+        """Reads everything anew after a pause in which deletions may have come and gone (docs/records-format.md 4.2)."""
         now = time.time()
         pause_s, self._answered_at = now - self._answered_at, now
         if pause_s > LONG_PAUSE_S:

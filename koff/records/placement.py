@@ -1,4 +1,4 @@
-"""Which partition a group's records are in (RECORDS.md 4.1 and 2)."""
+"""Which partition a group's records are in (docs/records-format.md 4.1 and 2)."""
 
 
 def group_partition(group: str, partitions: int) -> int:

@@ -3,7 +3,7 @@
 A group lives in one partition, so rebuilding a partition is replacing its `Shard`. Rows are numpy columns;
 a commit is found by the 64-bit hash that Python gives its key's bytes (keyed anew in each process: with a
 million keys, two share one in one process of thirty million), so that a batch is applied without a step
-per record in Python. Offsets are kept apart from groups: only its own tombstone removes one (RECORDS.md 4.3).
+per record in Python. Offsets are kept apart from groups: only its own tombstone removes one (docs/records-format.md 4.3).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What share groups have read: the replay of `__share_group_state` (RECORDS.md 2).
+"""What share groups have read: the replay of `__share_group_state` (docs/records-format.md 2).
 
 A share partition is a group's view of one partition of a topic. Below its start offset all is done; above
 it, batches say what became of the records that were delivered.

@@ -1,6 +1,6 @@
 """Scripted lives of groups: what brokers would write as members of every kind come and go.
 
-Batches are in the order in which Apache Kafka 4.3 writes them (RECORDS.md 4.5 to 4.8).
+Batches are in the order in which Apache Kafka 4.3 writes them (docs/records-format.md 4.5 to 4.8).
 """
 
 from __future__ import annotations

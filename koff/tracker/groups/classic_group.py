@@ -1,4 +1,4 @@
-"""Classic groups: one record says all of a group (RECORDS.md 4.5)."""
+"""Classic groups: one record says all of a group (docs/records-format.md 4.5)."""
 
 from __future__ import annotations
 

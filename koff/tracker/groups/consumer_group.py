@@ -1,4 +1,4 @@
-"""Consumer groups, KIP-848 (RECORDS.md 4.6)."""
+"""Consumer groups, KIP-848 (docs/records-format.md 4.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The groups of one partition of `__consumer_offsets`, beside their offsets, by RECORDS.md 4.5 to 4.8.
+"""The groups of one partition of `__consumer_offsets`, beside their offsets, by docs/records-format.md 4.5 to 4.8.
 
 A group is what its last records say, whatever it was before: conversions need no more than that. In a
 sound log a group is brought to its end before it becomes one of another type; where it is not, the last

@@ -1,4 +1,4 @@
-"""Share groups, KIP-932 (RECORDS.md 4.7). What they have read is in `__share_group_state`."""
+"""Share groups, KIP-932 (docs/records-format.md 4.7). What they have read is in `__share_group_state`."""
 
 from __future__ import annotations
 

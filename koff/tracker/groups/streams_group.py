@@ -1,4 +1,4 @@
-"""Streams groups, KIP-1071 (RECORDS.md 4.8): members have tasks, and a topology says what those read."""
+"""Streams groups, KIP-1071 (docs/records-format.md 4.8): members have tasks, and a topology says what those read."""
 
 from __future__ import annotations
 

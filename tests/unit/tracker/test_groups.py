@@ -1,4 +1,4 @@
-"""Groups of every kind, record by record, by RECORDS.md 4.5 to 4.8."""
+"""Groups of every kind, record by record, by docs/records-format.md 4.5 to 4.8."""
 
 from __future__ import annotations
 
