@@ -145,8 +145,9 @@ def monitor(bootstrap: str, total: int, python: str) -> dict[str, float]:
         stderr=subprocess.PIPE,
     )
     lines: list[dict[str, Any]] = []
-    assert process.stderr is not None
-    drain = threading.Thread(target=lambda: lines.extend(map(json.loads, process.stderr)), daemon=True)
+    log = process.stderr
+    assert log is not None
+    drain = threading.Thread(target=lambda: lines.extend(map(json.loads, log)), daemon=True)
     drain.start()
     try:
         while status(f"{url}/readyz") != 200:
@@ -161,7 +162,9 @@ def monitor(bootstrap: str, total: int, python: str) -> dict[str, float]:
             at = time.monotonic()
             body = fetch(f"{url}/metrics")
             scrapes.append(time.monotonic() - at)
-        peak = int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())[1])  # type: ignore[index]
+        memory = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())
+        assert memory is not None
+        peak = int(memory[1])
     finally:
         process.terminate()
         process.wait(10)

@@ -15,7 +15,7 @@ from bench.catchup import PARTITIONS_A_GROUP, key, main_partition, value
 from bench.tracker import resident_mib
 from koff.records import GroupMetadata, GroupMetadataValue, encode
 from koff.serve.exposition import Exposition
-from koff.serve.view import MonitorStats
+from koff.serve.view import MonitorStats, Readiness
 from koff.tracker import Snapshot, Tracker
 
 START_MS = 1_790_000_000_000
@@ -33,7 +33,10 @@ class View:
         self.now_ms = START_MS
 
     def snapshot(self) -> Snapshot:
-        return self._tracker.snapshot(self.now_ms)
+        return self._tracker.take_snapshot(self.now_ms)
+
+    def readiness(self) -> Readiness:
+        return Readiness(True, "ready")
 
     def reader_stats(self) -> MonitorStats:
         return MonitorStats(lag_is_fresh=True, up=True)
@@ -75,8 +78,8 @@ def minute(tracker: Tracker, view: View, number: int, groups: int, topics: int) 
         apply(tracker, name, commits(name, "here", number), at_ms)
     for name, topic in new:
         apply(tracker, name, [described(name, 1), *commits(name, topic, 1)], at_ms)
-    tracker.sample(ends=dict.fromkeys(tracker.watched(), 100 + number), at_ms=at_ms)
-    for _ in Exposition(view).chunks():
+    tracker.add_samples(ends=dict.fromkeys(tracker.watched_partitions(), 100 + number), at_ms=at_ms)
+    for _ in Exposition(view).render_chunks():
         pass
     for name, topic in new:
         apply(tracker, name, [*commits(name, topic, None), described(name, None)], at_ms)
@@ -90,9 +93,9 @@ def run(minutes: int, groups: int, *, topics: bool) -> dict[str, Any]:
     for number in range(minutes):
         minute(tracker, view, number, groups, topics)
         resident.append(round(resident_mib(), 1))
-    snapshot = tracker.snapshot()
+    snapshot = tracker.take_snapshot()
     assert sum(1 for _ in snapshot.groups()) == STAYING
-    applied = sum(tracker.seen.values())
+    applied = sum(tracker.record_counts.values())
     every = max(1, minutes // 12)
     return {
         "topics_come_and_go": topics,

@@ -3,7 +3,7 @@
 Prints JSON. The groups are commits written straight into `__consumer_offsets` of a fresh broker, which is
 then started again, so that its coordinator knows them. Both ways, and a process of its own, in one run.
 
-    python bench/coordinators.py --groups 20000
+    python -m bench.coordinators --groups 20000
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ import time
 from typing import Any
 
 import click
-from catchup import PARTITIONS_A_GROUP, write
 from confluent_kafka import Consumer, TopicPartition
 
+from bench.catchup import PARTITIONS_A_GROUP, write
 from koff.client import ClusterConf
-from koff.client.groups.admin import ask_admin
-from koff.client.groups.coordinators import ask_coordinators
-from koff.client.groups.responses import GroupAnswers
+from koff.client.groups.admin import fetch_through_admin
+from koff.client.groups.coordinators import fetch_from_coordinators
+from koff.client.groups.responses import FetchedGroups
 from koff.kafkatest import LocalKafka
 
 ALONE = """
 import sys, time
 began = time.perf_counter()
 from koff.client import ClusterConf
-from koff.client.groups.coordinators import ask
-answers = ask(ClusterConf(sys.argv[1]))
+from koff.client.groups.coordinators import fetch_groups
+answers = fetch_groups(ClusterConf(sys.argv[1]))
 print(time.perf_counter() - began, answers.seconds, len(answers.offsets))
 """
 
 
-def report(answers: GroupAnswers) -> dict[str, Any]:
+def report(answers: FetchedGroups) -> dict[str, Any]:
     assert not answers.failed, dict(list(answers.failed.items())[:3])
     assert not answers.incomplete, answers.incomplete
     return {
@@ -75,9 +75,9 @@ def main(groups: int, times: int) -> None:
         write(kafka.bootstrap, groups * PARTITIONS_A_GROUP, groups, None)
         kafka.restart()
         conf = ClusterConf(kafka.bootstrap)
-        cold = ask_coordinators(conf)
-        warm = [ask_coordinators(conf) for _ in range(times)]
-        admin = ask_admin(conf, deadline_s=120)
+        cold = fetch_from_coordinators(conf)
+        warm = [fetch_from_coordinators(conf) for _ in range(times)]
+        admin = fetch_through_admin(conf, deadline_s=120)
         process = in_a_process(kafka.bootstrap)
     best = min(warm, key=lambda answers: answers.seconds)
     median = statistics.median(answers.seconds for answers in warm)

@@ -25,15 +25,15 @@ from koff.records import (
     Binary,
     OffsetCommit,
     OffsetCommitValue,
-    assignment,
-    commit_values,
     decode,
+    decode_assignment,
     decode_columns,
+    decode_commit_values,
     decode_share_state,
+    decode_subscription,
     encode,
-    subscription,
 )
-from koff.records.segments import read
+from koff.records.segments import read_segment
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
 TOPIC_ID = "Lt0Eht-HRa2GCmvQvFtJdg"
@@ -65,13 +65,14 @@ def times(function: Callable[..., object], *arguments: Any, count: int = 2000) -
 
 
 def commit(group: int, topic: int, partition: int, version: int, metadata: str = "") -> Pair:
+    newest: dict[str, Any] = {"topic_id": TOPIC_ID} if version == 4 else {}
     value = OffsetCommitValue(
         version=version,
         offset=123_456_789 + partition,
         leader_epoch=5 if version >= 3 else -1,
         metadata=metadata,
         commit_timestamp=NOW + group,
-        **({"topic_id": TOPIC_ID} if version == 4 else {}),
+        **newest,
     )
     name, about = f"consumer-group-{group}", f"orders.topic-{topic}"
     key, data = encode(OffsetCommit(group=name, topic=about, partition=partition, value=value))
@@ -159,8 +160,8 @@ def blobs() -> Figures:
         bytes.fromhex(blob["hex"]) for blob in found if blob["kind"] == "assignment" and len(blob["hex"]) > 60
     )
     figures = {
-        "subscription": rate(times(subscription, asked)),
-        "assignment": rate(times(assignment, given)),
+        "subscription": rate(times(decode_subscription, asked)),
+        "assignment": rate(times(decode_assignment, given)),
     }
     try:
         from kio.schema.consumer_protocol_assignment.v0.data import ConsumerProtocolAssignment
@@ -183,7 +184,10 @@ def columnar(rows: int) -> Figures:
     }
     figures: Figures = {}
     for name, pairs in shapes.items():
-        keys, values = Binary.of([key for key, _ in pairs]), Binary.of([value for _, value in pairs])
+        keys, values = (
+            Binary.from_values([key for key, _ in pairs]),
+            Binary.from_values([value for _, value in pairs]),
+        )
 
         def whole(keys: Binary = keys, values: Binary = values) -> int:
             assert decode_columns(keys, values).ok.all()
@@ -192,7 +196,7 @@ def columnar(rows: int) -> Figures:
         data = [value for _, value in pairs]
 
         def numbers(data: list[bytes] = data) -> int:
-            assert commit_values(data).ok.all()
+            assert decode_commit_values(data).ok.all()
             return rows
 
         figures[name] = rate(whole)
@@ -208,11 +212,11 @@ def segments(records: int) -> Figures:
         log, batch = segment(pairs, size, records)
 
         def chunks(log: bytes = log) -> int:
-            assert sum(len(chunk.records) for chunk in read(log)) > 0
+            assert sum(len(chunk.records) for chunk in read_segment(log)) > 0
             return len(log)
 
         def columns(log: bytes = log) -> int:
-            for chunk in read(log):
+            for chunk in read_segment(log):
                 decode_columns(chunk.records.keys, chunk.records.values)
             return len(log)
 

@@ -57,7 +57,7 @@ def grown_history(
     for i in range(rounds):
         ends += rng.integers(1, 100, partitions)
         begun = time.perf_counter()
-        history.add(rows, ends, T0 + i * INTERVAL_MS)
+        history.add_samples(rows, ends, T0 + i * INTERVAL_MS)
         took.append((time.perf_counter() - begun) * 1000)
     late = took[-40:]
     return history, {
@@ -74,7 +74,7 @@ def figures(rows: int, runs: int) -> dict[str, Any]:
     history, history_figures = grown_history(max(rows // 10, 1), 100, rng)
     now_ms = T0 + 100 * INTERVAL_MS
     partition = rng.integers(0, len(history), rows)
-    end, start = history.newest(partition), np.zeros(rows, np.int64)
+    end, start = history.newest_ends(partition), np.zeros(rows, np.int64)
     behind = np.where(rng.random(rows) < 0.1, rng.integers(1, 4000, rows), 0)
     committed = np.maximum(end - behind, 0)
     far_behind = np.maximum(end - rng.integers(1, 4000, rows), 0)

@@ -29,7 +29,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from bench.catchup import OFFSETS, as_installed, write
 from koff.client import ClusterConf
-from koff.config.clusters import Watched
+from koff.config.clusters import WatchedCluster
 from koff.kafkatest import KafkaCluster, LocalKafka, wait_until
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
@@ -81,7 +81,7 @@ def ways(
         frame.write.format("noop").mode("overwrite").save()
 
     columns = ("partition", "offset", "timestamp", "key", "value")
-    watched = Watched("bench", ClusterConf(brokers))
+    watched = WatchedCluster("bench", ClusterConf(brokers))
     found: dict[str, Callable[[Any], None]] = {
         BARE: lambda _: sunk(ours(raw="true")),
         "decoded, our source": lambda _: sunk(ours()),
@@ -148,7 +148,7 @@ def new_tables(spark: Any) -> Iterator[Any]:
 
     with tempfile.TemporaryDirectory(prefix="koff-bench-") as folder:
         tables = Tables(spark, folder)
-        tables.create()
+        tables.create_tables()
         yield tables
 
 

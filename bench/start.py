@@ -31,9 +31,9 @@ IMPORTS = "import koff.cli, koff.cli.monitor, koff.monitor.start, koff.monitor.r
 ASKING = """
 import sys
 from koff.client import ClusterConf
-from koff.client.groups.coordinators import ask
-print(ask(ClusterConf(sys.argv[1])).seconds)
-print(ask(ClusterConf(sys.argv[1])).seconds)
+from koff.client.groups.coordinators import fetch_groups
+print(fetch_groups(ClusterConf(sys.argv[1])).seconds)
+print(fetch_groups(ClusterConf(sys.argv[1])).seconds)
 """
 
 

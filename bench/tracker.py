@@ -48,10 +48,10 @@ def measure(rows: int) -> dict[str, Any]:
                 tracker.apply(shard, keys, values)
             spent += time.perf_counter() - at
             applied += sum(len(keys) for keys, _ in shards.values())
-    tracker.sample(ends=dict.fromkeys(tracker.watched(), 2000))
+    tracker.add_samples(ends=dict.fromkeys(tracker.watched_partitions(), 2000))
     after = resident_mib()
     at = time.perf_counter()
-    snapshot = tracker.snapshot()
+    snapshot = tracker.take_snapshot()
     taken = time.perf_counter() - at
     at = time.perf_counter()
     total = sum(int(snapshot.lags(shard).published.sum()) for shard in snapshot.shards.values())
@@ -73,13 +73,13 @@ def save_and_restore(tracker: Tracker) -> dict[str, Any]:
     """Every partition into a file and out of it. The lock is held for one partition at a time."""
     from koff.monitor.state import Origin, Saved, StateDir  # not before the memory was measured
 
-    partitions = list(tracker.snapshot().shards)
+    partitions = list(tracker.take_snapshot().shards)
     origin, held = Origin("bench", "__consumer_offsets", "", max(partitions) + 1), []
     with tempfile.TemporaryDirectory() as path, StateDir(path).lock() as folder:
         size, at = 0, time.perf_counter()
         for partition in partitions:
             began = time.perf_counter()
-            state = tracker.save(partition)
+            state = tracker.save_partition(partition)
             held.append(time.perf_counter() - began)
             assert state is not None
             size += folder.save(origin, partition, state, position=1, now_ms=1)
@@ -87,7 +87,7 @@ def save_and_restore(tracker: Tracker) -> dict[str, Any]:
         restored, at = Tracker(), time.perf_counter()
         for partition, found in folder.load(origin):
             if isinstance(found, Saved):
-                restored.restore(partition, found.state)
+                restored.restore_partition(partition, found.state)
         restored_s = time.perf_counter() - at
     assert restored.partition_count == tracker.partition_count
     return {

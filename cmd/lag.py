@@ -1,4 +1,4 @@
-"""Launches `koff lag` from a checkout or a container."""
+"""Starts `koff lag` from a checkout or a container."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Launches `koff monitor` from a checkout or a container."""
+"""Starts `koff monitor` from a checkout or a container."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Launches `koff pipeline` from a checkout, a container or spark-submit."""
+"""Starts `koff pipeline` from a checkout, a container or spark-submit."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Launches `koff printer` from a checkout or a container."""
+"""Starts `koff printer` from a checkout or a container."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""koff tells how far behind every Kafka consumer group is, and why."""
+"""koff shows how far behind every Kafka consumer group is, and why."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, imported when it is first asked for: the command line chooses what it loads, and how."""
+    """A public name of this package, imported when it is first used. Raises `AttributeError`."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Not at the top: `import koff` would then load numpy before koff.cli can set its number of threads.
     from koff import records
-    from koff.tail import messages as consumer
+    from koff.tail import messages
 
-    globals()[name] = getattr(consumer if name == "Consumer" else records, name)
+    globals()[name] = getattr(messages if name == "Consumer" else records, name)
     return globals()[name]

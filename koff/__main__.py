@@ -1,4 +1,4 @@
-"""`python -m koff`."""
+"""`python -m koff`: the same as the command `koff`."""
 
 from koff.cli import main
 

@@ -1,21 +1,21 @@
-"""The few families of koff's errors; everything that koff raises on purpose is a `KoffError`."""
+"""The families of koff's errors. Everything that koff raises on purpose is a `KoffError`."""
 
 
 class KoffError(Exception):
-    """Something koff can name. Its text is one line: what failed, why, and what to check."""
+    """An error that koff can name. Its text is one line: what failed, why, and what to check."""
 
 
 class ConfigError(KoffError):
-    """An option, a property or a file says something that cannot be."""
+    """An option, a property or a file has a value that koff cannot use."""
 
 
 class ConnectError(KoffError):
-    """A cluster cannot be reached, or does not let us in."""
+    """koff cannot reach a cluster, or the cluster refuses koff."""
 
 
 class Denied(ConnectError):
-    """The cluster was reached, and says that this user may not."""
+    """The cluster was reached and refused this user: the log-in, or an operation without permission."""
 
 
 class Closed(KoffError):
-    """A call on something that was closed before."""
+    """The caller used an object that is closed."""

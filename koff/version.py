@@ -1,3 +1,3 @@
-"""koff's version, said once."""
+"""The version of koff. The build reads it from here."""
 
 VERSION = "0.1.0"

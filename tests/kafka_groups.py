@@ -96,7 +96,7 @@ def java_consuming(
 
     It commits on its own, once a second.
     """
-    java = kafka.popen_tool(
+    java = kafka.start_tool(
         CONSOLE_CONSUMER,
         *("--bootstrap-server", kafka.bootstrap, "--topic", topic, "--group", group, "--from-beginning"),
         *("--command-property", "auto.commit.interval.ms=1000"),

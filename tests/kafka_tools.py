@@ -144,7 +144,7 @@ def _commits(kafka: LocalKafka, group: str) -> Picture:
     wanted = {TopicPartition(*at): OffsetSpec.latest() for at in offsets}
     answers = kafka.admin.list_offsets(wanted) if wanted else {}
     ends = {(at.topic, at.partition): answer.result(10).offset for at, answer in answers.items()}
-    picture = {}
+    picture: dict[str, str] = {}
     for (topic, partition), offset in offsets.items():
         said = {"committed": offset, "end": ends[topic, partition], "lag": ends[topic, partition] - offset}
         picture |= {f"{group} {topic}/{partition} {what}": str(value) for what, value in said.items()}

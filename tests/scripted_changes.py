@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
@@ -138,6 +139,10 @@ def offsets_are_deleted(life: Life) -> None:
     life.settle()
 
 
+def _has_no_group(group: str, now: Picture) -> bool:
+    return f"{group} state" not in now
+
+
 def groups_are_deleted(life: Life) -> None:
     for tool, group in (
         (CONSUMER_GROUPS, SIMPLE[6]),
@@ -146,9 +151,7 @@ def groups_are_deleted(life: Life) -> None:
         (SHARE_GROUPS, "share-b"),
         (STREAMS_GROUPS, "streams-a"),
     ):
-        life.admin(
-            tool, "--delete", "--group", group, until=lambda now, group=group: f"{group} state" not in now
-        )
+        life.admin(tool, "--delete", "--group", group, until=partial(_has_no_group, group))
     life.settle()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 from confluent_kafka import (
@@ -51,8 +51,11 @@ class Life:
     def __init__(self, kafka: LocalKafka, workbench: Workbench) -> None:
         self.kafka, self.workbench = kafka, workbench
         self.picture: Picture = {}
-        self.held_back: Picture = {}
-        """What who reads the log must say instead, as an open transaction hides what is behind it."""
+        self.held_back: Mapping[str, str | None] = {}
+        """What who reads the log must say instead, as an open transaction hides what is behind it.
+
+        None: nothing.
+        """
         self.members: dict[str, Member] = {}
         self.open: Producer | None = None
         self.before_the_cut: Callable[[], None] = lambda: None

@@ -7,8 +7,11 @@ import random
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from confluent_kafka import KafkaError, Message
 
 from koff.client import TopicPartition
 from koff.client.zookeeper import ConsumerGroup, ConsumerGroupConf, UncleanClose, join_consumer_group
@@ -160,13 +163,13 @@ class Source:
                 count += 1
             self._producer.poll(0)
 
-    def _delivered(self, error: object, message: object) -> None:
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
-            self.acknowledged.add(message.value())  # type: ignore[attr-defined]
+            self.acknowledged.add(message.value() or b"")
 
 
 def churn(
-    make: object, seconds: float, *, most: int, dice: random.Random
+    make: Callable[[], Worker], seconds: float, *, most: int, dice: random.Random
 ) -> tuple[list[Worker], dict[str, int]]:
     """Lets up to `most` workers join, leave and crash at random; those that are left, and what happened."""
     workers: list[Worker] = []
@@ -175,7 +178,7 @@ def churn(
     pause = threading.Event()
     while time.monotonic() < until:
         if len(workers) < 2 or (len(workers) < most and dice.random() < 0.6):
-            workers.append(make())  # type: ignore[operator]
+            workers.append(make())
             counts["joined"] += 1
         else:
             worker = workers.pop(dice.randrange(len(workers)))

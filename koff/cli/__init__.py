@@ -1,8 +1,9 @@
-"""The command line: one file a command."""
+"""The command line, one file for each command."""
 
 import os
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts them as it loads; koff has no use for them
+# Before anything imports numpy, which starts these threads when it is loaded. koff does not need them.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from koff.cli.root import main
 

@@ -1,4 +1,4 @@
-"""`koff decode segments`: the log segments of a broker that is down."""
+"""`koff decode segments`: decodes log segments from the disk of a broker that is down."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 import click
 
 from koff.cli.options import Regex, option
-from koff.cli.record_formats import FORMATS, Show, format_named, moment
+from koff.cli.record_formats import FORMATS, Format, find_format, format_time
 from koff.client import RawRecord
 from koff.errors import ConfigError
 from koff.records import Message, OffsetCommit, Undecodable, decode, decode_share_state
-from koff.records.segments import Buffer, Chunk, Damage, Marker, Outcomes, read
+from koff.records.segments import Buffer, Chunk, Damage, Marker, TransactionOutcomes, read_segment
 from koff.records.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 
 _FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)$")
@@ -27,7 +27,7 @@ _FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)$")
 
 @dataclass(frozen=True, slots=True)
 class SegmentLog:
-    """The segments of one partition, in order."""
+    """The segment files of one partition, in log order. `topic` is "" if the folder has another name."""
 
     topic: str
     partition: int
@@ -36,7 +36,7 @@ class SegmentLog:
 
 @dataclass(slots=True)
 class Tally:
-    """What was found."""
+    """How many records, markers and damaged places were found."""
 
     records: int = 0
     undecodable: int = 0
@@ -46,13 +46,16 @@ class Tally:
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@option("--format", "form", type=click.Choice(list(FORMATS)), default="text", help="As of koff printer.")
-@option("--read-committed", is_flag=True, help="Apply the transaction markers: only what was committed.")
-@option("--share-state", is_flag=True, help="They are segments of __share_group_state.")
-@option("--offsets-topic", help="The topic to look for in a broker's data, if not the usual one.")
+@option("--format", "form", type=click.Choice(list(FORMATS)), default="text", help="As in koff printer.")
+@option("--read-committed", is_flag=True, help="Only committed records: applies the transaction markers.")
+@option("--share-state", is_flag=True, help="The segments are of __share_group_state.")
+@option(
+    "--offsets-topic",
+    help="The topic to look for in a broker's data.  [default: __consumer_offsets, or __share_group_state]",
+)
 @option("--group", type=Regex(), help="Only groups whose name matches.")
 @option("--topic", type=Regex(), help="Only commits for topics whose name matches.")
-@option("--check-crc/--no-check-crc", default=True, help="Whether to compare the batches' checksums.")
+@option("--check-crc/--no-check-crc", default=True, help="Whether to verify the checksums of the batches.")
 def segments(
     paths: tuple[Path, ...],
     form: str,
@@ -65,9 +68,10 @@ def segments(
 ) -> None:
     """Decode Kafka log segments: .log files, or folders copied off a broker.
 
-    A folder is one partition (`__consumer_offsets-7`) or a broker's data, which holds such folders. Every
-    codec is read. Commit and abort markers are shown with their producer. What is torn or damaged is
-    reported on standard error, with where and why, and the rest is decoded; the exit code is then 1.
+    A folder is one partition (`__consumer_offsets-7`) or the data of a broker, which holds such folders. All
+    of Kafka's codecs are supported. Commit and abort markers are shown with their producer. Torn or damaged
+    batches are reported on standard error, with the place and the reason; the rest is decoded, and the exit
+    code is 1.
 
     \b
     Examples:
@@ -75,55 +79,57 @@ def segments(
       koff decode segments --read-committed --format json kafka-data | jq .group
       koff decode segments 00000000000000000000.log --group '^payments$'
     """
-    printing = _Printing(format_named(form), form, share_state, group, topic)
-    wanted = offsets_topic or (SHARE_STATE_TOPIC if share_state else OFFSETS_TOPIC)
-    logs = list(find_logs(paths, wanted))
+    # What to decode
+    printer = _SegmentPrinter(find_format(form), form, share_state, group, topic)
+    offsets_topic = offsets_topic or (SHARE_STATE_TOPIC if share_state else OFFSETS_TOPIC)
+    logs = list(find_logs(paths, offsets_topic))
     total = sum(path.stat().st_size for log in logs for path in log.files)
     with click.progressbar(
         length=total, label="decoding", file=sys.stderr, hidden=not sys.stderr.isatty() or sys.stdout.isatty()
     ) as bar:
         for log in logs:
-            _decode_log(log, printing, bar.update, read_committed=read_committed, check_crc=check_crc)
-    tally = printing.tally
-    found = [f"{tally.records} records", f"{tally.undecodable} of them undecodable"]
-    found += [f"{count} {kind} markers" for kind, count in sorted(tally.markers.items())]
-    found += [f"{tally.damage} damaged places"] if tally.damage else []
-    click.echo(", ".join(found), err=True)
+            _decode_log(log, printer, bar.update, read_committed=read_committed, check_crc=check_crc)
+    # What was found
+    tally = printer.tally
+    counts = [f"{tally.records} records", f"{tally.undecodable} of them undecodable"]
+    counts += [f"{count} {kind} markers" for kind, count in sorted(tally.markers.items())]
+    counts += [f"{tally.damage} damaged places"] if tally.damage else []
+    click.echo(", ".join(counts), err=True)
     sys.exit(1 if tally.damage else 0)
 
 
 def find_logs(paths: Sequence[Path], topic: str) -> Iterator[SegmentLog]:
-    """The logs in files and folders; of a folder of folders, only those of `topic`.
+    """The logs in files and folders. In a folder that holds folders, only the logs of `topic`.
 
-    Raises `ConfigError` for a path without any.
+    Raises `ConfigError` for a path without a log.
     """
     for path in paths:
         if not path.is_dir():
-            yield _log(path.absolute().parent, [path])
+            yield _build_log(path.absolute().parent, [path])
             continue
-        folders = [path, *sorted(path.glob(f"{topic}-*"), key=_number)]
-        logs = [_log(folder, files) for folder in folders if (files := sorted(folder.glob("*.log")))]
+        folders = [path, *sorted(path.glob(f"{topic}-*"), key=_partition_number)]
+        logs = [_build_log(folder, files) for folder in folders if (files := sorted(folder.glob("*.log")))]
         if not logs:
-            raise ConfigError(f"{path} holds no .log files, nor folders such as {topic}-7 that do")
+            raise ConfigError(f"{path} holds no .log files, and no folders such as {topic}-7 with .log files")
         yield from logs
 
 
-def _number(folder: Path) -> int:
+def _partition_number(folder: Path) -> int:
     named = _FOLDER.search(folder.name)
     return int(named["partition"]) if named else -1
 
 
-def _log(folder: Path, files: Sequence[Path]) -> SegmentLog:
+def _build_log(folder: Path, files: Sequence[Path]) -> SegmentLog:
     named = _FOLDER.search(folder.resolve().name)
     return SegmentLog(named["topic"] if named else "", int(named["partition"]) if named else 0, tuple(files))
 
 
-class _Printing:
-    """Prints what is found and counts it."""
+class _SegmentPrinter:
+    """Prints records, markers and damage, and counts them in `tally`."""
 
     def __init__(
         self,
-        show: Show,
+        show: Format,
         form: str,
         share_state: bool,
         group: re.Pattern[str] | None,
@@ -135,59 +141,60 @@ class _Printing:
         self._decode = decode_share_state if share_state else decode
         self._group, self._topic = group, topic
 
-    def chunk(self, log: SegmentLog, path: Path, chunk: Chunk) -> None:
-        """Records and markers by offset; damage to standard error."""
+    def print_chunk(self, log: SegmentLog, path: Path, chunk: Chunk) -> None:
+        """Prints records and markers in the order of their offsets, and damage on standard error."""
         markers = iter(chunk.markers)
         marker = next(markers, None)
         lines = []
         records = chunk.records
+        # Merges two lists: the offsets tell where a marker stands between the records.
         for row, (offset, timestamp) in enumerate(
             zip(records.offset.tolist(), records.timestamp.tolist(), strict=True)
         ):
             while marker is not None and marker.offset < offset:
-                lines.append(self._marker(log, marker))
+                lines.append(self._format_marker(log, marker))
                 marker = next(markers, None)
             lines.append(
-                self._record(
+                self._format_record(
                     RawRecord(log.partition, offset, timestamp, records.keys[row], records.values[row])
                 )
             )
         while marker is not None:
-            lines.append(self._marker(log, marker))
+            lines.append(self._format_marker(log, marker))
             marker = next(markers, None)
         sys.stdout.writelines(line for line in lines if line)
         for damage in chunk.damage:
-            self._damage(path, damage)
+            self._print_damage(path, damage)
 
-    def _record(self, record: RawRecord) -> str:
+    def _format_record(self, record: RawRecord) -> str:
         message = self._decode(record.key, record.value)
         self.tally.records += 1
         self.tally.undecodable += isinstance(message.record, Undecodable)
-        return self._show(record, message) + "\n" if self._wanted(message) else ""
+        return self._show(record, message) + "\n" if self._is_selected(message) else ""
 
-    def _marker(self, log: SegmentLog, marker: Marker) -> str:
+    def _format_marker(self, log: SegmentLog, marker: Marker) -> str:
         self.tally.markers[marker.kind] += 1
         if self._group or self._topic:
-            return ""
+            return ""  # a marker belongs to no group and no topic
         if self._form == "json":
             at = {"partition": log.partition, "offset": marker.offset, "timestamp": marker.timestamp}
-            who = {"producer_id": marker.producer_id, "producer_epoch": marker.producer_epoch}
-            return json.dumps({"at": at, "marker": marker.kind, **who}) + "\n"
+            producer = {"producer_id": marker.producer_id, "producer_epoch": marker.producer_epoch}
+            return json.dumps({"at": at, "marker": marker.kind, **producer}) + "\n"
         if self._form != "text":
-            return ""
-        place = f"{moment(marker.timestamp)} {log.partition:>2}@{marker.offset:<6}"
+            return ""  # the formats kafka and raw have no line for a marker
+        place = f"{format_time(marker.timestamp)} {log.partition:>2}@{marker.offset:<6}"
         return (
             f"{place} marker  {marker.kind} of producer {marker.producer_id} epoch {marker.producer_epoch}\n"
         )
 
-    def _damage(self, path: Path, damage: Damage) -> None:
+    def _print_damage(self, path: Path, damage: Damage) -> None:
         self.tally.damage += 1
         offset = "" if damage.offset is None else f" (offset {damage.offset})"
         click.echo(
             f"{path}: at byte {damage.position}{offset}, {damage.size} bytes: {damage.reason}", err=True
         )
 
-    def _wanted(self, message: Message) -> bool:
+    def _is_selected(self, message: Message) -> bool:
         if self._group is not None and not self._group.search(message.consumer):
             return False
         record = message.record
@@ -197,14 +204,14 @@ class _Printing:
 
 
 @contextmanager
-def _mapped(path: Path) -> Iterator[Buffer]:
-    """The file's bytes; an empty file cannot be mapped. Raises `ConfigError` when it cannot be read."""
+def _map_file(path: Path) -> Iterator[Buffer]:
+    """The bytes of the file. Raises `ConfigError` if the file cannot be read."""
     try:
         file = path.open("rb")
-    except OSError as failure:
-        raise ConfigError(f"cannot read {path}: {failure.strerror}") from failure
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     with file:
-        if path.stat().st_size == 0:
+        if path.stat().st_size == 0:  # mmap refuses an empty file
             yield b""
             return
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
@@ -213,23 +220,23 @@ def _mapped(path: Path) -> Iterator[Buffer]:
 
 def _decode_log(
     log: SegmentLog,
-    printing: _Printing,
+    printer: _SegmentPrinter,
     progress: Callable[[int], None],
     *,
     read_committed: bool,
     check_crc: bool,
 ) -> None:
-    """Prints one partition's records. With `read_committed` the files are read twice: markers come behind."""
+    """Prints the records of one partition."""
     outcomes = None
-    if read_committed:
-        outcomes = Outcomes()
+    if read_committed:  # reads the files twice: the marker of a transaction stands behind its records
+        outcomes = TransactionOutcomes()
         for path in log.files:
-            with _mapped(path) as buffer:
+            with _map_file(path) as buffer:
                 outcomes.scan(buffer)
     for path in log.files:
-        with _mapped(path) as buffer:
+        with _map_file(path) as buffer:
             done = 0
-            for chunk in read(buffer, outcomes=outcomes, check_crc=check_crc):
-                printing.chunk(log, path, chunk)
+            for chunk in read_segment(buffer, outcomes=outcomes, check_crc=check_crc):
+                printer.print_chunk(log, path, chunk)
                 progress(chunk.position - done)
                 done = chunk.position

@@ -1,4 +1,4 @@
-"""`koff demo`: a real Kafka with live consumer groups, and koff watching it."""
+"""`koff demo`: runs a real Kafka with live consumer groups, and `koff monitor` on it."""
 
 import os
 import shutil
@@ -23,77 +23,81 @@ from koff.errors import KoffError
 
 _PORT = 9850
 _REFRESH_S = 2.0
-_WINDOW_S = 10.0  # over which the change of lag is told
+_WINDOW_S = 10.0  # the change of lag is measured over this time
 _READY_S = 30.0
 
 
 @click.command()
-@click.option("--rate", default=200.0, show_default=True, help="Messages written a second, over all topics.")
 @click.option(
-    "--port", type=int, help=f"Port of koff monitor; without it {_PORT}, or a free one if that is taken."
+    "--rate", default=200.0, show_default=True, help="Messages written per second, over all topics."
 )
-@click.option("--seconds", type=float, help="End after so many seconds of traffic, rather than with Ctrl-C.")
+@click.option(
+    "--port", type=int, help=f"Port of koff monitor.  [default: {_PORT}, or a free port if that is in use]"
+)
+@click.option("--seconds", type=float, help="End after this many seconds of traffic, and not only at Ctrl-C.")
 def demo(rate: float, port: int | None, seconds: float | None) -> None:
     """Show koff at work on a real Kafka with live groups.
 
-    Starts Apache Kafka on free loopback ports (its jars are fetched once, by Maven, into a cache), writes
-    messages, runs groups that keep up, fall behind and stop, and starts `koff monitor` on it. Ctrl-C stops
-    all of it and leaves nothing behind.
+    Starts Apache Kafka on free loopback ports (Maven downloads its jars once, into a cache), writes messages,
+    runs groups that keep up, fall behind or stop, and starts `koff monitor`. Ctrl-C stops all of it and
+    removes its files; the jars stay in the cache.
 
     \b
     Examples:
       koff demo
       koff demo --rate 2000 --port 9900
     """
-    with _interruptible() as no_more_interrupts, ExitStack() as started:
+    with _interrupt_on_signals() as ignore_signals, ExitStack() as started:
         try:
-            _run(started, rate, port, seconds)
+            _run_demo(started, rate, port, seconds)
         except KeyboardInterrupt:
             click.echo()
         finally:
-            no_more_interrupts()
+            ignore_signals()
             click.echo("stopping", err=True)
 
 
 @contextmanager
-def _interruptible() -> Iterator[Callable[[], None]]:
-    """Ctrl-C, SIGTERM and a closed terminal raise `KeyboardInterrupt`, also where a shell had it ignored.
+def _interrupt_on_signals() -> Iterator[Callable[[], None]]:
+    """Raises `KeyboardInterrupt` at Ctrl-C, SIGTERM and a closed terminal, even if a shell ignores them.
 
-    Until what it yields is called: taking everything down must not be cut short by another Ctrl-C.
+    Gives a function that ignores these signals from then on: another Ctrl-C must not interrupt the cleanup.
     """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    def no_more() -> None:
+    def ignore() -> None:
         for number in before:
             signal.signal(number, signal.SIG_IGN)
 
-    endings = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in endings}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
-        yield no_more
+        yield ignore
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _run(started: ExitStack, rate: float, port: int | None, seconds: float | None) -> None:
-    """The demo from the first line to the end; what it starts goes on `started`."""
+def _run_demo(started: ExitStack, rate: float, port: int | None, seconds: float | None) -> None:
+    """Runs the demo to its end. Everything that it starts is put on `started`, which stops it."""
     from koff.kafkatest import LocalKafka, ProgressLine
     from koff.kafkatest.traffic import GROUPS, Traffic
 
     click.echo(
-        "This starts a real Kafka, consumer groups that keep up, fall behind and stop, and koff watching."
+        "This starts a real Kafka, consumer groups that keep up, fall behind or stop, and koff monitor."
     )
     with ProgressLine(sys.stdout) as line:
         kafka = started.enter_context(LocalKafka(progress=line))
         line("starting traffic")
         started.enter_context(Traffic(kafka, rate=rate))
-        monitor = started.enter_context(_monitor(kafka.bootstrap, port or _monitor_port()))
+        monitor = started.enter_context(_start_monitor(kafka.bootstrap, port or _choose_port()))
         _wait_until_ready(monitor, line)
-    click.echo(_introduction(kafka.bootstrap, monitor.url, {group.name: group.about for group in GROUPS}))
-    _show(monitor, sys.stdout, seconds)
+    click.echo(
+        _format_introduction(kafka.bootstrap, monitor.url, {group.name: group.about for group in GROUPS})
+    )
+    _show_table(monitor, sys.stdout, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,31 +109,34 @@ class DemoMonitor:
     log: Path
 
     def check(self) -> None:
-        """Raises `KoffError` with its last words when it has ended."""
+        """Raises `KoffError` with the end of its log if the process has ended."""
         if self.process.poll() is not None:
-            words = "\n".join(self.log.read_text(errors="replace").splitlines()[-10:])
-            raise KoffError(f"koff monitor ended with code {self.process.returncode}; it said last:\n{words}")
+            log_end = "\n".join(self.log.read_text(errors="replace").splitlines()[-10:])
+            raise KoffError(
+                f"koff monitor ended with code {self.process.returncode}; the end of its log:\n{log_end}"
+            )
 
     def get(self, path: str) -> str | None:
-        """The body at `path`, or None when it does not answer with 200."""
+        """The body at `path`, or None if the response is not 200."""
         try:
-            with urllib.request.urlopen(self.url + path, timeout=5) as answer:  # noqa: S310 - our own http://
-                return str(answer.read(), "utf-8")
+            with urllib.request.urlopen(self.url + path, timeout=5) as response:  # noqa: S310 - our own http://
+                return str(response.read(), "utf-8")
         except (urllib.error.URLError, OSError):
             return None
 
 
 @contextmanager
-def _monitor(brokers: str, port: int) -> Iterator[DemoMonitor]:
-    """`koff monitor` as a process of its own, as an operator would run it."""
+def _start_monitor(brokers: str, port: int) -> Iterator[DemoMonitor]:
+    """Runs `koff monitor` as a process of its own, as an operator would."""
     from koff.kafkatest import GUARD, reap, spawn
 
+    # A folder for its log, which is removed even if this process is killed
     folder = Path(tempfile.mkdtemp(prefix="koff-demo-"))
-    GUARD.keep("folder", folder)
+    GUARD.register("folder", folder)
     listen = f"127.0.0.1:{port}"
     command = [sys.executable, "-m", "koff", "monitor", "--brokers", brokers, "--listen", listen]
-    command += ["--end-offset-interval", "1"]  # the default of 5 s would look jumpy beside live commits
-    # Options and properties in the environment are meant for the user's own clusters.
+    command += ["--end-offset-interval", "1"]  # commits change the lag often: 5 s, the default, looks jumpy
+    # Options and properties in the environment are for the user's own clusters.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KOFF_")}
     with (folder / "monitor.log").open("wb") as log:
         process = spawn(
@@ -140,10 +147,10 @@ def _monitor(brokers: str, port: int) -> Iterator[DemoMonitor]:
     finally:
         reap(process, signal_number=signal.SIGTERM, timeout_s=5.0)
         shutil.rmtree(folder, ignore_errors=True)
-        GUARD.release("folder", folder)
+        GUARD.unregister("folder", folder)
 
 
-def _monitor_port() -> int:
+def _choose_port() -> int:
     from koff.kafkatest import free_ports, is_free
 
     return _PORT if is_free(_PORT) else free_ports(1)[0]
@@ -154,20 +161,22 @@ def _wait_until_ready(monitor: DemoMonitor, line: Callable[[str], None]) -> None
 
     began = time.monotonic()
 
-    def ready() -> bool:
+    def is_ready() -> bool:
         monitor.check()
         line(f"starting koff monitor: {time.monotonic() - began:.0f} s")
         return monitor.get("/readyz") is not None
 
     try:
-        wait_until(ready, timeout_s=_READY_S, what="koff monitor to be ready", every_s=0.2)
+        wait_until(is_ready, timeout_s=_READY_S, what="koff monitor to be ready", every_s=0.2)
     except TimeoutError as error:
-        raise KoffError(f"{error}; its log: {monitor.log.read_text(errors='replace')[-1000:]}") from error
+        log_end = monitor.log.read_text(errors="replace")[-1000:]
+        raise KoffError(f"{error}; the end of its log:\n{log_end}") from error
 
 
-def _introduction(brokers: str, url: str, groups: dict[str, str]) -> str:
+def _format_introduction(brokers: str, url: str, groups: dict[str, str]) -> str:
+    # The command as the user can type it: without an installed script, by this interpreter
     koff = "koff" if shutil.which("koff") else f"{os.path.relpath(sys.executable)} -m koff"
-    about = "".join(f"  {name:<14}{what}\n" for name, what in groups.items())
+    about = "".join(f"  {name:<14}{text}\n" for name, text in groups.items())
     return f"""
   Kafka         {brokers}
   metrics       {url}/metrics
@@ -185,7 +194,7 @@ Ctrl-C stops everything.
 
 @dataclass(frozen=True, slots=True)
 class DemoRow:
-    """What the monitor's metrics say about one group."""
+    """One group, as read from the metrics of the monitor."""
 
     group: str
     state: str
@@ -194,10 +203,11 @@ class DemoRow:
     topics: dict[str, int]
 
 
-def _rows(exposition: str) -> list[DemoRow]:
+def _parse_rows(exposition: str) -> list[DemoRow]:
     """The groups in a /metrics body, by name."""
     from prometheus_client.parser import text_string_to_metric_families
 
+    # Samples by metric and group
     values: dict[tuple[str, str], float] = {}
     states: dict[str, str] = {}
     topics: dict[str, dict[str, int]] = {}
@@ -211,16 +221,17 @@ def _rows(exposition: str) -> list[DemoRow]:
             elif sample.name == "koff_group_state" and sample.value == 1:
                 states[group] = sample.labels["state"]
 
-    def value(name: str, group: str) -> int | None:
-        found = values.get((name, group))
-        return None if found is None else int(found)
+    def find_value(name: str, group: str) -> int | None:
+        value = values.get((name, group))
+        return None if value is None else int(value)
 
+    # One row for each group. A group with a state but without a known lag is shown, too.
     return [
         DemoRow(
             group,
             states.get(group, "-"),
-            value("koff_group_members", group),
-            value("koff_group_total_lag", group),
+            find_value("koff_group_members", group),
+            find_value("koff_group_total_lag", group),
             topics.get(group, {}),
         )
         for group in sorted({group for _, group in values} | states.keys())
@@ -228,60 +239,65 @@ def _rows(exposition: str) -> list[DemoRow]:
 
 
 class RecentLags:
-    """The lag of each group over the last few seconds."""
+    """The lag of each group over the last seconds, to measure how fast it changes."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, deque[tuple[float, int]]] = {}
+        self._samples: dict[str, deque[tuple[float, int]]] = {}
 
     def add(self, now_s: float, rows: list[DemoRow]) -> None:
+        """Adds the lags at `now_s` (monotonic). An unknown lag begins a new measurement."""
         for row in rows:
-            seen = self._seen.setdefault(row.group, deque())
+            samples = self._samples.setdefault(row.group, deque())
             if row.lag is None:
-                seen.clear()
+                samples.clear()
                 continue
-            seen.append((now_s, row.lag))
-            while now_s - seen[0][0] > _WINDOW_S:
-                seen.popleft()
+            samples.append((now_s, row.lag))
+            while now_s - samples[0][0] > _WINDOW_S:
+                samples.popleft()
 
-    def change(self, group: str) -> float | None:
-        """How fast the lag grows, in messages a second; None before there are two figures."""
-        seen = self._seen.get(group)
-        if not seen or len(seen) < 2:
+    def change_per_s(self, group: str) -> float | None:
+        """How fast the lag grows, in messages per second. None before there are two samples."""
+        samples = self._samples.get(group)
+        if not samples or len(samples) < 2:
             return None
-        (before_s, before), (now_s, now) = seen[0], seen[-1]
+        (before_s, before), (now_s, now) = samples[0], samples[-1]
         return (now - before) / (now_s - before_s)
 
 
 _LINE = "{:<14}  {:<20}  {:>7}  {:>9}  {:>9}  {}"
 
 
-def _table(rows: list[DemoRow], history: RecentLags) -> list[str]:
-    def text(value: float | None, form: str = "") -> str:
+def _format_rows(rows: list[DemoRow], history: RecentLags) -> list[str]:
+    def format_value(value: float | None, form: str = "") -> str:
         return "-" if value is None else format(value, form)
 
     lines = [_LINE.format("GROUP", "STATE", "MEMBERS", "LAG", "CHANGE/S", "LAG BY TOPIC")]
     for row in rows:
-        change = text(history.change(row.group), "+.1f")
-        by_topic = ", ".join(f"{topic} {lag}" for topic, lag in sorted(row.topics.items()))
-        lines.append(_LINE.format(row.group, row.state, text(row.members), text(row.lag), change, by_topic))
+        change = format_value(history.change_per_s(row.group), "+.1f")
+        members, lag = format_value(row.members), format_value(row.lag)
+        by_topic = ", ".join(f"{topic} {topic_lag}" for topic, topic_lag in sorted(row.topics.items()))
+        lines.append(_LINE.format(row.group, row.state, members, lag, change, by_topic))
     return lines
 
 
-def _show(monitor: DemoMonitor, stream: TextIO, seconds: float | None) -> None:
-    """Shows the table, in place on a terminal and appended elsewhere, until `seconds` are over."""
-    history, shown = RecentLags(), 0
+def _show_table(monitor: DemoMonitor, stream: TextIO, seconds: float | None) -> None:
+    """Shows the table every two seconds until `seconds` have passed: in place on a terminal, else below."""
+    history, shown_lines = RecentLags(), 0
     ends = None if seconds is None else time.monotonic() + seconds
     while True:
+        # Rows
         monitor.check()
         body = monitor.get("/metrics")
-        rows = _rows(body) if body else []
+        rows = _parse_rows(body) if body else []
         history.add(time.monotonic(), rows)
-        lines = _table(rows, history) if rows else ["(koff monitor has no groups to show yet)"]
+        lines = _format_rows(rows, history) if rows else ["(koff monitor has no groups to show yet)"]
+        # Lines
         if stream.isatty():
             width = shutil.get_terminal_size().columns
-            lines = [line[: width - 1] for line in lines]  # a wrapped line would break going back up
-            stream.write(f"\x1b[{shown}F\x1b[J" if shown else "")
-            shown = len(lines)
+            lines = [line[: width - 1] for line in lines]  # a wrapped line would count as two on the way up
+            # Up to the first line of the last table, and erase from there
+            stream.write(f"\x1b[{shown_lines}F\x1b[J" if shown_lines else "")
+            shown_lines = len(lines)
         else:
             lines.append("")
         stream.write("\n".join(lines) + "\n")

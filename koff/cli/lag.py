@@ -1,4 +1,4 @@
-"""`koff lag`."""
+"""`koff lag`: prints the lag of all consumer groups."""
 
 from __future__ import annotations
 
@@ -13,50 +13,59 @@ import click
 
 from koff.cli.options import (
     Regex,
-    cluster_conf,
+    build_cluster_conf,
     cluster_options,
     exact_option,
     option,
     set_up_logs,
     zookeeper_option,
 )
-from koff.cli.text_table import table
+from koff.cli.text_table import format_table
 from koff.monitor.conf import MonitorConf, Way
 from koff.monitor.exact_time_lag import ExactConf
-from koff.monitor.once import snapshots
+from koff.monitor.once import take_snapshots
 from koff.monitor.zookeeper_groups import ZooKeeperGroupsConf
 from koff.tail.reader import TailReaderConf
 from koff.tracker import GroupTotal, PartitionLag
 
 ABOVE, UNKNOWN = 3, 4
-"""Exit codes of --fail-above."""
+"""Exit codes with --fail-above: a lag is above the limit; a lag is unknown."""
 
 
 @click.command()
 @cluster_options
-@option("--group", type=Regex(), help="Only groups whose name matches (anywhere: anchor with ^ and $).")
+@option("--group", type=Regex(), help="Only groups whose name matches (anywhere in it: anchor with ^ and $).")
 @option(
-    "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", help="How to print."
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    help="The format of the output.",
 )
 @option(
     "--fail-above",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Exit 3 when a group's total lag is above N, else 4 when one is not known (a partition without "
-    "commit or end offset; no group matches).",
+    help="Exit with code 3 if the total lag of a group is above N; else with code 4 if a lag is unknown (a "
+    "partition without commit or end offset), or if no group matches.",
 )
 @option(
     "--start",
     "way",
     type=click.Choice(["snapshot", "replay"]),
     default="snapshot",
-    help="snapshot: ask the coordinators, at once (needs DESCRIBE on groups). replay: read the whole log.",
+    help="snapshot: ask the coordinators, which is fast (needs DESCRIBE on the groups). replay: read "
+    "the whole log.",
 )
 @exact_option
 @zookeeper_option
 @option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @option(
-    "--interval", default=2.0, type=click.FloatRange(min=0.1), metavar="SECONDS", help="Pause of --watch."
+    "--interval",
+    default=2.0,
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="Time between two outputs of --watch.",
 )
 def lag(
     brokers: str,
@@ -72,13 +81,14 @@ def lag(
     watch: bool,
     interval: float,
 ) -> None:
-    """Print the lag of all consumer groups, worst first.
+    """Print the lag of all consumer groups, the highest first.
 
-    Lag is the end offset less the committed one; "-" is not known, and WHY says why: no_commit,
-    topic_gone, end_unknown, topic_recreated (the commit was to an earlier topic of that name). Of known
-    lags it says below_log_start (records left the log before the group read them) and ahead_of_log.
-    SECONDS is the age of the oldest record not yet committed, shown with --exact-time-lag.
-    Totals sum what is known, and say how many partitions are not.
+    Lag is the end offset minus the committed offset. An unknown lag is shown as "-", and the column WHY names
+    the reason: no_commit, topic_gone, end_unknown, or topic_recreated (the commit belongs to an earlier topic
+    with the same name). For a known lag, WHY may be below_log_start (retention deleted records before the
+    group read them) or ahead_of_log (the commit is beyond the end offset). SECONDS, shown with
+    --exact-time-lag, is the age of the oldest record that is not committed. A total is the sum of the known
+    lags; UNKNOWN is the number of partitions without one.
 
     \b
     Examples:
@@ -90,32 +100,35 @@ def lag(
     """
     set_up_logs()
     conf = MonitorConf(
-        cluster=cluster_conf(brokers, properties, property_file),
+        cluster=build_cluster_conf(brokers, properties, property_file),
         start=way,
         reader=TailReaderConf(topic=offsets_topic),
         exact=ExactConf(exact_time_lag),
         zookeeper=ZooKeeperGroupsConf(zookeeper),
     )
-    wanted: Callable[[str], Any] = group.search if group else lambda name: True
-    progress = _progress if sys.stderr.isatty() else lambda text: None
-    for cluster, snapshot in snapshots(conf, interval_s=interval, progress=progress):
+    is_selected: Callable[[str], Any] = group.search if group else lambda name: True
+    progress = _show_progress if sys.stderr.isatty() else lambda text: None
+    # One output, or with --watch one after the other
+    for cluster, snapshot in take_snapshots(conf, interval_s=interval, progress=progress):
         if sys.stderr.isatty():
-            click.echo("\r\033[K", nl=False, err=True)
+            _show_progress("")
         if watch and form == "table" and sys.stdout.isatty():
             click.clear()
-        rows = [row for row in snapshot.rows() if wanted(row.group)]
-        totals = [total for total in snapshot.totals() if wanted(total.group.name)]
+        rows = [row for row in snapshot.rows() if is_selected(row.group)]
+        totals = [total for total in snapshot.totals() if is_selected(total.group.name)]
         _FORMATS[form](cluster, rows, totals)
         sys.stdout.flush()
         if not watch:
-            sys.exit(_verdict(totals, fail_above))
+            sys.exit(_check_limit(totals, fail_above))
 
 
-def _progress(text: str) -> None:
+def _show_progress(text: str) -> None:
+    # \r\033[K: back to the start of the line, and erase it
     click.echo(f"\r\033[K{text}", nl=False, err=True)
 
 
-def _verdict(totals: list[GroupTotal], fail_above: int | None) -> int:
+def _check_limit(totals: list[GroupTotal], fail_above: int | None) -> int:
+    """The exit code. Names the groups that it is about on standard error."""
     if fail_above is None:
         return 0
     above = [t for t in totals if t.lag is not None and t.lag > fail_above]
@@ -125,12 +138,17 @@ def _verdict(totals: list[GroupTotal], fail_above: int | None) -> int:
         return ABOVE
     if unknown or not totals:
         names = ", ".join(t.group.name for t in unknown)
-        click.echo(f"lag not known: {names}" if totals else "lag not known: no such group", err=True)
+        text = (
+            f"lag unknown: {names}; the output names the reasons"
+            if totals
+            else "lag unknown: no group found; check --group"
+        )
+        click.echo(text, err=True)
         return UNKNOWN
     return 0
 
 
-def _member(row: PartitionLag) -> str | None:
+def _format_member(row: PartitionLag) -> str | None:
     return f"{row.member.client_id}@{row.member.client_host}" if row.member else None
 
 
@@ -138,22 +156,24 @@ def _print_table(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal
     if not totals:
         click.echo(f"no consumer groups in cluster {cluster}")
         return
+    # Partitions, with the column SECONDS only if there is an exact lag in seconds
     seconds = ["SECONDS"] if any(r.time_lag_source == "record" for r in rows) else []
     click.echo(
-        table(
+        format_table(
             (*("GROUP", "STATE", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG"), *seconds, "MEMBER", "WHY"),
             [
                 (
                     *(r.group, r.state, r.topic, r.partition, r.committed, r.end, r.published_lag),
                     *([r.time_lag_s] if seconds else []),
-                    *(_member(r), " ".join(r.reasons.names)),
+                    *(_format_member(r), " ".join(r.reasons.names)),
                 )
                 for r in rows
             ],
         )
     )
+    # Groups
     click.echo(
-        table(
+        format_table(
             ("TOTAL OF GROUP", "TYPE", "STATE", "MEMBERS", "PARTITIONS", "LAG", "UNKNOWN"),
             [
                 (
@@ -174,8 +194,8 @@ def _print_table(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal
 
 def _print_csv(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
     out = csv.writer(sys.stdout, lineterminator="\n")
-    out.writerow(_ROW)
-    out.writerows([_row(cluster, row)[name] for name in _ROW] for row in rows)
+    out.writerow(_FIELDS)
+    out.writerows(_row_fields(cluster, row).values() for row in rows)
 
 
 def _print_json(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
@@ -199,12 +219,12 @@ def _print_json(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]
             }
             for t in totals
         ],
-        "partitions": [_row(cluster, row) for row in rows],
+        "partitions": [_row_fields(cluster, row) for row in rows],
     }
     click.echo(json.dumps(document, ensure_ascii=False))
 
 
-_ROW = (
+_FIELDS = (
     *("cluster", "group", "state", "topic", "partition", "committed", "end", "lag"),
     *("readable", "lost", "lag_to_stable", "time_lag_s", "time_lag_source", "status", "reasons"),
     *("client_id", "client_host"),
@@ -212,20 +232,16 @@ _ROW = (
 )
 
 
-def _row(cluster: str, row: PartitionLag) -> dict[str, str | float | None]:
+def _row_fields(cluster: str, row: PartitionLag) -> dict[str, str | float | None]:
+    """A row of JSON or CSV: the values of `_FIELDS`, in that order."""
     member = row.member
-    values = (row.committed, row.end, row.published_lag, row.readable, row.lost, row.lag_to_stable)
-    verdict = (row.time_lag_s, row.time_lag_source, row.status.name)
-    name = (cluster, row.group, row.state, row.topic, row.partition)
-    why = " ".join(row.reasons.names)
-    who = (member.client_id, member.client_host) if member else (None, None)
-    return dict(
-        zip(
-            _ROW,
-            (*name, *values, *verdict, why, *who, row.complete, *row.pace),
-            strict=True,
-        )
-    )
+    key = (cluster, row.group, row.state, row.topic, row.partition)
+    lags = (row.committed, row.end, row.published_lag, row.readable, row.lost, row.lag_to_stable)
+    time_lag = (row.time_lag_s, row.time_lag_source)
+    reasons = " ".join(row.reasons.names)
+    client = (member.client_id, member.client_host) if member else (None, None)
+    values = (*key, *lags, *time_lag, row.status.name, reasons, *client, row.complete, *row.pace)
+    return dict(zip(_FIELDS, values, strict=True))
 
 
 _FORMATS = {"table": _print_table, "csv": _print_csv, "json": _print_json}

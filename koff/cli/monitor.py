@@ -1,4 +1,4 @@
-"""`koff monitor`."""
+"""`koff monitor`: watches a cluster and serves the lag of its groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from koff.cli.options import (
-    cluster_conf,
+    build_cluster_conf,
     cluster_options,
     exact_option,
     logging_options,
@@ -31,12 +31,15 @@ from koff.tail.reader import TailReaderConf
 @click.command()
 @cluster_options
 @option(
-    "--listen", default="127.0.0.1:9850", metavar="HOST:PORT", help="Where to serve; :9850 is every address."
+    "--listen",
+    default="127.0.0.1:9850",
+    metavar="HOST:PORT",
+    help="The address to serve on; :9850 is all addresses.",
 )
 @option(
     "--cluster-name",
     default="",
-    help="Value of the label `cluster`.  [default: the cluster's id]",
+    help="The value of the label `cluster`.  [default: the id of the cluster]",
     show_default=False,
 )
 @option(
@@ -52,18 +55,18 @@ from koff.tail.reader import TailReaderConf
     type=click.Choice(["snapshot", "replay", "resume"]),
     default=None,
     show_default=False,
-    help="How to begin. snapshot: ask the coordinators, then learn history from the log in the background "
-    "(needs DESCRIBE on groups). replay: read the whole log first. resume: go on from --state-dir.  "
+    help="How to start. snapshot: ask the coordinators, then read the history from the log in the background "
+    "(needs DESCRIBE on the groups). replay: read the whole log first. resume: continue from --state-dir.  "
     "[default: resume with --state-dir, else snapshot]",
 )
 @option(
     "--state-dir",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Save the state there every half minute, so that the next start goes on from it.",
+    help="Save the state in this folder every 30 s, so that the next start can resume from it.",
 )
 @option(
-    "--wait", is_flag=True, help="Keep trying when the brokers cannot be reached at the start (sidecars)."
+    "--wait", is_flag=True, help="Keep trying if the brokers cannot be reached at the start (for sidecars)."
 )
 @exact_option
 @zookeeper_option
@@ -72,7 +75,7 @@ from koff.tail.reader import TailReaderConf
     default=50,
     type=click.IntRange(min=1),
     metavar="N",
-    help="At most so many records are read a second for --exact-time-lag.",
+    help="The highest number of records per second to read for --exact-time-lag.",
 )
 @logging_options
 def monitor(
@@ -94,8 +97,8 @@ def monitor(
 ) -> None:
     """Watch a cluster and serve the lag of all its groups to Prometheus.
 
-    Serves /metrics, /healthz (the process works) and /readyz (200 once the numbers can be believed).
-    Stops at SIGTERM or Ctrl-C.
+    Serves /metrics, /healthz (200 while the process runs) and /readyz (200 once the numbers may be trusted,
+    else 503 and the reason). Stops at SIGTERM or Ctrl-C.
 
     \b
     Examples:
@@ -107,10 +110,10 @@ def monitor(
     """
     set_up_logs(log_format, log_level)
     if way == "resume" and state_dir is None:
-        raise ConfigError("--start resume needs --state-dir, the folder to go on from")
+        raise ConfigError("--start resume needs --state-dir: name the folder with the saved state")
     watch = Monitor(
         MonitorConf(
-            cluster=cluster_conf(brokers, properties, property_file),
+            cluster=build_cluster_conf(brokers, properties, property_file),
             cluster_name=cluster_name,
             wait=wait,
             start=way or ("resume" if state_dir else "snapshot"),
@@ -122,8 +125,9 @@ def monitor(
             zookeeper=ZooKeeperGroupsConf(zookeeper),
         )
     )
+    # Messages are created by the thousand and hold no cycles: collect rarely, and never scan the modules.
     gc.freeze()
-    gc.set_threshold(200_000, 50, 100)  # messages come and go by the thousand and hold no cycles
+    gc.set_threshold(200_000, 50, 100)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: watch.stop())
     watch.run()

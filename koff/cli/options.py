@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they mean."""
+"""Options that several commands share, and the objects that are built from them."""
 
 from __future__ import annotations
 
@@ -20,100 +20,110 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
-    """A click option that shows its default."""
+    """A click option that shows its default in --help."""
     return click.option(*names, **{"show_default": True, **settings})
 
 
 class Regex(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
-    """A regular expression; it may match anywhere in the name."""
+    """The type of an option that takes a regular expression. Commands match it anywhere in a name."""
 
     name = "REGEX"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> re.Pattern[str]:
-        """The compiled expression, or click's error."""
+        """The compiled expression. Fails with click's error."""
         if isinstance(value, re.Pattern):
             return value
         try:
             return re.compile(value)
-        except re.error as failure:
-            self.fail(f"{value!r} is not a regular expression: {failure}", param, ctx)
+        except re.error as error:
+            self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
 
 
 def cluster_options(command: Command) -> Command:
-    """--brokers, --property, --property-file, --offsets-topic: taken together by `cluster_conf`."""
-    for decorate in reversed(
+    """Adds --brokers, --property and --property-file, for `build_cluster_conf`, and --offsets-topic."""
+    for decorate in reversed(  # as stacked decorators: the last is applied first
         (
-            option("--brokers", required=True, metavar="HOST:PORT[,...]", help="Brokers to begin with."),
+            option(
+                "--brokers", required=True, metavar="HOST:PORT[,...]", help="Brokers to connect to first."
+            ),
             option(
                 "--property",
                 "properties",
                 multiple=True,
                 metavar="KEY=VALUE",
-                help="A librdkafka property, such as security.protocol=sasl_ssl; repeatable. Secrets are "
-                "better off in KOFF_PROPERTY_... variables or in a file: others can read a command line.",
+                help="A librdkafka property, such as security.protocol=sasl_ssl; repeatable. Put secrets "
+                "into KOFF_PROPERTY_... variables or a file: other users can read a command line.",
             ),
-            option("--property-file", metavar="FILE", help="librdkafka properties, a key=value per line."),
-            option("--offsets-topic", default=OFFSETS_TOPIC, help="The topic to read, for mirrored copies."),
+            option(
+                "--property-file",
+                metavar="FILE",
+                help="A file of librdkafka properties, one key=value per line.",
+            ),
+            option(
+                "--offsets-topic",
+                default=OFFSETS_TOPIC,
+                help="The topic to read; change it to read a mirrored copy.",
+            ),
         )
     ):
         command = decorate(command)
     return command
 
 
-def cluster_conf(brokers: str, properties: tuple[str, ...], property_file: str | None) -> ClusterConf:
-    """What the cluster options say, with the environment's properties."""
-    gathered = gather_properties(pairs=properties, file=property_file, environment=os.environ)
-    return ClusterConf(brokers, gathered)
+def build_cluster_conf(brokers: str, properties: tuple[str, ...], property_file: str | None) -> ClusterConf:
+    """How to reach the cluster: the options, with the environment's properties. Raises `ConfigError`."""
+    merged = gather_properties(pairs=properties, file=property_file, environment=os.environ)
+    return ClusterConf(brokers, merged)
 
 
 def exact_option(command: Command) -> Command:
-    """--exact-time-lag."""
+    """Adds --exact-time-lag."""
     return option(
         "--exact-time-lag",
         type=Regex(),
         show_default=False,
-        help="For groups whose name matches, read the record at each commit: lag in seconds is then its age, "
-        "not estimated (needs READ on their topics).",
+        help="For groups whose name matches, read the oldest record not committed: lag in seconds is then "
+        "its age, not an estimate (needs READ on the topics).",
     )(command)
 
 
 def zookeeper_option(command: Command) -> Command:
-    """--zookeeper."""
+    """Adds --zookeeper."""
     return option(
         "--zookeeper",
         default="",
         show_default=False,
         metavar="HOST:PORT[,...][/CHROOT]",
-        help="Show groups as well that keep their offsets in this ZooKeeper, as Kafka's first consumers did "
+        help="Show also the groups that keep their offsets in this ZooKeeper, as Kafka's first consumers did "
         "(needs koff[zookeeper]).",
     )(command)
 
 
 def logging_options(command: Command) -> Command:
-    """--log-format and --log-level: handed to `set_up_logs`."""
+    """Adds --log-format and --log-level, for `set_up_logs`."""
     command = option(
         "--log-level",
         default="info",
         type=click.Choice(["debug", "info", "warning", "error"]),
-        help="Least to log.",
+        help="The lowest level to log.",
     )(command)
     return option(
         "--log-format",
         default="auto",
         type=click.Choice(["auto", "text", "json"]),
-        help="auto: text on a terminal, else JSON.",
+        help="auto is text on a terminal, else JSON.",
     )(command)
 
 
 def set_up_logs(form: str = "auto", level: str = "warning") -> None:
-    """Logs go to standard error, readable on a terminal and as JSON lines otherwise.
+    """Sends logs to standard error: as text on a terminal, else as JSON lines (with `form` "auto").
 
-    Each logger binds `component`, the package of koff that wrote the line.
+    Every logger of koff binds `component`, the module or package that writes the line.
     """
     as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
-    rendering: list[Any] = (
+    renderers: list[Any] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if as_json
         else [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty() and "NO_COLOR" not in os.environ)]
@@ -122,7 +132,7 @@ def set_up_logs(form: str = "auto", level: str = "warning") -> None:
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *rendering,
+            *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),

@@ -1,4 +1,4 @@
-"""`koff pipeline`: the same line on Spark, into tables: run, backfill, maintain, report."""
+"""`koff pipeline`: the history of groups in tables, through Spark: run, backfill, maintain, report."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from koff.cli.options import Regex, cluster_conf, logging_options, option, set_up_logs
-from koff.cli.progress_bar import Taken, bar, megabytes, offsets, status_line
+from koff.cli.options import Regex, build_cluster_conf, logging_options, option, set_up_logs
+from koff.cli.progress_bar import BackfillCounts, format_megabytes, format_offsets, show_bar, show_status_line
 from koff.cli.times import When
-from koff.config.clusters import Watched, read_clusters
+from koff.config.clusters import WatchedCluster, read_clusters
 from koff.errors import ConfigError, KoffError
 from koff.records.topics import OFFSETS_TOPIC
 
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     from koff.spark.job.job import Job
 
 Decorate = Callable[[Any], Any]
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
-    """A number of seconds, or with a unit: 30s, 5m, 12h, 90d."""
+    """The type of an option that takes a duration: seconds, or a number with a unit (30s, 5m, 12h, 90d)."""
 
     name = "DURATION"
-    _units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}  # noqa: RUF012 - nobody writes into it
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds, or click's error."""
+        """Seconds. Fails with click's error."""
         if isinstance(value, int | float):
             return float(value)
-        number, unit = (value[:-1], value[-1]) if value[-1:] in self._units else (value, "s")
+        number, unit = (value[:-1], value[-1]) if value[-1:] in _UNITS_S else (value, "s")
         try:
-            seconds = float(number) * self._units[unit]
+            seconds = float(number) * _UNITS_S[unit]
         except ValueError:
-            self.fail(f"{value!r} is no duration such as 30s, 5m, 12h or 90d", param, ctx)
+            self.fail(f"{value!r} is not a duration: write for example 30s, 5m, 12h or 90d", param, ctx)
         if not 0 < seconds < float("inf"):
-            self.fail(f"{value!r} is not above zero", param, ctx)
+            self.fail(f"{value!r} is not a duration above zero", param, ctx)
         return seconds
 
 
@@ -51,20 +51,20 @@ def _tables_options(command: Any) -> Any:
         "--master",
         show_default=False,
         metavar="URL",
-        help="Where Spark runs.  [default: local[*]; what spark-submit says]",
+        help="The master URL of Spark.  [default: that of spark-submit, else local[*]]",
     )
     tables = option(
         "--tables",
         required=True,
         metavar="DIR",
-        help="Folder of the tables, or what Spark writes to (s3a://...).",
+        help="The folder of the tables, or another URL that Spark can write to (s3a://...).",
     )
     conf = option(
         "--spark-conf",
         "spark_conf",
         multiple=True,
         metavar="KEY=VALUE",
-        help="A setting of Spark's; repeatable.",
+        help="A setting of Spark; repeatable.",
     )
     return tables(master(conf(command)))
 
@@ -76,61 +76,76 @@ def _clusters_options(command: Any) -> Any:
             default="",
             show_default=False,
             metavar="HOST:PORT[,...]",
-            help="Brokers to begin with.",
+            help="Brokers to connect to first.",
         ),
-        option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A librdkafka property."),
-        option("--property-file", metavar="FILE", help="librdkafka properties, a key=value per line."),
-        option("--offsets-topic", default=OFFSETS_TOPIC, help="The topic to read, for mirrored copies."),
+        option(
+            "--property",
+            "properties",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A librdkafka property; repeatable.",
+        ),
+        option(
+            "--property-file", metavar="FILE", help="A file of librdkafka properties, one key=value per line."
+        ),
+        option(
+            "--offsets-topic",
+            default=OFFSETS_TOPIC,
+            help="The topic to read; change it to read a mirrored copy.",
+        ),
         option(
             "--cluster-name",
             default="",
             show_default=False,
-            help="What the tables call the cluster.  [default: its id]",
+            help="The name of the cluster in the tables.  [default: its id]",
         ),
         option(
             "--config",
             type=click.Path(dir_okay=False, path_type=Path),
             metavar="FILE",
-            help="Many clusters: koff.yaml, instead of --brokers.",
+            help="A koff.yaml with one or more clusters, instead of --brokers.",
         ),
     )
-    for decorate in reversed(decorators):
+    for decorate in reversed(decorators):  # as stacked decorators: the last is applied first
         command = decorate(command)
     return command
 
 
-def _watched(
+def _read_watched_clusters(
     brokers: str,
     properties: tuple[str, ...],
     property_file: str | None,
     offsets_topic: str,
     cluster_name: str,
     config: Path | None,
-) -> list[Watched]:
+) -> list[WatchedCluster]:
+    """The clusters that the options name. Raises `ConfigError`."""
     if bool(brokers) == (config is not None):
-        raise ConfigError("say either --brokers, or --config with a file that names clusters")
+        raise ConfigError("give either --brokers, or --config with a file that names clusters")
     if config is not None:
         return read_clusters(config, os.environ)
-    return [Watched(cluster_name, cluster_conf(brokers, properties, property_file), offsets_topic)]
+    return [
+        WatchedCluster(cluster_name, build_cluster_conf(brokers, properties, property_file), offsets_topic)
+    ]
 
 
 @contextmanager
-def _spark(master: str | None, settings: tuple[str, ...]) -> Iterator[Any]:
-    """A session, quiet, and stopped at the end."""
+def _open_session(master: str | None, settings: tuple[str, ...]) -> Iterator[Any]:
+    """Opens a Spark session that prints nothing of its own, and stops it at the end."""
     try:
-        from koff.spark.quiet_java import held, hush
+        from koff.spark.quiet_java import buffer_java_output, silence_spark
         from koff.spark.spark_session import session
-        from koff.spark.worker_errors import mapped_errors
-    except ImportError as failure:
-        raise ConfigError(f"no {failure.name}: pip install 'koff[spark]'") from failure
-    pairs = dict(each.partition("=")[::2] for each in settings)
+        from koff.spark.worker_errors import map_errors
+    except ImportError as error:
+        raise _missing_package(error) from error
+    pairs = dict(setting.partition("=")[::2] for setting in settings)
     if not all(pairs):
         raise ConfigError("--spark-conf is KEY=VALUE, for example spark.driver.memory=4g")
-    settings_ = {"spark.ui.showConsoleProgress": "false", **pairs}
-    with mapped_errors():
-        with held() as java:
-            spark = session("koff pipeline", master=master, settings=settings_, java=java)
-            hush(spark)
+    spark_settings = {"spark.ui.showConsoleProgress": "false", **pairs}
+    with map_errors():
+        with buffer_java_output() as java:
+            spark = session("koff pipeline", master=master, settings=spark_settings, java=java)
+            silence_spark(spark)
         try:
             yield spark
         finally:
@@ -138,54 +153,64 @@ def _spark(master: str | None, settings: tuple[str, ...]) -> Iterator[Any]:
 
 
 @contextmanager
-def _stoppable(job: Job, tables: str) -> Iterator[None]:
-    """SIGTERM and Ctrl-C end the job, with a line that says so.
+def _stop_on_signals(job: Job, tables: str) -> Iterator[None]:
+    """Stops the job at SIGTERM and Ctrl-C, and then prints a line about it.
 
-    What fails on the way is no news then: the same signal may have ended Java, and a batch that is cut off
-    is done again.
+    Errors after such a signal are not reported: the signal may have ended Java too, and a batch that was
+    interrupted is repeated by the next run.
     """
-    _heed(job)
+    _handle_signals(job)
     try:
         yield
     except (KoffError, OSError):
         if not job.stopped:
             raise
     if job.stopped:
-        click.echo(f"stopped: {tables} has what was read so far, started again it goes on there", err=True)
+        click.echo(
+            f"stopped: {tables} holds what was read so far; the next run continues from there", err=True
+        )
 
 
-def _heed(job: Job) -> None:
-    """Again after a session was made: Spark takes Ctrl-C for itself."""
+def _handle_signals(job: Job) -> None:
+    """Makes SIGTERM and Ctrl-C stop the job.
+
+    To be called again after a session was opened: Spark installs its own handler for Ctrl-C.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: job.stop())
 
 
 @click.group()
 def pipeline() -> None:
-    """The history of every group, on Spark: into tables, and reports out of them."""
+    """Write the history of groups into tables with Spark, and make reports from them."""
 
 
 @pipeline.command()
 @_clusters_options
 @_tables_options
-@option("--interval", default="30s", type=Duration(), help="Between samples of end offsets, and rows of lag.")
-@option("--once", is_flag=True, help="End when the log was read to where it stands now.")
+@option(
+    "--interval",
+    default="30s",
+    type=Duration(),
+    help="Time between two samples of end offsets, and so of lag.",
+)
+@option("--once", is_flag=True, help="End when the log is read up to its present end.")
 @option(
     "--reach",
     default="1d",
     type=Duration(),
-    help="No lag in seconds for records that arrived longer ago: so much history is looked through.",
+    help="How far back to search for the lag in seconds: a record that arrived earlier has none.",
 )
 @option(
     "--max-offsets-per-partition",
     default=1_000_000,
     type=click.IntRange(min=1),
-    help="At most so many a batch.",
+    help="The highest number of offsets of a partition in one batch.",
 )
 @option(
     "--ignore-data-loss",
     is_flag=True,
-    help="Go on, and say so, when records left the log before they were read.",
+    help="Continue, with a warning, if records were deleted from the log before they were read.",
 )
 @option(
     "--listen",
@@ -209,9 +234,9 @@ def run(
     log_level: str,
     **cluster: Any,
 ) -> None:
-    """Write what groups do into tables, from the log's start on, and their lag at each interval.
+    """Write commits and changes of groups into tables, from the log start on, and the lag at each interval.
 
-    Stops at SIGTERM or Ctrl-C, and goes on from there when it is started again.
+    Stops at SIGTERM or Ctrl-C. The next run continues from there.
 
     \b
     Examples:
@@ -219,11 +244,12 @@ def run(
       koff pipeline run --config koff.yaml --tables s3a://ops/koff --interval 1m --listen :9850
     """
     set_up_logs(log_format, log_level)
-    watched = _watched(**cluster)
-    with _needed():
+    # Options: checked before Java starts, which takes seconds
+    clusters = _read_watched_clusters(**cluster)
+    with _require_spark():
         from koff.spark.job.cluster_stream import PipelineConf
         from koff.spark.job.job import Job
-        from koff.spark.job.table_view import served
+        from koff.spark.job.table_view import serve_tables
         from koff.spark.tables.schemas import Tables
     conf = PipelineConf(
         interval_s=interval,
@@ -232,14 +258,19 @@ def run(
         reach_s=reach,
         fail_on_data_loss=not ignore_data_loss,
     )
-    if listen and len(watched) > 1:
-        raise ConfigError("--listen serves one cluster: run one job for each, or leave it out")
-    with Job(watched, conf) as job, _stoppable(job, tables), _spark(master, spark_conf) as spark:
-        _heed(job)
+    if listen and len(clusters) > 1:
+        raise ConfigError("--listen serves one cluster: run one job for each cluster, or leave --listen out")
+    # The job connects to all clusters first: an error is found before anything is written.
+    with (
+        Job(clusters, conf) as job,
+        _stop_on_signals(job, tables),
+        _open_session(master, spark_conf) as spark,
+    ):
+        _handle_signals(job)
         place = Tables(spark, tables)
-        if not job.stopped:
-            place.create()
-        with served(listen, job, place):
+        if not job.stopped:  # a signal may have come while Java started
+            place.create_tables()
+        with serve_tables(listen, job, place):
             job.run(place)
 
 
@@ -250,7 +281,7 @@ def run(
     "--segments",
     metavar="PATH",
     show_default=False,
-    help="Log segments copied off brokers, instead of --brokers.",
+    help="Log segments that were copied from brokers, instead of --brokers.",
 )
 @logging_options
 def backfill(
@@ -262,9 +293,10 @@ def backfill(
     log_level: str,
     **cluster: Any,
 ) -> None:
-    """Write all that a cluster's log, or log segments, tell of the past into the tables.
+    """Write the whole log of a cluster, or log segments, into the tables.
 
-    Of a cluster: what `run` would, to where the log stands, without samples of ends; `run` goes on there.
+    For a cluster it does the same as `run`, up to the present end of the log and without samples of end
+    offsets. `run` continues from there.
 
     \b
     Examples:
@@ -272,63 +304,82 @@ def backfill(
       koff pipeline backfill --segments /backup/broker-1 --cluster-name europe --tables lag-tables
     """
     set_up_logs(log_format, log_level)
-    with _needed():
-        from koff.spark.job.batch_progress import Headway
+    with _require_spark():
+        from koff.spark.job.batch_progress import ProgressCounter
         from koff.spark.job.cluster_stream import PipelineConf
         from koff.spark.job.job import Job, backfill_segments
         from koff.spark.tables.schemas import Tables
-    taken = Taken(tables)
+    counts = BackfillCounts(tables)
+    # Log segments: there is no cluster, so the user must name it
     if segments:
         name = cluster["cluster_name"]
         if not name or cluster["brokers"] or cluster["config"]:
             raise ConfigError(
-                "--segments needs --cluster-name (whose they are), and neither --brokers nor --config"
+                "--segments needs --cluster-name (their cluster), and neither --brokers nor --config"
             )
-        with _spark(master, spark_conf) as spark:
-            place, headway = Tables(spark, tables), Headway(spark)
-            place.create()
-            with taken.told(), bar("backfill", lambda: (headway.done, headway.todo), megabytes):
-                taken.add(*backfill_segments(place, segments, name, headway))
+        with _open_session(master, spark_conf) as spark:
+            place, counter = Tables(spark, tables), ProgressCounter(spark)
+            place.create_tables()
+            with (
+                counts.report_total(),
+                show_bar("backfill", lambda: (counter.done, counter.todo), format_megabytes),
+            ):
+                counts.add(*backfill_segments(place, segments, name, counter))
         return
-    progress = taken.batch if sys.stderr.isatty() else taken.logged
-    job = Job(_watched(**cluster), PipelineConf(once=True, sample=False), progress)
-    with job, _stoppable(job, tables), _spark(master, spark_conf) as spark:
-        _heed(job)
+    # A cluster. On a terminal the bar shows the progress, elsewhere the log.
+    progress = counts.count_batch if sys.stderr.isatty() else counts.count_and_log_batch
+    job = Job(_read_watched_clusters(**cluster), PipelineConf(once=True, sample=False), progress)
+    with job, _stop_on_signals(job, tables), _open_session(master, spark_conf) as spark:
+        _handle_signals(job)
         place = Tables(spark, tables)
-        place.create()
-        with taken.told(), bar("backfill", job.headway, offsets):
+        place.create_tables()
+        with counts.report_total(), show_bar("backfill", job.count_progress, format_offsets):
             job.run(place)
 
 
 @pipeline.command()
 @_tables_options
-@option(
-    "--keep", default="90d", type=Duration(), help="Rows of longer ago are deleted; what is current stays."
-)
+@option("--keep", default="90d", type=Duration(), help="Delete rows that are older; the current state stays.")
 def maintain(master: str | None, tables: str, spark_conf: tuple[str, ...], keep: float) -> None:
-    """Delete old rows, put small files together, and delete files that no version of the last week needs."""
+    """Delete old rows, merge small files, and delete files that no version of the last week needs."""
     set_up_logs()
-    with _needed():
-        from koff.spark.tables.maintenance import MaintainConf
-        from koff.spark.tables.maintenance import maintain as maintained
+    with _require_spark():
+        from koff.spark.tables.maintenance import MaintainConf, maintain_tables
         from koff.spark.tables.schemas import Tables
-    with _spark(master, spark_conf) as spark:
+    with _open_session(master, spark_conf) as spark:
         place = Tables(spark, tables)
-        place.check()
-        for done in maintained(place, MaintainConf(keep_days=max(1, round(keep / 86_400)))):
+        place.check_tables()
+        for result in maintain_tables(place, MaintainConf(keep_days=max(1, round(keep / 86_400)))):
             click.echo(
-                f"{done.table}: {done.deleted} rows deleted, {done.files_before} files are now {done.files}"
+                f"{result.table}: {result.deleted} rows deleted, "
+                f"{result.files_before} files before and {result.files} after"
             )
 
 
 @pipeline.command()
 @_tables_options
-@option("--from", "since", default="-7d", type=When(), help="Since when: -7d, a time, or milliseconds.")
-@option("--until", type=When(), show_default=False, help="Until when.  [default: now]")
-@option("--group", type=Regex(), show_default=False, help="Only groups whose name matches.")
-@option("--out", required=True, type=click.Path(path_type=Path), metavar="FILE", help="What to write.")
 @option(
-    "--format", "form", default="html", type=click.Choice(["html", "json", "csv", "png"]), help="As what."
+    "--from",
+    "since",
+    default="-7d",
+    type=When(),
+    help="Start of the period: -7d, a time, or milliseconds since 1970.",
+)
+@option("--until", type=When(), show_default=False, help="End of the period.  [default: now]")
+@option("--group", type=Regex(), show_default=False, help="Only groups whose name matches.")
+@option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The file to write; for csv and png a folder.",
+)
+@option(
+    "--format",
+    "form",
+    default="html",
+    type=click.Choice(["html", "json", "csv", "png"]),
+    help="The format of the report.",
 )
 def report(
     master: str | None,
@@ -340,7 +391,7 @@ def report(
     out: Path,
     form: str,
 ) -> None:
-    """Write a report of the tables: one page with pictures, or its numbers, or its pictures alone.
+    """Write a report from the tables: a page with charts (html), its numbers (json, csv) or its charts (png).
 
     \b
     Examples:
@@ -349,16 +400,16 @@ def report(
     """
     set_up_logs()
     now = cast(int, When().convert("-0s", None, None))
-    with _needed():
-        from koff.spark.report import report as write
+    with _require_spark():
+        from koff.spark.report import report as write_report
         from koff.spark.tables.schemas import Tables
-    with _spark(master, spark_conf) as spark:
-        Tables(spark, tables).check()
+    with _open_session(master, spark_conf) as spark:
+        Tables(spark, tables).check_tables()
         pattern = group.pattern if group is not None else None
-        done = itertools.count(1)
-        with status_line() as show:
+        steps = itertools.count(1)
+        with show_status_line() as show:
             show("report: reading")
-            paths = write(
+            paths = write_report(
                 spark,
                 tables,
                 since_ms=since,
@@ -366,16 +417,20 @@ def report(
                 out=out,
                 form=form,
                 groups=pattern,
-                progress=lambda what: show(f"report: {next(done)} {what}"),
+                progress=lambda step: show(f"report: {next(steps)} {step}"),
             )
         for path in paths:
             click.echo(path)
 
 
 @contextmanager
-def _needed() -> Iterator[None]:
-    """Says what to install when something that Spark needs is not there."""
+def _require_spark() -> Iterator[None]:
+    """Raises `ConfigError` with the cure if a package that the pipeline needs is missing."""
     try:
         yield
-    except ImportError as failure:
-        raise ConfigError(f"no {failure.name}: pip install 'koff[spark]'") from failure
+    except ImportError as error:
+        raise _missing_package(error) from error
+
+
+def _missing_package(error: ImportError) -> ConfigError:
+    return ConfigError(f"the package {error.name} is missing: pip install 'koff[spark]'")

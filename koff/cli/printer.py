@@ -1,4 +1,4 @@
-"""`koff printer`."""
+"""`koff printer`: prints the decoded records of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from koff.cli.options import Regex, cluster_conf, cluster_options, option, set_up_logs
-from koff.cli.record_counts import Stats
-from koff.cli.record_formats import FORMATS, format_named
+from koff.cli.options import Regex, build_cluster_conf, cluster_options, option, set_up_logs
+from koff.cli.record_counts import RecordCounts
+from koff.cli.record_formats import FORMATS, find_format
 from koff.cli.times import When
 from koff.client import RawRecord
 from koff.records import RECORD_TYPES, SHARE_STATE_TYPES, Message, OffsetCommit
@@ -20,31 +20,37 @@ from koff.records.topics import OFFSETS_TOPIC
 from koff.tail.messages import Consumer
 
 Located = tuple[RawRecord, Message]
+"""A record with its place, and the message that it was decoded to."""
 Filter = Callable[[Message], Any]
+"""Whether to print or count the message."""
 
 
 @click.command()
 @cluster_options
-@option("--share-state", is_flag=True, help="Read __share_group_state instead: what share groups have done.")
+@option("--share-state", is_flag=True, help="Read __share_group_state instead: the progress of share groups.")
 @option(
     "--format",
     "form",
     type=click.Choice(list(FORMATS)),
     default="text",
-    help="json: one object a line; kafka: exactly the line of Kafka's console formatters; raw: key and value "
-    "in hex, for `koff decode`.",
+    help="text: readable; json: one object per line; kafka: exactly as Kafka's console formatters; raw: key "
+    "and value in hex, for `koff decode`.",
 )
-@option("--follow/--no-follow", default=True, help="Go on with new records, or stop at the end.")
+@option("--follow/--no-follow", default=True, help="Wait for new records, or stop at the end.")
 @option(
     "--from",
     "start",
     type=When("earliest", "latest"),
     default="earliest",
-    help="Where to begin: a time, -1h, ...",
+    help="Where to start: earliest, latest, or a time.",
 )
 @option("--until", type=When(), help="Leave out records of this time and later, and stop there.")
 @option(
-    "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only these; repeatable."
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Only this partition; repeatable.",
 )
 @option(
     "--type",
@@ -53,7 +59,7 @@ Filter = Callable[[Message], Any]
     metavar="TYPE",
     help="Only records of this type (name or number); repeatable.",
 )
-@option("--group", type=Regex(), help="Only groups whose name matches (anywhere: anchor with ^ and $).")
+@option("--group", type=Regex(), help="Only groups whose name matches (anywhere in it: anchor with ^ and $).")
 @option("--topic", type=Regex(), help="Only commits for topics whose name matches.")
 @option(
     "--stats",
@@ -76,11 +82,11 @@ def printer(
     topic: re.Pattern[str] | None,
     stats: bool,
 ) -> None:
-    """Print what the records of __consumer_offsets say, one line a record.
+    """Print the decoded records of __consumer_offsets, one line per record.
 
-    From the beginning, and then as they come, until Ctrl-C. Records that do not decode are printed with
-    their bytes and the reason. Times are milliseconds, ISO 8601 (UTC unless it says otherwise), or -30s,
-    -5m, -1h, -2d.
+    Prints all records from the log start, then new ones as they arrive, until Ctrl-C. A record that cannot be
+    decoded is printed with its bytes and the reason. A time is ISO 8601 (UTC if it has no offset),
+    milliseconds since 1970, or a time ago: -30s, -5m, -1h, -2d.
 
     \b
     Examples:
@@ -91,54 +97,56 @@ def printer(
       koff printer --brokers localhost:9092 --no-follow --stats
     """
     set_up_logs()
-    conf = cluster_conf(brokers, properties, property_file)
-    wanted = _filter(_types(types, SHARE_STATE_TYPES if share_state else RECORD_TYPES), group, topic)
+    conf = build_cluster_conf(brokers, properties, property_file)
+    selected_types = _parse_types(types, SHARE_STATE_TYPES if share_state else RECORD_TYPES)
+    is_selected = _build_filter(selected_types, group, topic)
     with Consumer(
         brokers,
         follow,
         properties=conf.properties,
+        # None: the topic of share state, unless the user names a copy of it
         topic=None if share_state and offsets_topic == OFFSETS_TOPIC else offsets_topic,
         partitions=partitions or None,
         start=start,
         until_ms=until,
         share_state=share_state,
     ) as messages:
-        batches = ([at for at in batch if wanted(at[1])] for batch in messages.batches())
+        batches = ([located for located in batch if is_selected(located[1])] for batch in messages.batches())
         if stats:
-            _count(batches)
+            _count_records(batches)
         else:
-            _print(batches, form)
+            _print_records(batches, form)
 
 
-def _print(batches: Iterable[list[Located]], form: str) -> None:
-    show = format_named(form)
+def _print_records(batches: Iterable[list[Located]], form: str) -> None:
+    show = find_format(form)
     for batch in batches:
         sys.stdout.writelines(show(record, message) + "\n" for record, message in batch)
-        sys.stdout.flush()
+        sys.stdout.flush()  # each batch at once, for a reader at the other end of a pipe
 
 
-def _count(batches: Iterable[list[Located]]) -> None:
-    """Counts until the end or Ctrl-C; on a terminal it shows the count so far, once a second."""
-    stats, shown_at, live = Stats(), 0.0, sys.stdout.isatty()
+def _count_records(batches: Iterable[list[Located]]) -> None:
+    """Prints the counts at the end or at Ctrl-C, and on a terminal once a second."""
+    counts, shown_at, live = RecordCounts(), 0.0, sys.stdout.isatty()
     try:
         for batch in batches:
             for record, message in batch:
-                stats.add(record.partition, message)
+                counts.add(record.partition, message)
             if live and time.monotonic() > shown_at + 1:
                 click.clear()
-                click.echo(stats.text())
+                click.echo(counts.format_tables())
                 shown_at = time.monotonic()
     finally:
         if live:
             click.clear()
-        click.echo(stats.text(), nl=False)
+        click.echo(counts.format_tables(), nl=False)
 
 
-def _types(names: tuple[str, ...], known: Any) -> set[int] | None:
-    """Type numbers by name (any case) or number."""
+def _parse_types(names: tuple[str, ...], type_names: Any) -> set[int] | None:
+    """The record types with these names (in any case) or numbers. None: all types."""
     if not names:
         return None
-    by_name = {name.lower(): number for number, name in known.items()}
+    by_name = {name.lower(): number for number, name in type_names.items()}
     numbers = set()
     for name in names:
         if name.lstrip("-").isdecimal():
@@ -146,12 +154,15 @@ def _types(names: tuple[str, ...], known: Any) -> set[int] | None:
         elif name.lower() in by_name:
             numbers.add(by_name[name.lower()])
         else:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(known.values())}", param_hint="--type")
+            text = f"{name!r} is not a record type: use {', '.join(type_names.values())}, or a number"
+            raise click.BadParameter(text, param_hint="--type")
     return numbers
 
 
-def _filter(types: set[int] | None, group: re.Pattern[str] | None, topic: re.Pattern[str] | None) -> Filter:
-    def wanted(message: Message) -> bool:
+def _build_filter(
+    types: set[int] | None, group: re.Pattern[str] | None, topic: re.Pattern[str] | None
+) -> Filter:
+    def is_selected(message: Message) -> bool:
         record = message.record
         if types is not None and record.type not in types:
             return False
@@ -159,4 +170,4 @@ def _filter(types: set[int] | None, group: re.Pattern[str] | None, topic: re.Pat
             return False
         return topic is None or (isinstance(record, OffsetCommit) and bool(topic.search(record.topic)))
 
-    return wanted
+    return is_selected

@@ -1,4 +1,4 @@
-"""How far a long command is: a bar on standard error while that is a terminal; and what it came to."""
+"""The progress of a long command, on standard error if that is a terminal, and its total at the end."""
 
 from __future__ import annotations
 
@@ -14,96 +14,101 @@ import click
 if TYPE_CHECKING:
     from koff.spark.job.cluster_stream import Progress
 
-Look = Callable[[], tuple[int, int]]
-"""Gives how much is done, and how much there is to do: 0 as long as that is not known."""
-Words = Callable[[int, int, float], str]
-"""Says it: done, to do, and done each second."""
-_EACH_S = 0.5
+Measure = Callable[[], tuple[int, int]]
+"""Returns how much is done, and how much there is to do in all (0 while unknown)."""
+Describe = Callable[[int, int, float], str]
+"""Formats progress: done, to do in all, done per second."""
+_INTERVAL_S = 0.5
 
 
 @contextmanager
-def bar(label: str, look: Look, words: Words) -> Iterator[None]:
-    """While inside, shows how far it is and how long the rest takes; nothing where there is no terminal."""
+def show_bar(label: str, measure: Measure, describe: Describe) -> Iterator[None]:
+    """Shows a progress bar with the time left during the `with` block. Shows nothing without a terminal."""
     if not sys.stderr.isatty():
         yield
         return
-    told: dict[str, Any] = {"label": label, "file": sys.stderr, "width": 0, "update_min_steps": 0}
-    with click.progressbar(length=1, item_show_func=lambda text: text or "", **told) as shown:
+    options: dict[str, Any] = {"label": label, "file": sys.stderr, "width": 0, "update_min_steps": 0}
+    with click.progressbar(length=1, item_show_func=lambda text: text or "", **options) as bar:
         ended = threading.Event()
-        showing = threading.Thread(target=_show, args=(shown, look, words, ended), name="koff-progress")
-        showing.start()
+        thread = threading.Thread(
+            target=_update_bar, args=(bar, measure, describe, ended), name="koff-progress"
+        )
+        thread.start()
         try:
             yield
         finally:
             ended.set()
-            showing.join()
+            thread.join()
 
 
-def _show(shown: Any, look: Look, words: Words, ended: threading.Event) -> None:
-    began, over = time.monotonic(), False
-    while not over:
-        over = ended.wait(_EACH_S)
-        done, todo = look()
+def _update_bar(bar: Any, measure: Measure, describe: Describe, ended: threading.Event) -> None:
+    """Updates the bar until `ended` is set, and once after that: the bar must show the final state."""
+    began, is_last = time.monotonic(), False
+    while not is_last:
+        is_last = ended.wait(_INTERVAL_S)
+        done, todo = measure()
         if not todo:
             continue
-        shown.length, shown.current_item = todo, words(done, todo, done / (time.monotonic() - began))
+        bar.length, bar.current_item = todo, describe(done, todo, done / (time.monotonic() - began))
         if done:
-            shown.update(min(done, todo) - shown.pos)
+            bar.update(min(done, todo) - bar.pos)
         else:
-            shown.render_progress()  # an update would make a time left of nothing done
+            bar.render_progress()  # `update` would compute a time left, and there is no rate yet
 
 
 @contextmanager
-def status_line() -> Iterator[Callable[[str], None]]:
-    """Takes texts while inside: each is shown in place of the one before; none where there is no terminal."""
+def show_status_line() -> Iterator[Callable[[str], None]]:
+    """Gives a function that shows a text in place of the previous one, or does nothing without a terminal."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return
     try:
+        # \r\033[K: back to the start of the line, and erase it
         yield lambda text: click.echo(f"\r\033[K{text}", nl=False, err=True)
     finally:
         click.echo("\r\033[K", nl=False, err=True)
 
 
-def offsets(done: int, todo: int, per_s: float) -> str:
-    """Words of a log."""
+def format_offsets(done: int, todo: int, per_s: float) -> str:
+    """Progress through a log."""
     return f"{done:,} of {todo:,} offsets, {per_s:,.0f}/s"
 
 
-def megabytes(done: int, todo: int, per_s: float) -> str:
-    """Words of files."""
+def format_megabytes(done: int, todo: int, per_s: float) -> str:
+    """Progress through files."""
     return f"{done / 1e6:,.1f} of {todo / 1e6:,.1f} MB, {per_s / 1e6:,.1f} MB/s"
 
 
-class Taken:
-    """Counts what a backfill takes into `tables`, for its last line."""
+class BackfillCounts:
+    """Counts what a backfill writes into `tables`, and reports the total."""
 
     def __init__(self, tables: str) -> None:
         self._tables = tables
         self._batches: list[tuple[int, int]] = []
 
     def add(self, records: int, commits: int) -> None:
-        """So many records, so many of them commits."""
+        """Adds a number of records. `commits` of them are commits."""
         self._batches.append((records, commits))
 
-    def batch(self, done: Progress) -> None:
-        """What a stream has written."""
-        self.add(done.records, done.commits)
+    def count_batch(self, progress: Progress) -> None:
+        """Adds what a batch of a stream has written."""
+        self.add(progress.records, progress.commits)
 
-    def logged(self, done: Progress) -> None:
-        """The same, with a line in the log."""
+    def count_and_log_batch(self, progress: Progress) -> None:
+        """Adds what a batch of a stream has written, and logs it."""
         from koff.spark.job.job import log_progress
 
-        log_progress(done)
-        self.batch(done)
+        log_progress(progress)
+        self.count_batch(progress)
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """Prints the line when what is inside has come to its end."""
+    def report_total(self) -> Iterator[None]:
+        """Prints the total on standard error when the `with` block ends without an exception."""
         began = time.monotonic()
         yield
         seconds = time.monotonic() - began
-        records, commits = (sum(each) for each in zip((0, 0), *self._batches, strict=True))
+        # (0, 0): without any batch, zip would give no columns to sum
+        records, commits = (sum(counts) for counts in zip((0, 0), *self._batches, strict=True))
         click.echo(
             f"{records:,} records, {commits:,} of them commits, in {seconds:,.1f} s "
             f"({records / seconds:,.0f} records/s), into {self._tables}",

@@ -1,19 +1,19 @@
-"""Counts of records by type, group and partition."""
+"""Counts records by type, group and partition."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-from koff.cli.text_table import table
+from koff.cli.text_table import format_table
 from koff.records import Message, Undecodable, Unknown
-from koff.records.record_types import title
+from koff.records.record_types import record_type_name
 
-_MOST = 20
+_BUSIEST = 20
 
 
-class Stats:
-    """Counts messages; `text` shows the counts, most first."""
+class RecordCounts:
+    """Counts messages. `format_tables` shows the counts, the highest first."""
 
     def __init__(self) -> None:
         self._types: Counter[str] = Counter()
@@ -22,30 +22,32 @@ class Stats:
         self._partitions: Counter[int] = Counter()
 
     def add(self, partition: int, message: Message) -> None:
-        """Counts one message of that partition."""
+        """Counts one message of `partition` of the internal topic."""
         record = message.record
-        kind = type(record).__name__ if isinstance(record, Undecodable | Unknown) else title(record)
+        kind = (
+            type(record).__name__ if isinstance(record, Undecodable | Unknown) else record_type_name(record)
+        )
         self._types[kind] += 1
         self._deleted[kind] += message.tombstone
         self._groups[message.consumer] += 1
         self._partitions[partition] += 1
 
-    def text(self) -> str:
-        """Three tables; of groups and partitions the busiest twenty."""
+    def format_tables(self) -> str:
+        """Three tables: all types, then the twenty groups and the twenty partitions with the most records."""
         types = [(name, count, self._deleted[name]) for name, count in self._types.most_common()]
         total = sum(self._types.values())
         return "\n".join(
             [
-                table(
+                format_table(
                     ("TYPE", "RECORDS", "DELETIONS"), [*types, ("all", total, sum(self._deleted.values()))]
                 ),
-                _most("GROUP", self._groups),
-                _most("PARTITION", self._partitions),
+                _format_busiest("GROUP", self._groups),
+                _format_busiest("PARTITION", self._partitions),
             ]
         )
 
 
-def _most(title_: str, counts: Counter[str] | Counter[int]) -> str:
-    rows: list[Sequence[str | int]] = [(name, count) for name, count in counts.most_common(_MOST)]
+def _format_busiest(header: str, counts: Counter[str] | Counter[int]) -> str:
+    rows: list[Sequence[str | int]] = [(name, count) for name, count in counts.most_common(_BUSIEST)]
     rest = len(counts) - len(rows)
-    return table((title_, "RECORDS"), rows) + (f"... and {rest} more\n" if rest > 0 else "")
+    return format_table((header, "RECORDS"), rows) + (f"... and {rest} more\n" if rest > 0 else "")

@@ -1,4 +1,4 @@
-"""How a decoded record is printed: the formats that `koff printer` and `koff decode` share."""
+"""The formats in which `koff printer` and `koff decode` print a decoded record."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 import click
 
 from koff.client import RawRecord
-from koff.records import Message, as_dict, kafka_line, text
+from koff.records import Message, as_dict, kafka_line, text_line
 
-Show = Callable[[RawRecord | None, Message], str]
-"""A record's place (None where it has none) and its meaning, to a line without its end."""
+Format = Callable[[RawRecord | None, Message], str]
+"""Formats a record (None if its place is unknown) and its message as one line without a newline."""
 COLOURS: dict[str, dict[str, Any]] = {
     "bad": {"fg": "red", "bold": True},
     "unknown": {"fg": "yellow"},
@@ -23,55 +23,63 @@ COLOURS: dict[str, dict[str, Any]] = {
 }
 
 
-def as_text(record: RawRecord | None, message: Message) -> str:
-    """`time partition@offset what it says`."""
-    line = text(message)
+def format_text(record: RawRecord | None, message: Message) -> str:
+    """A readable line: `time partition@offset`, if known, and the content of the record."""
+    line = text_line(message)
     if record is None:
         return line
-    return f"{moment(record.timestamp_ms)} {record.partition:>2}@{record.offset:<6} {line}"
+    return f"{format_time(record.timestamp_ms)} {record.partition:>2}@{record.offset:<6} {line}"
 
 
-def as_coloured_text(record: RawRecord | None, message: Message) -> str:
-    """The same in colours: deletions dim, what is not a commit cyan, what does not decode red."""
-    line = as_text(record, message)
+def format_coloured_text(record: RawRecord | None, message: Message) -> str:
+    """The readable line in colours.
+
+    Tombstones are dim, commits plain, unknown types yellow, undecodable records red, all others cyan.
+    """
+    line = format_text(record, message)
     if message.tombstone:
         return click.style(line, dim=True)
-    kind = text(message).split(" ", 1)[0]
+    kind = text_line(message).split(" ", 1)[0]  # the first word of the text names the kind of record
     return click.style(line, **COLOURS.get(kind, {"fg": "cyan"}))
 
 
-def as_json(record: RawRecord | None, message: Message) -> str:
-    """An object; `at` is its place."""
-    where: Mapping[str, Any] = {}
+def format_json(record: RawRecord | None, message: Message) -> str:
+    """A JSON object. `at` holds partition, offset and timestamp, if known."""
+    place: Mapping[str, Any] = {}
     if record is not None:
         at = {"partition": record.partition, "offset": record.offset, "timestamp": record.timestamp_ms}
-        where = {"at": at}
-    return json.dumps({**where, **as_dict(message)}, ensure_ascii=False)
+        place = {"at": at}
+    return json.dumps({**place, **as_dict(message)}, ensure_ascii=False)
 
 
-def as_kafka(record: RawRecord | None, message: Message) -> str:
-    """Exactly the line of Kafka's console formatters."""
+def format_kafka(record: RawRecord | None, message: Message) -> str:
+    """The line that Kafka's console formatters print, byte for byte."""
     return kafka_line(message)
 
 
-def as_raw(record: RawRecord | None, message: Message) -> str:
-    """Key and value in hex, as `koff decode` reads them: `-` a null, `e` an empty one."""
+def format_raw(record: RawRecord | None, message: Message) -> str:
+    """Key and value in hex, as `koff decode` reads them. `-` is null, `e` is empty."""
     assert record is not None
-    return f"{_hex(record.key)} {_hex(record.value)}"
+    return f"{_format_hex(record.key)} {_format_hex(record.value)}"
 
 
-FORMATS: dict[str, Show] = {"text": as_text, "json": as_json, "kafka": as_kafka, "raw": as_raw}
+FORMATS: dict[str, Format] = {
+    "text": format_text,
+    "json": format_json,
+    "kafka": format_kafka,
+    "raw": format_raw,
+}
 
 
-def format_named(name: str) -> Show:
-    """The format; text is coloured on a terminal, unless NO_COLOR is set."""
+def find_format(name: str) -> Format:
+    """The format with that name. Text is coloured on a terminal, unless NO_COLOR is set."""
     if name == "text" and sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
-        return as_coloured_text
+        return format_coloured_text
     return FORMATS[name]
 
 
-def moment(timestamp_ms: int) -> str:
-    """UTC, to the millisecond; a number of ms where the calendar ends."""
+def format_time(timestamp_ms: int) -> str:
+    """The time in ISO 8601, UTC, with milliseconds. `<number>ms` if Python has no such date."""
     try:
         at = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -79,5 +87,5 @@ def moment(timestamp_ms: int) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03d}Z"
 
 
-def _hex(data: bytes | None) -> str:
+def _format_hex(data: bytes | None) -> str:
     return "-" if data is None else data.hex() or "e"

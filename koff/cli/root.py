@@ -1,4 +1,4 @@
-"""`koff`: the commands, and what all of them do with errors, pipes and signals."""
+"""`koff`: the commands, and how all of them handle errors, pipes and signals."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from koff.version import VERSION
 
 
 class _Commands(click.Group):
-    """Says koff's errors as one line, and ends quietly when the reader of a pipe has gone or at Ctrl-C."""
+    """Prints koff's errors as one line. Exits with 0 at Ctrl-C, or if the reader of a pipe has ended."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()
-        except ConfigError as failure:
-            raise click.UsageError(str(failure)) from failure
-        except KoffError as failure:
-            raise click.ClickException(str(failure)) from failure
+            sys.stdout.flush()  # here, or a broken pipe is noticed after this function
+        except ConfigError as error:
+            raise click.UsageError(str(error)) from error  # exit code 2
+        except KoffError as error:
+            raise click.ClickException(str(error)) from error  # exit code 1
         except BrokenPipeError:
+            # Python flushes stdout once more at its exit: that must not fail again, with a traceback.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         except KeyboardInterrupt:
@@ -47,7 +48,7 @@ class _Commands(click.Group):
 )
 @click.version_option(VERSION, prog_name="koff")
 def main() -> None:
-    """How far behind every Kafka consumer group is, and why.
+    """Show how far behind every Kafka consumer group is, and why.
 
     \b
     Examples:
@@ -57,23 +58,23 @@ def main() -> None:
       koff decode segments /var/lib/kafka/__consumer_offsets-7
       koff demo
 
-    Every option can come from the environment: --brokers of `koff monitor` is KOFF_MONITOR_BROKERS.
-    librdkafka properties, TLS and SASL among them, come by --property, --property-file or the
+    Every option can be set in the environment: --brokers of `koff monitor` is KOFF_MONITOR_BROKERS. Set
+    librdkafka properties, such as those for TLS and SASL, with --property, with --property-file or in the
     environment: KOFF_PROPERTY_SASL_PASSWORD is sasl.password.
     """
 
 
 def _name_variables(command: click.Command, prefix: str) -> None:
-    """Lets every option come from the environment, by its long name, and says so in --help."""
+    """Names an environment variable for every option, by its long name, and shows it in --help."""
     for option in command.params:
         if isinstance(option, click.Option):
             name = max(option.opts, key=len).lstrip("-").replace("-", "_").upper()
             option.envvar, option.show_envvar = f"{prefix}_{name}", True
     if isinstance(command, click.Group):
-        for name, below in command.commands.items():
-            _name_variables(below, f"{prefix}_{name.upper()}")
+        for name, subcommand in command.commands.items():
+            _name_variables(subcommand, f"{prefix}_{name.upper()}")
 
 
-for each in (monitor, lag, printer, decode, demo, pipeline):
-    main.add_command(each)
-    _name_variables(each, f"KOFF_{str(each.name).upper()}")
+for command in (monitor, lag, printer, decode, demo, pipeline):
+    main.add_command(command)
+    _name_variables(command, f"KOFF_{str(command.name).upper()}")

@@ -1,4 +1,4 @@
-"""Points in time as users write them: `2026-11-21T03:00`, `1795225081984`, `-1h`."""
+"""Parses points in time as users write them: `2026-11-21T03:00`, `1795225081984`, `-1h`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class When(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
-    """Milliseconds since the epoch, or one of `words` as it is.
+    """The type of an option that takes a point in time: an int, in ms since the epoch.
 
-    ISO 8601 without an offset is UTC; a bare number is milliseconds; `-1h` is an hour ago.
+    Accepts ISO 8601 (UTC if it has no offset), a number of milliseconds, or a time ago such as `-1h`. One of
+    `words` is returned as it is.
     """
 
     name = "WHEN"
@@ -24,9 +25,9 @@ class When(click.ParamType):  # type: ignore[type-arg]  # generic only in newer 
         self._words = words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """The moment, or click's error."""
+        """The time in ms, or one of `words`. Fails with click's error."""
         if isinstance(value, int) or value in self._words:
-            return value  # type: ignore[no-any-return]
+            return value  # type: ignore[no-any-return]  # `value` is Any: one of `words` is a str
         if ago := re.fullmatch(r"-(\d+)([smhd])", value):
             return int((time.time() - int(ago[1]) * _UNITS_S[ago[2]]) * 1000)
         if value.isdecimal():
@@ -35,5 +36,9 @@ class When(click.ParamType):  # type: ignore[type-arg]  # generic only in newer 
             at = datetime.fromisoformat(value)
         except ValueError:
             words = "".join(f"{word}, " for word in self._words)
-            self.fail(f"{value!r} is none of {words}-1h, 2026-01-31T12:00 or milliseconds", param, ctx)
+            self.fail(
+                f"{value!r} is not a time: write {words}-1h, 2026-01-31T12:00 or milliseconds since 1970",
+                param,
+                ctx,
+            )
         return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,4 +1,7 @@
-"""The client stack: what koff says to Kafka, on confluent-kafka. The only room that imports it."""
+"""The client stack on confluent-kafka: connections, producers, consumers, feeds and groups' offsets.
+
+Beside the test kit, it is the only package of koff that imports confluent-kafka.
+"""
 
 from koff.client.batch import Batch
 from koff.client.broker.broker import Broker, dial

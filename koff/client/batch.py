@@ -1,4 +1,4 @@
-"""Messages of one partition in log order, made into `Message`s only when they are looked at."""
+"""Batches of one partition's messages in log order; a `Message` object is built only when it is looked at."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from koff.client.message import Message
 
 
 class Batch(Sequence[Message]):
-    """Messages of one partition; keys and values can be had a column at a time, which is much faster."""
+    """Messages of one partition. `keys()`, `values()` and `offsets()` return one column of all messages.
+
+    To read a column is much faster than to build the messages.
+    """
 
     __slots__ = ("_messages", "partition", "topic")
 
@@ -22,44 +25,44 @@ class Batch(Sequence[Message]):
 
     @property
     def next_offset(self) -> int:
-        """One past the last message's offset."""
-        return self._all()[-1].offset + 1
+        """The last message's offset plus one."""
+        return self._get_messages()[-1].offset + 1
 
     def keys(self) -> list[bytes | None]:
         """The messages' keys."""
-        return [message.key for message in self._all()]
+        return [message.key for message in self._get_messages()]
 
     def values(self) -> list[bytes | None]:
         """The messages' values."""
-        return [message.value for message in self._all()]
+        return [message.value for message in self._get_messages()]
 
     def offsets(self) -> list[int]:
         """The messages' offsets."""
-        return [message.offset for message in self._all()]
+        return [message.offset for message in self._get_messages()]
 
-    def _all(self) -> list[Message]:
+    def _get_messages(self) -> list[Message]:
         assert self._messages is not None
         return self._messages
 
     def __len__(self) -> int:
-        return len(self._all())
+        return len(self._get_messages())
 
     def __iter__(self) -> Iterator[Message]:
-        return iter(self._all())
+        return iter(self._get_messages())
 
     @overload
     def __getitem__(self, at: int) -> Message: ...
     @overload
     def __getitem__(self, at: slice) -> Sequence[Message]: ...
     def __getitem__(self, at: int | slice) -> Message | Sequence[Message]:
-        return self._all()[at]
+        return self._get_messages()[at]
 
     def __repr__(self) -> str:
         return f"<{len(self)} messages of {self.topic}/{self.partition}>"
 
 
 class FetchedBatch(Batch):
-    """A batch still in librdkafka's hands."""
+    """A batch of confluent-kafka's message objects, which become `Message`s on first use."""
 
     __slots__ = ("_raw",)
 
@@ -71,9 +74,12 @@ class FetchedBatch(Batch):
 
     @property
     def next_offset(self) -> int:
-        """One past the last message's offset."""
+        """The last message's offset plus one."""
         last: Any = self._raw[-1].offset()
         return int(last) + 1
+
+    # A caller may change the key and value of a `Message` in place. Once the messages are built, both
+    # columns therefore come from them and not from `_raw`.
 
     def keys(self) -> list[bytes | None]:
         """The messages' keys."""
@@ -85,26 +91,29 @@ class FetchedBatch(Batch):
 
     def offsets(self) -> list[int]:
         """The messages' offsets."""
-        of: Any = confluent_kafka.Message.offset
-        return list(map(of, self._raw))
+        read_offset: Any = (
+            confluent_kafka.Message.offset
+        )  # typed as optional; a fetched message has an offset
+        return list(map(read_offset, self._raw))
 
     def __len__(self) -> int:
         return len(self._raw)
 
-    def _all(self) -> list[Message]:
+    def _get_messages(self) -> list[Message]:
         if self._messages is None:
-            self._messages = _messages(self.topic, self.partition, self._raw)
+            self._messages = _build_messages(self.topic, self.partition, self._raw)
         return self._messages
 
 
-def _messages(topic: str, partition: int, raw: list[Any]) -> list[Message]:
-    of = confluent_kafka.Message
+def _build_messages(topic: str, partition: int, raw: list[Any]) -> list[Message]:
+    # `map` over the unbound C methods is faster than a method call on each message.
+    fetched = confluent_kafka.Message
     columns: Any = zip(
-        map(of.value, raw),
-        map(of.key, raw),
-        map(of.offset, raw),
-        map(of.headers, raw),
-        map(of.timestamp, raw),
+        map(fetched.value, raw),
+        map(fetched.key, raw),
+        map(fetched.offset, raw),
+        map(fetched.headers, raw),
+        map(fetched.timestamp, raw),
         strict=True,
     )
     return [
@@ -115,7 +124,7 @@ def _messages(topic: str, partition: int, raw: list[Any]) -> list[Message]:
             partition,
             int(offset or 0),
             tuple(headers) if headers else (),
-            timestamp_ms if kind else None,
+            timestamp_ms if kind else None,  # kind 0: the message has no timestamp
         )
         for value, key, offset, headers, (kind, timestamp_ms) in columns
     ]

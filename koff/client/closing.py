@@ -1,4 +1,4 @@
-"""What every thing with a `close` has in common."""
+"""The context manager that all classes with a `close` share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Self
 
 
 class Closing:
-    """A context manager that closes itself at the end."""
+    """A context manager that closes itself at the end of the `with` block."""
 
     def __enter__(self) -> Self:
         return self
@@ -18,4 +18,4 @@ class Closing:
         self.close()
 
     def close(self) -> None:
-        """Lets go of everything. Safe to call twice."""
+        """Releases connections, threads and files. Safe to call twice."""

@@ -1,4 +1,4 @@
-"""One Kafka cluster, asked in bulk: its id, its topics, its offsets."""
+"""`Cluster` fetches the id, the topics and the offsets of one Kafka cluster, many in one request."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from typing import Any, NamedTuple, Self
 
 import confluent_kafka
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
-from confluent_kafka.admin import OffsetSpec as _Spec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import OffsetSpec as _KafkaOffsetSpec
 
 from koff.client.closing import Closing
-from koff.client.foreign_errors import FATAL_AT_START, connect_error, denied, kafka_error
-from koff.client.librdkafka import Silence, new_client
-from koff.client.metadata import Metadata, metadata
+from koff.client.foreign_errors import (
+    FATAL_AT_START,
+    extract_kafka_error,
+    make_connect_error,
+    make_denied_error,
+)
+from koff.client.librdkafka import SilenceTimer, new_client
+from koff.client.metadata import Metadata, convert_metadata
 from koff.errors import Closed, ConnectError
 
 
@@ -54,7 +59,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusterConf:
-    """How to reach a cluster. `properties` are librdkafka's, and win over koff's own choices."""
+    """How to reach a cluster. `properties` are librdkafka's, and override koff's own choices."""
 
     brokers: str
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # holds secrets
@@ -62,8 +67,9 @@ class ClusterConf:
     connect_timeout_s: float = 8.0
     request_timeout_s: float = 10.0
 
-    def librdkafka(self, **defaults: Any) -> dict[str, Any]:
-        """The properties for one librdkafka client; `defaults` yield to the user's properties."""
+    def librdkafka_properties(self, **defaults: Any) -> dict[str, Any]:
+        """The properties for one librdkafka client. The user's properties override `defaults`."""
+        # Level 2 (critical): koff reports connection errors itself, and librdkafka would repeat them.
         quiet = {} if "debug" in self.properties else {"log_level": 2}
         return {
             "client.id": self.client_id,
@@ -77,9 +83,9 @@ class ClusterConf:
 
 
 class Cluster(Closing):
-    """A connection for questions about a cluster. A context manager; `close` is safe twice.
+    """An admin client of one cluster. A context manager; `close` may be called twice.
 
-    Every method raises `ConnectError` with a line for a human when the cluster does not answer.
+    Every method raises `ConnectError` with one line of text when the cluster does not respond.
     """
 
     def __init__(self, conf: ClusterConf) -> None:
@@ -87,95 +93,97 @@ class Cluster(Closing):
         self.id = ""
         self._errors: list[KafkaError] = []
         self._admin: AdminClient | None = self._new_admin()
-        self._silence = Silence()
+        self._silence = SilenceTimer()
 
     def close(self) -> None:
-        """Lets go of the connection."""
+        """Releases the connections."""
         self._admin = None
 
     def connect(
         self,
         *,
         wait: Callable[[ConnectError], bool] | None = None,
-        given_up: Callable[[], bool] = lambda: False,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> Self:
-        """Reaches the cluster and learns its id, or raises `ConnectError` within the connect timeout.
+        """Connects and fetches the cluster's id. Raises `ConnectError` within the connect timeout.
 
-        With `wait`, a failure is handed to it instead, and the next try follows while it says true.
-        `given_up` is asked all along: once it says true, the failure so far is raised at once.
+        With `wait`, an error is passed to `wait` instead of raised; while `wait` returns true, `connect`
+        tries again. `should_stop` is called again and again while `connect` waits: once it returns true,
+        `connect` raises the error so far at once.
         """
         while True:
             try:
-                self.id = self._reach(given_up)
-            except ConnectError as failure:
-                if wait is None or not wait(failure):
+                self.id = self._fetch_cluster_id(should_stop)
+            except ConnectError as error:
+                if wait is None or not wait(error):
                     raise
             else:
                 return self
 
-    def saw(self, code: int) -> bool:
-        """Whether that error has come up since the last question was asked."""
+    def has_seen_error(self, code: int) -> bool:
+        """Whether librdkafka has reported this error since the last request was sent."""
         return any(error.code() == code for error in self._errors)
 
     def fetch_topic(self, name: str, *, patience_s: float = 0.0) -> TopicInfo | None:
-        """The topic of that name, or None; never creates it. Raises `Denied` if we may not see it.
+        """The topic of that name, None if there is none. Raises `Denied` without DESCRIBE on it.
 
-        Brokers learn of a new topic one after another: with `patience_s` it is asked for that long.
+        Never creates the topic. The brokers learn of a new topic one after another: a topic that is missing
+        is requested again until `patience_s` has passed.
         """
         until = time.monotonic() + patience_s
         while True:
-            found = self.describe([name]).get(name)
-            if found or time.monotonic() >= until:
-                return found
-            time.sleep(SPREAD_S / 5)
+            described = self.describe_topics([name]).get(name)
+            if described or time.monotonic() >= until:
+                return described
+            time.sleep(TOPIC_PROPAGATION_S / 5)
 
-    def describe(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Those of the topics that exist, with their ids, in one request."""
-        wanted = list(names)
-        if not wanted:
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Those of the named topics that exist, with their ids, in one request. Raises `Denied`."""
+        requested = list(names)
+        if not requested:
             return {}
-        found = {}
-        for name, future in self._ask("describe_topics", TopicCollection(wanted)).items():
+        described = {}
+        for name, future in self._call_admin("describe_topics", TopicCollection(requested)).items():
             try:
-                described = future.result(self.conf.request_timeout_s + 1)
-            except Exception as failure:
-                self._absent(name, failure)
+                topic = future.result(self.conf.request_timeout_s + 1)
+            except Exception as error:
+                self._raise_unless_unknown_topic(name, error)
             else:
-                found[name] = TopicInfo(name, len(described.partitions), _uuid(described.topic_id))
-        self._silence.broken()
-        return found
+                described[name] = TopicInfo(name, len(topic.partitions), _format_topic_id(topic.topic_id))
+        self._silence.restart()
+        return described
 
-    def topics(self) -> dict[str, int]:
-        """All topics that we may see, with their partition counts, in one request."""
-        listed = self._listed()
+    def fetch_partition_counts(self) -> dict[str, int]:
+        """The partition count of each topic that this user may describe, by topic name, in one request."""
+        listed = self._list_topics()
         return {name: len(topic.partitions) for name, topic in listed.topics.items() if topic.error is None}
 
-    def metadata(self) -> Metadata:
-        """The brokers, and all topics that we may see with their leaders, in one request."""
-        return metadata(self._listed())
+    def fetch_metadata(self) -> Metadata:
+        """The brokers, and the topics that this user may describe with their leaders, in one request."""
+        return convert_metadata(self._list_topics())
 
-    def _listed(self) -> Any:
+    def _list_topics(self) -> Any:
         try:
-            listed = self._client().list_topics(timeout=self.conf.request_timeout_s)
-        except KafkaException as failure:
-            raise self._failed(failure) from failure
-        self._silence.broken()
+            listed = self._get_admin().list_topics(timeout=self.conf.request_timeout_s)
+        except KafkaException as error:
+            raise self._map_error(error) from error
+        self._silence.restart()
         return listed
 
-    def topic_configs(self, topic: str) -> dict[str, str]:
-        """The topic's settings, its brokers' defaults too. Raises `Denied` without DESCRIBE_CONFIGS."""
+    def fetch_topic_configs(self, topic: str) -> dict[str, str]:
+        """The topic's settings, with the brokers' defaults. Raises `Denied` without DESCRIBE_CONFIGS."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        future = self._ask("describe_configs", [resource])[resource]
+        future = self._call_admin("describe_configs", [resource])[resource]
         try:
-            told = future.result(self.conf.request_timeout_s + 1)
-        except KafkaException as failure:
-            error = kafka_error(failure)
-            if error and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise denied(topic, self.conf.brokers, "DESCRIBE_CONFIGS") from failure
-            raise self._failed(failure) from failure
-        return {name: entry.value for name, entry in told.items() if entry.value is not None}
+            entries = future.result(self.conf.request_timeout_s + 1)
+        except KafkaException as error:
+            kafka_error = extract_kafka_error(error)
+            if kafka_error and kafka_error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise make_denied_error(topic, self.conf.brokers, "DESCRIBE_CONFIGS") from error
+            raise self._map_error(error) from error
+        return {name: entry.value for name, entry in entries.items() if entry.value is not None}
 
-    def offsets(
+    def fetch_offsets(
         self,
         partitions: Iterable[TopicPartition],
         spec: OffsetSpec | int = OffsetSpec.LATEST,
@@ -183,122 +191,140 @@ class Cluster(Closing):
         *,
         timeout_s: float | None = None,
     ) -> dict[TopicPartition, int | str]:
-        """The offset of each partition, or the reason (a text) why that one cannot be had, in one call.
+        """The offset of each partition in one call; for a partition without an offset, the error's name.
 
-        `spec` may be a time in ms: then the first offset at or after it, -1 where there is none.
+        `spec` may be a time in ms: then the first offset at or after that time, -1 if there is none. Raises
+        `ConnectError` when no partition's leader could be reached.
         """
-        of = _spec(spec)
+        kafka_spec = _convert_spec(spec)
         level = getattr(IsolationLevel, isolation.name)
-        wanted = {confluent_kafka.TopicPartition(topic, partition): of for topic, partition in partitions}
-        answers: dict[TopicPartition, int | str] = {}
-        if not wanted:
-            return answers
+        requested = {confluent_kafka.TopicPartition(topic, at): kafka_spec for topic, at in partitions}
+        offsets: dict[TopicPartition, int | str] = {}
+        if not requested:
+            return offsets
+
+        # One request to each leader.
         patience_s = timeout_s or self.conf.request_timeout_s
-        asked = self._ask("list_offsets", wanted, isolation_level=level, request_timeout=patience_s)
-        for at, future in asked.items():
+        responses = self._call_admin(
+            "list_offsets", requested, isolation_level=level, request_timeout=patience_s
+        )
+        for at, future in responses.items():
             partition = TopicPartition(at.topic, at.partition)
             try:
                 offset = future.result(patience_s + 1).offset
-                # A broker that hangs: librdkafka may say OFFSET_INVALID (-1001), and no error.
-                answers[partition] = "_TIMED_OUT" if offset == confluent_kafka.OFFSET_INVALID else offset
-            except KafkaException as failure:
-                error = kafka_error(failure)
-                answers[partition] = error.name() if error else str(failure)
-        if all(answer in _UNREACHABLE for answer in answers.values()):
-            raise self._unreached(was_up=True)
-        self._silence.broken()
-        if not _STALE.isdisjoint(answers.values()):
-            self._listed()  # librdkafka does not look again by itself: the next question is to have an answer
-        return answers
+                # When a broker hangs, librdkafka may return OFFSET_INVALID (-1001) and no error.
+                offsets[partition] = "_TIMED_OUT" if offset == confluent_kafka.OFFSET_INVALID else offset
+            except KafkaException as error:
+                kafka_error = extract_kafka_error(error)
+                offsets[partition] = kafka_error.name() if kafka_error else str(error)
 
-    def _reach(self, given_up: Callable[[], bool]) -> str:
-        client, deadline = self._client(), time.monotonic() + self.conf.connect_timeout_s
+        if all(offset in _UNREACHABLE for offset in offsets.values()):
+            raise self._make_connect_error(was_up=True)
+        self._silence.restart()
+        # After these errors librdkafka does not refresh its metadata by itself: without this request, the
+        # next call would go to the same wrong leader.
+        if not _STALE_METADATA.isdisjoint(offsets.values()):
+            self._list_topics()
+        return offsets
+
+    def _fetch_cluster_id(self, should_stop: Callable[[], bool]) -> str:
+        admin, deadline = self._get_admin(), time.monotonic() + self.conf.connect_timeout_s
         self._errors.clear()
         patience_s = 2.0
         while True:
+            # DescribeCluster, while librdkafka's errors are watched.
             patience_s = min(patience_s, self.conf.connect_timeout_s)
-            future, until = client.describe_cluster(request_timeout=patience_s), time.monotonic() + patience_s
+            future, until = admin.describe_cluster(request_timeout=patience_s), time.monotonic() + patience_s
             while not future.done() and time.monotonic() < until:
                 futures.wait([future], 0.05)
-                client.poll(0)
+                admin.poll(0)  # runs `_note_error`
                 hopeless = any(error.code() in FATAL_AT_START for error in self._errors)
-                if hopeless or time.monotonic() > deadline or given_up():
-                    raise self._unreached()
+                if hopeless or time.monotonic() > deadline or should_stop():
+                    raise self._make_connect_error()
             try:
                 return str(future.result(0).cluster_id)
-            except (KafkaException, TimeoutError) as failure:
-                client.poll(0)
-                error = kafka_error(failure)
-                if time.monotonic() > deadline or (error and error.name() != "_TIMED_OUT"):
-                    raise self._failed(failure) from failure
-            # librdkafka asks the controller it was told of, and waits for it even when that has died since;
-            # this, which costs more, any broker may answer.
+            except (KafkaException, TimeoutError) as error:
+                admin.poll(0)
+                kafka_error = extract_kafka_error(error)
+                if time.monotonic() > deadline or (kafka_error and kafka_error.name() != "_TIMED_OUT"):
+                    raise self._map_error(error) from error
+            # librdkafka sends DescribeCluster to the controller that it knows, and keeps waiting for that
+            # controller even if it has died since. Any broker can respond to a metadata request for all
+            # topics, which costs more.
             with suppress(KafkaException):
-                known = client.list_topics(timeout=patience_s / 2).cluster_id
-                if known:
-                    return str(known)
+                cluster_id = admin.list_topics(timeout=patience_s / 2).cluster_id
+                if cluster_id:
+                    return str(cluster_id)
             patience_s *= 2
 
-    def _ask(self, method: str, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        client = self._client()
-        client.poll(0)
+    def _call_admin(self, method: str, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        """The futures that a method of the admin client returns. Forgets the errors of earlier requests."""
+        admin = self._get_admin()
+        admin.poll(0)  # before `clear`: errors that wait in librdkafka belong to earlier requests
         self._errors.clear()
         try:
-            answer: dict[Any, Any] = getattr(client, method)(
+            by_key: dict[Any, Any] = getattr(admin, method)(
                 *args, **{"request_timeout": self.conf.request_timeout_s, **kwargs}
             )
-        except KafkaException as failure:
-            raise self._failed(failure) from failure
-        return answer
+        except KafkaException as error:
+            raise self._map_error(error) from error
+        return by_key
 
-    def _absent(self, name: str, failure: BaseException) -> None:
-        """A topic that does not exist is no failure; all else is."""
-        error = kafka_error(failure)
-        code = error.code() if error else None
+    def _raise_unless_unknown_topic(self, name: str, error: BaseException) -> None:
+        kafka_error = extract_kafka_error(error)
+        code = kafka_error.code() if kafka_error else None
         if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            raise denied(name, self.conf.brokers, "DESCRIBE") from failure
+            raise make_denied_error(name, self.conf.brokers, "DESCRIBE") from error
         if code not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-            raise self._failed(failure) from failure
+            raise self._map_error(error) from error
 
-    def _failed(self, failure: BaseException) -> ConnectError:
+    def _map_error(self, error: BaseException) -> ConnectError:
         if self._admin is not None:
-            self._admin.poll(0)
-        error = kafka_error(failure)
-        return self._unreached(*([error] if error else []), was_up=bool(self.id))
+            self._admin.poll(0)  # the cause may still wait in librdkafka
+        kafka_error = extract_kafka_error(error)
+        return self._make_connect_error(*([kafka_error] if kafka_error else []), was_up=bool(self.id))
 
-    def _unreached(self, *errors: KafkaError, was_up: bool = False) -> ConnectError:
-        """Why, in a line. After a long silence the next question goes out by a new client: see `cut_off`."""
-        if self._silence.long and self._admin is not None:
+    def _make_connect_error(self, *errors: KafkaError, was_up: bool = False) -> ConnectError:
+        """The error with its most telling cause. After a long silence it also replaces the admin client.
+
+        For the reason see `has_no_broker`.
+        """
+        if self._silence.has_expired and self._admin is not None:
             self._admin = self._new_admin()
-            self._silence.broken()
-        return connect_error(self.conf.brokers, [*self._errors, *errors], was_up=was_up)
+            self._silence.restart()
+        return make_connect_error(self.conf.brokers, [*self._errors, *errors], was_up=was_up)
 
     def _new_admin(self) -> AdminClient:
-        admin: AdminClient = new_client(AdminClient, self.conf.librdkafka(), error_cb=self._note)
+        properties = self.conf.librdkafka_properties()
+        admin: AdminClient = new_client(AdminClient, properties, error_cb=self._note_error)
         return admin
 
-    def _client(self) -> AdminClient:
+    def _get_admin(self) -> AdminClient:
         if self._admin is None:
             raise Closed(f"the connection to {self.conf.brokers} is closed")
         return self._admin
 
-    def _note(self, error: KafkaError) -> None:
-        del self._errors[:-50]
+    def _note_error(self, error: KafkaError) -> None:
+        del self._errors[:-50]  # the newest are enough for a cause
         self._errors.append(error)
 
 
-def _spec(spec: OffsetSpec | int) -> Any:
+def _convert_spec(spec: OffsetSpec | int) -> Any:
     if isinstance(spec, int):
-        return _Spec.for_timestamp(spec)
-    return _Spec.earliest() if spec is OffsetSpec.EARLIEST else _Spec.latest()  # type: ignore[no-untyped-call]
+        return _KafkaOffsetSpec.for_timestamp(spec)
+    if spec is OffsetSpec.EARLIEST:
+        return _KafkaOffsetSpec.earliest()  # type: ignore[no-untyped-call]  # confluent-kafka: no annotations
+    return _KafkaOffsetSpec.latest()  # type: ignore[no-untyped-call]  # confluent-kafka: no annotations
 
 
-def _uuid(given: object) -> str:
-    """A topic id as Kafka prints it: URL-safe base64, which librdkafka's is not."""
-    return str(given).rstrip("=").replace("+", "-").replace("/", "_")
+def _format_topic_id(uuid: object) -> str:
+    """A topic id as Kafka prints it: URL-safe base64. librdkafka prints ordinary base64."""
+    return str(uuid).rstrip("=").replace("+", "-").replace("/", "_")
 
 
-SPREAD_S = 1.0
-"""How long a new topic may take to be known to all brokers."""
-_STALE = frozenset({"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "_NOENT"})
+TOPIC_PROPAGATION_S = 1.0
+"""How long it may take until all brokers know a new topic."""
+_STALE_METADATA = frozenset(
+    {"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "_NOENT"}
+)
 _UNREACHABLE = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_AUTHENTICATION", "_RESOLVE", "_SSL")

@@ -1,4 +1,4 @@
-"""What reading and writing can come to, other than messages: errors of the client stack by name."""
+"""The errors that reading and writing raise."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from koff.errors import Closed, KoffError
 
 
 class NoData(KoffError):
-    """The consumer is at the end of its partition, and its retry limit is used up."""
+    """The consumer has reached the end of its partition and has used up its retry limit."""
 
 
 class MxClosed(Closed):
-    """The merged stream is closed, or all its consumers have ended."""
+    """The merged stream is closed, or all of its consumers have ended."""
 
 
 class MxError(KoffError):
-    """A merged consumer failed, for the reason in `__cause__`; `topic` and `partition` say which."""
+    """One consumer of a merged stream failed. `__cause__` is its error.
+
+    `topic` and `partition` name the consumer that failed.
+    """
 
     def __init__(self, text: str, *, topic: str = "", partition: int = -1) -> None:
         super().__init__(text)
@@ -25,16 +28,16 @@ class MxError(KoffError):
 
 
 class UnknownTopic(KoffError):
-    """There is no such topic, or it has no such partition."""
+    """The cluster has no such topic, or the topic has no such partition."""
 
 
 class OffsetOutOfRange(KoffError):
-    """The partition has no such offset: it has those from `earliest` to before `latest`."""
+    """The partition does not have this offset. Its offsets begin at `earliest` and end before `latest`."""
 
     def __init__(self, topic: str, partition: int, offset: int, earliest: int, latest: int) -> None:
         super().__init__(
-            f"{topic}/{partition} has no offset {offset}: it has {earliest} to {latest}, where the next "
-            f"message will be; start there, or at the oldest or the newest"
+            f"{topic}/{partition} has no offset {offset}: its log starts at {earliest} and ends at {latest}; "
+            f"start between these two offsets, or at the oldest or the newest offset"
         )
         self.topic = topic
         self.partition = partition
@@ -44,14 +47,14 @@ class OffsetOutOfRange(KoffError):
 
 
 class CoordinatorError(KoffError):
-    """The group's coordinator refuses, for a reason that another try will not mend."""
+    """The group's coordinator refused the request, and a retry would not help."""
 
 
 class ProduceError(KoffError):
-    """Not all messages of a call were written. Indices say which: `written`, `failed`, `unknown`.
+    """Not all messages of a call were written. `written`, `failed` and `unknown` hold their indices.
 
-    `failed` ones are not in the log. `unknown` ones may be: their acknowledgement was not seen. `errors`
-    has the reason for each of both kinds.
+    A `failed` message is not in the log. An `unknown` message may be in the log: its acknowledgement did
+    not arrive. `errors` maps the index of each failed or unknown message to the reason.
     """
 
     def __init__(
@@ -62,9 +65,9 @@ class ProduceError(KoffError):
         self.unknown = tuple(sorted(unknown))
         self.failed = tuple(at for at in self.errors if at not in set(unknown))
         self.written = tuple(at for at in range(count) if at not in self.errors)
-        maybe = f", {len(self.unknown)} of them perhaps" if self.unknown else ""
+        unknown_count = f" ({len(self.unknown)} of them may have been written)" if self.unknown else ""
         reasons = ", ".join(dict.fromkeys(self.errors.values()))
         super().__init__(
-            f"{len(self.errors)} of {count} messages for {place} were not written{maybe}: {reasons}; "
-            "write `failed` again, and `unknown` if it may be there twice"
+            f"{len(self.errors)} of {count} messages for {place} were not written{unknown_count}: {reasons}; "
+            "write `failed` again, and `unknown` too if duplicates are allowed"
         )

@@ -1,4 +1,4 @@
-"""Kafka's and librdkafka's errors, said once in koff's words: who, why, and what to check."""
+"""Maps the errors of Kafka and librdkafka to koff's errors: what failed, why, and what to check."""
 
 from __future__ import annotations
 
@@ -18,57 +18,71 @@ FATAL_AT_START = frozenset(
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
     }
 )
-"""Errors that another try will not mend: no use in waiting for the deadline."""
+"""Errors that a retry does not cure: a caller that connects need not wait for its deadline."""
 
-_AUTHENTICATION = (
+_CHECK_LOG_IN = (
     "check sasl.mechanism, sasl.username and KOFF_PROPERTY_SASL_PASSWORD, and that the user exists"
 )
-_PROTOCOL = "check the port and --property security.protocol (plaintext, ssl, sasl_plaintext, sasl_ssl)"
-_REACH = "check --brokers, that the broker runs and that its port is open from here"
+_CHECK_PROTOCOL = "check the port and --property security.protocol (plaintext, ssl, sasl_plaintext, sasl_ssl)"
+_CHECK_ADDRESS = "check --brokers, that the broker runs and that its port is open from here"
 
 
-def kafka_error(failure: BaseException) -> KafkaError | None:
-    """The `KafkaError` within an exception of confluent-kafka, if it is one."""
-    if isinstance(failure, KafkaException) and failure.args and isinstance(failure.args[0], KafkaError):
-        return failure.args[0]
-    return failure if isinstance(failure, KafkaError) else None
+def extract_kafka_error(error: BaseException) -> KafkaError | None:
+    """The `KafkaError` that an exception of confluent-kafka carries, None if it carries none."""
+    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+        return error.args[0]
+    return error if isinstance(error, KafkaError) else None
 
 
-def connect_error(brokers: str, seen: Sequence[KafkaError], *, was_up: bool = False) -> ConnectError:
-    """The one line for an attempt to reach `brokers` during which the errors `seen` came up."""
-    best = min(seen, key=_rank, default=None)
-    if best is None:
-        return ConnectError(f"cannot reach Kafka at {brokers}: no answer in time; {_REACH}")
-    code, cause = best.code(), _cause(best)
+def make_connect_error(brokers: str, errors: Sequence[KafkaError], *, was_up: bool = False) -> ConnectError:
+    """The `ConnectError` (one line) for an attempt to reach `brokers` that caused `errors`.
+
+    The text names the error that explains most. `was_up`: the cluster was reached before.
+    """
+    error = min(errors, key=_rank, default=None)
+    if error is None:
+        return ConnectError(f"cannot reach Kafka at {brokers}: no response in time; {_CHECK_ADDRESS}")
+    code, cause = error.code(), _clean_text(error)
+
+    # The broker was reached, but refused the log-in or the TLS handshake.
     if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
-        return Denied(f"Kafka at {brokers} refused the log-in: {cause}; {_AUTHENTICATION}")
+        return Denied(f"Kafka at {brokers} refused the log-in: {cause}; {_CHECK_LOG_IN}")
     if code == KafkaError._SSL:
         return ConnectError(
-            f"TLS with Kafka at {brokers} failed: {cause}; check ssl.ca.location and {_PROTOCOL[6:]}"
+            f"TLS with Kafka at {brokers} failed: {cause}; check ssl.ca.location, "
+            + _CHECK_PROTOCOL.removeprefix("check ")
         )
+
+    # The broker was not reached at all.
     if code == KafkaError._RESOLVE:
         return ConnectError(f"cannot find Kafka at {brokers}: {cause}; check the host name in --brokers")
     if code == KafkaError._ALL_BROKERS_DOWN and was_up:
-        return ConnectError(f"cannot reach Kafka at {brokers}: every connection was lost; {_REACH}")
-    if code == KafkaError._ALL_BROKERS_DOWN:  # and no cause: refused or timed-out connections give theirs
+        return ConnectError(f"cannot reach Kafka at {brokers}: every connection was lost; {_CHECK_ADDRESS}")
+
+    # Refused and timed-out connections cause errors of their own, which rank before ALL_BROKERS_DOWN. If
+    # ALL_BROKERS_DOWN is alone, the brokers accepted the connections and closed them: a wrong protocol.
+    if code == KafkaError._ALL_BROKERS_DOWN:
         return ConnectError(
-            f"no Kafka conversation with {brokers}: connections are closed at once; {_PROTOCOL}"
+            f"cannot speak Kafka's protocol with {brokers}: connections are closed at once; {_CHECK_PROTOCOL}"
         )
+
+    # librdkafka hints at "security.protocol" itself; the other texts come from a broker (or another server)
+    # that closes a connection whose bytes it does not understand.
     if re.search(r"security\.protocol|Disconnected|[Rr]eceive buffer|Invalid response", cause):
-        return ConnectError(f"no Kafka conversation with {brokers}: {cause}; {_PROTOCOL}")
-    return ConnectError(f"cannot reach Kafka at {brokers}: {cause}; {_REACH}")
+        return ConnectError(f"cannot speak Kafka's protocol with {brokers}: {cause}; {_CHECK_PROTOCOL}")
+    return ConnectError(f"cannot reach Kafka at {brokers}: {cause}; {_CHECK_ADDRESS}")
 
 
-def denied(topic: str, brokers: str, operation: str) -> Denied:
-    """The one line for a topic that the user may not `operation` (READ or DESCRIBE)."""
+def make_denied_error(topic: str, brokers: str, operation: str) -> Denied:
+    """The `Denied` (one line) for a topic on which this user lacks `operation` (READ, DESCRIBE, ...)."""
     return Denied(
         f"no permission to {operation.lower()} {topic} at {brokers}: grant this user READ and DESCRIBE on "
-        f"topic {topic} (and DESCRIBE on the topics whose lag it shall see)"
+        f"topic {topic} (and DESCRIBE on the topics whose lag koff shall compute)"
     )
 
 
 def _rank(error: KafkaError) -> int:
-    """Telling causes before mere consequences, of which "all brokers are down" says least."""
+    """0 for the errors that explain most. ALL_BROKERS_DOWN is only a consequence and ranks last."""
     if error.code() in FATAL_AT_START:
         return 0
     return {KafkaError._RESOLVE: 1, KafkaError._TRANSPORT: 2, KafkaError._ALL_BROKERS_DOWN: 9}.get(
@@ -76,9 +90,9 @@ def _rank(error: KafkaError) -> int:
     )
 
 
-def _cause(error: KafkaError) -> str:
-    """librdkafka's text without its tags (thread, broker's internal name, time in state)."""
+def _clean_text(error: KafkaError) -> str:
+    """librdkafka's text without its tags (thread, the broker's internal name, time in state)."""
     text = error.str() or error.name()
-    text = re.sub(r"^\[[^\]]*\]: ", "", text)
+    text = re.sub(r"^\[[^\]]*\]: ", "", text)  # [thrd:...]:
     text = re.sub(r"^(?:sasl_|plain|ssl|plaintext|sasl)\S*://\S+: |^\S+/(?:bootstrap|\d+): ", "", text)
     return re.sub(r" \(after \d+ms in state [^)]*\)", "", text).strip().rstrip(".")

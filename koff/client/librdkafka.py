@@ -1,4 +1,4 @@
-"""librdkafka's clients: making one, and noticing that one is of no more use."""
+"""librdkafka's clients: how to make a client, and how to see that a client must be replaced."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from koff.client.foreign_errors import kafka_error
+from koff.client.foreign_errors import extract_kafka_error
 from koff.errors import ConfigError
 
 log = structlog.get_logger(component="client")
 
 SILENCE_S = 10.0
-"""Who has heard nothing for so long asks whether there is a broker at all."""
-_ANSWER_S = 2.0
+"""After this time without a record or response, a client is checked: does it still know a broker?"""
+_METADATA_TIMEOUT_S = 2.0
 
 
 def new_client(kind: Any, properties: dict[str, Any], **callbacks: Any) -> Any:
-    """A confluent-kafka client, or `ConfigError` naming the property that librdkafka refuses."""
+    """A confluent-kafka client of class `kind`. Raises `ConfigError` naming the property that is refused."""
     try:
         return kind({**properties, **callbacks})
-    except (KafkaException, ValueError, TypeError) as failure:
-        error = kafka_error(failure)
+    except (KafkaException, ValueError, TypeError) as error:  # the last two: wrong types of values
+        kafka_error = extract_kafka_error(error)
         raise ConfigError(
-            f"librdkafka refuses the properties: {error.str() if error else failure}"
-        ) from failure
+            f"librdkafka refuses the properties: {kafka_error.str() if kafka_error else error}"
+        ) from error
 
 
 def consume_waiting(consumer: Consumer, max_messages: int, timeout_s: float) -> list[Message]:
@@ -35,46 +35,51 @@ def consume_waiting(consumer: Consumer, max_messages: int, timeout_s: float) -> 
     At most `max_messages`. A lone message is returned at once: it does not wait for more. Raises
     `KafkaException`.
     """
+    # A single `consume(max_messages, timeout_s)` would wait for the whole timeout unless it is filled.
     first = consumer.consume(1, timeout_s)
     return first + consumer.consume(max_messages - 1, 0) if first and max_messages > 1 else first
 
 
-def cut_off(client: Any, topic: str, timeout_s: float = _ANSWER_S) -> bool:
-    """Whether the client finds no broker that it could ask about the topic.
+def has_no_broker(client: Any, topic: str, timeout_s: float = _METADATA_TIMEOUT_S) -> bool:
+    """Whether the client knows no broker to which it could send a metadata request for the topic.
 
-    Perhaps there is none; or it has forgotten all of them, its bootstrap servers too, for ever: librdkafka
-    may, when a broker that is starting or stopping names none (its issue 5301; 2.16 still does). Then
-    only a new client helps.
+    Either no broker can be reached, or the client has forgotten all brokers for good, its bootstrap servers
+    too. librdkafka may do so when a broker that is starting or stopping returns metadata without brokers
+    (librdkafka issue 5301; version 2.16 still does). Then only a new client helps.
     """
     try:
         client.list_topics(topic, timeout=timeout_s)
-    except KafkaException as failure:
-        error = kafka_error(failure)
-        return error is not None and error.code() == KafkaError._TRANSPORT
+    except KafkaException as error:
+        kafka_error = extract_kafka_error(error)
+        # _TRANSPORT: there is no broker to send to. A broker that is only slow gives _TIMED_OUT.
+        return kafka_error is not None and kafka_error.code() == KafkaError._TRANSPORT
     return False
 
 
-class Silence:
-    """How long a client that reads has been silent, and so when to ask whether it is `cut_off`."""
+class SilenceTimer:
+    """Measures how long a client has received nothing, and so when to check that it still knows a broker."""
 
     def __init__(self) -> None:
-        self.broken()
+        self.restart()
 
-    def broken(self) -> None:
-        """Something came, or there is a new client."""
+    def restart(self) -> None:
+        """Starts again from zero: something was received, or the client is new."""
         self._since = time.monotonic()
 
     @property
-    def long(self) -> bool:
-        """Whether it is time to ask."""
+    def has_expired(self) -> bool:
+        """Whether nothing was received for `SILENCE_S`."""
         return time.monotonic() - self._since >= SILENCE_S
 
-    def cut_off(self, client: Any, topic: str) -> bool:
-        """Whether it has been silent for long because it is cut off; asks a broker only then."""
-        if not self.long:
+    def needs_new_client(self, client: Any, topic: str) -> bool:
+        """Whether the timer has expired and the client `has_no_broker`.
+
+        Sends a request only if the timer has expired, and then restarts the timer.
+        """
+        if not self.has_expired:
             return False
-        lost = cut_off(client, topic)
-        self.broken()
+        lost = has_no_broker(client, topic)
+        self.restart()
         if lost:
-            log.debug("no broker is known any more: trying with a new client", topic=topic)
+            log.debug("the client knows no broker any more: a new client replaces it", topic=topic)
         return lost

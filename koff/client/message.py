@@ -1,4 +1,4 @@
-"""A message as the client stack hands it out and takes it in, whichever part of it."""
+"""`Message`: the message type of every producer, consumer and reader of the client stack."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 
 Headers = tuple[tuple[str, bytes | None], ...]
 NO_OFFSET = -1
-"""Of a message that is not in a log yet, or whose place there was not told."""
+"""The offset of a message that is not in a log yet, or whose offset the broker did not return."""
 
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """A message of a topic, on its way to or from there. `key` and `value` may be changed in place.
+    """A message that was read from a topic, or that will be written to it.
 
-    `timestamp_ms` is since the epoch, None where there is none; `cluster` names the cluster that it came
-    from, "" where there is but one. `ack` and `nack` tell whoever handed it out how it went, once: the first
-    word counts, and from a source that keeps no account of its messages neither means anything.
+    `key` and `value` may be changed in place. `timestamp_ms` counts from the epoch; it is None if the
+    message has no timestamp. `cluster` names the cluster that the message was read from, and is "" when
+    only one cluster is read. The application calls `ack` or `nack` once to report the result to the source
+    of the message; a second call has no effect. Sources that do not track their messages ignore both.
     """
 
     value: bytes | None = None
@@ -31,13 +32,16 @@ class Message:
     on_nack: Callable[[Message, BaseException | None], None] | None = field(default=None, repr=False)
 
     def ack(self) -> None:
-        """It was processed."""
-        done, self.on_ack, self.on_nack = self.on_ack, None, None
-        if done is not None:
-            done(self)
+        """Reports that the application has processed the message."""
+        on_ack, self.on_ack, self.on_nack = self.on_ack, None, None  # both: only the first call counts
+        if on_ack is not None:
+            on_ack(self)
 
     def nack(self, cause: BaseException | None = None) -> None:
-        """It could not be processed, because of `cause`: it will come again, a bounded number of times."""
-        failed, self.on_ack, self.on_nack = self.on_nack, None, None
-        if failed is not None:
-            failed(self, cause)
+        """Reports that the application could not process the message, because of `cause`.
+
+        The source delivers the message again, a bounded number of times.
+        """
+        on_nack, self.on_ack, self.on_nack = self.on_nack, None, None
+        if on_nack is not None:
+            on_nack(self, cause)

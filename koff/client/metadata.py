@@ -1,4 +1,4 @@
-"""Who a cluster is: its brokers, its topics, and who leads what."""
+"""A cluster's metadata: its brokers, its topics, and the leader of each partition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """A partition: the broker that leads it (-1: none), those that have it, and those of them in sync."""
+    """A partition: its leader, its replicas, and the replicas that are in sync, as broker ids.
+
+    `leader` is -1 if the partition has no leader.
+    """
 
     partition: int
     leader: int
@@ -27,7 +30,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """A cluster at one moment; topics that we may not see are left out."""
+    """The metadata of a cluster at one moment, without the topics that this user may not describe."""
 
     cluster_id: str
     controller: int
@@ -35,13 +38,15 @@ class Metadata:
     topics: Mapping[str, tuple[PartitionMetadata, ...]]
 
 
-def metadata(listed: Any) -> Metadata:
-    """What confluent-kafka's ClusterMetadata says."""
-    brokers = (Node(each.id, each.host, each.port) for each in listed.brokers.values())
+def convert_metadata(listed: Any) -> Metadata:
+    """The `Metadata` of a `ClusterMetadata` of confluent-kafka."""
+    brokers = (Node(broker.id, broker.host, broker.port) for broker in listed.brokers.values())
     topics = {
         name: tuple(
-            PartitionMetadata(each.id, each.leader, tuple(each.replicas), tuple(each.isrs))
-            for _, each in sorted(topic.partitions.items())
+            PartitionMetadata(
+                partition.id, partition.leader, tuple(partition.replicas), tuple(partition.isrs)
+            )
+            for _, partition in sorted(topic.partitions.items())
         )
         for name, topic in listed.topics.items()
         if topic.error is None

@@ -1,1 +1,1 @@
-"""What users configure in files and in the environment: `koff.yaml` and librdkafka properties."""
+"""The configuration that users write into files and in the environment: `koff.yaml`, properties."""

@@ -1,4 +1,4 @@
-"""`koff.yaml`: the clusters to watch, checked as a whole; errors name line and key.
+"""`koff.yaml`: the clusters to watch. The whole file is checked; each error names the line and the key.
 
 clusters:
   - name: europe
@@ -6,8 +6,8 @@ clusters:
     properties:
       security.protocol: sasl_ssl
       sasl.password: ${EUROPE_PASSWORD}
-    groups: ^payments      # only groups that match, anywhere in the name
-    topics: ^orders        # only commits to topics that match
+    groups: ^payments      # only groups whose name matches (anywhere in the name)
+    topics: ^orders        # only commits to topics whose name matches
     offsets_topic: __consumer_offsets
 """
 
@@ -30,8 +30,12 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """A cluster to watch. `name` "": its id. `groups`, `topics`: expressions that names have to match."""
+class WatchedCluster:
+    """A cluster to watch.
+
+    An empty `name` means the cluster's id. `groups` and `topics` are regular expressions that a name must
+    match; None matches every name.
+    """
 
     name: str
     conf: ClusterConf
@@ -40,61 +44,69 @@ class Watched:
     topics: str | None = None
 
 
-def read_clusters(path: Path, environment: Mapping[str, str]) -> list[Watched]:
-    """The clusters that the file names. Raises `ConfigError` with everything that is wrong with it.
+def read_clusters(path: Path, environment: Mapping[str, str]) -> list[WatchedCluster]:
+    """The clusters in the file. Raises one `ConfigError` that lists every error in it.
 
-    `${NAME}` in a value is the environment's; no message holds what it stands for.
+    `${NAME}` in a value stands for the environment variable NAME. No error text contains its value.
     """
     try:
-        import yaml
-    except ImportError as failure:
-        raise ConfigError("--config needs PyYAML: pip install 'koff[spark]'") from failure
+        import yaml  # not at the top: only --config needs PyYAML
+    except ImportError as error:
+        raise ConfigError("--config needs PyYAML: pip install 'koff[spark]'") from error
     try:
         text = path.read_text()
+        # The nodes and not the values: a node knows its line.
         document = yaml.compose(text, Loader=yaml.SafeLoader)
-    except (OSError, UnicodeDecodeError) as failure:
-        raise ConfigError(f"cannot read {path}: {failure}") from failure
-    except yaml.YAMLError as failure:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(failure).split())}") from failure
-    reading = _KoffYaml(str(path), environment)
-    found = reading.clusters(document)
-    if reading.wrong:
-        raise ConfigError("; ".join(reading.wrong))
-    return found
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    parser = _KoffYaml(str(path), environment)
+    clusters = parser.parse_clusters(document)
+    if parser.errors:
+        raise ConfigError("; ".join(parser.errors))
+    return clusters
 
 
 class _KoffYaml:
-    """Goes over the document; what is wrong is noted, and the rest is read all the same."""
+    """Parses the document. It notes each error in `errors` and continues with the rest of the file."""
 
     def __init__(self, path: str, environment: Mapping[str, str]) -> None:
-        self.wrong: list[str] = []
+        self.errors: list[str] = []
         self._path, self._environment = path, environment
 
-    def clusters(self, document: yaml.Node | None) -> list[Watched]:
-        top = self._mapping(document, "the file", {"clusters"})
-        each = self._items(top.get("clusters"), document)
-        found = [self._cluster(node, f"clusters[{number}]") for number, node in enumerate(each)]
-        names: dict[str, int] = {}
-        for node, watched in zip(each, found, strict=True):
-            if watched.name and watched.name in names:
-                self._note(node, f"two clusters are called {watched.name!r}")
-            names[watched.name] = 1
-        return found
+    def parse_clusters(self, document: yaml.Node | None) -> list[WatchedCluster]:
+        """The clusters; of no use to the caller if `errors` is not empty."""
+        top = self._parse_mapping(document, "the file", {"clusters"})
+        nodes = self._parse_items(top.get("clusters"), document)
+        clusters = [self._parse_cluster(node, f"clusters[{index}]") for index, node in enumerate(nodes)]
+        names = set[str]()
+        for node, cluster in zip(nodes, clusters, strict=True):
+            if cluster.name and cluster.name in names:
+                self._note_error(node, f"two clusters have the name {cluster.name!r}")
+            names.add(cluster.name)
+        return clusters
 
-    def _cluster(self, node: Any, where: str) -> Watched:
+    def _parse_cluster(self, node: Any, where: str) -> WatchedCluster:
+        # Keys: all of them known, and the required ones present
         keys = {"name", "brokers", "properties", "groups", "topics", "offsets_topic"}
-        values = self._mapping(node, where, keys)
+        values = self._parse_mapping(node, where, keys)
         for key in ("name", "brokers"):
-            if key not in values and values is not _NOTHING:
-                self._note(node, f"{where} has no {key}")
+            if key not in values and values is not _EMPTY:  # _EMPTY: the node's error is noted already
+                self._note_error(node, f"{where} has no {key}")
+        # Values: texts, of which two are regular expressions, and the mapping of properties
         text = {
-            key: self._text(value, f"{where}.{key}") for key, value in values.items() if key != "properties"
+            key: self._parse_text(value, f"{where}.{key}")
+            for key, value in values.items()
+            if key != "properties"
         }
         for key in ("groups", "topics"):
-            self._expression(values.get(key), text.get(key), f"{where}.{key}")
-        given = self._mapping(values.get("properties"), f"{where}.properties", None)
-        properties = {key: self._text(value, f"{where}.properties.{key}") for key, value in given.items()}
-        return Watched(
+            self._check_expression(values.get(key), text.get(key), f"{where}.{key}")
+        nodes = self._parse_mapping(values.get("properties"), f"{where}.properties", None)
+        properties = {
+            key: self._parse_text(value, f"{where}.properties.{key}") for key, value in nodes.items()
+        }
+        return WatchedCluster(
             name=text.get("name", ""),
             conf=ClusterConf(text.get("brokers", ""), properties),
             offsets_topic=text.get("offsets_topic", OFFSETS_TOPIC),
@@ -102,51 +114,57 @@ class _KoffYaml:
             topics=text.get("topics"),
         )
 
-    def _mapping(self, node: Any, where: str, keys: set[str] | None) -> Mapping[str, Any]:
+    def _parse_mapping(self, node: Any, where: str, keys: set[str] | None) -> Mapping[str, Any]:
+        """The values by key. With `keys` None, every key is allowed and the mapping may be absent."""
         if node is None and keys is None:
-            return _NOTHING
+            return _EMPTY
         if node is None or node.id != "mapping":
-            self._note(node, f"{where} is no mapping (key: value)")
-            return _NOTHING
-        found: dict[str, Any] = {}
+            self._note_error(node, f"{where} must be a mapping (key: value)")
+            return _EMPTY
+        values: dict[str, Any] = {}
         for key, value in node.value:
-            if key.value in found:
-                self._note(key, f"{where} says {key.value} twice")
+            if key.value in values:
+                self._note_error(key, f"{where} has the key {key.value} twice")
             elif keys is not None and key.value not in keys:
-                self._note(key, f"{where} knows no {key.value}: there are {', '.join(sorted(keys))}")
+                self._note_error(
+                    key, f"{where} has the unknown key {key.value}: use {', '.join(sorted(keys))}"
+                )
             else:
-                found[key.value] = value
-        return found
+                values[key.value] = value
+        return values
 
-    def _items(self, node: Any, document: Any) -> list[Any]:
+    def _parse_items(self, node: Any, document: Any) -> list[Any]:
         if node is None or node.id != "sequence" or not node.value:
-            self._note(node or document, "clusters is no list of clusters (- name: ...)")
+            self._note_error(node or document, "clusters must be a list of clusters (- name: ...)")
             return []
         return list(node.value)
 
-    def _text(self, node: Any, where: str) -> str:
+    def _parse_text(self, node: Any, where: str) -> str:
         if node.id != "scalar" or not node.value:
-            self._note(node, f"{where} is no text")
+            self._note_error(node, f"{where} must be a text that is not empty")
             return ""
-        return _VARIABLE.sub(self._variable(node, where), str(node.value))
+        return _VARIABLE.sub(self._variable_reader(node, where), str(node.value))
 
-    def _variable(self, node: Any, where: str) -> Callable[[re.Match[str]], str]:
-        def value(found: re.Match[str]) -> str:
-            if found[1] not in self._environment:
-                self._note(node, f"{where}: there is no {found[1]} in the environment")
-            return self._environment.get(found[1], "")
+    def _variable_reader(self, node: Any, where: str) -> Callable[[re.Match[str]], str]:
+        """A function that replaces a match of `${NAME}` by the value of the variable."""
 
-        return value
+        def read_variable(match: re.Match[str]) -> str:
+            if match[1] not in self._environment:
+                self._note_error(node, f"{where}: set the environment variable {match[1]}")
+            return self._environment.get(match[1], "")
 
-    def _expression(self, node: Any, text: str | None, where: str) -> None:
+        return read_variable
+
+    def _check_expression(self, node: Any, text: str | None, where: str) -> None:
         try:
             re.compile(text or "")
-        except re.error as failure:
-            self._note(node, f"{where} is not a regular expression: {failure}")
+        except re.error as error:
+            self._note_error(node, f"{where} is not a regular expression: {error}")
 
-    def _note(self, node: Any, what: str) -> None:
+    def _note_error(self, node: Any, text: str) -> None:
         line = f", line {node.start_mark.line + 1}" if node is not None else ""
-        self.wrong.append(f"{self._path}{line}: {what}")
+        self.errors.append(f"{self._path}{line}: {text}")
 
 
-_NOTHING: Mapping[str, Any] = {}
+_EMPTY: Mapping[str, Any] = {}
+"""The result for a mapping that is absent or wrong. Compared by identity."""

@@ -1,4 +1,4 @@
-"""The test kit: a real Apache Kafka on loopback without Docker, and waiting without sleeping.
+"""The test kit: a real Apache Kafka on loopback without Docker, and waits without sleeping.
 
 with LocalKafka() as kafka:
     topic = kafka.create_topic(partitions=3)

@@ -1,4 +1,4 @@
-"""`python -m koff.kafkatest` fetches and prepares Kafka's jars, so that no test has to wait for them."""
+"""`python -m koff.kafkatest` fetches and prepares Kafka's jars before the tests, so that no test waits."""
 
 import sys
 
@@ -9,6 +9,7 @@ from koff.kafkatest.progress_line import ProgressLine
 
 
 def main() -> None:
+    """Fetches all jars that the test kit uses; exits with an error text when one cannot be fetched."""
     try:
         with ProgressLine() as line:
             make_archive(progress=line)

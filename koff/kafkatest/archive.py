@@ -1,4 +1,4 @@
-"""Kafka's classes as Java keeps them once loaded (class data sharing): a broker is up in half the time.
+"""An archive of Kafka's classes in Java's loaded form (class data sharing): halves a broker's start time.
 
 Worth making before many brokers start. Java ignores an archive that does not fit its jars.
 """
@@ -10,15 +10,21 @@ from koff.kafkatest.java import archive_path
 from koff.kafkatest.local_kafka import LocalKafka
 
 _DUMP_S = 120.0
+"""How long a stopping JVM may take to write the archive."""
 
 
 def make_archive(version: str = KAFKA_VERSION, progress: Progress | None = None) -> None:
-    """Makes the archive for `version`, from what a broker loads while it serves one message to one group."""
+    """Makes the archive for Kafka `version`; does nothing if there is one.
+
+    It holds the classes that a broker loads while it serves one message to a group of each protocol.
+    """
     archive = archive_path(kafka_jars(version, progress))
     if archive.exists():
         return
     if progress:
         progress("preparing Kafka's classes for quick starts (once)")
+    # Java writes the archive when it exits. It is renamed when it is complete, so that no other process
+    # reads half of it.
     dump = archive.with_suffix(f".{os.getpid()}")
     with LocalKafka(version=version, jvm_options=[f"-XX:ArchiveClassesAtExit={dump}"]) as kafka:
         _serve_one_message(kafka)

@@ -4,8 +4,8 @@
     broker.producer().produce("orders", 0, Message(b"one"))
     broker.fail("commit", ConnectError("the coordinator is away"))
 
-No Kafka, no thread, no clock but that of the waits. What holds for a real broker holds here; the same tests
-say so of both.
+It needs no Kafka and starts no thread; only waits take time. It behaves as a real broker does: the same
+contract tests run against both.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from koff.client import (
 from koff.errors import Closed, ConfigError
 
 CALLS = frozenset({"metadata", "offsets", "produce", "consume", "commit", "offset"})
-"""What can be made to fail."""
+"""The calls that `MemoryBroker.fail` can make fail."""
 
 
-class _Log:
-    """A partition."""
+class _PartitionLog:
+    """The messages of one partition, from the log start offset on."""
 
     def __init__(self) -> None:
         self.start = 0
@@ -54,47 +54,48 @@ class _Log:
 
 
 class MemoryBroker(Closing):
-    """A `Client` whose topics are given by name and partition count. Threads may share it."""
+    """A `Client` with the given topics (name to partition count). Threads may share it."""
 
     def __init__(self, topics: Mapping[str, int] | None = None) -> None:
         self._changed = threading.Condition()
-        self._logs: dict[str, list[_Log]] = {}
+        self._logs: dict[str, list[_PartitionLog]] = {}
         self._committed: dict[tuple[str, str, int], tuple[int, str]] = {}
-        self._failures: defaultdict[str, deque[Exception]] = defaultdict(deque)
+        self._errors: defaultdict[str, deque[Exception]] = defaultdict(deque)
         self._closed = False
         for name, partitions in (topics or {}).items():
             self.create_topic(name, partitions)
 
     def create_topic(self, name: str, partitions: int = 1) -> str:
-        """The name of a new topic."""
-        self._logs[name] = [_Log() for _ in range(partitions)]
+        """Creates an empty topic, also in place of an old one, and returns its name."""
+        self._logs[name] = [_PartitionLog() for _ in range(partitions)]
         return name
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        """Takes the messages before the offset away, as retention does."""
+        """Deletes the messages before the offset, as retention does."""
+        # No notification is needed: a waiting consumer is at the end offset, which stays the same.
         with self._changed:
-            log = self._log(topic, partition)
+            log = self._find_log(topic, partition)
             offset = min(offset, log.end)
             log.messages = log.messages[max(offset - log.start, 0) :]
             log.start = max(offset, log.start)
 
     def fail(self, call: str, *errors: Exception) -> None:
-        """The next calls of that name (one of `CALLS`), by whomever, raise these errors in turn."""
+        """Makes the next calls of that name (one of `CALLS`), by any caller, raise these errors in turn."""
         if call not in CALLS:
-            raise ConfigError(f"{call!r} cannot be made to fail: say one of {', '.join(sorted(CALLS))}")
+            raise ConfigError(f"{call!r} cannot be made to fail: use one of {', '.join(sorted(CALLS))}")
         with self._changed:
-            self._failures[call].extend(errors)
+            self._errors[call].extend(errors)
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Ends all calls, also those that wait. Safe to call twice."""
+        """Ends all calls, also waiting ones. Safe to call twice."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def metadata(self) -> Metadata:
-        """One broker that leads everything."""
-        with self._called("metadata"):
+        """The metadata of all topics: one broker leads every partition."""
+        with self._begin_call("metadata"):
             topics = {
                 name: tuple(PartitionMetadata(number, 1, (1,), (1,)) for number in range(len(logs)))
                 for name, logs in self._logs.items()
@@ -103,57 +104,65 @@ class MemoryBroker(Closing):
 
     def partition_count(self, topic: str) -> int:
         """How many partitions the topic has. Raises `UnknownTopic`."""
-        with self._called("metadata"):
+        with self._begin_call("metadata"):
             if topic not in self._logs:
                 raise UnknownTopic(f"there is no topic {topic}: check its name")
             return len(self._logs[topic])
 
     def offset_earliest(self, topic: str, partition: int) -> int:
-        """The oldest offset of the partition."""
-        at = TopicPartition(topic, partition)
-        return self.offsets([at], OffsetSpec.EARLIEST)[at]
+        """The log start offset of the partition."""
+        topic_partition = TopicPartition(topic, partition)
+        return self.offsets([topic_partition], OffsetSpec.EARLIEST)[topic_partition]
 
     def offset_latest(self, topic: str, partition: int) -> int:
-        """The offset that the partition's next message will have."""
-        at = TopicPartition(topic, partition)
-        return self.offsets([at])[at]
+        """The end offset of the partition: the offset of its next message."""
+        topic_partition = TopicPartition(topic, partition)
+        return self.offsets([topic_partition])[topic_partition]
 
     def offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec | int = OffsetSpec.LATEST
     ) -> dict[TopicPartition, int]:
-        """The offset of every partition; for a time in ms the first one since, -1 for none."""
-        with self._called("offsets"):
-            return {TopicPartition(*at): _offset(self._log(*at), spec) for at in partitions}
+        """The offset of each partition.
+
+        `spec` may be a time in ms since the epoch: then the first offset at or after it, -1 without one.
+        """
+        with self._begin_call("offsets"):
+            return {TopicPartition(*at): _find_offset(self._find_log(*at), spec) for at in partitions}
 
     def producer(self, conf: ProducerConf | None = None) -> MemoryProducer:
         """A producer."""
-        with self._called():
+        with self._begin_call():
             return MemoryProducer(self, conf or ProducerConf())
 
     def consumer(self, conf: ConsumerConf) -> MemoryConsumer:
-        """A reader of one partition. Raises `UnknownTopic`."""
-        with self._called():
-            log, start = self._log(conf.topic, conf.partition), conf.start_offset
+        """A consumer of one partition. Raises `UnknownTopic`."""
+        with self._begin_call():
+            log, start = self._find_log(conf.topic, conf.partition), conf.start_offset
             if start < START_OFFSET_OLDEST:
-                raise ConfigError(f"start_offset {start}: say an offset, or oldest or newest")
-            newest = log.end if start == START_OFFSET_NEWEST else None
-            return MemoryConsumer(self, conf, start if newest is None else newest)
+                raise ConfigError(
+                    f"start_offset {start} is invalid: give an offset, START_OFFSET_OLDEST or "
+                    "START_OFFSET_NEWEST"
+                )
+            return MemoryConsumer(self, conf, log.end if start == START_OFFSET_NEWEST else start)
 
     def offset_coordinator(self, conf: OffsetCoordinatorConf) -> MemoryOffsetCoordinator:
-        """Whoever keeps the offsets of the group."""
-        with self._called():
+        """The coordinator that keeps the group's offsets."""
+        with self._begin_call():
             return MemoryOffsetCoordinator(self, conf)
 
-    def _called(self, call: str = "") -> threading.Condition:
-        """The lock, for a call that is not made to fail."""
+    def _begin_call(self, call: str = "") -> threading.Condition:
+        """The lock, for the caller to hold.
+
+        Raises the next error that `fail` queued for the call, and `Closed` after `close`.
+        """
         with self._changed:
             if self._closed:
                 raise Closed("the broker in memory is closed")
-            if self._failures[call]:
-                raise self._failures[call].popleft()
+            if self._errors[call]:
+                raise self._errors[call].popleft()
         return self._changed
 
-    def _log(self, topic: str, partition: int) -> _Log:
+    def _find_log(self, topic: str, partition: int) -> _PartitionLog:
         logs = self._logs.get(topic)
         if logs is None or not 0 <= partition < len(logs):
             raise UnknownTopic(f"there is no {topic}/{partition}: check topic and partition")
@@ -171,20 +180,21 @@ class MemoryProducer:
         """The offset of the first message; None with required acks NONE."""
         if not messages:
             raise ValueError("there is no message to produce")
-        told = self.conf.required_acks is not RequiredAcks.NONE
-        with self._broker._called("produce"):
-            log = self._broker._log(topic, partition)
+        acknowledged = self.conf.required_acks is not RequiredAcks.NONE
+        with self._broker._begin_call("produce"):
+            log = self._broker._find_log(topic, partition)
             now_ms, first = int(time.time() * 1000), log.end
             for offset, message in enumerate(messages, start=first):
                 message.topic, message.partition = topic, partition
                 timestamp_ms = now_ms if message.timestamp_ms is None else message.timestamp_ms
+                # The log keeps a copy: the caller may change and produce its message again.
                 log.messages.append(
                     replace(message, offset=offset, timestamp_ms=timestamp_ms, on_ack=None, on_nack=None)
                 )
-                if told:
+                if acknowledged:
                     message.offset = offset
             self._broker._changed.notify_all()
-        return first if told else None
+        return first if acknowledged else None
 
 
 class MemoryConsumer(Closing):
@@ -196,12 +206,12 @@ class MemoryConsumer(Closing):
         self.partition = conf.partition
         self._broker = broker
         self._next = start
-        self._over = False
+        self._closed = False
 
     def close(self) -> None:
-        """Reads no more. Safe to call twice."""
+        """Ends all calls, also waiting ones. Safe to call twice."""
         with self._broker._changed:
-            self._over = True
+            self._closed = True
             self._broker._changed.notify_all()
 
     def __iter__(self) -> Iterator[Message]:
@@ -218,40 +228,42 @@ class MemoryConsumer(Closing):
 
     def consume_batch(self, max_messages: int = 10_000) -> Batch:
         """The next messages, at least one, as soon as there are some."""
-        patience_s = None if self.conf.retry_limit < 0 else self.conf.no_data_after_s
-        until = None if patience_s is None else time.monotonic() + patience_s
+        timeout_s = None if self.conf.retry_limit < 0 else self.conf.no_data_after_s
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         broker = self._broker
         with broker._changed:
             self._check_open()
-            log = broker._log(self.topic, self.partition)
+            log = broker._find_log(self.topic, self.partition)
             while True:
-                left = None if until is None else max(until - time.monotonic(), 0.0)
-                came = broker._changed.wait_for(lambda: self._news(log), left)
+                remaining_s = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+                ready = broker._changed.wait_for(lambda: self._is_ready(log), remaining_s)
                 self._check_open()
-                broker._called("consume")
-                if not came:
+                broker._begin_call("consume")  # raises a queued error; the lock is reentrant
+                if not ready:
                     raise NoData(f"{self.topic}/{self.partition} has nothing after offset {log.end - 1} yet")
-                if self._start(log) != log.end:  # else the news was an error, and another consumer's
-                    return self._read(log, max_messages)
+                # Without a message, an error woke this consumer, and another consumer has taken the error.
+                if self._position(log) != log.end:
+                    return self._read_batch(log, max_messages)
 
-    def _read(self, log: _Log, max_messages: int) -> Batch:
-        start = self._start(log)
-        if not log.start <= start <= log.end:
-            raise OffsetOutOfRange(self.topic, self.partition, start, log.start, log.end)
-        found = log.messages[start - log.start :][:max_messages]
-        self._next = start + len(found)
-        return Batch(self.topic, self.partition, [replace(message) for message in found])
+    def _read_batch(self, log: _PartitionLog, max_messages: int) -> Batch:
+        position = self._position(log)
+        if not log.start <= position <= log.end:
+            raise OffsetOutOfRange(self.topic, self.partition, position, log.start, log.end)
+        messages = log.messages[position - log.start :][:max_messages]
+        self._next = position + len(messages)
+        return Batch(self.topic, self.partition, [replace(message) for message in messages])
 
-    def _start(self, log: _Log) -> int:
+    def _position(self, log: _PartitionLog) -> int:
+        """The next offset to read. The oldest offset is looked up again until the first message is read."""
         return log.start if self._next == START_OFFSET_OLDEST else self._next
 
-    def _news(self, log: _Log) -> bool:
-        """Whether there is something to say: a message, an error, that it is over, or a place that is not."""
-        over = self._over or self._broker._closed or self._broker._failures["consume"]
-        return bool(over) or self._start(log) != log.end
+    def _is_ready(self, log: _PartitionLog) -> bool:
+        """Whether a call can end: by a message, a queued error, a close, or an offset out of range."""
+        ended = self._closed or self._broker._closed or self._broker._errors["consume"]
+        return bool(ended) or self._position(log) != log.end
 
     def _check_open(self) -> None:
-        if self._over or self._broker._closed:
+        if self._closed or self._broker._closed:
             raise Closed(f"the consumer of {self.topic}/{self.partition} is closed")
 
 
@@ -263,18 +275,18 @@ class MemoryOffsetCoordinator:
         self._broker = broker
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Has the group's offset written down."""
-        with self._broker._called("commit"):
-            self._broker._log(topic, partition)
+        """Commits the group's offset of the partition. Raises `UnknownTopic`."""
+        with self._broker._begin_call("commit"):
+            self._broker._find_log(topic, partition)
             self._broker._committed[self.conf.consumer_group, topic, partition] = (offset, metadata)
 
     def offset(self, topic: str, partition: int) -> tuple[int, str]:
-        """The group's committed offset and its metadata; (-1, "") where it has committed none."""
-        with self._broker._called("offset"):
+        """The group's committed offset and its metadata; (-1, "") without a committed offset."""
+        with self._broker._begin_call("offset"):
             return self._broker._committed.get((self.conf.consumer_group, topic, partition), (-1, ""))
 
 
-def _offset(log: _Log, spec: OffsetSpec | int) -> int:
+def _find_offset(log: _PartitionLog, spec: OffsetSpec | int) -> int:
     if isinstance(spec, int):
-        return next((each.offset for each in log.messages if (each.timestamp_ms or 0) >= spec), -1)
+        return next((m.offset for m in log.messages if (m.timestamp_ms or 0) >= spec), -1)
     return log.start if spec is OffsetSpec.EARLIEST else log.end

@@ -1,8 +1,8 @@
-"""Leaves nothing behind: child processes and folders that go when this process goes, however it ends.
+"""Removes child processes and folders when this process ends, however it ends.
 
-A small watcher process holds the read end of a pipe. While we live, it hears which process groups and
-folders are ours; when the pipe closes it kills and removes what is left. So that even SIGKILL of a test
-run leaves no broker. The watcher runs this file as a script, on the standard library alone.
+A small watcher process holds the read end of a pipe. This process writes to the pipe which process groups and
+folders it has made. When the pipe closes, the watcher kills and removes what is left. So even a SIGKILL of a
+test run leaves no broker behind. The watcher runs this file as a script, with the standard library alone.
 """
 
 # ruff: noqa: S603 - it runs what its callers name
@@ -18,29 +18,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-_PATIENCE_S = 5.0
+_REMOVE_S = 5.0
 
 
 class Guard:
-    """One watcher a process, started at the first use."""
+    """Starts one watcher for each process, at the first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._watcher: subprocess.Popen[bytes] | None = None
-        self._owner = 0
+        self._owner_pid = 0
 
-    def keep(self, kind: str, value: object) -> None:
+    def register(self, kind: str, value: object) -> None:
         """Hands a `group` (process group id) or a `folder` (path) to the watcher."""
-        self._tell(f"+{kind} {value}\n")
+        self._send(f"+{kind} {value}\n")
 
-    def release(self, kind: str, value: object) -> None:
-        """Takes back what `keep` handed over, since it is gone."""
-        self._tell(f"-{kind} {value}\n")
+    def unregister(self, kind: str, value: object) -> None:
+        """Takes a group or a folder back from the watcher, since it is gone."""
+        self._send(f"-{kind} {value}\n")
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         with self._lock:
-            if self._watcher is None or self._owner != os.getpid():  # a fork is a process of its own
-                self._owner = os.getpid()
+            # A forked child starts a watcher of its own: the parent's watcher acts at the parent's end only.
+            if self._watcher is None or self._owner_pid != os.getpid():
+                self._owner_pid = os.getpid()
                 self._watcher = subprocess.Popen(
                     [sys.executable, "-S", "-E", __file__],
                     stdin=subprocess.PIPE,
@@ -50,7 +51,7 @@ class Guard:
             try:
                 self._watcher.stdin.write(line.encode())
                 self._watcher.stdin.flush()
-            except BrokenPipeError:  # somebody ended the watcher; whoever is orderly still cleans up
+            except BrokenPipeError:  # the watcher was killed; an orderly end of this process still cleans up
                 pass
 
 
@@ -58,9 +59,12 @@ GUARD = Guard()
 
 
 def spawn(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """`subprocess.Popen` in a process group of its own, which `GUARD` kills if we die before `reap`."""
+    """`subprocess.Popen` in a process group of its own, which `GUARD` kills if this process ends first.
+
+    The caller ends the process with `reap`.
+    """
     process = subprocess.Popen(command, start_new_session=True, **options)
-    GUARD.keep("group", process.pid)
+    GUARD.register("group", process.pid)
     return process
 
 
@@ -69,7 +73,7 @@ def reap(
 ) -> int:
     """The exit code of a process of `spawn`, after ending its whole group and closing its pipes.
 
-    Sends `signal_number`, and SIGKILL when that did not end it within `timeout_s`.
+    Sends `signal_number`, and SIGKILL if the process has not ended within `timeout_s`.
     """
     if process.poll() is None:
         _signal_group(process.pid, signal_number)
@@ -77,11 +81,12 @@ def reap(
             process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             pass
-        _signal_group(process.pid, signal.SIGKILL)  # the rest of the group, or a leader that would not go
+        # Kill the rest of the group, and the leader if it ignored the signal.
+        _signal_group(process.pid, signal.SIGKILL)
     code = process.wait()
     for pipe in (process.stdin, process.stdout, process.stderr):
         _close(pipe)
-    GUARD.release("group", process.pid)
+    GUARD.unregister("group", process.pid)
     return code
 
 
@@ -97,27 +102,27 @@ def _close(pipe: IO[bytes] | None) -> None:
         pipe.close()
 
 
-def _watch(lines: IO[str]) -> None:
-    """Until `lines` ends, remembers what is ours; then kills the groups and removes the folders."""
-    ours: dict[str, set[str]] = {"group": set(), "folder": set()}
+def _run_watcher(lines: IO[str]) -> None:
+    """Reads registrations until `lines` ends; then kills the groups and removes the folders."""
+    registered: dict[str, set[str]] = {"group": set(), "folder": set()}
     for line in lines:
         kind, value = line[1:].rstrip("\n").split(" ", 1)
         if line[0] == "+":
-            ours[kind].add(value)
+            registered[kind].add(value)
         else:
-            ours[kind].discard(value)
-    for group in ours["group"]:
+            registered[kind].discard(value)
+    for group in registered["group"]:
         _signal_group(int(group), signal.SIGKILL)
-    for folder in ours["folder"]:
-        _remove(Path(folder))
+    for folder in registered["folder"]:
+        _remove_folder(Path(folder))
 
 
-def _remove(folder: Path) -> None:
-    deadline = time.monotonic() + _PATIENCE_S  # a killed process may write for a moment more
+def _remove_folder(folder: Path) -> None:
+    deadline = time.monotonic() + _REMOVE_S  # a killed process may write for a moment more
     while folder.exists() and time.monotonic() < deadline:
         shutil.rmtree(folder, ignore_errors=True)
         time.sleep(0.05)
 
 
 if __name__ == "__main__":
-    _watch(sys.stdin)
+    _run_watcher(sys.stdin)

@@ -1,4 +1,4 @@
-"""Kafka's own jars, fetched once by Maven into a cache folder."""
+"""The jars of Kafka and ZooKeeper, fetched once by Maven into a cache folder."""
 
 import contextlib
 import fcntl
@@ -14,9 +14,8 @@ from koff.kafkatest.guard import reap, spawn
 from koff.kafkatest.java import KafkaTestError, java_command
 
 KAFKA_VERSION = "4.3.1"
-LOG4J_VERSION = (
-    "2.25.4"  # the release of log4j-core that this Kafka brings; its poms leave out the slf4j binding
-)
+# The release of log4j-core that this Kafka depends on. Kafka's poms leave out the binding to slf4j.
+LOG4J_VERSION = "2.25.4"
 ZOOKEEPER_VERSION = "3.9.4"
 
 Progress = Callable[[str], None]
@@ -34,64 +33,67 @@ _POM = """\
 """
 _DEPENDENCY = """
     <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"""
-_ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+_WITHOUT_DEPENDENCIES = (
+    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+)
 
 
 def cache_folder() -> Path:
     """`KOFF_CACHE`, or `koff` in the user's cache folder."""
-    named = os.environ.get("KOFF_CACHE")
-    if named:
-        return Path(named).expanduser().absolute()
+    configured = os.environ.get("KOFF_CACHE")
+    if configured:
+        return Path(configured).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "koff"
 
 
 def kafka_jars(version: str = KAFKA_VERSION, progress: Progress | None = None) -> Path:
-    """The folder with all jars of Apache Kafka `version`; fetched by Maven if it is not there yet.
+    """The folder with all jars of Apache Kafka `version`; fetches them by Maven if they are missing.
 
-    Two processes that ask at once fetch once. `progress` gets a line a second while it lasts.
-    Raises `KafkaTestError` that says what is missing and what to do.
+    Processes that call this at the same time fetch once. `progress` gets a line each second during the
+    download. Raises `KafkaTestError` that names what is missing and what to do.
     """
-    wanted = (
+    artifacts = (
         ("org.apache.kafka", "kafka_2.13", version),
         ("org.apache.kafka", "kafka-tools", version),
         ("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J_VERSION),
     )
-    dependencies = "".join(_DEPENDENCY.format(*coordinates, "") for coordinates in wanted)
-    return _cached(f"kafka-{version}", f"Apache Kafka {version}", dependencies, progress)
+    dependencies = "".join(_DEPENDENCY.format(*coordinates, "") for coordinates in artifacts)
+    return _ensure_jars(f"kafka-{version}", f"Apache Kafka {version}", dependencies, progress)
 
 
 def kafka_streams_jars(version: str = KAFKA_VERSION, progress: Progress | None = None) -> Path:
-    """The folder with the jar of Kafka Streams, to follow `kafka_jars` on a class path; fetched as they are.
+    """The folder with the jar of Kafka Streams, to follow `kafka_jars` on a class path; fetched like them.
 
-    RocksDB is left out, being many times the size of the rest: keep state stores in memory.
+    RocksDB is left out, because it is many times the size of the rest: keep state stores in memory.
     """
-    dependency = _DEPENDENCY.format("org.apache.kafka", "kafka-streams", version, _ALONE)
-    return _cached(f"kafka-streams-{version}", f"Kafka Streams {version}", dependency, progress)
+    dependency = _DEPENDENCY.format("org.apache.kafka", "kafka-streams", version, _WITHOUT_DEPENDENCIES)
+    return _ensure_jars(f"kafka-streams-{version}", f"Kafka Streams {version}", dependency, progress)
 
 
 def zookeeper_jars(version: str = ZOOKEEPER_VERSION, progress: Progress | None = None) -> Path:
-    """The folder with all jars that a ZooKeeper server needs; fetched as Kafka's are."""
-    wanted = (
+    """The folder with all jars that a ZooKeeper server needs; fetched like `kafka_jars`."""
+    artifacts = (
         ("org.apache.zookeeper", "zookeeper", version),
-        ("io.dropwizard.metrics", "metrics-core", "4.1.12.1"),  # the server does not start without either,
-        ("org.xerial.snappy", "snappy-java", "1.1.10.7"),  # and its pom leaves them to the distribution
-        ("org.slf4j", "slf4j-simple", "2.0.13"),  # the release of slf4j-api that this ZooKeeper brings
+        # The server does not start without the next two; its pom leaves them to the distribution.
+        ("io.dropwizard.metrics", "metrics-core", "4.1.12.1"),
+        ("org.xerial.snappy", "snappy-java", "1.1.10.7"),
+        ("org.slf4j", "slf4j-simple", "2.0.13"),  # the release of slf4j-api that this ZooKeeper depends on
     )
-    dependencies = "".join(_DEPENDENCY.format(*coordinates, "") for coordinates in wanted)
-    return _cached(f"zookeeper-{version}", f"Apache ZooKeeper {version}", dependencies, progress)
+    dependencies = "".join(_DEPENDENCY.format(*coordinates, "") for coordinates in artifacts)
+    return _ensure_jars(f"zookeeper-{version}", f"Apache ZooKeeper {version}", dependencies, progress)
 
 
-def _cached(name: str, what: str, dependencies: str, progress: Progress | None) -> Path:
-    """The folder `name` of the cache, with the jars of `dependencies`."""
+def _ensure_jars(name: str, what: str, dependencies: str, progress: Progress | None) -> Path:
+    """The folder `name` of the cache, with the jars of `dependencies`; fetches them if they are missing."""
     jars = cache_folder() / name
     if jars.is_dir():
         return jars
-    say = progress or (lambda _line: None)
+    report = progress or (lambda _line: None)
     try:
         jars.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(jars.with_name(f"{jars.name}.lock"), say):
-            if not jars.is_dir():
-                _fetch(what, _POM.format(dependencies=dependencies), jars, say)
+        with _lock_file(jars.with_name(f"{jars.name}.lock"), report):
+            if not jars.is_dir():  # another process may have fetched them while this one waited
+                _fetch_jars(what, _POM.format(dependencies=dependencies), jars, report)
     except OSError as error:
         raise KafkaTestError(
             f"cannot keep Kafka's jars in {jars.parent} ({error}):"
@@ -101,26 +103,26 @@ def _cached(name: str, what: str, dependencies: str, progress: Progress | None) 
 
 
 @contextlib.contextmanager
-def _locked(path: Path, say: Progress) -> Iterator[None]:
+def _lock_file(path: Path, report: Progress) -> Iterator[None]:
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another process is fetching Kafka's jars, waiting for it")
+            report("another process is fetching Kafka's jars, waiting for it")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _fetch(what: str, pom: str, jars: Path, say: Progress) -> None:
-    """Fills `jars` in one step: whoever sees the folder sees all of it."""
+def _fetch_jars(what: str, pom: str, jars: Path, report: Progress) -> None:
+    """Fills the folder `jars`, which appears when all jars are in it."""
     maven = shutil.which("mvn")
     if maven is None:
         raise KafkaTestError(
             "no 'mvn' found on PATH, and Kafka's jars come through Maven: install it"
             " (Debian and Ubuntu: apt-get install maven)"
         )
-    java_command()
-    # A repository of our own, kept when the download breaks off, so that the next try goes on from there.
+    java_command()  # checks Java before the download
+    # Maven gets a repository of its own. A download that breaks off leaves it, and the next one resumes.
     repository = jars.with_name(f"{jars.name}.m2")
     with tempfile.TemporaryDirectory(prefix=f"{jars.name}.", dir=jars.parent) as folder:
         work = Path(folder)
@@ -132,25 +134,26 @@ def _fetch(what: str, pom: str, jars: Path, say: Progress) -> None:
             "-DincludeScope=runtime",
         ]
         log = jars.with_name(f"{jars.name}.log")
-        code = _run(command, log, repository, f"fetching {what}", say)
+        code = _run_maven(command, log, repository, f"fetching {what}", report)
         if code != 0:
-            raise KafkaTestError(_why_maven_failed(what, log))
+            raise KafkaTestError(_describe_maven_error(what, log))
+        # A rename within one file system is atomic: no process sees a folder with half of the jars.
         (work / "libs").rename(jars)
     log.unlink()
     shutil.rmtree(repository, ignore_errors=True)
 
 
-def _run(command: list[str], log: Path, repository: Path, what: str, say: Progress) -> int:
-    """Maven's exit code; `say` hears once a second how much is there."""
-    began = time.monotonic()
+def _run_maven(command: list[str], log: Path, repository: Path, what: str, report: Progress) -> int:
+    """Maven's exit code; reports once a second how much is downloaded."""
+    started_at = time.monotonic()
     with log.open("wb") as output:
         maven = spawn(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         try:
             while True:
-                jars = [_size(path) for path in repository.rglob("*.jar")]
+                jars = [_file_size(path) for path in repository.rglob("*.jar")]
                 poms = sum(1 for _ in repository.rglob("*.pom"))
-                seconds = time.monotonic() - began
-                say(f"{what}: {poms} poms, {len(jars)} jars, {sum(jars) / 2**20:.0f} MiB, {seconds:.0f} s")
+                seconds = time.monotonic() - started_at
+                report(f"{what}: {poms} poms, {len(jars)} jars, {sum(jars) / 2**20:.0f} MiB, {seconds:.0f} s")
                 try:
                     return maven.wait(timeout=1.0)
                 except subprocess.TimeoutExpired:
@@ -159,18 +162,18 @@ def _run(command: list[str], log: Path, repository: Path, what: str, say: Progre
             reap(maven)
 
 
-def _size(path: Path) -> int:
+def _file_size(path: Path) -> int:
     try:
         return path.stat().st_size
-    except FileNotFoundError:  # Maven renames what it has finished
+    except FileNotFoundError:  # Maven renames a file when its download is complete
         return 0
 
 
-def _why_maven_failed(what: str, log: Path) -> str:
+def _describe_maven_error(what: str, log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines()
     errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR]")]
-    cause = errors[0] if errors else (lines[-1] if lines else "it said nothing")
+    cause = errors[0] if errors else (lines[-1] if lines else "it printed nothing")
     return (
         f"Maven could not fetch {what}: {cause}. Check the network, and the proxy or mirror"
-        f" in Maven's settings.xml, then run this again (it goes on where it stopped); Maven's log is {log}"
+        f" in Maven's settings.xml, then run this again (the download resumes); Maven's log is {log}"
     )

@@ -1,4 +1,4 @@
-"""Where Java is, whether it is new enough, and how a class of Kafka's is run."""
+"""Finds Java, checks its version, and makes the command line that runs one of Kafka's classes."""
 
 # ruff: noqa: S603 - it runs the JDK alone
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from koff.errors import KoffError
 
-KAFKA_NEEDS_JAVA = 17  # Kafka 4's brokers and tools
+MIN_JAVA_VERSION = 17  # for Kafka 4's brokers and tools
 
 
 class KafkaTestError(KoffError):
@@ -22,9 +22,9 @@ class KafkaTestError(KoffError):
 
 @functools.cache
 def java_command(name: str = "java") -> str:
-    """The path of a program of the JDK (`java`, `keytool`), of JAVA_HOME before PATH.
+    """The path of a program of the JDK (`java`, `keytool`), from JAVA_HOME before PATH.
 
-    Raises `KafkaTestError` when there is none, or when it is too old for Kafka.
+    Raises `KafkaTestError` when there is none, or when `java` is too old for Kafka.
     """
     home = os.environ.get("JAVA_HOME")
     path = shutil.which(name, path=str(Path(home) / "bin")) if home else None
@@ -32,8 +32,8 @@ def java_command(name: str = "java") -> str:
     if path is None:
         raise KafkaTestError(
             f"no {name!r} in JAVA_HOME or on PATH, and Kafka runs on Java:"
-            f" install a JDK {KAFKA_NEEDS_JAVA} or newer"
-            f" (Debian and Ubuntu: apt-get install openjdk-{KAFKA_NEEDS_JAVA}-jdk-headless)"
+            f" install a JDK {MIN_JAVA_VERSION} or newer"
+            f" (Debian and Ubuntu: apt-get install openjdk-{MIN_JAVA_VERSION}-jdk-headless)"
         )
     if name == "java":
         _check_version(path)
@@ -41,8 +41,8 @@ def java_command(name: str = "java") -> str:
 
 
 @functools.cache
-def _version(path: str) -> str:
-    """What `java -version` says."""
+def _version_text(path: str) -> str:
+    """The output of `java -version`, which Java prints to standard error."""
     try:
         return subprocess.run(
             [path, "-version"], capture_output=True, text=True, timeout=60, check=True
@@ -54,25 +54,27 @@ def _version(path: str) -> str:
 
 
 def _check_version(path: str) -> None:
-    found = re.search(r'version "(?:1\.)?(\d+)', _version(path))
-    if found and int(found[1]) < KAFKA_NEEDS_JAVA:
+    # Up to Java 8 the version is "1.8.0_292", later "17.0.2".
+    match = re.search(r'version "(?:1\.)?(\d+)', _version_text(path))
+    if match and int(match[1]) < MIN_JAVA_VERSION:
         raise KafkaTestError(
-            f"{path} is Java {found[1]}, but Kafka needs {KAFKA_NEEDS_JAVA} or newer:"
+            f"{path} is Java {match[1]}, but Kafka needs {MIN_JAVA_VERSION} or newer:"
             " install one, or point JAVA_HOME at one"
         )
 
 
 def archive_path(jars: Path) -> Path:
-    """Where the classes of `jars` are kept as this very Java loads them; see `archive`."""
-    digest = hashlib.sha256(_version(java_command()).encode()).hexdigest()[:8]
+    """The path of the archive of the classes in `jars`, for exactly the installed Java; see `archive`."""
+    digest = hashlib.sha256(_version_text(java_command()).encode()).hexdigest()[:8]
     return jars.with_name(f"{jars.name}-java-{digest}.jsa")
 
 
-def java_class(jars: Path, class_name: str, *args: str, options: Sequence[str] = ()) -> list[str]:
+def class_command(jars: Path, class_name: str, *args: str, options: Sequence[str] = ()) -> list[str]:
     """The command line that runs `class_name` with all of `jars` on the class path, quick to start."""
-    # Compiling less halves the time to start; later options win, so a benchmark may have the full compiler.
+    # Compiling less halves the time to start. Later options win, so a benchmark can have the full compiler.
     quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     archive = archive_path(jars)
-    if archive.exists():  # the log stays off, as Java would tell standard output when it cannot use it
+    # If Java cannot use the archive, it would log that to standard output, among the tool's own output.
+    if archive.exists():
         quick += ["-Xlog:disable", "-Xlog:all=error:stderr", f"-XX:SharedArchiveFile={archive}"]
     return [java_command(), *quick, *options, "-cp", f"{jars}/*", class_name, *args]

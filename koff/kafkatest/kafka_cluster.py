@@ -1,4 +1,4 @@
-"""A Kafka that tests talk to, whoever started it: its address, an admin client, Kafka's own tools."""
+"""A Kafka cluster that tests use, started by them or not: its address, an admin client, Kafka's tools."""
 
 import functools
 import subprocess
@@ -13,33 +13,36 @@ from confluent_kafka.cimpl import NewTopic
 
 from koff.kafkatest.guard import reap, spawn
 from koff.kafkatest.jars import kafka_jars
-from koff.kafkatest.java import KafkaTestError, java_class
+from koff.kafkatest.java import KafkaTestError, class_command
 from koff.kafkatest.wait import wait_until
 
 _TOOL_JVM = ("-Xmx128m",)
 
 
 class KafkaCluster:
-    """A cluster by its plaintext address `bootstrap` ("host:port[,...]")."""
+    """A cluster at the plaintext address `bootstrap` ("host:port[,...]")."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
 
     @property
     def bootstrap(self) -> str:
+        """The plaintext address, "host:port[,...]"."""
         return self._bootstrap
 
     @property
     def jars(self) -> Path:
-        """Kafka's jars, fetched when there are none yet."""
+        """The folder with Kafka's jars; fetches them if they are missing."""
         return kafka_jars()
 
     @functools.cached_property
     def admin(self) -> AdminClient:
+        """An admin client, made at the first use."""
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     @property
     def cluster_id(self) -> str:
+        """The cluster's id."""
         return str(self.admin.list_topics(timeout=10).cluster_id)
 
     def create_topic(
@@ -51,77 +54,85 @@ class KafkaCluster:
         config: Mapping[str, str] | None = None,
         timeout_s: float = 30.0,
     ) -> str:
-        """The name (made up when None) of a new topic whose partitions all have a leader."""
+        """The name (a random name if None) of a new topic whose partitions all have a leader."""
         name = name or f"t-{uuid.uuid4().hex[:8]}"
         topic = NewTopic(
             name, num_partitions=partitions, replication_factor=replicas, config=dict(config or {})
         )
         self.admin.create_topics([topic], operation_timeout=timeout_s)[name].result(timeout_s)
 
-        def led() -> bool:
+        def has_leaders() -> bool:
             leaders = self.leaders(name)
             return len(leaders) == partitions and min(leaders.values()) >= 0
 
-        wait_until(led, timeout_s=timeout_s, what=f"leaders of {name}")
+        wait_until(has_leaders, timeout_s=timeout_s, what=f"leaders of {name}")
         return name
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """Each partition's leader by broker id, -1 where there is none; empty while no broker tells."""
-        listed = self._listed(topic)
-        partitions = listed.topics[topic].partitions if listed else {}
+        """The broker id of each partition's leader, -1 for a leaderless partition.
+
+        Empty while no broker responds.
+        """
+        metadata = self._fetch_metadata(topic)
+        partitions = metadata.topics[topic].partitions if metadata else {}
         return {number: partition.leader for number, partition in partitions.items()}
 
     def producer(self, properties: Mapping[str, Any] | None = None) -> Producer:
-        return Producer({**self._client(), **(properties or {})})
+        """A new producer of confluent-kafka."""
+        return Producer({**self._client_properties(), **(properties or {})})
 
     def consumer(self, group: str, properties: Mapping[str, Any] | None = None) -> Consumer:
-        """A consumer of `group` that starts at the earliest offset."""
-        return Consumer(
-            {**self._client(), "group.id": group, "auto.offset.reset": "earliest", **(properties or {})}
-        )
+        """A new consumer of confluent-kafka in `group`, which starts at the earliest offset."""
+        own = {"group.id": group, "auto.offset.reset": "earliest"}
+        return Consumer({**self._client_properties(), **own, **(properties or {})})
 
-    def tool(self, class_name: str, *args: str, timeout_s: float = 60.0) -> str:
-        """What Kafka's tool `class_name` printed; raises `KafkaTestError` with its errors when it failed.
+    def run_tool(self, class_name: str, *args: str, timeout_s: float = 60.0) -> str:
+        """The output of Kafka's tool `class_name`; raises `KafkaTestError` with its errors when it failed.
 
-        `args` go to the tool as they are: add `--bootstrap-server` yourself.
+        `args` go to the tool unchanged: the caller adds `--bootstrap-server`.
         """
-        running = self.popen_tool(class_name, *args, stderr=subprocess.PIPE)
+        process = self.start_tool(class_name, *args, stderr=subprocess.PIPE)
         try:
-            output, errors = running.communicate(timeout=timeout_s)
+            output, errors = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
             raise KafkaTestError(
                 f"{class_name} {' '.join(args)} did not end within {timeout_s:g} s"
             ) from error
         finally:
-            code = reap(running)
+            code = reap(process)
         if code != 0:
-            said = (errors or output).decode(errors="replace")
-            raise KafkaTestError(f"{class_name} {' '.join(args)} ended with code {code}:\n{said}")
+            printed = (errors or output).decode(errors="replace")
+            raise KafkaTestError(f"{class_name} {' '.join(args)} ended with code {code}:\n{printed}")
         return output.decode()
 
-    def popen_tool(
+    def start_tool(
         self, class_name: str, *args: str, stderr: int | IO[bytes] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Kafka's tool `class_name` as it runs, standard output piped; end it with `koff.kafkatest.reap`."""
+        """The running process of Kafka's tool `class_name`, with standard output piped.
+
+        The caller ends it with `koff.kafkatest.reap`.
+        """
         return spawn(
-            java_class(self.jars, class_name, *args, options=_TOOL_JVM),
+            class_command(self.jars, class_name, *args, options=_TOOL_JVM),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
         )
 
-    def _answers(self, brokers: int) -> bool:
-        """Whether metadata names `brokers` brokers and a controller."""
-        found = self._listed()
-        return found is not None and len(found.brokers) >= brokers and found.controller_id >= 0
+    def _is_up(self, brokers: int) -> bool:
+        """Whether the metadata names at least `brokers` brokers and a controller."""
+        metadata = self._fetch_metadata()
+        return metadata is not None and len(metadata.brokers) >= brokers and metadata.controller_id >= 0
 
-    def _listed(self, topic: str | None = None) -> Any:
-        """Metadata; None while no broker tells, or `admin` has forgotten them all (librdkafka issue 5301)."""
+    def _fetch_metadata(self, topic: str | None = None) -> Any:
+        """The cluster's metadata; None while no broker responds."""
         try:
             return self.admin.list_topics(topic, timeout=2)
         except KafkaException:
+            # The client may have forgotten all brokers (librdkafka issue 5301): make a new one next time.
             self.__dict__.pop("admin", None)
             return None
 
-    def _client(self) -> dict[str, Any]:
-        return {"bootstrap.servers": self.bootstrap, "log_level": 2}  # no line for each lost connection
+    def _client_properties(self) -> dict[str, Any]:
+        # Log level 2: no line for each lost connection, since tests kill and restart brokers.
+        return {"bootstrap.servers": self.bootstrap, "log_level": 2}

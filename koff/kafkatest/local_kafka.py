@@ -20,18 +20,19 @@ from koff.kafkatest.settings import Ports, security_properties, server_propertie
 from koff.kafkatest.tls import make_keystore
 from koff.kafkatest.wait import wait_until
 
-_ATTEMPTS = 3  # another process may take a port between our looking and Kafka's binding
+_ATTEMPTS = 3  # another process may take a port between the search for free ports and Kafka's start
 USERS = {"admin": "admin-secret", "alice": "alice-secret"}
 
 
 class LocalKafka(KafkaCluster):
-    """A KRaft cluster of `brokers` nodes, up between `start` and `stop`, or inside `with`.
+    """A KRaft cluster of `brokers` nodes, which runs between `start` and `stop`, or inside `with`.
 
-    `config` overrides server.properties, `jvm_options` our options of Java (a heap of 512 MiB).
-    With `security` there are two more listeners: SASL/PLAIN at `sasl_bootstrap` for `users` (name ->
-    password), where everyone but admin needs ACLs; and TLS at `ssl_bootstrap`, whose clients trust
-    `ca_pem`. The plaintext listener may always do everything.
-    `stop` removes the data; so does the end of this process, however it comes.
+    - `config` overrides server.properties, `jvm_options` the kit's options of Java (a heap of 512 MiB).
+    - `security` adds two listeners. At `sasl_bootstrap`, `users` (name -> password) log in by SASL/PLAIN, and
+      all but admin need ACLs. At `ssl_bootstrap`, clients use TLS and trust `ca_pem`. The plaintext listener
+      may always do everything.
+
+    `stop` removes the data, and so does the end of this process, however it ends.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class LocalKafka(KafkaCluster):
         self._version = version
         self._jvm_options = ("-Xmx512m", *jvm_options)
         self._timeout_s = timeout_s
-        self._say: Progress = progress or (lambda _line: None)
+        self._report: Progress = progress or (lambda _line: None)
 
     def __enter__(self) -> Self:
         self.start()
@@ -68,14 +69,17 @@ class LocalKafka(KafkaCluster):
 
     @property
     def bootstrap(self) -> str:
+        """The address of the plaintext listener, "host:port[,...]"."""
         return ",".join(node.bootstrap for node in self.nodes)
 
     @property
     def sasl_bootstrap(self) -> str:
+        """The address of the SASL listener, "host:port[,...]"."""
         return ",".join(f"127.0.0.1:{node.ports.sasl}" for node in self.nodes)
 
     @property
     def ssl_bootstrap(self) -> str:
+        """The address of the TLS listener, "host:port[,...]"."""
         return ",".join(f"127.0.0.1:{node.ports.ssl}" for node in self.nodes)
 
     @property
@@ -86,35 +90,38 @@ class LocalKafka(KafkaCluster):
 
     @property
     def jars(self) -> Path:
+        """The folder with the jars of this Kafka's version; fetches them if they are missing."""
         return kafka_jars(self._version)
 
     def start(self) -> None:
-        """Returns when all nodes answer; raises `KafkaTestError`, with their last words, if they do not."""
-        jars = kafka_jars(self._version, self._say)
+        """Returns when all nodes respond; raises `KafkaTestError`, with the end of their logs, if not."""
+        jars = kafka_jars(self._version, self._report)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._start_once(jars)
             except BaseException as error:
-                taken = any("Address already in use" in node.tail() for node in self.nodes)
+                # The logs are read before `stop` removes them.
+                port_taken = any("Address already in use" in node.tail() for node in self.nodes)
                 self.stop()
-                if isinstance(error, KafkaTestError) and taken and attempt < _ATTEMPTS:
+                if isinstance(error, KafkaTestError) and port_taken and attempt < _ATTEMPTS:
                     continue
                 raise
             return
 
     def stop(self) -> None:
-        """Ends all nodes and removes their data. Does nothing when it is stopped already."""
+        """Ends all nodes and removes their data. Does nothing when Kafka is stopped already."""
         for node in self.nodes:
-            node.kill()  # nobody will read the data again, so nobody waits for a flush
+            node.kill()  # a clean stop would flush data that is deleted below
         self.nodes = ()
-        self.__dict__.pop("admin", None)
+        self.__dict__.pop("admin", None)  # the cached client of the old addresses
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
-            GUARD.release("folder", self.folder)
+            GUARD.unregister("folder", self.folder)
             self.folder = None
 
     def restart(self) -> None:
         """Stops all nodes cleanly and starts them again, on the same data and ports."""
+        # All nodes get SIGTERM first: a node that stops alone waits for a leader among the others.
         for node in self.nodes:
             node.begin_stop()
         for node in self.nodes:
@@ -129,16 +136,18 @@ class LocalKafka(KafkaCluster):
             node.kill()
 
     def pause(self) -> None:
-        """Freezes all nodes: connections stay open and nothing answers."""
+        """Freezes all nodes: connections stay open, and no node responds."""
         for node in self.nodes:
             node.pause()
 
     def resume(self) -> None:
+        """Resumes all nodes after `pause`."""
         for node in self.nodes:
             node.resume()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
+        """Keeps all nodes frozen inside `with`."""
         self.pause()
         try:
             yield
@@ -146,55 +155,64 @@ class LocalKafka(KafkaCluster):
             self.resume()
 
     def wait_until_up(self) -> None:
-        """Returns when every running node listens and metadata names them all."""
-        began = time.monotonic()
-        said = 0
+        """Returns when each running node listens and the metadata names them all.
 
-        def up() -> bool:
-            nonlocal said
-            seconds = int(time.monotonic() - began)
-            if seconds > said:
-                said = seconds
-                self._say(f"starting Apache Kafka {self._version}: {seconds} s")
+        Raises `KafkaTestError`, with the end of the nodes' logs, if that takes too long.
+        """
+        started_at = time.monotonic()
+        reported_s = 0
+
+        def is_up() -> bool:
+            nonlocal reported_s
+            seconds = int(time.monotonic() - started_at)
+            if seconds > reported_s:
+                reported_s = seconds
+                self._report(f"starting Apache Kafka {self._version}: {seconds} s")
             running = [node for node in self.nodes if node.running] or self.nodes
-            return all(node.listening() for node in running) and self._answers(len(running))
+            return all(node.is_listening() for node in running) and self._is_up(len(running))
 
         try:
-            wait_until(up, timeout_s=self._timeout_s, what="the local Kafka to answer", every_s=0.1)
+            wait_until(is_up, timeout_s=self._timeout_s, what="the local Kafka to respond", every_s=0.1)
         except TimeoutError as error:
             tails = "\n".join(node.tail() for node in self.nodes)
-            raise KafkaTestError(f"{error}; it logged last:\n{tails}") from error
+            raise KafkaTestError(f"{error}; the end of its log:\n{tails}") from error
 
     def _start_once(self, jars: Path) -> None:
+        # Make the folder, the keystore and the nodes.
         self.folder = Path(tempfile.mkdtemp(prefix="koff-kafka-"))
-        GUARD.keep("folder", self.folder)
+        GUARD.register("folder", self.folder)
         keystore = self.folder / "keystore.p12"
         if self._security:
             make_keystore(keystore, self.ca_pem)
         security = security_properties(self.users, keystore) if self._security else {}
-        ports = Ports.free(self._brokers)
+        ports = Ports.find_free(self._brokers)
         self.nodes = tuple(
             KafkaNode(number, ports[number - 1], self.folder / f"node-{number}", jars, self._jvm_options)
             for number in range(1, self._brokers + 1)
         )
-        self._say("formatting storage")
+        # Format the storage of all nodes, at the same time.
+        self._report("formatting storage")
         cluster_id = _new_cluster_id()
-        formats = [
+        tools = [
             node.begin_format(
                 cluster_id, server_properties(node.id, ports, node.data, self._config, security)
             )
             for node in self.nodes
         ]
-        for node, tool in zip(self.nodes, formats, strict=True):
+        for node, tool in zip(self.nodes, tools, strict=True):
             node.end_format(tool, self._timeout_s)
-        self._say(f"starting Apache Kafka {self._version}")
+        # Start all nodes.
+        self._report(f"starting Apache Kafka {self._version}")
         for node in self.nodes:
             node.start()
         self.wait_until_up()
 
 
 def _new_cluster_id() -> str:
-    """A cluster id as Kafka makes them: 22 characters of URL-safe base64, not starting like an option."""
+    """A cluster id in Kafka's format: 22 characters of URL-safe base64.
+
+    It does not begin with "-": Kafka's storage tool would read it as an option.
+    """
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):

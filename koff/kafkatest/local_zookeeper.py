@@ -13,12 +13,12 @@ from typing import Self
 
 from koff.kafkatest.guard import GUARD, reap, spawn
 from koff.kafkatest.jars import ZOOKEEPER_VERSION, Progress, zookeeper_jars
-from koff.kafkatest.java import KafkaTestError, java_class
+from koff.kafkatest.java import KafkaTestError, class_command
 from koff.kafkatest.ports import HOST, free_ports
 from koff.kafkatest.wait import wait_until
 
-_ATTEMPTS = 3  # another process may take a port between our looking and ZooKeeper's binding
-_TAIL = 30
+_ATTEMPTS = 3  # another process may take a port between the search for a free port and ZooKeeper's start
+_TAIL_LINES = 30
 _CONFIG = """\
 dataDir={folder}/data
 clientPort={port}
@@ -30,10 +30,10 @@ admin.enableServer=false
 
 
 class LocalZooKeeper:
-    """One ZooKeeper server, up between `start` and `stop`, or inside `with`.
+    """One ZooKeeper server, which runs inside `with`.
 
-    Sessions last 2 to 20 ticks of `tick_ms`. It can be killed, paused and started again on the same data and
-    port. `stop` removes the data; so does the end of this process, however it comes.
+    Sessions last 2 to 20 ticks of `tick_ms`. The server can be killed, paused, and started again on the same
+    data and port. `stop` removes the data, and so does the end of this process, however it ends.
     """
 
     def __init__(
@@ -56,11 +56,12 @@ class LocalZooKeeper:
     def __enter__(self) -> Self:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                self._begin()
+                self._start_once()
             except BaseException as error:
-                taken = "Address already in use" in self.tail()
+                # The log is read before `stop` removes it.
+                port_taken = "Address already in use" in self.tail()
                 self.stop()
-                if isinstance(error, KafkaTestError) and taken and attempt < _ATTEMPTS:
+                if isinstance(error, KafkaTestError) and port_taken and attempt < _ATTEMPTS:
                     continue
                 raise
             break
@@ -73,20 +74,21 @@ class LocalZooKeeper:
 
     @property
     def hosts(self) -> str:
-        """The address for clients."""
+        """The address for clients, "host:port"."""
         return f"{HOST}:{self.port}"
 
     @property
     def running(self) -> bool:
+        """Whether the server's process runs, paused or not."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Starts the server on the data and port that it has, and returns when it answers."""
+        """Starts the server again on its data and port; returns when it responds."""
         assert self.folder is not None
         if self.running:
             raise KafkaTestError("the local ZooKeeper runs already")
         options = ["-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-        command = java_class(
+        command = class_command(
             zookeeper_jars(self._version, self._progress),
             "org.apache.zookeeper.server.ZooKeeperServerMain",
             str(self.folder / "zoo.cfg"),
@@ -96,40 +98,42 @@ class LocalZooKeeper:
             self._process = spawn(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=self.folder
             )
-        wait_until(self._answers, timeout_s=self._timeout_s, what="the local ZooKeeper to answer")
+        wait_until(self._is_serving, timeout_s=self._timeout_s, what="the local ZooKeeper to respond")
 
     def stop(self) -> None:
-        """Ends it and removes its data. Does nothing when it is stopped already."""
+        """Ends the server and removes its data. Does nothing when the server is stopped already."""
         self.kill()
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
-            GUARD.release("folder", self.folder)
+            GUARD.unregister("folder", self.folder)
             self.folder = None
 
     def kill(self) -> None:
-        """Ends it as a crash would (SIGKILL); `start` goes on with its data."""
+        """Ends the server by SIGKILL, like a crash; its data stays for `start`."""
         if self._process is not None:
             reap(self._process)
         self._process, self._paused = None, False
 
     def restart(self) -> None:
-        """Kills it and starts it again, on the same data and port."""
+        """Kills the server and starts it again, on the same data and port."""
         self.kill()
         self.start()
 
     def pause(self) -> None:
-        """Freezes it (SIGSTOP): connections stay open and nothing answers."""
+        """Freezes the server (SIGSTOP): connections stay open, and the server does not respond."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
             self._paused = True
 
     def resume(self) -> None:
+        """Resumes the server after `pause`."""
         if self._paused and self._process is not None:
             self._process.send_signal(signal.SIGCONT)
         self._paused = False
 
     @contextmanager
     def paused(self) -> Iterator[None]:
+        """Keeps the server frozen inside `with`."""
         self.pause()
         try:
             yield
@@ -137,30 +141,31 @@ class LocalZooKeeper:
             self.resume()
 
     def tail(self) -> str:
-        """The last lines of what it printed."""
+        """The last lines of the server's output."""
         if self.folder is None or not self._log.exists():
             return "(it logged nothing)"
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-_TAIL:])
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
 
     @property
     def _log(self) -> Path:
         assert self.folder is not None
         return self.folder / "zookeeper.log"
 
-    def _begin(self) -> None:
+    def _start_once(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="koff-zookeeper-"))
-        GUARD.keep("folder", self.folder)
+        GUARD.register("folder", self.folder)
         (self.port,) = free_ports(1)
         config = _CONFIG.format(folder=self.folder, port=self.port, host=HOST, tick_ms=self._tick_ms)
         (self.folder / "zoo.cfg").write_text(config)
         self.start()
 
-    def _answers(self) -> bool:
+    def _is_serving(self) -> bool:
         if not self.running:
             raise KafkaTestError(f"the local ZooKeeper ended:\n{self.tail()}")
+        # The server listens before it serves, so ask for its mode with the four-letter command `srvr`.
         try:
-            with socket.create_connection((HOST, self.port), 0.5) as asked:
-                asked.sendall(b"srvr")  # that it listens does not say that it serves
-                return b"Mode: standalone" in asked.makefile("rb").read()
+            with socket.create_connection((HOST, self.port), 0.5) as connection:
+                connection.sendall(b"srvr")
+                return b"Mode: standalone" in connection.makefile("rb").read()
         except OSError:
             return False

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from koff.kafkatest.guard import reap, spawn
-from koff.kafkatest.java import KafkaTestError, java_class
-from koff.kafkatest.ports import answers
-from koff.kafkatest.settings import LOG4J2, Ports, properties_text
+from koff.kafkatest.java import KafkaTestError, class_command
+from koff.kafkatest.ports import is_listening
+from koff.kafkatest.settings import LOG4J2, Ports, format_properties
 
-_TAIL = 30
+_TAIL_LINES = 30
 
 
 class KafkaNode:
@@ -31,11 +31,12 @@ class KafkaNode:
 
     @property
     def data(self) -> Path:
-        """Where the broker keeps its partitions' segments, a folder each."""
+        """The folder in which the broker keeps a folder of segments for each partition."""
         return self.folder / "data"
 
     @property
     def bootstrap(self) -> str:
+        """The address of the broker's plaintext listener, "host:port"."""
         return f"127.0.0.1:{self.ports.plain}"
 
     @property
@@ -45,19 +46,21 @@ class KafkaNode:
 
     @property
     def running(self) -> bool:
+        """Whether the broker's process runs, paused or not."""
         return self._process is not None and self._process.poll() is None
 
     def begin_format(self, cluster_id: str, properties: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        """Kafka's storage tool at work on this node's data folder; hand it to `end_format`."""
+        """Kafka's storage tool, which formats this node's data; the caller hands it to `end_format`."""
         self.folder.mkdir(parents=True)
-        (self.folder / "server.properties").write_text(properties_text(properties))
+        (self.folder / "server.properties").write_text(format_properties(properties))
         (self.folder / "log4j2.properties").write_text(LOG4J2.format(log=self.log))
         config = str(self.folder / "server.properties")
-        return self._java(
+        return self._spawn_java(
             "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", config, options=["-Xmx64m"]
         )
 
     def end_format(self, tool: subprocess.Popen[bytes], timeout_s: float) -> None:
+        """Waits for the storage tool. Raises `KafkaTestError`, with the end of its log, when it failed."""
         try:
             tool.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -66,53 +69,57 @@ class KafkaNode:
             raise KafkaTestError(f"node {self.id}: Kafka could not format its storage:\n{self.tail()}")
 
     def start(self) -> None:
-        """Starts the process, without waiting until it answers."""
+        """Starts the process, without waiting until the broker responds."""
         if self.running:
             raise KafkaTestError(f"node {self.id} runs already, as process {self.pid}")
-        self._process = self._java(
+        self._process = self._spawn_java(
             "kafka.Kafka", str(self.folder / "server.properties"), options=self._jvm_options
         )
 
-    def listening(self) -> bool:
-        """Whether it accepts connections. Raises `KafkaTestError` with its last words when it has died."""
+    def is_listening(self) -> bool:
+        """Whether the broker accepts connections.
+
+        Raises `KafkaTestError`, with the end of the broker's log, when its process has ended.
+        """
         if not self.running:
             code = self._process.returncode if self._process else None
             raise KafkaTestError(f"node {self.id} of the local Kafka ended with code {code}:\n{self.tail()}")
-        return answers(self.ports.plain)
+        return is_listening(self.ports.plain)
 
     def stop(self, timeout_s: float = 30.0) -> None:
-        """Ends it as an operator would (SIGTERM), by SIGKILL when that takes longer than `timeout_s`."""
-        self.resume()
-        self._end(signal.SIGTERM, timeout_s)
+        """Ends the broker cleanly (SIGTERM), by SIGKILL when that takes longer than `timeout_s`."""
+        self.resume()  # a paused process does not act on SIGTERM
+        self._end_process(signal.SIGTERM, timeout_s)
 
     def begin_stop(self) -> None:
-        """Sends SIGTERM and does not wait: for stopping many at a time."""
+        """Sends SIGTERM and does not wait: for a caller that stops many nodes at a time."""
         self.resume()
-        self._signal(signal.SIGTERM)
+        self._send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Ends it as a crash would (SIGKILL)."""
-        self._end(signal.SIGKILL, 30.0)
+        """Ends the broker by SIGKILL, like a crash."""
+        self._end_process(signal.SIGKILL, 30.0)
 
     def pause(self) -> None:
-        """Freezes it (SIGSTOP): connections stay open and nothing answers."""
-        self._signal(signal.SIGSTOP)
+        """Freezes the broker (SIGSTOP): connections stay open, and the broker does not respond."""
+        self._send_signal(signal.SIGSTOP)
         self._paused = True
 
     def resume(self) -> None:
+        """Resumes the broker after `pause`."""
         if self._paused:
-            self._signal(signal.SIGCONT)
+            self._send_signal(signal.SIGCONT)
             self._paused = False
 
     def tail(self) -> str:
-        """The last lines of what it logged and printed."""
+        """The last lines of the broker's log and of its output."""
         lines: list[str] = []
         for path in (self.log, self._output):
             if path.exists():
-                lines += path.read_text(errors="replace").splitlines()[-_TAIL:]
+                lines += path.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
         return "\n".join(lines) or "(it logged nothing)"
 
-    def _java(self, class_name: str, *args: str, options: Sequence[str]) -> subprocess.Popen[bytes]:
+    def _spawn_java(self, class_name: str, *args: str, options: Sequence[str]) -> subprocess.Popen[bytes]:
         options = [
             *options,
             "-XX:+ExitOnOutOfMemoryError",
@@ -121,18 +128,18 @@ class KafkaNode:
         ]
         with self._output.open("ab") as output:
             return spawn(
-                java_class(self._jars, class_name, *args, options=options),
+                class_command(self._jars, class_name, *args, options=options),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
 
-    def _signal(self, number: int) -> None:
+    def _send_signal(self, number: int) -> None:
         if self._process is not None and self.running:
             self._process.send_signal(number)
 
-    def _end(self, number: int, timeout_s: float) -> None:
+    def _end_process(self, signal_number: int, timeout_s: float) -> None:
         if self._process is not None:
-            reap(self._process, signal_number=number, timeout_s=timeout_s)
+            reap(self._process, signal_number=signal_number, timeout_s=timeout_s)
         self._process = None
         self._paused = False

@@ -1,14 +1,14 @@
-"""Free loopback ports for servers that must know their port before they listen."""
+"""Free loopback ports, for servers that must know their port before they listen."""
 
 import random
 import socket
 
 HOST = "127.0.0.1"
-_BELOW_EPHEMERAL = range(20_000, 32_000)  # the kernel hands out 32768 and up to outgoing connections
+_BELOW_EPHEMERAL = range(20_000, 32_000)  # Linux gives 32768 and above to outgoing connections
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports nobody listens on now. Another process may take one before you do."""
+    """`count` different ports on which no process listens. Another process may take one before the caller."""
     ports: list[int] = []
     for port in random.sample(_BELOW_EPHEMERAL, len(_BELOW_EPHEMERAL)):
         if len(ports) == count:
@@ -18,8 +18,8 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def answers(port: int, *, timeout_s: float = 0.5) -> bool:
-    """Whether something accepts connections on `port`."""
+def is_listening(port: int, *, timeout_s: float = 0.5) -> bool:
+    """Whether a process accepts connections on `port`."""
     try:
         socket.create_connection((HOST, port), timeout_s).close()
     except OSError:
@@ -28,7 +28,7 @@ def answers(port: int, *, timeout_s: float = 0.5) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Whether `port` can be listened on."""
+    """Whether a server could listen on `port`."""
     with socket.socket() as probe:
         try:
             probe.bind((HOST, port))

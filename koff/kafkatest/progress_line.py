@@ -1,18 +1,18 @@
-"""Progress as one line: rewritten in place on a terminal, now and then a line elsewhere."""
+"""Progress as one line: rewritten in place on a terminal, printed now and then elsewhere."""
 
 import sys
 import time
 from types import TracebackType
 from typing import Self, TextIO
 
-_QUIET_S = 5.0
+_REPEAT_S = 5.0
 
 
 class ProgressLine:
-    """Call it with a text; on a terminal the next text replaces it, and leaving `with` keeps the last one.
+    """Shows the text of each call; a context manager.
 
-    Off a terminal, a text is printed when its subject (up to the first colon) is new, and else
-    every five seconds.
+    On a terminal each text replaces the one before, and the last text stays when `with` ends. Elsewhere, a
+    text is printed when its subject (up to the first colon) is new, and otherwise every five seconds.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -36,9 +36,10 @@ class ProgressLine:
     def __call__(self, text: str) -> None:
         subject = text.split(":", 1)[0]
         if self._in_place:
+            # A new subject gets a new line; else go to the start of the line and erase it.
             begin = "\n" if self._shown and subject != self._subject else "\r\x1b[K"
             self._stream.write(f"{begin}{text}")
-        elif subject != self._subject or time.monotonic() - self._printed_at >= _QUIET_S:
+        elif subject != self._subject or time.monotonic() - self._printed_at >= _REPEAT_S:
             self._stream.write(f"{text}\n")
             self._printed_at = time.monotonic()
         self._subject, self._shown = subject, text

@@ -1,4 +1,4 @@
-"""What a node of a `LocalKafka` is told: server.properties and log4j2.properties."""
+"""The configuration of a node of a `LocalKafka`: server.properties and log4j2.properties."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ appender.file.layout.type=PatternLayout
 appender.file.layout.pattern=%d{{ISO8601}} %-5p %c{{1}} %m%n
 """
 
-# One machine, few messages, groups that come and go quickly.
-_QUICK = {
-    "broker.session.timeout.ms": "5000",  # one started again after SIGKILL waits this long
+# For one machine, few messages, and groups whose members join and leave quickly.
+_TEST_DEFAULTS = {
+    "broker.session.timeout.ms": "5000",  # a broker that starts again after SIGKILL waits this long
     "broker.heartbeat.interval.ms": "1000",
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
@@ -40,9 +40,10 @@ _QUICK = {
     "offsets.topic.num.partitions": "50",
     "transaction.state.log.num.partitions": "5",
     "share.coordinator.state.topic.num.partitions": "5",
-    "log.cleaner.dedupe.buffer.size": "4194304",  # Kafka's default alone is a quarter of our heap
+    "log.cleaner.dedupe.buffer.size": "4194304",  # Kafka's default alone is a quarter of the kit's heap
     "log.index.size.max.bytes": "1048576",
-    "log.retention.ms": "-1",  # every five minutes Kafka would delete what tests write with times long past
+    # Tests write messages with old timestamps, which Kafka would delete at its check every five minutes.
+    "log.retention.ms": "-1",
     "num.io.threads": "4",
     "num.network.threads": "2",
 }
@@ -50,7 +51,7 @@ _QUICK = {
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where one node listens, on loopback."""
+    """The loopback ports of one node."""
 
     plain: int
     controller: int
@@ -58,9 +59,10 @@ class Ports:
     ssl: int
 
     @classmethod
-    def free(cls, nodes: int) -> "list[Ports]":
+    def find_free(cls, nodes: int) -> "list[Ports]":
+        """Free ports for that many nodes."""
         ports = free_ports(4 * nodes)
-        return [cls(*ports[at : at + 4]) for at in range(0, len(ports), 4)]
+        return [cls(*ports[first : first + 4]) for first in range(0, len(ports), 4)]
 
 
 def server_properties(
@@ -70,46 +72,50 @@ def server_properties(
     overrides: Mapping[str, str],
     security: Mapping[str, str],
 ) -> dict[str, str]:
-    """The properties of node `node` (the first is 1) of a KRaft cluster, every node broker and controller."""
-    own = ports[node - 1]
-    copies = str(min(3, len(ports)))
-    listeners = {"PLAINTEXT": own.plain, "CONTROLLER": own.controller}
+    """The server.properties of node number `node` (the first is 1) of a KRaft cluster.
+
+    `ports` has the ports of all nodes. Each node is broker and controller.
+    """
+    own_ports = ports[node - 1]
+    replicas = str(min(3, len(ports)))
+    listeners = {"PLAINTEXT": own_ports.plain, "CONTROLLER": own_ports.controller}
     if security:
-        listeners |= {"SASL_PLAINTEXT": own.sasl, "SSL": own.ssl}
+        listeners |= {"SASL_PLAINTEXT": own_ports.sasl, "SSL": own_ports.ssl}
     advertised = {name: port for name, port in listeners.items() if name != "CONTROLLER"}
     return {
         "process.roles": "broker,controller",
         "node.id": str(node),
         "controller.quorum.voters": ",".join(
-            f"{voter}@{HOST}:{its.controller}" for voter, its in enumerate(ports, start=1)
+            f"{voter}@{HOST}:{voter_ports.controller}" for voter, voter_ports in enumerate(ports, start=1)
         ),
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": ",".join(
             f"{name}:{'PLAINTEXT' if name == 'CONTROLLER' else name}" for name in listeners
         ),
-        "listeners": _listeners(listeners),
-        "advertised.listeners": _listeners(advertised),
+        "listeners": _format_listeners(listeners),
+        "advertised.listeners": _format_listeners(advertised),
         "log.dirs": str(data),
-        "default.replication.factor": copies,
-        "offsets.topic.replication.factor": copies,
-        "transaction.state.log.replication.factor": copies,
+        "default.replication.factor": replicas,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": "1",
-        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": "1",
-        **_QUICK,
+        # The later properties win: the caller's overrides come last.
+        **_TEST_DEFAULTS,
         **security,
         **overrides,
     }
 
 
 def security_properties(users: Mapping[str, str], keystore: Path) -> dict[str, str]:
-    """SASL/PLAIN for `users` (name -> password), TLS, and ACLs for all but `admin` and the plain listener."""
-    known = " ".join(f'user_{name}="{password}"' for name, password in users.items())
-    login = f"org.apache.kafka.common.security.plain.PlainLoginModule required {known};"
+    """SASL/PLAIN for `users` (name -> password), TLS, and an authorizer: users but `admin` need ACLs."""
+    entries = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+    login = f"org.apache.kafka.common.security.plain.PlainLoginModule required {entries};"
     return {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS;User:admin",
+        "super.users": "User:ANONYMOUS;User:admin",  # ANONYMOUS: clients without a login, and the brokers
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": login,
         "ssl.keystore.type": "PKCS12",
@@ -119,14 +125,14 @@ def security_properties(users: Mapping[str, str], keystore: Path) -> dict[str, s
     }
 
 
-def properties_text(properties: Mapping[str, str]) -> str:
-    """A Java properties file."""
-    return "".join(f"{key}={_escaped(value)}\n" for key, value in properties.items())
+def format_properties(properties: Mapping[str, str]) -> str:
+    """The text of a Java properties file."""
+    return "".join(f"{key}={_escape(value)}\n" for key, value in properties.items())
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def _listeners(ports: Mapping[str, int]) -> str:
+def _format_listeners(ports: Mapping[str, int]) -> str:
     return ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())

@@ -1,4 +1,4 @@
-"""Live traffic for a Kafka to look at: producers at a steady rate, and consumer groups of every temper."""
+"""Live traffic for a Kafka under observation: a steady producer, and consumer groups of several kinds."""
 
 import threading
 import time
@@ -14,18 +14,19 @@ from koff.kafkatest.kafka_cluster import KafkaCluster
 
 _TICK_S = 0.05
 _COMMIT_S = 1.0
+_MAX_MESSAGES = 500
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficGroup:
-    """A consumer group: what it reads, in how many members, and how well it does."""
+    """A consumer group: what it reads, with how many members, and how fast."""
 
     name: str
     topics: Sequence[str]
     members: int = 1
     protocol: str = "classic"  # librdkafka's group.protocol; "consumer" is KIP-848's
-    pace: float | None = None  # the share of what is produced that it manages to read; None: all
-    leaves_after: int | None = None  # messages until its last commit; None: stays
+    pace: float | None = None  # the share of the produced messages that it reads; None: all
+    leaves_after: int | None = None  # how many messages it reads before its last commit; None: it stays
     about: str = ""
 
 
@@ -42,10 +43,10 @@ GROUPS = (
 
 
 class Traffic:
-    """Writes `rate` messages a second over all `topics`, and runs `groups`, between entering and leaving.
+    """Writes `rate` messages a second over all `topics`, and runs `groups`, inside `with`.
 
-    Threads of this process. Topics are made on entering. Leaving takes a second or two, as members
-    leave their groups in order.
+    All clients are threads of this process. Entering creates the topics. Leaving takes a second or two,
+    because members leave their groups in order.
     """
 
     def __init__(
@@ -60,45 +61,46 @@ class Traffic:
         self._rate = rate
         self._topics = topics
         self._groups = groups
-        self._over = threading.Event()
+        self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
         for name, partitions in self._topics.items():
             self._cluster.create_topic(name, partitions)
-        self._run("producer", self._produce)
+        self._start_thread("producer", self._produce)
         for group in self._groups:
             for number in range(1, group.members + 1):
-                self._run(f"{group.name}-{number}", partial(self._consume, group, number))
+                self._start_thread(f"{group.name}-{number}", partial(self._run_member, group, number))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
+        self._stopping.set()
         for thread in self._threads:
             thread.join(10.0)
 
-    def _run(self, name: str, work: Callable[[], None]) -> None:
-        # Daemons: a broker that went away must not keep the process from ending.
-        thread = threading.Thread(target=work, name=name, daemon=True)
+    def _start_thread(self, name: str, target: Callable[[], None]) -> None:
+        # Daemons: a broker that does not respond must not keep the process from ending.
+        thread = threading.Thread(target=target, name=name, daemon=True)
         thread.start()
         self._threads.append(thread)
 
     def _produce(self) -> None:
         producer = self._cluster.producer({"linger.ms": 20})
         names = list(self._topics)
-        began, sent = time.monotonic(), 0
-        while not self._over.wait(_TICK_S):
-            due = int((time.monotonic() - began) * self._rate)
+        started_at, sent = time.monotonic(), 0
+        # The number of messages follows from the time since the start, so a slow tick is made up for.
+        while not self._stopping.wait(_TICK_S):
+            due = int((time.monotonic() - started_at) * self._rate)
             for number in range(sent, due):
                 producer.produce(names[number % len(names)], key=str(number % 997), value=f"message {number}")
             sent = due
             producer.poll(0)
         producer.flush(2)
 
-    def _consume(self, group: TrafficGroup, number: int) -> None:
-        """One member's life."""
+    def _run_member(self, group: TrafficGroup, number: int) -> None:
+        """Joins the group, reads and commits, and leaves the group."""
         consumer = self._cluster.consumer(
             group.name,
             {
@@ -109,28 +111,34 @@ class Traffic:
         )
         consumer.subscribe(list(group.topics))
         try:
-            self._read(consumer, group)
+            self._read_and_commit(consumer, group)
             _commit(consumer)
         finally:
             consumer.close()
 
-    def _read(self, consumer: Consumer, group: TrafficGroup) -> None:
-        """Reads and commits until the traffic is over, or this group has had enough."""
-        produced = self._rate * len(group.topics) / len(self._topics)  # a second, of this group's topics
-        began = committed_at = time.monotonic()
+    def _read_and_commit(self, consumer: Consumer, group: TrafficGroup) -> None:
+        """Reads and commits until the traffic stops, or until the group's `leaves_after` is reached."""
+        produced_per_s = self._rate * len(group.topics) / len(self._topics)
+        started_at = committed_at = time.monotonic()
         read = 0
-        while not self._over.is_set():
+        while not self._stopping.is_set():
+            # Read as many messages as the group's pace allows by now.
             now = time.monotonic()
-            room = 500 if group.pace is None else int((now - began) * produced * group.pace) - read
-            if room > 0:
-                messages = consumer.consume(min(room, 500), _TICK_S)
+            allowed = (
+                _MAX_MESSAGES
+                if group.pace is None
+                else int((now - started_at) * produced_per_s * group.pace) - read
+            )
+            if allowed > 0:
+                messages = consumer.consume(min(allowed, _MAX_MESSAGES), _TICK_S)
                 read += sum(message.error() is None for message in messages)
             else:
-                self._over.wait(_TICK_S)
+                self._stopping.wait(_TICK_S)
+            # Leave or commit when that is due.
             if (
                 group.leaves_after is not None
                 and read >= group.leaves_after
-                and _read_all_partitions(consumer)
+                and _has_read_all_partitions(consumer)
             ):
                 return
             if now - committed_at >= _COMMIT_S:
@@ -138,8 +146,11 @@ class Traffic:
                 _commit(consumer)
 
 
-def _read_all_partitions(consumer: Consumer) -> bool:
-    """Whether a commit now would cover each assigned partition: one without a commit has no lag to show."""
+def _has_read_all_partitions(consumer: Consumer) -> bool:
+    """Whether a commit now would cover each assigned partition.
+
+    A partition without a committed offset has no lag to show.
+    """
     return all(partition.offset >= 0 for partition in consumer.position(consumer.assignment()))
 
 
@@ -147,4 +158,4 @@ def _commit(consumer: Consumer) -> None:
     try:
         consumer.commit(asynchronous=False)
     except KafkaException:
-        pass  # nothing read yet, or a rebalance under way: the next commit has it
+        pass  # nothing read yet, or a rebalance under way: the next commit includes it

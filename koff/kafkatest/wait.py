@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline: the tests' and the demo's replacement for sleeping."""
+"""Waiting for a condition with a deadline: tests and the demo use it instead of sleeping."""
 
 import time
 from collections.abc import Callable
@@ -8,16 +8,16 @@ T = TypeVar("T")
 
 
 def wait_until(
-    condition: Callable[[], T],
+    condition: Callable[[], T | None],
     *,
     timeout_s: float = 30.0,
     what: str = "the condition",
     every_s: float = 0.05,
 ) -> T:
-    """The first truthy value of `condition()`, asked every `every_s`.
+    """The first truthy value of `condition()`, which is called every `every_s` seconds.
 
-    Raises `TimeoutError` that names `what` when there was none within `timeout_s`. Whatever the
-    condition raises goes through.
+    Raises `TimeoutError` that names `what` when there was none within `timeout_s`. An exception of the
+    condition is raised unchanged.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -25,5 +25,5 @@ def wait_until(
         if value:
             return value
         if time.monotonic() >= deadline:
-            raise TimeoutError(f"waited {timeout_s:g} s for {what}; the last answer was {value!r}")
+            raise TimeoutError(f"waited {timeout_s:g} s for {what}; the last value was {value!r}")
         time.sleep(every_s)

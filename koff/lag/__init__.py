@@ -1,7 +1,17 @@
-"""The rules of lag, as functions of numbers and of arrays. Nobody else writes a rule down."""
+"""The rules of lag, as pure functions of numbers and arrays. No other package states a rule of lag."""
 
 from koff.lag.end_history import Curves, EndHistory
-from koff.lag.offsets import UNKNOWN, Lags, lag, lag_to_stable, lags, lost, published, readable, share_done
+from koff.lag.offsets import (
+    UNKNOWN,
+    Lags,
+    lag,
+    lag_to_stable,
+    lags,
+    lost,
+    published_lag,
+    readable,
+    share_committed_offset,
+)
 from koff.lag.rates import (
     NEVER,
     CatchUps,
@@ -11,9 +21,9 @@ from koff.lag.rates import (
     seconds_until_caught_up,
     usual_lags,
 )
-from koff.lag.reasons import NULL, Reason, reasons, recreated
+from koff.lag.reasons import NULL, Reason, is_topic_recreated, reasons
 from koff.lag.status import ENDS_SPAN_MS, Status, group_completeness, group_status, status
-from koff.lag.time_lag import NO_RECORD, NO_TIMESTAMP, FirstRecords, TimeLags, time_lag_s, with_records
+from koff.lag.time_lag import NO_RECORD, NO_TIMESTAMP, FirstRecords, TimeLags, refine_with_records, time_lag_s
 from koff.lag.window import WINDOW, Features, Mark, Placement, placements, window_features
 
 __all__ = [
@@ -39,21 +49,21 @@ __all__ = [
     "consume_rates",
     "group_completeness",
     "group_status",
+    "is_topic_recreated",
     "lag",
     "lag_to_stable",
     "lags",
     "lost",
     "placements",
     "produce_rates",
-    "published",
+    "published_lag",
     "readable",
     "reasons",
-    "recreated",
+    "refine_with_records",
     "seconds_until_caught_up",
-    "share_done",
+    "share_committed_offset",
     "status",
     "time_lag_s",
     "usual_lags",
     "window_features",
-    "with_records",
 ]

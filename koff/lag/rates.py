@@ -1,4 +1,4 @@
-"""How fast records come and go, and when a group will have caught up."""
+"""How fast records are produced and consumed, and when a group will have caught up."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from koff.lag.end_history import EndHistory, Rows
 from koff.lag.window import Features, Integers
 
 NEVER = math.inf
-"""Of `CatchUps.seconds`: as things are, the group never catches up. (JSON: null, and a flag.)"""
+"""The `CatchUps.seconds` of a group that never catches up at these rates (JSON: null, and a flag)."""
 
 
 class Rates(NamedTuple):
-    """Offsets a second of many rows; 0 where not `known`, never negative."""
+    """Offsets per second of many rows; 0 where not `known`, never negative."""
 
     per_s: NDArray[np.float64]
     known: NDArray[np.bool_]
 
 
 def produce_rates(history: EndHistory, rows: Rows, *, span_s: float = 300.0) -> Rates:
-    """How fast the ends of the history's `rows` (N,) grew in the last `span_s` before the newest sample.
+    """How fast the end offsets of the history's `rows` (N,) grew in the `span_s` before the newest sample.
 
-    Of a shorter time where the history is shorter; unknown with fewer than two samples.
+    Where the history is shorter, the rate is over its whole length. Unknown with fewer than two samples.
     """
     grown, in_s = history.growth(rows, span_s)
     known = in_s > 0
@@ -33,44 +33,45 @@ def produce_rates(history: EndHistory, rows: Rows, *, span_s: float = 300.0) -> 
 
 
 def consume_rates(features: Features, now_ms: int) -> Rates:
-    """How fast the commits of each window advanced; `now_ms` is by the clock of the commits' times.
+    """How fast the commits of each window advanced. `now_ms` is by the clock of the commit timestamps.
 
-    A silence longer than the mean time between commits counts as time without progress: the rate of a
-    group that stopped falls, where the window alone would show its last speed for ever.
-    Unknown with fewer than two commits, or when they span no time.
+    A pause longer than the mean time between commits counts as time without progress. So the rate of a group
+    that stopped falls, where the window alone would show its last rate for ever. Unknown with fewer than two
+    commits, or when the commits span no time.
     """
     span_ms = features.last_ms - features.first_ms
     known = (features.commits >= 2) & (span_ms > 0)
-    idle_ms = np.maximum(now_ms - features.last_ms - _usual_pause_ms(features), 0)
+    # The part of the pause since the last commit that is longer than usual for the group.
+    idle_ms = np.maximum(now_ms - features.last_ms - _mean_pause_ms(features), 0)
     per_ms = np.divide(features.consumed, span_ms + idle_ms, out=np.zeros(len(known)), where=known)
     return Rates(per_ms * 1000, known)
 
 
 def usual_lags(features: Features, produce: Rates) -> NDArray[np.int64]:
-    """The lag that a group has which keeps up: what is produced between two of its commits.
+    """The lag of a group that keeps up: the number of offsets produced between two of its commits.
 
-    0 where a rate or the time between commits is unknown.
+    0 where the produce rate or the time between commits is unknown.
     """
-    pause_s = np.maximum(_usual_pause_ms(features), 0) / 1000
+    pause_s = np.maximum(_mean_pause_ms(features), 0) / 1000
     usual = np.where(produce.known & (features.commits >= 2), np.ceil(produce.per_s * pause_s), 0)
     return usual.astype(np.int64)
 
 
-def _usual_pause_ms(features: Features) -> NDArray[np.float64]:
+def _mean_pause_ms(features: Features) -> NDArray[np.float64]:
     pauses = np.maximum(features.commits.astype(np.int64) - 1, 1)
     usual: NDArray[np.float64] = (features.last_ms - features.first_ms) / pauses
     return usual
 
 
 class CatchUps(NamedTuple):
-    """When groups will have caught up; `seconds` is 0 where not `known`, and `NEVER` where `never`."""
+    """When rows will have caught up: `seconds` is 0 where not `known`, and `NEVER` where `never`."""
 
     seconds: NDArray[np.float64]
     known: NDArray[np.bool_]
 
     @property
     def never(self) -> NDArray[np.bool_]:
-        """Where no more is consumed than produced."""
+        """Where the group does not consume faster than records are produced."""
         return np.isinf(self.seconds)
 
 
@@ -83,15 +84,18 @@ def seconds_until_caught_up(
     allowed_lag: int | Integers = 0,
     stopped: bool | NDArray[np.bool_] = False,
 ) -> CatchUps:
-    """How long until the lag is no more than allowed, if rates stay as they are; arrays (N,).
+    """How long until the lag is at most `allowed_lag`, if the rates stay as they are; arrays (N,).
 
-    `lag` may be signed. 0 where it is allowed already, whatever the rates. Unknown where the lag is, or where
-    there is one and a rate is unknown. A group that keeps up holds a small lag and gains nothing, which is
-    "never" by the letter: allow what is usual (`usual_lags`). Never where the group has `stopped`, whatever
-    it consumed before.
+    `lag` may be signed. The result is 0 where the lag is already allowed, whatever the rates. Where a row is
+    behind, the result is `NEVER` if the group has `stopped`, and else unknown if a rate is unknown. It is
+    unknown where the lag is unknown.
+
+    A group that keeps up has a small lag that does not shrink, which would be `NEVER`: pass its usual lag
+    (`usual_lags`) as `allowed_lag`.
     """
     behind = lag > allowed_lag
     known = lag_known & (~behind | stopped | (consume.known & produce.known))
+    # Where nothing is gained, `out` leaves NEVER in place.
     gain = np.where(stopped, 0.0, consume.per_s - produce.per_s)
     seconds = np.divide(lag - allowed_lag, gain, out=np.full(len(lag), NEVER), where=gain > 0)
     return CatchUps(np.where(known & behind, seconds, 0.0), known)

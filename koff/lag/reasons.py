@@ -1,4 +1,4 @@
-"""Why a lag is null, or stranger than its number says."""
+"""The reasons why a lag is null, or is not what its number suggests."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from koff.lag.offsets import UNKNOWN, Offsets
 Flags = bool | NDArray[np.bool_]
 Times = int | NDArray[np.int64]
 TopicIds = int | NDArray[Any]
-"""Topic ids as numbers (codes of a table, or a UUID's `int`); 0 is Kafka's zero id, "none"."""
+"""Topic ids as numbers (codes of a table, or the `int` of a UUID). 0 is Kafka's zero id: none."""
 
 
 class Reason(IntFlag):
-    """What there is to say about one row's lag. The names are for JSON and never change; eight bits."""
+    """What is special about the lag of a row. Eight bits; the names are in JSON, so they never change."""
 
     NO_COMMIT = 1
-    """The group has no committed offset here (or below 0: Kafka's tool reads it so)."""
+    """The group has no committed offset here, or one below 0 (Kafka's own tool reads that as none)."""
     TOPIC_GONE = 2
     """The topic does not exist."""
     END_UNKNOWN = 4
-    """The end offset could not be had, though the topic is there for all that is known."""
+    """The end offset is unknown, although the topic is not known to be gone."""
     TOPIC_RECREATED = 8
-    """The commit was for a deleted topic of the same name: Kafka takes it as no commit (OffsetFetch v10)."""
+    """The commit is from a deleted topic of the same name. OffsetFetch v10 treats it as no commit."""
     AHEAD_OF_LOG = 16
-    """Committed beyond the end: truncation, unclean election, an old commit, or a commit that was wrong."""
+    """The committed offset is beyond the end: truncation, unclean election, an old or a wrong commit."""
     BELOW_LOG_START = 32
-    """Records left the log before they were committed; the consumer will jump by `auto.offset.reset`."""
+    """Records left the log before they were committed. The consumer will jump by `auto.offset.reset`."""
 
     @property
     def null(self) -> bool:
@@ -39,18 +39,18 @@ class Reason(IntFlag):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names for JSON, such as `no_commit`, in the order of the bits."""
+        """The names in JSON, such as `no_commit`, in the order of the bits."""
         return tuple(str(bit.name).lower() for bit in type(self) if bit & self)
 
 
 NULL = Reason.NO_COMMIT | Reason.TOPIC_GONE | Reason.END_UNKNOWN | Reason.TOPIC_RECREATED
-"""The reasons for which a lag is null, whatever numbers there are."""
+"""The reasons that make a lag null, even if the offsets are known."""
 
 
-def recreated(*, committed_topic_id: TopicIds, topic_id: TopicIds) -> NDArray[np.bool_]:
-    """Whether the commit was made to another topic of the same name.
+def is_topic_recreated(*, committed_topic_id: TopicIds, topic_id: TopicIds) -> NDArray[np.bool_]:
+    """Whether the commit was made to an earlier topic of the same name.
 
-    Not said where either id is 0: slots written before Kafka 4.1 have none, and cannot be told apart.
+    False where either id is 0: commits written before Kafka 4.1 carry no topic id, so their topic is unknown.
     """
     has_both = np.not_equal(committed_topic_id, 0) & np.not_equal(topic_id, 0)
     different: NDArray[np.bool_] = has_both & np.not_equal(committed_topic_id, topic_id)
@@ -68,32 +68,36 @@ def reasons(
     end_sampled_at_ms: Times = UNKNOWN,
     commit_seen_at_ms: Times = UNKNOWN,
 ) -> NDArray[np.uint8]:
-    """`Reason` of every row, 0 where the lag is known and plain. Arguments broadcast.
+    """The `Reason` bits of every row, 0 where the lag is known and ordinary. Arguments broadcast.
 
-    All that apply, less what another implies: a topic that is gone has no end.
-    `AHEAD_OF_LOG` and `BELOW_LOG_START` are said only of lags that are known.
+    All reasons that apply are set, except those that another implies: a topic that is gone has no end.
+    `AHEAD_OF_LOG` and `BELOW_LOG_START` are set only where the lag is known.
 
-    Commits outrun sampled ends all the time. So "ahead" is said only when the end was asked for
-    (`end_sampled_at_ms`: before the request went out) after the commit had arrived (`commit_seen_at_ms`),
-    both by koff's clock; never where either is UNKNOWN.
+    Commits are often newer than the sampled end offsets. So `AHEAD_OF_LOG` is set only where the end offset
+    was sampled after the commit arrived. `end_sampled_at_ms` is the time before the ListOffsets request was
+    sent, `commit_seen_at_ms` the time at which koff read the commit, both by koff's clock. `AHEAD_OF_LOG` is
+    never set where either is UNKNOWN.
     """
     has_commit = np.greater_equal(committed, 0)
     gone = np.asarray(topic_gone, bool)
+    # Reasons that make the lag null.
     null = (
-        _said(~has_commit, Reason.NO_COMMIT)
-        | _said(gone, Reason.TOPIC_GONE)
-        | _said(np.less(end, 0) & ~gone, Reason.END_UNKNOWN)
-        | _said(
-            has_commit & recreated(committed_topic_id=committed_topic_id, topic_id=topic_id),
+        _set_where(~has_commit, Reason.NO_COMMIT)
+        | _set_where(gone, Reason.TOPIC_GONE)
+        | _set_where(np.less(end, 0) & ~gone, Reason.END_UNKNOWN)
+        | _set_where(
+            has_commit & is_topic_recreated(committed_topic_id=committed_topic_id, topic_id=topic_id),
             Reason.TOPIC_RECREATED,
         )
     )
+    # Reasons to doubt a lag that is known. A commit that arrived after the end offset was sampled may be
+    # ahead of that end, but need not be ahead of the log.
     raced = np.less(commit_seen_at_ms, 0) | np.less_equal(end_sampled_at_ms, commit_seen_at_ms)
-    strange = _said(np.greater(committed, end) & ~raced, Reason.AHEAD_OF_LOG) | _said(
+    doubtful = _set_where(np.greater(committed, end) & ~raced, Reason.AHEAD_OF_LOG) | _set_where(
         np.less(committed, start), Reason.BELOW_LOG_START
     )
-    return np.where(null == 0, strange, null)
+    return np.where(null == 0, doubtful, null)
 
 
-def _said(where: NDArray[np.bool_] | np.bool_, reason: Reason) -> NDArray[np.uint8]:
+def _set_where(where: NDArray[np.bool_] | np.bool_, reason: Reason) -> NDArray[np.uint8]:
     return np.where(where, np.uint8(reason), np.uint8(0))

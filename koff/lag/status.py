@@ -1,13 +1,13 @@
-"""Is the group keeping up? Burrow's verdict on a row (group, topic, partition), and on a group.
+"""Whether a group keeps up: Burrow's verdict on a row (group, topic, partition), and on a group.
 
 The first rule that matches wins:
 
     -  no committed offset                                                            NOTFOUND
     -  the current lag is not known                                                   UNKNOWN
     1  the current lag is allowed                                                     OK
-    2  silent for longer than the window spans, and no stored end was reached         STOP
-    3  a commit is below its predecessor, which no later one reached again            REWIND
-    a  silent, and ends have not been watched for long enough to decide rule 2        UNKNOWN
+    2  silent for longer than the window spans, and no sampled end was reached        STOP
+    3  a commit is below its predecessor, which no later commit reached again         REWIND
+    a  silent, and ends have not been sampled for long enough to decide rule 2        UNKNOWN
     4  the lag was allowed at some commit in the window                               OK
     b  fewer than `min_commits` commits in the window                                 UNKNOWN
     5  all committed offsets are equal                                                STALL
@@ -15,17 +15,20 @@ The first rule that matches wins:
     6  no known lag is below the known lag before it                                  WARN
     7  otherwise                                                                      OK
 
-Where this departs from Burrow, and why:
+A row is silent when the time since its last commit is longer than the time that its window spans.
 
-- One commit alone spans no time, so Burrow's rule 2 fires at once, and rules 5 and 6 always hold of it.
-  Here a window of fewer than `min_commits` counts as spanning `assumed_span_ms` for rule 2 (a group that
-  stopped long ago has one commit left after compaction, and must be found), and rule b keeps it from 5 and 6.
-- Burrow's ring of ends starts empty, and right after a start any end is "never reached": a group that had
-  caught up and idled is a STOP as soon as one record comes. Here the end some time ago must be known (a).
-- Burrow has no commit without a known end. Here lags of commits that are older than the monitor are
-  unknown, and "no known lag decreased" would be a WARN out of nothing (rule c).
-- Where Burrow answers OK for what it does not know, this answers UNKNOWN.
-- A window whose times run backwards spans nothing, rather than less than nothing.
+Differences from Burrow, with their reasons:
+
+- A single commit spans no time, so Burrow's rule 2 applies at once, and rules 5 and 6 always apply. Here a
+  window of fewer than `min_commits` counts as spanning `assumed_span_ms` for rule 2: a group that stopped
+  long ago has one commit left after compaction, and must still be found. Rule b excludes it from 5 and 6.
+- Burrow's ring of end offsets starts empty, so right after a start no end counts as reached: a group that
+  was caught up and idle becomes STOP as soon as one record arrives. Here the end offset some time ago must
+  be known (rule a).
+- Burrow stores no commit without a known end offset. Here the lags of commits that are older than the monitor
+  are unknown, and rule 6 would give WARN without any evidence (rule c).
+- Where Burrow returns OK because it does not know, koff returns UNKNOWN.
+- A window whose timestamps run backwards spans 0 ms, not a negative time.
 """
 
 from __future__ import annotations
@@ -37,39 +40,41 @@ from numpy.typing import NDArray
 
 from koff.lag.window import WINDOW, Features, Integers, Mark
 
-_AT_ONCE = 16_384  # rows: the temporaries fit a core's cache
+_AT_ONCE = 16_384  # rows: their temporary arrays fit the cache of a core
 
 ENDS_SPAN_MS = 100_000
-"""How long ago `oldest_end` was the end, with Burrow's settings: ten samples, ten seconds apart."""
+"""How long ago the `oldest_end` was sampled with Burrow's defaults: ten samples, ten seconds apart."""
 
 
 class Status(IntEnum):
-    """Verdicts, from good to bad; the names are Burrow's (and UNKNOWN), for JSON and metrics."""
+    """Verdicts, from good to bad. The names in JSON and metrics are Burrow's, and UNKNOWN."""
 
     NOTFOUND = 0
     UNKNOWN = 1
     OK = 2
     WARN = 3
     ERR = 4
-    """Of groups only: the worst partition is STOP, STALL or REWIND."""
+    """Only for groups: the worst partition is STOP, STALL or REWIND."""
     STOP = 5
     STALL = 6
     REWIND = 7
 
 
-# What the verdict depends on, one bit each above those of `Mark`: 4096 cases, decided once, below.
+# The facts that a verdict depends on: one bit each, above the bits of `Mark`. The verdicts of all 4096 cases
+# are computed once, so that a row costs one table look-up.
 _ENOUGH, _COMMITTED, _LAG_KNOWN, _LAG_ALLOWED = 1 << 5, 1 << 6, 1 << 7, 1 << 8
 _SILENT, _NONE_REACHED, _ENDS_KNOWN = 1 << 9, 1 << 10, 1 << 11
 
 
-def _verdicts() -> NDArray[np.uint8]:
-    """The rules, for every case."""
+def _decide_all_cases() -> NDArray[np.uint8]:
+    """The verdict of every case, by the rules of this module."""
     case = np.arange(1 << 12)
 
     def has(bit: int) -> NDArray[np.bool_]:
         case_has: NDArray[np.bool_] = (case & bit) != 0
         return case_has
 
+    # The order matters: np.select takes the first rule that matches.
     rules = [
         (~has(_COMMITTED), Status.NOTFOUND),
         (~has(_LAG_KNOWN), Status.UNKNOWN),
@@ -87,7 +92,7 @@ def _verdicts() -> NDArray[np.uint8]:
     return verdicts.astype(np.uint8)
 
 
-_VERDICTS = _verdicts()
+_VERDICTS = _decide_all_cases()
 
 
 def status(
@@ -102,57 +107,57 @@ def status(
     min_commits: int = 3,
     assumed_span_ms: int = 600_000,
 ) -> NDArray[np.uint8]:
-    """`Status` of each row; arrays (N,).
+    """The `Status` of each row; arrays (N,).
 
-    `current_lag` may be signed (below 0 counts as 0), and `committed` is below 0 where there is no commit.
-    `oldest_end` is the end some time ago (`EndHistory.ends_at`, `ENDS_SPAN_MS` before `now_ms`; ends do not
-    decrease, so it stands for all ends since), below 0 where that is not known. `now_ms` is by the clock of
-    the commits' times.
+    `current_lag` may be signed: below 0 counts as 0. `committed` is below 0 where there is no commit.
+    `oldest_end` is the end offset `ENDS_SPAN_MS` before `now_ms` (`EndHistory.ends_at`), below 0 where it is
+    unknown; end offsets do not decrease, so it is a lower bound of all end offsets since. `now_ms` is by the
+    clock of the commit timestamps.
     """
     size = len(committed)
-    found = np.empty(size, np.uint8)
+    statuses = np.empty(size, np.uint8)
+    # Combine the marks of the window, which change only with a commit, with the facts that change with time.
     for first in range(0, size, _AT_ONCE):
         part = slice(first, first + _AT_ONCE)
-        some = features.part(part)
-        case = some.marks.astype(np.uint16)
-        _add(case, _ENOUGH, some.commits >= max(min_commits, 1))
-        _add(case, _COMMITTED, committed[part] >= 0)
-        _add(case, _LAG_KNOWN, current_lag_known[part])
-        _add(case, _LAG_ALLOWED, current_lag[part] <= allowed_lag)
-        _add(case, _SILENT, _silent(some, now_ms, min_commits, assumed_span_ms))
-        _add(case, _NONE_REACHED, oldest_end[part] > committed[part])
-        _add(case, _ENDS_KNOWN, oldest_end[part] >= 0)
-        found[part] = _VERDICTS[case]
-    return found
+        window = features.slice_rows(part)
+        case = window.marks.astype(np.uint16)
+        _set_bit(case, _ENOUGH, window.commits >= max(min_commits, 1))
+        _set_bit(case, _COMMITTED, committed[part] >= 0)
+        _set_bit(case, _LAG_KNOWN, current_lag_known[part])
+        _set_bit(case, _LAG_ALLOWED, current_lag[part] <= allowed_lag)
+        _set_bit(case, _SILENT, _is_silent(window, now_ms, min_commits, assumed_span_ms))
+        _set_bit(case, _NONE_REACHED, oldest_end[part] > committed[part])
+        _set_bit(case, _ENDS_KNOWN, oldest_end[part] >= 0)
+        statuses[part] = _VERDICTS[case]
+    return statuses
 
 
-def _silent(some: Features, now_ms: int, min_commits: int, assumed_span_ms: int) -> NDArray[np.bool_]:
-    span_ms = np.maximum(some.last_ms - some.first_ms, 0)
-    span_ms[some.commits < min_commits] = assumed_span_ms
-    silent: NDArray[np.bool_] = (now_ms - some.last_ms > span_ms) & (some.commits > 0)
+def _is_silent(window: Features, now_ms: int, min_commits: int, assumed_span_ms: int) -> NDArray[np.bool_]:
+    span_ms = np.maximum(window.last_ms - window.first_ms, 0)
+    span_ms[window.commits < min_commits] = assumed_span_ms
+    silent: NDArray[np.bool_] = (now_ms - window.last_ms > span_ms) & (window.commits > 0)
     return silent
 
 
-def _add(case: NDArray[np.uint16], bit: int, where: NDArray[np.bool_]) -> None:
+def _set_bit(case: NDArray[np.uint16], bit: int, where: NDArray[np.bool_]) -> None:
     case |= where * np.uint16(bit)
 
 
 def group_status(statuses: NDArray[np.uint8], groups: Integers, size: int) -> NDArray[np.uint8]:
-    """`Status` (G,) of `size` groups: the worst of its rows, where `groups` (N,) says whose each row is.
+    """The `Status` (G,) of `size` groups: the worst of their rows. `groups` (N,) is the group of each row.
 
-    STOP, STALL and REWIND are shown as ERR, as in Burrow. Rows of which nothing is known leave the
-    verdict to the others (completeness says how much is known): UNKNOWN is for groups with nothing else,
-    NOTFOUND for groups without rows or commits.
+    STOP, STALL and REWIND become ERR, as in Burrow. A group is UNKNOWN only if no row has a better founded
+    verdict (`group_completeness` shows how much is known), and NOTFOUND if it has no row with a commit.
     """
-    worst = np.zeros(size, np.uint8)
+    worst = np.zeros(size, np.uint8)  # NOTFOUND
     np.maximum.at(worst, groups, statuses)
-    return np.minimum(worst, np.uint8(Status.ERR))
+    return np.minimum(worst, np.uint8(Status.ERR))  # STOP, STALL and REWIND are above ERR
 
 
 def group_completeness(features: Features, groups: Integers, size: int) -> NDArray[np.float64]:
-    """How many of each group's rows have a full window, 0 to 1 (G,), as in Burrow; NaN without rows.
+    """The share of each group's rows that have a full window, 0 to 1 (G,), as in Burrow; NaN without rows.
 
-    The lower, the less the verdicts are founded on.
+    The lower it is, the fewer commits support the verdicts.
     """
     rows = np.bincount(groups, minlength=size)
     full = np.bincount(groups[features.commits >= WINDOW], minlength=size)

@@ -1,4 +1,4 @@
-"""Lag in seconds: how old the oldest record is that the group has not committed."""
+"""Lag in seconds: the age of the oldest record that the group has not committed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 from koff.lag.end_history import EndHistory, Rows
 from koff.lag.offsets import UNKNOWN
 
-_AT_ONCE = 32_768  # rows: the temporaries of the search stay in the cache
+_AT_ONCE = 32_768  # rows: the temporary arrays of the search fit the cache
 
 
 class TimeLags(NamedTuple):
-    """Time lags of many rows; `seconds` is 0 where not `known`, and never negative, NaN or infinite."""
+    """The time lags of many rows. `seconds` is 0 where not `known`, and never negative, NaN or infinite."""
 
     seconds: NDArray[np.float64]
     known: NDArray[np.bool_]
     at_least: NDArray[np.bool_]
-    """The record was there before the first sample: `seconds` is the time since then, a lower bound."""
+    """The record is older than the first sample: `seconds` is the age of that sample, a lower bound."""
     exact: NDArray[np.bool_] | None = None
-    """The record itself was read (`with_records`); None where none ever was."""
+    """The record itself was read (`refine_with_records`). None if no record was ever read."""
 
 
 def time_lag_s(
@@ -32,16 +32,19 @@ def time_lag_s(
     *,
     start: NDArray[np.int64] | None = None,
 ) -> TimeLags:
-    """How old the oldest record not yet committed is, by the history of sampled ends.
+    """The age of the oldest record not yet committed, estimated from the history of end offsets.
 
-    `rows` (N,) are the history's (below 0: none), `committed` (N,) the group's offsets, `start` (N,) the log
-    starts, where known: records that have left the log age no more. All times by the history's clock.
+    `rows` (N,) are row numbers of the history (below 0: no row), `committed` (N,) the committed offsets, and
+    `start` (N,) the log start offsets, UNKNOWN where not known: records that have left the log do not count.
+    All times are by the history's clock.
 
-    The record at offset c came when the end first exceeded c, after the last sample with an end of at most c:
-    an idle time before that never counts. Committed at the newest end, or beyond it: 0.
-    Below the first sample nothing is extrapolated. The record is at least as old as that sample, so this
-    bound is given, and marked: it is right and grows second by second, where null would hide the groups that
-    are furthest behind from every alert. Unknown: no commit, or no sample.
+    The record at offset c arrived when the end offset first exceeded c, after the last sample with an end of
+    at most c; an idle time before that never counts. The time lag is 0 where the group has committed the
+    newest end or beyond. It is unknown without a commit or without a sample.
+
+    Nothing is extrapolated below the first sample. A record below it is at least as old as that sample, so
+    the age of the sample is returned and marked `at_least`. This bound is true and grows every second; null
+    would hide the groups that are furthest behind from every alert.
     """
     size = len(rows)
     seconds, at_least = np.zeros(size), np.zeros(size, np.bool_)
@@ -62,45 +65,49 @@ def _time_lag_s(
     now_ms: int,
     start: NDArray[np.int64] | None,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """`TimeLags` of one chunk of rows, as (seconds, known, at_least)."""
     seconds, at_least = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
+    # Which rows have a lag, and the offset of their oldest uncommitted record.
     has_row = (rows >= 0) & (rows < len(history))
     newest = np.full(len(rows), UNKNOWN, np.int64)
-    newest[has_row] = history.newest(rows[has_row])
+    newest[has_row] = history.newest_ends(rows[has_row])
     known = (newest >= 0) & (committed >= 0)
     wanted = committed if start is None else np.maximum(committed, start)
     behind = np.flatnonzero(known & (wanted < newest))
     row, offset = rows[behind], wanted[behind]
-    beyond = offset < history.oldest(row)
-    at_least[behind] = beyond
-    seconds[behind[beyond]] = history.oldest_ages_s(row[beyond], now_ms)
-    within = behind[~beyond]
-    seconds[within] = history.record_ages_s(row[~beyond], offset[~beyond], now_ms)
+    # A record before the first sample has a lower bound; any other lies between two samples.
+    too_old = offset < history.oldest_ends(row)
+    at_least[behind] = too_old
+    seconds[behind[too_old]] = history.oldest_ages_s(row[too_old], now_ms)
+    within = behind[~too_old]
+    seconds[within] = history.record_ages_s(row[~too_old], offset[~too_old], now_ms)
     return seconds, known, at_least
 
 
 NO_TIMESTAMP, NO_RECORD = -1, -2
-"""Of `FirstRecords.timestamp_ms`: the record bears no time; there is no record up to the end."""
+"""In `FirstRecords.timestamp_ms`: the record has no timestamp; there is no record up to the end offset."""
 
-_SKEW_MS = 60_000
+_SKEW_MS = 60_000  # how far the clock of a producer or broker may be ahead of koff's
 
 
 class FirstRecords(NamedTuple):
-    """The first record at or after each row's commit, where it was read; arrays (N,).
+    """The first record at or after each row's committed offset, where it was read; arrays (N,).
 
-    `offset` is UNKNOWN where it was not. Where there was no record, it is the end that reading came to.
+    `offset` is UNKNOWN where the record was not read. Where there was no record (`NO_RECORD`), `offset` is
+    the end offset that the read reached.
     """
 
     offset: NDArray[np.int64]
     timestamp_ms: NDArray[np.int64]
 
-    def hold(self, *, start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether what was read is still so: the record is in the log, or nothing came where none was."""
-        there = (self.offset >= start) & (self.offset < end)
-        still: NDArray[np.bool_] = np.where(self.timestamp_ms == NO_RECORD, end <= self.offset, there)
-        return still & (self.offset >= 0)
+    def is_valid(self, *, start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether the result still holds: the record is still in the log, or there is still no record."""
+        in_log = (self.offset >= start) & (self.offset < end)
+        valid: NDArray[np.bool_] = np.where(self.timestamp_ms == NO_RECORD, end <= self.offset, in_log)
+        return valid & (self.offset >= 0)
 
 
-def with_records(
+def refine_with_records(
     by_ends: TimeLags,
     records: FirstRecords,
     *,
@@ -108,16 +115,18 @@ def with_records(
     end: NDArray[np.int64],
     now_ms: int,
 ) -> TimeLags:
-    """Time lags with the age of the record itself where it was read, and still holds; `exact` says where.
+    """The time lags `by_ends`, but the age of the record itself (`exact`) where it was read and is valid.
 
-    Where no record is left, only control records, the lag in seconds is 0. A record from the future (by more
-    than clocks differ) or without a time tells nothing: there the ends have it. `now_ms` is by the clock of
-    the producers or brokers, as good as it gets.
+    Where only control records are left to read, the time lag is 0. The timestamp of a record is ignored if it
+    is missing or more than a minute in the future; the estimate `by_ends` stays there. Record timestamps are
+    by the clocks of producers or brokers, which `now_ms` can only approximate.
     """
-    told = (records.timestamp_ms == NO_RECORD) | (
+    has_age = (records.timestamp_ms == NO_RECORD) | (
         (records.timestamp_ms >= 0) & (records.timestamp_ms <= now_ms + _SKEW_MS)
     )
-    exact = told & records.hold(start=start, end=end)
+    # A record age is used only if it is plausible and the log has not changed since.
+    exact = has_age & records.is_valid(start=start, end=end)
+    # NO_RECORD: only control records are left to read, so nothing is late. Clocks differ: never below 0.
     age_s = np.where(records.timestamp_ms < 0, 0, np.maximum(now_ms - records.timestamp_ms, 0)) / 1000
     return TimeLags(
         np.where(exact, age_s, by_ends.seconds),

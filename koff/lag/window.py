@@ -1,8 +1,8 @@
-"""What a window of a row's last commits says: the part of the status that changes only with a commit.
+"""Features of a row's last commits: the part of the status that changes only with a commit.
 
 A window is the last W commits of one (group, topic, partition), in the order of `__consumer_offsets`. Arrays
-are (N, W), newest last; unfilled slots are in front and hold anything; `count` (N,) says how many are filled.
-The rules are Burrow's (its evaluator's `caching.go`), in our words and with its traps repaired.
+are (N, W), newest last. Unfilled slots are in front and hold arbitrary values; `count` (N,) is the number of
+filled slots. The rules are those of Burrow's evaluator (`caching.go`), without its known faults.
 """
 
 from __future__ import annotations
@@ -16,52 +16,53 @@ from numpy.typing import NDArray
 WINDOW = 10
 """Commits in a window, as in Burrow."""
 
-_AT_ONCE = 8192  # rows: three turned windows of ten and the temporaries fit a core's cache
+_AT_ONCE = 8192  # rows: three transposed windows of ten and the temporary arrays fit the cache of a core
 
 Integers = NDArray[np.integer[Any]]
 
 
 class Mark(IntFlag):
-    """What a window shows; eight bits."""
+    """Facts about the course of a window; eight bits."""
 
     REWOUND = 1
-    """Some commit is below its predecessor, and no later one reached that predecessor again."""
+    """Some commit is below its predecessor, and no later commit reached that predecessor again."""
     LAG_WAS_ALLOWED = 2
-    """At some commit the lag was no more than allowed: the group was caught up."""
+    """At some commit the lag was at most the allowed lag: the group was caught up."""
     STALLED = 4
-    """All committed offsets are equal (always so with one commit: ask for a count)."""
+    """All committed offsets are equal. Always set with one commit: check `commits` too."""
     NEVER_DECREASED = 8
     """No known lag is below the known lag before it."""
     LAGS_KNOWN = 16
-    """At least two lags are known: without them nothing can be said about their course."""
+    """At least two lags are known: with fewer, NEVER_DECREASED means nothing."""
 
 
 class Features(NamedTuple):
-    """Windows reduced to what `status` and `consume_rates` need: 22 bytes a row. Arrays (N,)."""
+    """Windows reduced to what `status` and `consume_rates` need: 22 bytes per row. Arrays (N,)."""
 
     first_ms: NDArray[np.int64]
-    """Time of the oldest commit in the window; 0 if it is empty."""
+    """Timestamp of the oldest commit in the window; 0 if the window is empty."""
     last_ms: NDArray[np.int64]
+    """Timestamp of the newest commit in the window; 0 if the window is empty."""
     commits: NDArray[np.uint8]
-    """Filled slots of the window."""
+    """The number of filled slots of the window."""
     marks: NDArray[np.uint8]
-    """`Mark`."""
+    """The bits of `Mark`."""
     consumed: NDArray[np.float32]
-    """By how many offsets the commits advanced: steps forward only, so that a reset hides nothing."""
+    """The sum of the forward steps between commits: a step back (an offset reset) does not reduce it."""
 
-    def shows(self, mark: Mark) -> NDArray[np.bool_]:
-        """Whether each row's window shows the mark."""
-        found: NDArray[np.bool_] = (self.marks & np.uint8(mark)) != 0
-        return found
+    def has_mark(self, mark: Mark) -> NDArray[np.bool_]:
+        """Whether each row's window has the mark, or any of several."""
+        has: NDArray[np.bool_] = (self.marks & np.uint8(mark)) != 0
+        return has
 
-    def part(self, rows: slice) -> Features:
-        """The features of some rows."""
+    def slice_rows(self, rows: slice) -> Features:
+        """The features of those rows."""
         return Features(
             self.first_ms[rows], self.last_ms[rows], self.commits[rows], self.marks[rows], self.consumed[rows]
         )
 
     def completeness(self, window: int = WINDOW) -> NDArray[np.float64]:
-        """How much of each window is filled, 0 to 1."""
+        """The filled share of each window, 0 to 1."""
         return self.commits / window
 
 
@@ -73,9 +74,9 @@ def window_features(
     *,
     allowed_lag: int = 0,
 ) -> Features:
-    """`Features` of windows (N, W): committed offsets, commit times, lags at commit (below 0: unknown)."""
+    """The `Features` of windows (N, W): committed offsets, commit timestamps, lags (below 0: unknown)."""
     size = len(count)
-    found = Features(
+    features = Features(
         np.zeros(size, np.int64),
         np.zeros(size, np.int64),
         np.minimum(count, offsets.shape[1]).astype(np.uint8),
@@ -84,73 +85,78 @@ def window_features(
     )
     for first in range(0, size, _AT_ONCE):
         part = slice(first, first + _AT_ONCE)
-        filled = found.commits[part]
-        found.first_ms[part], found.last_ms[part] = _ends(timestamps_ms[part], filled)
-        found.marks[part], found.consumed[part] = _course_of_offsets(offsets[part], filled)
-        found.marks[part] |= _course_of_lags(lags[part], filled, allowed_lag)
-    return found
+        filled = features.commits[part]
+        features.first_ms[part], features.last_ms[part] = _first_and_last_ms(timestamps_ms[part], filled)
+        features.marks[part], features.consumed[part] = _mark_offsets(offsets[part], filled)
+        features.marks[part] |= _mark_lags(lags[part], filled, allowed_lag)
+    return features
 
 
-def _ends(timestamps_ms: Integers, filled: NDArray[np.uint8]) -> tuple[Integers, Integers]:
+def _first_and_last_ms(timestamps_ms: Integers, filled: NDArray[np.uint8]) -> tuple[Integers, Integers]:
     window = timestamps_ms.shape[1]
     rows = np.arange(len(filled))
+    # The oldest commit is in the first filled slot. An empty window must not index past the end.
     first = timestamps_ms[rows, np.minimum(window - filled.astype(np.intp), window - 1)]
     return np.where(filled > 0, first, 0), np.where(filled > 0, timestamps_ms[:, -1], 0)
 
 
-def _course_of_offsets(
+def _mark_offsets(
     offsets: Integers, filled: NDArray[np.uint8]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The marks of the offsets, and what was consumed.
+    """The marks that depend on the offsets, and the sum of the forward steps.
 
-    Rewound is the last below the highest: that one, or what follows it, was not reached again.
+    A window is REWOUND if its last offset is below its highest: the predecessor of some backward step was
+    then not reached again.
     """
-    turned = np.ascontiguousarray(offsets.T)
-    last = turned[-1]
+    by_slot = np.ascontiguousarray(offsets.T)  # a slot of all rows is then one run of memory
+    last = by_slot[-1]
     high, low = last.copy(), last.copy()
+    # From the newest commit back; an unfilled slot repeats the oldest commit, so it changes nothing.
     after, consumed = last, np.zeros(len(last), np.int64)
-    for age in range(1, len(turned)):
-        offset = np.where(filled > age, turned[-1 - age], after)
+    for age in range(1, len(by_slot)):
+        offset = np.where(filled > age, by_slot[-1 - age], after)
         np.maximum(high, offset, out=high)
         np.minimum(low, offset, out=low)
         consumed += np.maximum(after - offset, 0)
         after = offset
-    return _marked(last < high, Mark.REWOUND) | _marked(low == high, Mark.STALLED), consumed
+    return _mark_where(last < high, Mark.REWOUND) | _mark_where(low == high, Mark.STALLED), consumed
 
 
-def _course_of_lags(lags: Integers, filled: NDArray[np.uint8], allowed_lag: int) -> NDArray[np.uint8]:
-    turned = np.ascontiguousarray(lags.T)
+def _mark_lags(lags: Integers, filled: NDArray[np.uint8], allowed_lag: int) -> NDArray[np.uint8]:
+    """The marks that depend on the lags at commit."""
+    by_slot = np.ascontiguousarray(lags.T)
     allowed = np.zeros(len(filled), np.bool_)
     decreased = np.zeros(len(filled), np.bool_)
     known = np.zeros(len(filled), np.uint8)
-    before = np.full(len(filled), -1, turned.dtype)
-    for age in range(len(turned) - 1, -1, -1):
-        lag = turned[-1 - age]
+    # From the oldest commit to the newest: the known lag before each commit.
+    before = np.full(len(filled), -1, by_slot.dtype)
+    for age in range(len(by_slot) - 1, -1, -1):
+        lag = by_slot[-1 - age]
         given = (lag >= 0) & (filled > age)
         allowed |= given & (lag <= allowed_lag)
         decreased |= given & (lag < before)
         known += given
         before = np.where(given, lag, before)
     return (
-        _marked(allowed, Mark.LAG_WAS_ALLOWED)
-        | _marked(~decreased, Mark.NEVER_DECREASED)
-        | _marked(known >= 2, Mark.LAGS_KNOWN)
+        _mark_where(allowed, Mark.LAG_WAS_ALLOWED)
+        | _mark_where(~decreased, Mark.NEVER_DECREASED)
+        | _mark_where(known >= 2, Mark.LAGS_KNOWN)
     )
 
 
-def _marked(where: NDArray[np.bool_], mark: Mark) -> NDArray[np.uint8]:
+def _mark_where(where: NDArray[np.bool_], mark: Mark) -> NDArray[np.uint8]:
     return where.view(np.uint8) * np.uint8(mark)
 
 
 class Placement(IntEnum):
-    """What becomes of a commit in its row's window."""
+    """How a commit enters its row's window."""
 
     APPEND = 0
-    """The newest slot is a new one; the oldest goes if the window is full."""
+    """The commit fills a new slot. A full window loses its oldest commit."""
     OVERWRITE = 1
-    """The newest slot takes the offset and the lag, and keeps its timestamp."""
+    """The newest slot takes the offset and the lag of the commit, and keeps its timestamp."""
     DROP = 2
-    """It was seen before."""
+    """The commit was seen before."""
 
 
 def placements(
@@ -162,15 +168,19 @@ def placements(
     position: Integers,
     min_distance_ms: int = 0,
 ) -> NDArray[np.uint8]:
-    """`Placement` of a new commit for each row, arrays (N,); `position`: its offset in `__consumer_offsets`.
+    """The `Placement` of a new commit in each row; arrays (N,).
 
-    A commit that follows the newest slot by less than `min_distance_ms` overwrites it and leaves it its time
-    (`newest_ms`): so a group that commits many times a second has a window of W times that distance all the
-    same, and times never decrease. Burrow drops commits a week old or of unknown end, where koff takes them
-    (with an unknown lag), and inserts those out of order, which koff, reading in order, has seen.
+    `position` is the offset of the commit in `__consumer_offsets`. A commit that follows the newest slot by
+    less than `min_distance_ms` overwrites that slot, which keeps its timestamp (`newest_ms`). So the window
+    of a group that commits many times a second still spans W times that distance, and timestamps never
+    decrease.
+
+    Burrow drops commits that are a week old or have no known end offset; koff keeps them, with an unknown
+    lag. Burrow inserts commits that arrive out of order; koff reads in order, so it has seen them already.
     """
     has_one = np.greater(count, 0)
     seen = has_one & np.less_equal(position, newest_position)
     close = has_one & np.less(np.subtract(timestamp_ms, newest_ms), min_distance_ms)
     placed = np.where(close, np.uint8(Placement.OVERWRITE), np.uint8(Placement.APPEND))
+    # A commit that was seen before is dropped, even if it is close in time.
     return np.where(seen, np.uint8(Placement.DROP), placed)

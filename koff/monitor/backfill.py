@@ -91,13 +91,13 @@ class Backfill:
 
     def _log_starts(self) -> dict[int, int]:
         at = [TopicPartition(self._conf.topic, p) for p in self._waiting]
-        answers = self._cluster.offsets(at, OffsetSpec.EARLIEST)
+        answers = self._cluster.fetch_offsets(at, OffsetSpec.EARLIEST)
         return {p.partition: start for p, start in answers.items() if isinstance(start, int)}
 
     def _replay(self, feed: Feed, partition: int, stopping: threading.Event) -> None:
         """Reads that partition into a shard of its own up to where the tail is. Raises `ConnectError`."""
         with self._tracker.lock:
-            shard = self._tracker.fresh_shard()
+            shard = self._tracker.create_shard()
             if self._arrived(partition, shard, [], self._starts[partition]):
                 return  # nothing was ever written there
         self._reading = partition, self._starts[partition]
@@ -106,8 +106,8 @@ class Backfill:
             fetched = feed.fetch(self._conf.batch_records, 0.2)
             if fetched.lost:
                 raise ConnectError(f"partition {partition} of {feed.topic}: {fetched.lost[0].reason}")
-            if feed.trouble is not None:
-                raise feed.trouble
+            if feed.unreachable is not None:
+                raise feed.unreachable
             reached = fetched.ends.get(partition, -1)
             runs = [run for run in fetched.runs if run.partition == partition]
             with self._tracker.lock:
@@ -132,7 +132,7 @@ class Backfill:
         if reached < upto:
             return False
         before = self._tracker.group_names(partition)
-        self._tracker.replace(partition, shard)
+        self._tracker.replace_shard(partition, shard)
         self.found |= self._tracker.group_names(partition) - before
         self._done(partition)
         return True

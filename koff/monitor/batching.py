@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from koff.lag import UNKNOWN
 from koff.records.topics import SHARE_STATE_TOPIC
-from koff.tail.reader import Begin, Polled, TailReader, TailReaderConf
+from koff.tail.reader import Polled, StartPositions, TailReader, TailReaderConf
 from koff.tracker import Tracker
 
 BATCH_RECORDS = 4096
@@ -36,15 +36,15 @@ class Tail:
         self._upto: dict[int, tuple[int, int]] = {}
         self._count = 0
 
-    def begin(self, begin: Begin, told_until: Mapping[int, int] | None = None) -> None:
+    def begin(self, begin: StartPositions, told_until: Mapping[int, int] | None = None) -> None:
         """Goes on from there, in a tracker that knows what was before; of some partitions, what was before
         these offsets."""
-        self._reader.begin(begin)
+        self._reader.resume_from(begin)
         self.held = dict(told_until or {})
         self.applied.update(begin.positions)
         self.leader_epochs.update(begin.leader_epochs)
 
-    def take(self, polled: Polled) -> None:
+    def add_polled(self, polled: Polled) -> None:
         """Adds what came in; hands on what there is when it is enough, or no more is waiting."""
         for run in polled.runs:
             keys, values = self._runs.setdefault(run.partition, ([], []))
@@ -58,7 +58,7 @@ class Tail:
             self._on_lost(partition)
             self.held.pop(partition, None)
             self._runs.pop(partition, None)
-            self._tracker.reset(partition)
+            self._tracker.reset_partition(partition)
             self.applied.pop(partition, None)
             self.leader_epochs.pop(partition, None)
 
@@ -75,7 +75,7 @@ class Tail:
         self._count = 0
 
 
-def take_share_state(tracker: Tracker, polled: Polled, reader: TailReader) -> None:
+def apply_share_state(tracker: Tracker, polled: Polled, reader: TailReader) -> None:
     """Applies what a reader of `__share_group_state` polled."""
     seen_at_ms = time.time_ns() // 1_000_000 if reader.caught_up else UNKNOWN
     for run in polled.runs:

@@ -21,11 +21,11 @@ from koff.tracker.groups import (
     GroupSubscription,
     GroupSubtopology,
     Member,
+    MemberDescription,
     Profile,
     ShareGroupState,
     StreamsGroupState,
     Tasks,
-    Told,
     Topology,
 )
 
@@ -33,21 +33,23 @@ NOT_READY = "NotReady"
 UNRELEASED_PARTITIONS, UNRELEASED_TASKS = "UnreleasedPartitions", "UnreleasedTasks"
 
 
-def described(group: DescribedGroup, topic_ids: Mapping[str, str]) -> Described:
+def build_group(group: DescribedGroup, topic_ids: Mapping[str, str]) -> Described:
     """The group; `topic_ids` by name, of the topics for which `group.topic_ids` has none."""
     ids = {**topic_ids, **group.topic_ids}
     match group.type:
         case "consumer":
-            return ConsumerGroupState.told(
+            return ConsumerGroupState.from_description(
                 *_epochs(group), {m.id: _partitions(m, group, ids) for m in group.members}
             )
         case "share":
-            return ShareGroupState.told(
+            return ShareGroupState.from_description(
                 *_epochs(group), {m.id: _partitions(m, group, ids) for m in group.members}
             )
         case "streams":
-            made = StreamsGroupState.told(*_epochs(group), {m.id: _tasks(m, group) for m in group.members})
-            return made.has(_topology(group), validated=group.state != NOT_READY)
+            made = StreamsGroupState.from_description(
+                *_epochs(group), {m.id: _tasks(m, group) for m in group.members}
+            )
+            return made.set_topology(_topology(group), validated=group.state != NOT_READY)
         case _:
             return _classic(group)
 
@@ -79,22 +81,24 @@ def _classic(group: DescribedGroup) -> Group:
     )
 
 
-def _partitions(member: DescribedMember, group: DescribedGroup, ids: Mapping[str, str]) -> Told[Assignment]:
+def _partitions(
+    member: DescribedMember, group: DescribedGroup, ids: Mapping[str, str]
+) -> MemberDescription[Assignment]:
     held = _assignment({ids.get(topic, topic): at for topic, at in member.assigned.items()})
     target = None
     if member.target is not None:
         target = _assignment({ids.get(topic, topic): at for topic, at in member.target.items()})
     waits = target is not None and held != target and member.epoch == group.assignment_epoch
     state = UNRELEASED_PARTITIONS if waits else STABLE
-    return Told(_profile(member), Current(member.epoch or 0, state, held, NOTHING), target)
+    return MemberDescription(_profile(member), Current(member.epoch or 0, state, held, NOTHING), target)
 
 
-def _tasks(member: DescribedMember, group: DescribedGroup) -> Told[Tasks]:
+def _tasks(member: DescribedMember, group: DescribedGroup) -> MemberDescription[Tasks]:
     held = Tasks(_assignment(member.assigned), *map(_assignment, member.others))
     target = Tasks(_assignment(member.target or {}), *map(_assignment, member.target_others))
     waits = held != target and member.epoch == group.assignment_epoch
     state = UNRELEASED_TASKS if waits else STABLE
-    return Told(_profile(member), Current(member.epoch or 0, state, held, Tasks()), target)
+    return MemberDescription(_profile(member), Current(member.epoch or 0, state, held, Tasks()), target)
 
 
 def _profile(member: DescribedMember) -> Profile:

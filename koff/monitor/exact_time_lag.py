@@ -13,7 +13,7 @@ import structlog
 
 from koff.client import Answer, Closing, ClusterConf, EndReached, FirstRecord, Place, RecordTimes
 from koff.lag import NO_RECORD, NO_TIMESTAMP
-from koff.tracker import Behind, Tracker
+from koff.tracker import LaggingRow, Tracker
 from koff.tracker.row_index import Ints
 
 log = structlog.get_logger(component="monitor.exact_time_lag")
@@ -71,7 +71,7 @@ class ExactTimeLag(Closing):
         if self.conf.groups is None:
             return
         now = time.monotonic()
-        rows = self._tracker.unread(self._chosen, lambda keys: self._queue.pick(keys, at_most, now))
+        rows = self._tracker.find_unread_rows(self._chosen, lambda keys: self._queue.pick(keys, at_most, now))
         rows = [row for row in rows if not self._given_up(row)]
         if not rows:
             return
@@ -79,17 +79,17 @@ class ExactTimeLag(Closing):
             self._times = RecordTimes(self._cluster)
         places = {row: Place(row.topic, row.partition, row.committed) for row in rows}
         answers = self._times.read(places.values(), timeout_s, given_up)
-        self._take((row, answers[place]) for row, place in places.items())
+        self._note_answers((row, answers[place]) for row, place in places.items())
 
     def _chosen(self, group: str) -> bool:
         return self.conf.groups is not None and self.conf.groups.search(group) is not None
 
-    def _given_up(self, row: Behind) -> bool:
+    def _given_up(self, row: LaggingRow) -> bool:
         if row.topic in self._denied:
             self._queue.defer(row.key, float("inf"))
         return row.topic in self._denied
 
-    def _take(self, answers: Iterable[tuple[Behind, Answer]]) -> None:
+    def _note_answers(self, answers: Iterable[tuple[LaggingRow, Answer]]) -> None:
         found = []
         for row, answer in answers:
             if isinstance(answer, FirstRecord):
@@ -102,7 +102,7 @@ class ExactTimeLag(Closing):
                 if answer.denied and row.topic not in self._denied:
                     self._denied.add(row.topic)
                     log.warning("no exact lag in seconds", topic=row.topic, why=answer.reason)
-        self._tracker.note_firsts(found)
+        self._tracker.note_first_records(found)
 
 
 class _Queue:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from koff.client import Cluster
 from koff.errors import Denied
-from koff.monitor.batching import Tail, share_state_conf, take_share_state
+from koff.monitor.batching import Tail, apply_share_state, share_state_conf
 from koff.monitor.conf import MonitorConf
 from koff.monitor.exact_time_lag import ExactTimeLag
 from koff.monitor.sampler import Sampler
@@ -17,7 +17,7 @@ from koff.tail.reader import TailReader
 from koff.tracker import Snapshot, Tracker
 
 
-def snapshots(
+def take_snapshots(
     conf: MonitorConf, *, interval_s: float, progress: Callable[[str], None] = lambda text: None
 ) -> Iterator[tuple[str, Snapshot]]:
     """The cluster's name and the state of all its groups: now, and every `interval_s` for ever.
@@ -42,11 +42,11 @@ def snapshots(
         while True:
             while not reader.caught_up or time.monotonic() < due:
                 polled = reader.poll(0.2)
-                if reader.trouble is None:
+                if reader.unreachable is None:
                     well_at = time.monotonic()
                 elif time.monotonic() > well_at + conf.cluster.connect_timeout_s:
-                    raise reader.trouble
-                tail.take(polled)
+                    raise reader.unreachable
+                tail.add_polled(polled)
                 if not reader.caught_up:
                     done, total = reader.to_read - reader.behind, reader.to_read
                     progress(f"read {done} of {total} offsets of {conf.reader.topic}")
@@ -57,15 +57,15 @@ def snapshots(
                 except Denied:
                     share_denied = True
                     break
-                take_share_state(tracker, polled, share_reader)
+                apply_share_state(tracker, polled, share_reader)
                 if share_reader.caught_up and not polled.runs:
                     break
-                if share_reader.trouble and time.monotonic() > well_at + conf.cluster.connect_timeout_s:
-                    raise share_reader.trouble
-            tracker.settle_share_state(partitions=len(reader.partitions))
+                if share_reader.unreachable and time.monotonic() > well_at + conf.cluster.connect_timeout_s:
+                    raise share_reader.unreachable
+            tracker.update_share_commits(partitions=len(reader.partitions))
             if conf.zookeeper.hosts:
                 zookeeper.read()
             sampler.sample()
             exact.read(conf.exact.deadline_s)
-            yield conf.cluster_name or cluster.id, tracker.snapshot(time.time_ns() // 1_000_000)
+            yield conf.cluster_name or cluster.id, tracker.take_snapshot(time.time_ns() // 1_000_000)
             due = time.monotonic() + interval_s

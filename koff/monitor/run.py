@@ -12,7 +12,7 @@ import structlog
 from koff.client import Cluster
 from koff.errors import ConnectError, Denied
 from koff.monitor.backfill import Backfill
-from koff.monitor.batching import Tail, share_state_conf, take_share_state
+from koff.monitor.batching import Tail, apply_share_state, share_state_conf
 from koff.monitor.conf import MonitorConf
 from koff.monitor.exact_time_lag import ExactTimeLag
 from koff.monitor.sampler import HeldBack, Sampler
@@ -61,8 +61,8 @@ class Monitor:
         self._share_reader = TailReader(self._cluster, share_state_conf(conf.reader))
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
-        self._reading_trouble: ConnectError | None = None
-        self._sampling_trouble: ConnectError | None = None
+        self._reading_error: ConnectError | None = None
+        self._sampling_error: ConnectError | None = None
         self._lost = False
         self._share_denied = self._share_is_current = False
         self._held_back = HeldBack(self._cluster, conf.reader.topic)
@@ -87,10 +87,10 @@ class Monitor:
             open_.enter_context(self._cluster)
             log.info("listening", url=server.url)
             try:
-                self._cluster.connect(wait=self._wait, given_up=self._stopping.is_set)
+                self._cluster.connect(wait=self._wait, should_stop=self._stopping.is_set)
                 if self._stopping.is_set():
                     return
-                self._reading_trouble = None
+                self._reading_error = None
                 log.info("connected", brokers=self.conf.cluster.brokers, cluster=self.cluster)
                 for work in (
                     *(self._read, self._read_share_state, self._sample, self._fill_back),
@@ -128,17 +128,17 @@ class Monitor:
 
     def snapshot(self) -> Snapshot:
         """All groups."""
-        return self.tracker.snapshot(_now_ms())
+        return self.tracker.take_snapshot(_now_ms())
 
     def readiness(self) -> Readiness:
         """Ready when the offsets topic was read to where it stood at the start, and end offsets are fresh."""
         reader = self._reader
         if not self._cluster.id:
             return Readiness(
-                False, f"not ready: {self._trouble or f'connecting to {self.conf.cluster.brokers}'}"
+                False, f"not ready: {self._unreachable or f'connecting to {self.conf.cluster.brokers}'}"
             )
-        if (trouble := self._trouble) is not None:
-            return Readiness(False, f"not ready: {trouble}")
+        if (unreachable := self._unreachable) is not None:
+            return Readiness(False, f"not ready: {unreachable}")
         if reader.topic_exists is None:
             return Readiness(False, f"not ready: {self._beginning}")
         for each in (reader,) if self._share_denied else (reader, self._share_reader):
@@ -150,7 +150,7 @@ class Monitor:
         if not self._lag_is_fresh:
             return Readiness(False, f"not ready: end offsets are {self._sampler.age_s:.0f} s old")
         if self.conf.zookeeper.hosts and not self._zookeeper.known:
-            why = self._zookeeper.trouble or "not read yet"
+            why = self._zookeeper.unreachable or "not read yet"
             return Readiness(False, f"not ready: groups of ZooKeeper: {why}")
         return Readiness(
             True, "ready" if reader.topic_exists else f"ready: no {reader.conf.topic} yet, so no groups"
@@ -158,7 +158,7 @@ class Monitor:
 
     def reader_stats(self) -> MonitorStats:
         """What the reader did so far, and how well it is."""
-        seen, reader, held = self.tracker.seen.copy(), self._reader, self._held_back
+        seen, reader, held = self.tracker.record_counts.copy(), self._reader, self._held_back
         positions = reader.positions
         behind = sum(max(0, stable - positions.get(p, stable)) for p, stable in held.stable.items())
         fresh = self._lag_is_fresh
@@ -172,14 +172,14 @@ class Monitor:
             end_offsets_age_s=self._sampler.age_s,
             backfill_remaining=self._backfill.remaining if self._backfill else 0,
             lag_is_fresh=fresh,
-            up=fresh and self._trouble is None,
+            up=fresh and self._unreachable is None,
         )
 
     def _read(self) -> None:
         """Keeps the tracker where the log is. What was read is shown once a fetch came back short."""
         pause = FIRST_PAUSE_S
         while not self._stopping.is_set():
-            self._log_trouble()
+            self._log_reachability()
             try:
                 if not self._begun.is_set():
                     self._begin()
@@ -188,12 +188,12 @@ class Monitor:
                 started = self._reader.topic_exists is not None and not isinstance(failure, Denied)
                 if not (self.conf.wait or self._had_caught_up or started):
                     raise
-                self._reading_trouble = failure
-                self._log_trouble()
+                self._reading_error = failure
+                self._log_reachability()
                 self._stopping.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_S)
                 continue
-            self._reading_trouble, pause = None, FIRST_PAUSE_S
+            self._reading_error, pause = None, FIRST_PAUSE_S
             if polled.runs or polled.lost or self._tail.held:
                 self._apply(polled)
             self._had_caught_up = self._had_caught_up or self._reader.caught_up
@@ -229,7 +229,7 @@ class Monitor:
 
     def _save(self) -> None:
         assert self._saving is not None
-        self._saving.run(self._stopping, lambda: self._readable and self._reader.trouble is None)
+        self._saving.run(self._stopping, lambda: self._readable and self._reader.unreachable is None)
 
     def _forget(self, partition: int) -> None:
         if self._saving is not None:
@@ -275,7 +275,7 @@ class Monitor:
             except ConnectError:
                 self._stopping.wait(FIRST_PAUSE_S)  # the other threads say what is wrong
                 continue
-            take_share_state(self.tracker, polled, self._share_reader)
+            apply_share_state(self.tracker, polled, self._share_reader)
             self._share_is_current = self._share_reader.caught_up
             if polled.runs or polled.lost:
                 self._stopping.wait(GATHER_S)
@@ -285,7 +285,7 @@ class Monitor:
         until = time.monotonic() + 1.0
         with self.tracker.lock:
             while True:
-                self._tail.take(polled)
+                self._tail.add_polled(polled)
                 if not polled.full or time.monotonic() > until or self._stopping.is_set():
                     self._tail.flush()
                     return
@@ -299,20 +299,20 @@ class Monitor:
             known, caught_up = self.tracker.partition_count, self._is_current
             try:
                 asked_at = time.monotonic()
-                self.tracker.settle_share_state(partitions=len(self._reader.partitions))
+                self.tracker.update_share_commits(partitions=len(self._reader.partitions))
                 self._sampler.sample()
                 self._sampled = caught_up
                 self._held_back.sample(self._reader.partitions)
                 self._note_pause()
-                if self._reader.trouble is None:
-                    self._reader.compare(self._held_back.stable)
+                if self._reader.unreachable is None:
+                    self._reader.check_progress(self._held_back.stable)
             except ConnectError as failure:
-                self._sampling_trouble = failure
+                self._sampling_error = failure
                 self._stopping.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_S)
                 continue
-            self._sampling_trouble, pause = None, FIRST_PAUSE_S
-            self._reader.answered(asked_at)
+            self._sampling_error, pause = None, FIRST_PAUSE_S
+            self._reader.note_response(asked_at)
             due = time.monotonic() + self.conf.sampler.end_interval_s
             while time.monotonic() < due and not self._stopping.wait(0.1 if self._sampled else 0.01):
                 grown = self._is_current and known != self.tracker.partition_count
@@ -328,14 +328,15 @@ class Monitor:
             pass
 
     def _note_pause(self) -> None:
-        """Reads everything anew after a pause in which deletions may have come and gone (docs/records-format.md 4.2)."""
+        """Reads everything anew after a pause in which deletions may have come and gone
+        (docs/records-format.md 4.2)."""
         now = time.time()
         pause_s, self._answered_at = now - self._answered_at, now
         if pause_s > LONG_PAUSE_S:
             retention_ms = delete_retention_ms(self._cluster, self.conf.reader.topic)
             if pause_s * 1000 > retention_ms * (1 - MARGIN):
                 log.warning("cut off for too long: reading the log anew", seconds=round(pause_s))
-                self._reader.begin_anew()
+                self._reader.replay_all()
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
@@ -347,7 +348,7 @@ class Monitor:
 
     def _wait(self, failure: ConnectError) -> bool:
         """Whether to go on trying to connect."""
-        self._reading_trouble = failure
+        self._reading_error = failure
         if self.conf.wait:
             log.warning("waiting", why=str(failure))
             self._stopping.wait(FIRST_PAUSE_S)
@@ -359,17 +360,17 @@ class Monitor:
         return age is not None and age <= STALE_INTERVALS * self.conf.sampler.end_interval_s
 
     @property
-    def _trouble(self) -> ConnectError | None:
-        return self._reading_trouble or self._sampling_trouble or self._reader.trouble
+    def _unreachable(self) -> ConnectError | None:
+        return self._reading_error or self._sampling_error or self._reader.unreachable
 
-    def _log_trouble(self) -> None:
+    def _log_reachability(self) -> None:
         """Says once that the brokers are lost, and once that they are back."""
-        trouble = self._trouble
-        if trouble is not None and not self._lost:
-            log.warning("brokers lost", why=str(trouble))
-        if trouble is None and self._lost:
+        unreachable = self._unreachable
+        if unreachable is not None and not self._lost:
+            log.warning("brokers lost", why=str(unreachable))
+        if unreachable is None and self._lost:
             log.info("brokers back")
-        self._lost = trouble is not None
+        self._lost = unreachable is not None
 
 
 def _now_ms() -> int:

@@ -56,7 +56,7 @@ class Sampler:
     def sample(self) -> None:
         """One round. Raises `ConnectError` when the cluster does not answer; then nothing was changed."""
         self._look_at_topics()
-        watched = [TopicPartition(*at) for at in self._tracker.watched()]
+        watched = [TopicPartition(*at) for at in self._tracker.watched_partitions()]
         present = [at for at in watched if at.partition < self._topics.get(at.topic, 0)]
         self._note_gone(set(watched).difference(present))
         now = time.monotonic()
@@ -70,7 +70,7 @@ class Sampler:
             self._starts_due = now + self.conf.start_interval_s
             self._slowly_sampled.clear()
         self._slowly_sampled.update(TopicPartition(*at) for at in starts)
-        self._tracker.sample(ends=ends, starts=starts, stables=stables, at_ms=asked_at_ms)
+        self._tracker.add_samples(ends=ends, starts=starts, stables=stables, at_ms=asked_at_ms)
         self.sampled_at = now
 
     def _offsets(
@@ -80,35 +80,35 @@ class Sampler:
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> dict[tuple[str, int], int]:
         """The offsets that can be had; partitions without one are forgotten until they have it again."""
-        answers = self._cluster.offsets(partitions, spec, isolation)
+        answers = self._cluster.fetch_offsets(partitions, spec, isolation)
         failed = {at: why for at, why in answers.items() if isinstance(why, str)}
         if failed:
-            self._tracker.forget(failed, gone=False)
+            self._tracker.forget_offsets(failed, gone=False)
             self._topics_due = 0.0
             log.warning("no offset from some partitions", count=len(failed), why=sorted(set(failed.values())))
         return {at: offset for at, offset in answers.items() if isinstance(offset, int)}
 
     def _look_at_topics(self) -> None:
         """Lists the topics when it is time, or when groups speak of topics that are not known yet."""
-        wanted = {topic for topic, _ in self._tracker.watched()}
-        unnamed = self._tracker.unnamed_topics() - self._unresolved
+        wanted = {topic for topic, _ in self._tracker.watched_partitions()}
+        unnamed = self._tracker.unnamed_topic_ids() - self._unresolved
         if (
             time.monotonic() < self._topics_due
             and not unnamed
             and wanted <= self._topics.keys() | self._missing
         ):
             return
-        self._topics = self._cluster.topics()
+        self._topics = self._cluster.fetch_partition_counts()
         self._topics_due = time.monotonic() + self.conf.topics_interval_s
         asked = self._topics.keys() if unnamed else wanted & self._topics.keys()
-        described = self._cluster.describe(asked)
+        described = self._cluster.describe_topics(asked)
         self._tracker.identify_topics(
             {topic.name: topic.topic_id for topic in described.values() if topic.topic_id}
         )
-        self._unresolved = self._tracker.unnamed_topics()
+        self._unresolved = self._tracker.unnamed_topic_ids()
 
     def _note_gone(self, gone: set[TopicPartition]) -> None:
-        self._tracker.forget(gone)
+        self._tracker.forget_offsets(gone)
         missing = {at.topic for at in gone if at.topic not in self._topics}
         for topic in sorted(missing - self._missing):
             log.warning("topic is gone, or may not be described: no lag for it", topic=topic)
@@ -133,8 +133,8 @@ class HeldBack:
     def sample(self, partitions: Iterable[int]) -> None:
         """One round. Raises `ConnectError` when the cluster does not answer, for some partition even."""
         at = [TopicPartition(self._topic, p) for p in partitions]
-        stables = self._cluster.offsets(at, isolation=Isolation.READ_COMMITTED)
-        ends = self._cluster.offsets(at)
+        stables = self._cluster.fetch_offsets(at, isolation=Isolation.READ_COMMITTED)
+        ends = self._cluster.fetch_offsets(at)
         reasons = {answer for answer in (*stables.values(), *ends.values()) if isinstance(answer, str)}
         if reasons:
             raise ConnectError(f"cannot read all of {self._topic}: {', '.join(sorted(reasons))}")

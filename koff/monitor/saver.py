@@ -104,7 +104,7 @@ class Saving(Closing):
             version, position = self._tracker.version(partition), self._tail.applied.get(partition)
             epoch = self._tail.leader_epochs.get(partition, -1)
             changed = self._saved.get(partition) != (version, position)
-            state = self._tracker.save(partition) if changed else None
+            state = self._tracker.save_partition(partition) if changed else None
         if position is None:
             return 0
         if state is not None:

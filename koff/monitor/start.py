@@ -12,21 +12,21 @@ from dataclasses import dataclass, field
 import structlog
 
 from koff.client import Cluster, Isolation, OffsetSpec, TopicInfo, TopicPartition
-from koff.client.groups.coordinators import ask
-from koff.client.groups.responses import GroupAnswers
+from koff.client.groups.coordinators import fetch_groups
+from koff.client.groups.responses import FetchedGroups
 from koff.errors import ConfigError, ConnectError
 from koff.monitor.conf import Way
-from koff.monitor.described import described
+from koff.monitor.described import build_group
 from koff.monitor.state import Origin, Saved, StateDir, reasons_not_to_resume
 from koff.records.placement import group_partition
 from koff.records.topics import OFFSETS_TOPIC
-from koff.tail.reader import Begin, TailReaderConf
+from koff.tail.reader import StartPositions, TailReaderConf
 from koff.tracker import Tracker
 
 log = structlog.get_logger(component="monitor.start")
 ASK_S = 30.0
 """How long the coordinators may take to answer."""
-UNTOLD_RETENTION_MS = 3_600_000
+ASSUMED_RETENTION_MS = 3_600_000
 """What `delete.retention.ms` is taken for when we may not ask: Kafka's own default is a day."""
 
 
@@ -37,7 +37,7 @@ class Started:
     than the log until that was read up to `told_until`."""
 
     way: Way
-    begin: Begin | None = None
+    begin: StartPositions | None = None
     told: Mapping[int, int] = field(default_factory=dict)
     told_until: Mapping[int, int] = field(default_factory=dict)
 
@@ -78,7 +78,7 @@ def _snapshot(cluster: Cluster, tracker: Tracker, conf: TailReaderConf, topic: T
     if all(stable[p] <= starts[p] for p in stable):
         return Started("replay")  # nothing was ever written
     try:
-        answers = ask(
+        answers = fetch_groups(
             cluster.conf,
             group_filter=lambda group: group_partition(group, topic.partitions) in wanted,
             deadline_s=ASK_S,
@@ -93,19 +93,19 @@ def _snapshot(cluster: Cluster, tracker: Tracker, conf: TailReaderConf, topic: T
 
 
 def _seed(
-    cluster: Cluster, tracker: Tracker, topic: TopicInfo, stable: Mapping[int, int], answers: GroupAnswers
+    cluster: Cluster, tracker: Tracker, topic: TopicInfo, stable: Mapping[int, int], answers: FetchedGroups
 ) -> Started:
     """Fills the tracker; partitions with a group that did not answer are read from their start."""
     unsure = {group_partition(group, topic.partitions) for group in answers.failed}
-    ends = cluster.offsets(TopicPartition(topic.name, p) for p in stable if p not in unsure)
+    ends = cluster.fetch_offsets(TopicPartition(topic.name, p) for p in stable if p not in unsure)
     until = {p.partition: end for p, end in ends.items() if isinstance(end, int)}
     told = {p: stable[p] for p in until}
     ids = _topic_ids(cluster, answers)
     groups = {
-        group.name: described(group, ids) for group in answers.groups if group.name not in answers.failed
+        group.name: build_group(group, ids) for group in answers.groups if group.name not in answers.failed
     }
     tracker.identify_topics(ids)
-    tracker.seed(answers.offsets, groups, topic.partitions, told)
+    tracker.seed_partitions(answers.offsets, groups, topic.partitions, told)
     if answers.failed:
         log.warning("some groups did not answer: read from the log", failed=dict(answers.failed))
     log.info(
@@ -116,7 +116,7 @@ def _seed(
         **({"why": answers.reason} if answers.reason else {}),
         seconds=round(answers.seconds, 3),
     )
-    return Started("snapshot", Begin(topic.topic_id, told), told, until)
+    return Started("snapshot", StartPositions(topic.topic_id, told), told, until)
 
 
 def _replayed(why: str) -> Started:
@@ -124,7 +124,7 @@ def _replayed(why: str) -> Started:
     return Started("replay")
 
 
-def _topic_ids(cluster: Cluster, answers: GroupAnswers) -> dict[str, str]:
+def _topic_ids(cluster: Cluster, answers: FetchedGroups) -> dict[str, str]:
     """Of all topics that members of new groups are assigned; those that were not told are asked for."""
     ids = {name: id_ for group in answers.groups for name, id_ in group.topic_ids.items()}
     untold = {
@@ -136,7 +136,7 @@ def _topic_ids(cluster: Cluster, answers: GroupAnswers) -> dict[str, str]:
         if topic not in ids
     }
     if untold:
-        present = cluster.describe(untold & cluster.topics().keys())
+        present = cluster.describe_topics(untold & cluster.fetch_partition_counts().keys())
         ids |= {topic.name: topic.topic_id for topic in present.values() if topic.topic_id}
     return ids
 
@@ -144,8 +144,8 @@ def _topic_ids(cluster: Cluster, answers: GroupAnswers) -> dict[str, str]:
 def _bounds(cluster: Cluster, topic: str, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
     """Last stable offset and log start, of those partitions that answer."""
     at = [TopicPartition(topic, p) for p in partitions]
-    stable = cluster.offsets(at, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
-    starts = cluster.offsets(at, OffsetSpec.EARLIEST)
+    stable = cluster.fetch_offsets(at, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
+    starts = cluster.fetch_offsets(at, OffsetSpec.EARLIEST)
     found = {p.partition: (stable[p], starts[p]) for p in at}
     known = {
         p: (end, first)
@@ -157,7 +157,7 @@ def _bounds(cluster: Cluster, topic: str, partitions: Iterable[int]) -> tuple[di
 
 def _resume(
     state_dir: StateDir, origin: Origin, cluster: Cluster, tracker: Tracker, conf: TailReaderConf
-) -> Begin | None:
+) -> StartPositions | None:
     """Restores each partition that can be gone on with, and the others are read anew; None when these are
     the most."""
     wanted = [p for p in range(origin.partitions) if conf.partitions is None or p in conf.partitions]
@@ -171,9 +171,13 @@ def _resume(
     for partition, saved in state_dir.load(origin):
         if partition not in stable:
             continue
-        why = saved if isinstance(saved, str) else _not(saved, now_ms, retention_ms, starts, stable)
+        why = (
+            saved
+            if isinstance(saved, str)
+            else _find_reason_not_to_resume(saved, now_ms, retention_ms, starts, stable)
+        )
         if why is None and isinstance(saved, Saved):
-            tracker.restore(partition, saved.state)
+            tracker.restore_partition(partition, saved.state)
             positions[partition], epochs[partition] = saved.position, saved.leader_epoch
         elif stable[partition] > starts[partition] and why:
             if isinstance(saved, Saved):
@@ -183,13 +187,13 @@ def _resume(
         log.warning("partitions are not resumed", partitions=partitions, why=why)
     if sum(stable[p] > starts[p] for p in positions) <= sum(map(len, anew.values())):
         for partition in positions:
-            tracker.reset(partition)
+            tracker.reset_partition(partition)
         return None
     log.info("resumed", partitions=len(positions), anew=sum(map(len, anew.values())))
-    return Begin(origin.topic_id, positions, {p: epoch for p, epoch in epochs.items() if epoch >= 0})
+    return StartPositions(origin.topic_id, positions, {p: epoch for p, epoch in epochs.items() if epoch >= 0})
 
 
-def _not(
+def _find_reason_not_to_resume(
     saved: Saved, now_ms: int, retention_ms: int, starts: Mapping[int, int], stable: Mapping[int, int]
 ) -> str | None:
     return reasons_not_to_resume(
@@ -205,7 +209,7 @@ def _not(
 def delete_retention_ms(cluster: Cluster, topic: str) -> int:
     """How long a deletion can be seen in that topic, at the least."""
     try:
-        return int(cluster.topic_configs(topic)["delete.retention.ms"])
+        return int(cluster.fetch_topic_configs(topic)["delete.retention.ms"])
     except (ConnectError, KeyError) as failure:
         log.warning("delete.retention.ms is not told: taken for an hour", topic=topic, why=str(failure))
-        return UNTOLD_RETENTION_MS
+        return ASSUMED_RETENTION_MS

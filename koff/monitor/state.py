@@ -231,7 +231,8 @@ def reasons_not_to_resume(
 ) -> str | None:
     """Why reading on at `position` could miss what compaction removed meanwhile, or read another log.
 
-    None where all that was written since `as_of_ms`, tombstones too, is still there (docs/records-format.md 4.2).
+    None where all that was written since `as_of_ms`, tombstones too, is still there
+    (docs/records-format.md 4.2).
     """
     pause_ms = now_ms - as_of_ms
     if pause_ms < 0:

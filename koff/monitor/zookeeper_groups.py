@@ -49,7 +49,7 @@ class ZooKeeperGroups(Closing):
         self.conf = conf
         self.known = False
         """Whether all of them are in the tracker."""
-        self.trouble: ConnectError | None = None
+        self.unreachable: ConnectError | None = None
         self._tracker = tracker
         self._session: Session | None = None
         self._offsets: dict[tuple[str, TopicPartition], StoredOffset] = {}
@@ -112,11 +112,11 @@ class ZooKeeperGroups(Closing):
 
     def read(self) -> None:
         """One round. Raises `ConnectError`; then nothing was changed."""
-        from koff.client.zookeeper.stored_groups import stored_groups
+        from koff.client.zookeeper.stored_groups import fetch_stored_groups
 
         assert self._session is not None
-        groups = stored_groups(self._session)
-        hidden = groups.keys() & self._tracker.group_names_beside(HOME)
+        groups = fetch_stored_groups(self._session)
+        hidden = groups.keys() & self._tracker.group_names_outside(HOME)
         if hidden - self._hidden:
             log.info("groups that commit to Kafka too are shown as Kafka has them", groups=sorted(hidden))
         self._hidden = set(hidden)
@@ -132,31 +132,31 @@ class ZooKeeperGroups(Closing):
         gone = [(name, *at) for name, at in self._offsets.keys() - offsets.keys()]
         described = {name: _described(name, group) for name, group in shown.items()}
         seen_at_ms = time.time_ns() // 1_000_000 if self.known else None
-        self._tracker.take(HOME, changed, gone, described, seen_at_ms=seen_at_ms)
+        self._tracker.apply_external_commits(HOME, changed, gone, described, seen_at_ms=seen_at_ms)
         self._offsets, self.known = offsets, True
 
     def _forget(self) -> None:
         log.warning("groups of ZooKeeper are not shown until it answers")
-        self._tracker.reset(HOME)
+        self._tracker.reset_partition(HOME)
         self._offsets, self.known = {}, False
 
-    def _note(self, trouble: ConnectError | None) -> None:
+    def _note(self, error: ConnectError | None) -> None:
         """Says once that ZooKeeper is lost, and once that it is back."""
-        if trouble is not None and self.trouble is None:
-            log.warning("ZooKeeper lost", why=str(trouble))
-        if trouble is None and self.trouble is not None:
+        if error is not None and self.unreachable is None:
+            log.warning("ZooKeeper lost", why=str(error))
+        if error is None and self.unreachable is not None:
             log.info("ZooKeeper back")
-        self.trouble = trouble
+        self.unreachable = error
 
 
 def _described(name: str, group: StoredGroup) -> Group:
-    from koff.client.zookeeper.znodes import host_of
+    from koff.client.zookeeper.znodes import parse_host
 
     owned: dict[str, dict[str, tuple[int, ...]]] = {}
     for (topic, partition), member in sorted(group.owners.items()):
         topics = owned.setdefault(member, {})
         topics[topic] = (*topics.get(topic, ()), partition)
     members = tuple(
-        Member(id_, id_, host_of(id_, name), assigned=owned.get(id_, {})) for id_ in sorted(group.members)
+        Member(id_, id_, parse_host(id_, name), assigned=owned.get(id_, {})) for id_ in sorted(group.members)
     )
     return Group(name, TYPE, "Stable" if members else "Empty", protocol_type="consumer", members=members)

@@ -1,4 +1,4 @@
-"""Columns of bytes and of strings, each in one buffer; made from Arrow's, and laid out for it."""
+"""Columns of bytes and of strings, each in one buffer, in the memory layout of Arrow's arrays."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,23 +7,23 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.proto.primitives import JAVA_TEXT
+from koff.proto.primitives import JAVA_REPLACEMENT
 from koff.proto.slices import Bytes, Ints, Mask
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Binary:
-    """A column of bytes in one buffer. Row i is `lengths[i]` bytes from `starts[i]` on, or null."""
+    """A column of bytes in one buffer. Row i is `lengths[i]` bytes of `data` from `starts[i]` on, or null."""
 
     data: Bytes
     starts: Ints
     lengths: Ints
     valid: Mask | None = None
-    """Which rows are not null; None: all."""
+    """True for the rows that are not null. None: no row is null."""
 
     @classmethod
-    def of(cls, values: Sequence[bytes | None]) -> Self:
-        """The column of those values."""
+    def from_values(cls, values: Sequence[bytes | None]) -> Self:
+        """Returns the column that holds a copy of the values, one row a value."""
         present = [value or b"" for value in values]
         lengths = np.fromiter(map(len, present), np.int64, len(values))
         valid = None
@@ -35,25 +35,27 @@ class Binary:
     def from_offsets(
         cls, offsets: NDArray[np.signedinteger[Any]], data: Bytes, valid: Mask | None = None
     ) -> Self:
-        """The column whose row i is `data[offsets[i]:offsets[i + 1]]`. There is one offset more than rows."""
-        every = offsets.astype(np.int64, copy=False)
-        return cls(data, every[:-1], np.diff(every), valid)
+        """Returns the column whose row i is `data[offsets[i]:offsets[i + 1]]`: one more offset than rows."""
+        bounds = offsets.astype(np.int64, copy=False)
+        return cls(data, bounds[:-1], np.diff(bounds), valid)
 
     @classmethod
     def from_arrow(
         cls, rows: int, start: int, validity: Any, offsets: Any, data: Any, *, large: bool = False
     ) -> Self:
-        """The column in the buffers of an Arrow binary array, without a copy of the data.
+        """Returns the column that the buffers of an Arrow binary array hold, without a copy of the data.
 
-        `start` is the array's offset, `validity` its bitmap or None; `large` says that offsets have 64 bits.
+        `start` is the array's offset: the buffers' rows before it belong to other slices. `validity` is the
+        validity bitmap, or None. `data` is None if Arrow left the buffer out. `large` means 64-bit offsets.
         """
-        every: NDArray[np.signedinteger[Any]] = np.frombuffer(offsets, np.int64 if large else np.int32)
+        bounds: NDArray[np.signedinteger[Any]] = np.frombuffer(offsets, np.int64 if large else np.int32)
         valid = None
         if validity is not None:
+            # Arrow's bitmaps begin with the lowest bit of a byte.
             bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little", count=start + rows)
             valid = bits[start:].astype(np.bool_)
-        found = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-        return cls.from_offsets(every[start : start + rows + 1], found, valid)
+        data_bytes = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+        return cls.from_offsets(bounds[start : start + rows + 1], data_bytes, valid)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -67,71 +69,82 @@ class Binary:
     def __iter__(self) -> Iterator[bytes | None]:
         return (self[row] for row in range(len(self)))
 
-    def take(self, rows: Ints | Mask) -> Self:
-        """Those rows, in the same buffer."""
+    def select_rows(self, rows: Ints | Mask) -> Self:
+        """Returns the column of these rows (indexes or a mask), over the same `data`."""
         valid = None if self.valid is None else self.valid[rows]
         return type(self)(self.data, self.starts[rows], self.lengths[rows], valid)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Text:
-    """A column of strings in UTF-8, as Arrow has it. Row i is `data[offsets[i]:offsets[i + 1]]`."""
+    """A column of strings in UTF-8, laid out as in Arrow. Row i is `data[offsets[i]:offsets[i + 1]]`."""
 
     offsets: Ints
     data: Bytes
 
     @classmethod
-    def cut(cls, source: Bytes, at: Ints, sizes: Ints, other: Mapping[int, bytes] | None = None) -> Self:
-        """The strings at those places, or `other` ones by row. What is no UTF-8 is replaced as by Java."""
-        if other:
-            source, at, sizes = _with_others(source, at, sizes, other)
+    def from_slices(
+        cls, source: Bytes, at: Ints, sizes: Ints, replaced: Mapping[int, bytes] | None = None
+    ) -> Self:
+        """Returns the column whose row i is a copy of `source[at[i]:at[i] + sizes[i]]`.
+
+        A row that is in `replaced` holds the bytes given there. Invalid UTF-8 becomes U+FFFD, exactly as
+        Java's decoder does it.
+        """
+        if replaced:
+            source, at, sizes = _replace_rows(source, at, sizes, replaced)
+        # Gather all rows with one index array.
         offsets = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(sizes, out=offsets[1:])
         if offsets[-1] == 0:
             return cls(offsets, np.zeros(0, np.uint8))
         data = source[np.repeat(at - offsets[:-1], sizes) + np.arange(offsets[-1])]
-        made = cls(offsets, data)
-        unsound = made._unsound()
-        return cls.cut(data, offsets[:-1], sizes, unsound) if unsound else made
+        texts = cls(offsets, data)
+        # A corrected row has another length, so all rows must be gathered again. This recurses once at most.
+        corrected = texts._correct_invalid_rows()
+        return cls.from_slices(data, offsets[:-1], sizes, corrected) if corrected else texts
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __getitem__(self, row: int) -> str:
-        return self._raw(row).decode()
+        return self._row_bytes(row).decode()
 
     def __iter__(self) -> Iterator[str]:
         return (self[row] for row in range(len(self)))
 
-    def _raw(self, row: int) -> bytes:
+    def _row_bytes(self, row: int) -> bytes:
         return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
-    def _unsound(self) -> dict[int, bytes]:
-        """The rows that are not UTF-8, as they should be."""
+    def _correct_invalid_rows(self) -> dict[int, bytes]:
+        """Returns the corrected bytes of each row that is not valid UTF-8, by row number."""
         if self.data.max() < 0x80:
             return {}
+        # One decode of the whole buffer checks all rows, but only if no row begins inside a character:
+        # two invalid rows could otherwise make up a valid character together.
         starts = self.offsets[:-1][np.diff(self.offsets) > 0]
-        if not ((self.data[starts] & 0xC0) == 0x80).any():  # no row begins inside a character
+        if not ((self.data[starts] & 0xC0) == 0x80).any():
             try:
                 self.data.tobytes().decode()
             except UnicodeDecodeError:
                 pass
             else:
                 return {}
-        suspect = np.unique(np.searchsorted(self.offsets, np.flatnonzero(self.data & 0x80), "right") - 1)
-        fixed = (
-            (row, self._raw(row), self._raw(row).decode("utf-8", JAVA_TEXT).encode())
-            for row in suspect.tolist()
+        # Some row is invalid: decode each row that is not ASCII.
+        not_ascii = np.unique(np.searchsorted(self.offsets, np.flatnonzero(self.data & 0x80), "right") - 1)
+        decoded = (
+            (row, self._row_bytes(row), self._row_bytes(row).decode("utf-8", JAVA_REPLACEMENT).encode())
+            for row in not_ascii.tolist()
         )
-        return {row: right for row, raw, right in fixed if raw != right}
+        return {row: corrected for row, raw, corrected in decoded if raw != corrected}
 
 
-def _with_others(
-    source: Bytes, at: Ints, sizes: Ints, other: Mapping[int, bytes]
+def _replace_rows(
+    source: Bytes, at: Ints, sizes: Ints, replaced: Mapping[int, bytes]
 ) -> tuple[Bytes, Ints, Ints]:
-    """The same with other bytes in some rows: they are put behind the source."""
-    rows = np.fromiter(other, np.int64, len(other))
-    added = np.fromiter(map(len, other.values()), np.int64, len(other))
+    """Returns `source`, `at` and `sizes` with new bytes for some rows, which are appended to the source."""
+    rows = np.fromiter(replaced, np.int64, len(replaced))
+    new_sizes = np.fromiter(map(len, replaced.values()), np.int64, len(replaced))
     at, sizes = at.copy(), sizes.copy()
-    at[rows], sizes[rows] = len(source) + np.cumsum(added) - added, added
-    return np.concatenate((source, np.frombuffer(b"".join(other.values()), np.uint8))), at, sizes
+    at[rows], sizes[rows] = len(source) + np.cumsum(new_sizes) - new_sizes, new_sizes
+    return np.concatenate((source, np.frombuffer(b"".join(replaced.values()), np.uint8))), at, sizes

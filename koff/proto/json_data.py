@@ -1,32 +1,33 @@
-"""Structs as plain data for JSON, in Kafka's own shape.
+"""Structs as plain data for JSON, in the shape of Kafka's generated JSON converters.
 
-As Kafka's generated JSON converters have it: fields in the order of the schema, those the version
-does not have and tagged ones at their default left out, bytes in base64, uuids as they print.
+Fields are in the order of the schema. Left out are the fields that the version does not have, and tagged
+fields that have their default. Bytes are in base64, uuids in Kafka's own notation.
 """
 
 import base64
 from typing import Any
 
-from koff.proto.schema import Shape, Wire, shape
+from koff.proto.schema import Shape, Wire, find_shape
 
 
 def kafka_data(value: Any, version: int, layout: str = "") -> dict[str, Any]:
-    """The fields of a struct by Kafka's names."""
-    found = shape(type(value), version, layout)
-    assert found is not None
-    return _data(value, found)
+    """The fields of a struct by their names in Kafka's schema. The struct must have the version."""
+    shape = find_shape(type(value), version, layout)
+    assert shape is not None
+    return _struct_data(value, shape)
 
 
-def _data(value: Any, of: Shape) -> dict[str, Any]:
+def _struct_data(value: Any, shape: Shape) -> dict[str, Any]:
     data = {}
-    for each in of.fields:
-        given = getattr(value, each.name)
-        if each.tag is None or given != each.default:
-            data[each.kafka_name] = _plain(given, each.wire, of)
+    for field in shape.fields:
+        field_value = getattr(value, field.name)
+        # Kafka's converters leave out a tagged field that has its default, but write null for a plain field.
+        if field.tag is None or field_value != field.default:
+            data[field.kafka_name] = _plain_value(field_value, field.wire, shape)
     return data
 
 
-def _plain(value: Any, wire: Wire[Any], of: Shape) -> Any:
+def _plain_value(value: Any, wire: Wire[Any], shape: Shape) -> Any:
     if value is None:
         return None
     match wire.kind:
@@ -34,9 +35,9 @@ def _plain(value: Any, wire: Wire[Any], of: Shape) -> Any:
             return base64.b64encode(value).decode("ascii")
         case "struct":
             assert wire.struct is not None
-            return _data(value, of.inner(wire.struct))
+            return _struct_data(value, shape.nested_shape(wire.struct))
         case "array":
             assert wire.item is not None
-            return [_plain(item, wire.item, of) for item in value]
+            return [_plain_value(item, wire.item, shape) for item in value]
         case _:
             return value

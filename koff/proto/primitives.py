@@ -1,12 +1,12 @@
 """Kafka's primitive types, read from and written to bytes.
 
-What a generated reader cannot say in a line of its own stands here. Readers take `(buffer, position)`
-and give `(value, next position)`. Rules, each as Kafka's `ByteBufferAccessor` and `ByteUtils` have it:
+Here is what generated readers call because it takes more than a line. A reader takes `(buffer, position)` and
+returns `(value, next position)`. The rules are those of Kafka's `ByteBufferAccessor` and `ByteUtils`:
 
-* An unsigned varint has at most five bytes; bits beyond 32 are dropped. Where Kafka goes on with a
-  signed number, 2**31 and above is negative: a length is then null, a count is none.
-* A compact length holds n + 1, and 0 is null. 2**31 wraps around to the greatest length there is.
-* A string has at most 32,767 bytes. Invalid UTF-8 becomes U+FFFD, in Java's places (`JAVA_TEXT`).
+* An unsigned varint has at most five bytes, and bits beyond 32 are dropped. Java then has a signed number:
+  2**31 and above is negative. A negative length means null, a negative count means no items.
+* A compact length holds n + 1, and 0 means null. 2**31 wraps around to the greatest length there is.
+* A string has at most 32,767 bytes. Invalid UTF-8 becomes U+FFFD, as in Java (`JAVA_REPLACEMENT`).
 """
 
 import binascii
@@ -21,102 +21,112 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 INT32_MAX = 0x7FFFFFFF
 STRING_MAX = 0x7FFF
-COMPACT_NULL_ABOVE = 0x80000000
+"""The most bytes that a string may have."""
 ZERO_UUID = "AAAAAAAAAAAAAAAAAAAAAA"
-JAVA_TEXT = "koff-java"
+"""The uuid of 16 zero bytes, which stands for "none"."""
+JAVA_REPLACEMENT = "koff-java"
+"""The codec error handler that replaces invalid UTF-8 as Java does: `data.decode("utf-8",
+JAVA_REPLACEMENT)`."""
 
 
 def cached(function: Function) -> Function:
-    """`functools.cache` for functions of types, which its own annotation does not take for hashable."""
+    """`functools.cache` for functions of classes, which its type annotation does not accept as hashable."""
     return cast(Function, functools.cache(function))
 
 
 class Malformed(KoffError):
-    """Bytes that are not what the schema says. `Truncated` when there are merely too few."""
+    """The bytes do not match the schema. If they only end too early, it is a `Truncated`."""
 
 
 class Truncated(Malformed):
-    """Bytes that end before the last field does."""
+    """The bytes end before the last field does."""
 
 
-def _java_replacement(error: UnicodeError) -> tuple[str, int]:
-    """One U+FFFD for what Java's decoder takes as one malformed sequence.
+def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
+    """Returns one U+FFFD for each malformed sequence as Java's decoder counts them, and the next position.
 
-    Python agrees except for encoded surrogates (`ED A0..BF xx`): it stops after each byte of them.
+    Python's own "replace" counts the same sequences, except for encoded surrogates (`ED A0..BF xx`): there it
+    makes a U+FFFD of each byte.
     """
     if not isinstance(error, UnicodeDecodeError):
         raise error
     data, at = error.object, error.start
     if data[at] == 0xED and at + 1 < len(data) and 0xA0 <= data[at + 1] <= 0xBF:
-        continued = at + 2 < len(data) and 0x80 <= data[at + 2] <= 0xBF
-        return "\ufffd", at + (3 if continued else 2)
+        has_third_byte = at + 2 < len(data) and 0x80 <= data[at + 2] <= 0xBF
+        return "\ufffd", at + (3 if has_third_byte else 2)
     return "\ufffd", error.end
 
 
-codecs.register_error(JAVA_TEXT, _java_replacement)
+codecs.register_error(JAVA_REPLACEMENT, _replace_as_java)
 
 
-def uvarint(buffer: bytes, at: int) -> tuple[int, int]:
-    """An unsigned 32-bit varint. Raises IndexError at the end of the buffer."""
+def read_uvarint(buffer: bytes, at: int) -> tuple[int, int]:
+    """Reads an unsigned 32-bit varint.
+
+    Raises `Malformed` if it has more than five bytes, and IndexError if the buffer ends inside it.
+    """
     value = 0
     for shift in (0, 7, 14, 21, 28):
         byte = buffer[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & 0xFFFFFFFF, at
+            return value & 0xFFFFFFFF, at  # the fifth byte has three bits too many
     raise Malformed("a varint of more than five bytes")
 
 
-def signed(value: int) -> int:
-    """What Java makes of an unsigned 32-bit number."""
+def to_java_int(value: int) -> int:
+    """The signed 32-bit number that Java makes of an unsigned one."""
     return value - 0x100000000 if value > INT32_MAX else value
 
 
-def texts(buffer: bytes, at: int, count: int) -> tuple[tuple[str, ...], int]:
-    """`count` strings with int16 lengths."""
+def read_strings(buffer: bytes, at: int, count: int) -> tuple[tuple[str, ...], int]:
+    """Reads `count` strings with int16 lengths. Raises `Malformed` if a string is null or cut short."""
     end = len(buffer)
-    found = []
+    strings = []
     for _ in range(count):
         if at + 2 > end:
             raise Truncated("ends inside an array of strings")
+        # Read as unsigned: a negative length (null) is then above STRING_MAX.
         size = buffer[at] << 8 | buffer[at + 1]
         start, at = at + 2, at + 2 + size
         if size > STRING_MAX:
             raise Malformed("null in an array of strings")
         if at > end:
             raise Truncated("ends inside an array of strings")
-        found.append(buffer[start:at].decode("utf-8", JAVA_TEXT))
-    return tuple(found), at
+        strings.append(buffer[start:at].decode("utf-8", JAVA_REPLACEMENT))
+    return tuple(strings), at
 
 
-def compact_texts(buffer: bytes, at: int, count: int) -> tuple[tuple[str, ...], int]:
-    """`count` strings with compact lengths."""
+def read_compact_strings(buffer: bytes, at: int, count: int) -> tuple[tuple[str, ...], int]:
+    """Reads `count` strings with compact lengths. Raises what `read_strings` and `read_uvarint` raise."""
     end = len(buffer)
-    found = []
+    strings = []
     for _ in range(count):
-        length, start = uvarint(buffer, at)
+        # The compact length is one more than the size. 0 is null.
+        length, start = read_uvarint(buffer, at)
         if length == 0 or length > STRING_MAX + 1:
             raise Malformed("a string that is null or too long in an array of strings")
         at = start + length - 1
         if at > end:
             raise Truncated("ends inside an array of strings")
-        found.append(buffer[start:at].decode("utf-8", JAVA_TEXT))
-    return tuple(found), at
+        strings.append(buffer[start:at].decode("utf-8", JAVA_REPLACEMENT))
+    return tuple(strings), at
 
 
 @functools.lru_cache(maxsize=4096)
-def uuid_text(data: bytes) -> str:
-    """16 bytes as Kafka prints a Uuid: base64 with `-` and `_`, unpadded, 22 characters."""
+def format_uuid(data: bytes) -> str:
+    """Returns 16 bytes as Kafka prints a Uuid: base64 with `-` and `_`, unpadded, 22 characters."""
     return binascii.b2a_base64(data, newline=False)[:22].translate(_URL_SAFE).decode("ascii")
 
 
-def uuid_bytes(text: str) -> bytes:
-    """The 16 bytes of a uuid in Kafka's notation. Raises `Malformed` when it is none."""
+def parse_uuid(text: str) -> bytes:
+    """Returns the 16 bytes of a uuid in Kafka's notation. Raises `Malformed` if the text is not a uuid."""
     try:
         data = binascii.a2b_base64(text.translate(_STANDARD) + "==")
     except (binascii.Error, ValueError) as error:
         raise Malformed(f"{text!r} is not a uuid in Kafka's notation: {error}") from error
+    # a2b_base64 skips characters that are not base64, so the length must be checked on both sides.
     if len(text) != len(ZERO_UUID) or len(data) != 16:
         raise Malformed(f"{text!r} is not a uuid in Kafka's notation: 22 characters of base64")
     return data
@@ -127,6 +137,7 @@ _STANDARD = str.maketrans("-_", "+/")
 
 
 def write_uvarint(out: bytearray, value: int) -> None:
+    """Appends an unsigned varint."""
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -134,7 +145,7 @@ def write_uvarint(out: bytearray, value: int) -> None:
 
 
 def write_tags(out: bytearray, tags: Iterable[tuple[int, bytes]]) -> None:
-    """A tag section, in ascending order as Kafka writes it."""
+    """Appends a tag section of `(tag, data)` pairs, in ascending order of tags as Kafka writes it."""
     ordered = sorted(tags, key=lambda tag: tag[0])
     write_uvarint(out, len(ordered))
     for tag, data in ordered:

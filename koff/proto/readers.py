@@ -1,10 +1,10 @@
-"""Readers: one Python function per shape of a struct, its source written from the schema table.
+"""Readers: one Python function for each shape of a struct, with a source generated from the schema table.
 
-The source lives in memory only. It does what one would write by hand: neighbouring numbers are one
-`struct.unpack_from`, the first byte of a length comes with the numbers before it, values go straight
-into the slots of the object being built (see `frozen`).
+The source is kept in memory only. It does what a programmer would write by hand for speed: neighbouring
+numbers are read by one `struct.unpack_from`, the first byte of a length is read with the numbers before it,
+and values are stored straight into the slots of the object being built (see `frozen`).
 
-A reader raises one of `READ_ERRORS`, and nothing else, on bytes that do not fit.
+A reader raises one of `READ_ERRORS`, and nothing else, for bytes that do not match the schema.
 """
 
 import struct
@@ -13,63 +13,71 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from koff.proto import primitives
-from koff.proto.frozen import building
-from koff.proto.schema import Shape, Tag, Wire, shape
+from koff.proto.frozen import builder_class
+from koff.proto.schema import Shape, Tag, Wire, find_shape
 
 READ_ERRORS = (primitives.Malformed, struct.error, IndexError)
-"""IndexError and struct.error mean that the buffer ends early: checking first would cost each number."""
+"""IndexError and struct.error mean that the buffer ends early. A check before each read would cost time for
+every number."""
 
-Nested = Callable[[bytes, int], tuple[Any, int]]
+NestedReader = Callable[[bytes, int], tuple[Any, int]]
+"""Takes a buffer and a position, returns the struct and the next position."""
 
 
-def reason(error: Exception) -> str:
-    """Why a reader refused, in words."""
+def describe_error(error: Exception) -> str:
+    """Why a reader raised one of `READ_ERRORS`, in words."""
     return str(error) if isinstance(error, primitives.Malformed) else "ends early"
 
 
 @dataclass(slots=True)
 class _Source:
-    """Lines of a function in the making, and the numbers that wait to be read in one go."""
+    """The lines of a function being generated, and the numbers that have yet to be read."""
 
     names: dict[str, Any]
+    """The globals of the function."""
     lenient: bool
     lines: list[str] = field(default_factory=list)
     indent: int = 1
     at: str | int = "at"
-    """The position: a literal as long as it is known, then the variable `at`."""
+    """The position in the buffer: a literal as long as it is known, then the variable `at`."""
     formats: str = ""
+    """The struct formats of the numbers that have yet to be read."""
     targets: list[str] = field(default_factory=list)
-    made: int = 0
+    """The expressions that these numbers are to be assigned to."""
+    names_made: int = 0
 
-    def line(self, text: str) -> None:
+    def add_line(self, text: str) -> None:
         self.lines.append("    " * self.indent + text)
 
-    def fresh(self, stem: str) -> str:
-        self.made += 1
-        return f"{stem}{self.made}"
+    def make_name(self, stem: str) -> str:
+        self.names_made += 1
+        return f"{stem}{self.names_made}"
 
-    def bind(self, stem: str, value: Any) -> str:
-        name = self.fresh(stem)
+    def bind_global(self, stem: str, value: Any) -> str:
+        """Makes the value a global of the function, and returns its name."""
+        name = self.make_name(stem)
         self.names[name] = value
         return name
 
-    def number(self, format: str, target: str) -> None:
+    def add_number(self, format: str, target: str) -> None:
+        """Delays the read of a number until `flush_numbers`, so that neighbours are read together."""
         self.formats += format
         self.targets.append(target)
 
-    def flush(self) -> None:
-        """Reads the numbers that wait. Afterwards `at` stands behind them."""
+    def flush_numbers(self) -> None:
+        """Reads the delayed numbers. From here on the variable `at` is the position behind them."""
+        # A compiled Struct, as a global: `struct.unpack_from` would look up its format at each call.
         if self.formats:
             layout = struct.Struct(">" + self.formats)
             unpack = f"unpack_{self.formats}"
             self.names[unpack] = layout.unpack_from
             if self.formats == "B":
-                self.line(f"{self.targets[0]} = buffer[{self.at}]")
-            elif self.formats == "h" and self.targets[0].isalnum():  # a length, and faster so
-                self.line(f"{self.targets[0]} = buffer[{self.at}] << 8 | buffer[{self.at} + 1]")
-                self.line(f"if {self.targets[0]} > 32767: {self.targets[0]} = -1")
+                self.add_line(f"{self.targets[0]} = buffer[{self.at}]")
+            elif self.formats == "h" and self.targets[0].isalnum():  # a length: faster without a call
+                self.add_line(f"{self.targets[0]} = buffer[{self.at}] << 8 | buffer[{self.at} + 1]")
+                self.add_line(f"if {self.targets[0]} > 32767: {self.targets[0]} = -1")
             else:
-                self.line(
+                self.add_line(
                     f"{', '.join(self.targets)}{',' * (len(self.targets) == 1)} = {unpack}(buffer, {self.at})"
                 )
             self._advance(layout.size)
@@ -78,25 +86,29 @@ class _Source:
             self._advance(0)
 
     def _advance(self, size: int) -> None:
-        self.line(f"at = {self.at + size}" if isinstance(self.at, int) else f"at += {size}")
+        self.add_line(f"at = {self.at + size}" if isinstance(self.at, int) else f"at += {size}")
         self.at = "at"
 
-    def function(self, name: str, arguments: str) -> Callable[..., Any]:
-        source = f"def {name}({arguments}):\n" + "\n".join(self.lines) + "\n"
-        exec(compile(source, f"<koff {name}>", "exec"), self.names)  # noqa: S102 - the source is ours, from the tables
-        made: Callable[..., Any] = self.names[name]
-        return made
+    def compile_function(self, name: str, parameters: str) -> Callable[..., Any]:
+        source = f"def {name}({parameters}):\n" + "\n".join(self.lines) + "\n"
+        exec(compile(source, f"<koff {name}>", "exec"), self.names)  # noqa: S102 - generated from our tables alone
+        function: Callable[..., Any] = self.names[name]
+        return function
 
 
 class _Uuids(dict[bytes, str]):
-    """Uuids by their bytes: about as many as topics. Hostile input does not make it grow without end."""
+    """Cache of uuids in Kafka's notation, by their bytes: usually as many as there are topics.
+
+    A mapping with `__missing__`, since an index is faster than a call in the generated code. It is cleared at
+    65,536 entries, so that hostile input cannot fill the memory.
+    """
 
     def __missing__(self, data: bytes) -> str:
         if len(data) != 16:
             raise primitives.Truncated("ends inside a uuid")
         if len(self) >= 65536:
             self.clear()
-        text = self[data] = primitives.uuid_text(data)
+        text = self[data] = primitives.format_uuid(data)
         return text
 
 
@@ -104,239 +116,256 @@ _UUIDS = _Uuids()
 _BEHIND_VERSION = 2
 
 
-def _new_source(of: type[Any], start: str | int, *, lenient: bool) -> _Source:
+def _start_source(cls: type[Any], start: str | int, *, lenient: bool) -> _Source:
     names: dict[str, Any] = {
-        "Building": building(of),
-        "Final": of,
+        "Building": builder_class(cls),
+        "Final": cls,
         "Malformed": primitives.Malformed,
         "Truncated": primitives.Truncated,
         "Tag": Tag,
-        "uvarint": primitives.uvarint,
+        "uvarint": primitives.read_uvarint,
         "uuids": _UUIDS,
-        "texts": primitives.texts,
-        "compact_texts": primitives.compact_texts,
+        "texts": primitives.read_strings,
+        "compact_texts": primitives.read_compact_strings,
         "unpack_from": struct.unpack_from,
     }
     source = _Source(names, lenient, at=start)
-    source.line("end = len(buffer)")
-    source.line("made = Building()")
+    source.add_line("end = len(buffer)")
+    source.add_line("made = Building()")
     return source
 
 
 @primitives.cached
-def outer_reader(
-    of: type[Any], version: int, layout: str = "", *, lenient: bool = False
+def compile_value_reader(
+    cls: type[Any], version: int, layout: str = "", *, lenient: bool = False
 ) -> Callable[[bytes], Any] | None:
-    """Reads a versioned struct from the bytes behind its version; None when there is no such version.
+    """Returns the reader of one version of a versioned struct; None if the table has no such version.
 
-    The struct has `version`, `layout`, `trailing` and `unknown_tags` beside its fields on the wire.
-    A strict reader lets UnicodeDecodeError out: read again leniently then (asking for replacements
-    costs each string 30 ns).
+    The reader takes the struct's bytes, beginning with the int16 version, which it skips. The struct must
+    have the fields `version`, `layout` and `trailing` beside those on the wire. A strict reader may raise
+    UnicodeDecodeError as well. The caller should then use the lenient reader, which replaces invalid UTF-8
+    and takes 30 ns longer for each string.
     """
-    found = shape(of, version, layout)
-    if found is None:
+    shape = find_shape(cls, version, layout)
+    if shape is None:
         return None
-    source = _new_source(of, _BEHIND_VERSION, lenient=lenient)
-    source.line(f"made.version = {version}")
-    source.line(f"made.layout = {layout!r}")
-    _write_fields(source, found)
-    source.line('made.trailing = buffer[at:] if at != end else b""')
-    source.line("made.__class__ = Final")
-    source.line("return made")
-    return source.function(f"read_{of.__name__}_v{version}", "buffer")
+    source = _start_source(cls, _BEHIND_VERSION, lenient=lenient)
+    source.add_line(f"made.version = {version}")
+    source.add_line(f"made.layout = {layout!r}")
+    _emit_fields(source, shape)
+    source.add_line('made.trailing = buffer[at:] if at != end else b""')
+    source.add_line("made.__class__ = Final")
+    source.add_line("return made")
+    return source.compile_function(f"read_{cls.__name__}_v{version}", "buffer")
 
 
 @primitives.cached
-def key_reader(of: type[Any], *, lenient: bool = False) -> Callable[[bytes, int, Any], tuple[Any, Any]]:
-    """Reads the fields of a record's key, and completes the record with its type and value.
+def compile_key_reader(
+    cls: type[Any], *, lenient: bool = False
+) -> Callable[[bytes, int, Any], tuple[Any, Any]]:
+    """Returns the function that makes a record of `(key, type, value)`, where `value` is read already.
 
-    Gives the record, and its first field: the group, whatever that is called.
+    The function returns the record and the first field of its key, which is the group under any of its names.
+    It skips the int16 type at the start of the key. For `lenient`, see `compile_value_reader`.
     """
-    found = shape(of, 0)
-    assert found is not None
-    source = _new_source(of, _BEHIND_VERSION, lenient=lenient)
-    source.line("made.type = type_")
-    source.line("made.value = value")
-    _write_fields(source, found)
-    source.line('made.key_trailing = buffer[at:] if at != end else b""')
-    source.line("made.__class__ = Final")
-    source.line(f"return made, made.{found.fields[0].name}")
-    return source.function(f"read_{of.__name__}", "buffer, type_, value")
+    shape = find_shape(cls, 0)
+    assert shape is not None
+    source = _start_source(cls, _BEHIND_VERSION, lenient=lenient)
+    source.add_line("made.type = type_")
+    source.add_line("made.value = value")
+    _emit_fields(source, shape)
+    source.add_line('made.key_trailing = buffer[at:] if at != end else b""')
+    source.add_line("made.__class__ = Final")
+    source.add_line(f"return made, made.{shape.fields[0].name}")
+    return source.compile_function(f"read_{cls.__name__}", "buffer, type_, value")
 
 
 @primitives.cached
-def _nested_reader(of: Shape, *, lenient: bool) -> Nested:
-    source = _new_source(of.struct, "at", lenient=lenient)
-    _write_fields(source, of)
-    source.line("made.__class__ = Final")
-    source.line("return made, at")
-    return source.function(f"read_{of.struct.__name__}", "buffer, at")
+def _compile_nested_reader(shape: Shape, *, lenient: bool) -> NestedReader:
+    source = _start_source(shape.struct, "at", lenient=lenient)
+    _emit_fields(source, shape)
+    source.add_line("made.__class__ = Final")
+    source.add_line("return made, at")
+    return source.compile_function(f"read_{shape.struct.__name__}", "buffer, at")
 
 
-def _write_fields(source: _Source, of: Shape) -> None:
-    """Statements that fill `made`, and leave `at` behind the struct."""
-    for each in of.absent + of.tagged:
-        source.line(f"made.{each.name} = {_constant(source, each.default)}")
-    if _keeps_tags(of):
-        source.line("made.unknown_tags = ()")
-    for each in of.plain:
-        _write_value(source, of, each.wire, f"made.{each.name}", each.name)
-    if of.flexible:
-        _write_tags(source, of)
-    source.flush()
+def _emit_fields(source: _Source, shape: Shape) -> None:
+    """Emits statements that fill `made`, and leave `at` behind the struct."""
+    # A slot without a value raises AttributeError later, so each field that may be absent gets its default.
+    for each in shape.absent + shape.tagged_fields:
+        source.add_line(f"made.{each.name} = {_default_expression(source, each.default)}")
+    if _keeps_unknown_tags(shape):
+        source.add_line("made.unknown_tags = ()")
+    for each in shape.plain_fields:
+        _emit_value(source, shape, each.wire, f"made.{each.name}", each.name)
+    if shape.flexible:
+        _emit_tags(source, shape)
+    source.flush_numbers()
 
 
-def _keeps_tags(of: Shape) -> bool:
-    return "unknown_tags" in of.struct.__dataclass_fields__
+def _keeps_unknown_tags(shape: Shape) -> bool:
+    return "unknown_tags" in shape.struct.__dataclass_fields__
 
 
-def _constant(source: _Source, value: Any) -> str:
-    return (
-        repr(value) if isinstance(value, int | str | None) or value == () else source.bind("default", value)
-    )
+def _default_expression(source: _Source, value: Any) -> str:
+    is_literal = isinstance(value, int | str | None) or value == ()
+    return repr(value) if is_literal else source.bind_global("default", value)
 
 
-def _write_value(
-    source: _Source, of: Shape, wire: Wire[Any], target: str, name: str, *, tagged: bool = False
+def _emit_value(
+    source: _Source, shape: Shape, wire: Wire[Any], target: str, name: str, *, tagged: bool = False
 ) -> None:
     match wire.kind:
         case "number":
-            source.number(wire.format, target)
+            source.add_number(wire.format, target)
         case "uuid":
-            source.flush()
-            source.line("start = at; at += 16")
-            source.line(f"{target} = uuids[buffer[start:at]]")
+            # A slice that is cut short is not in the cache, and `_Uuids` then raises Truncated.
+            source.flush_numbers()
+            source.add_line("start = at; at += 16")
+            source.add_line(f"{target} = uuids[buffer[start:at]]")
         case "struct":
-            _write_struct(source, of, wire, target, tagged=tagged)
+            _emit_struct(source, shape, wire, target, tagged=tagged)
         case _:
-            _write_sized(source, of, wire, target, name)
+            _emit_sized(source, shape, wire, target, name)
 
 
-def _write_sized(source: _Source, of: Shape, wire: Wire[Any], target: str, name: str) -> None:
-    """Strings, bytes and arrays: a length, which may mean null, and that many bytes or items."""
-    length = source.fresh("n")
-    if of.flexible:
-        source.number("B", length)
-        source.flush()
-        source.line(f"if {length} > 127: {length}, at = uvarint(buffer, at - 1)")
-        source.line(f"if 0 < {length} <= 0x80000000:")
-        source.line(f"    {length} -= 1")
+def _emit_sized(source: _Source, shape: Shape, wire: Wire[Any], target: str, name: str) -> None:
+    """Emits the read of a string, bytes or an array: a length that may mean null, then the bytes or items."""
+    length = source.make_name("n")
+    if shape.flexible:
+        # Nearly all compact lengths have one byte: only a longer one costs a call. 0 is null. So is a length
+        # above 2**31, which is negative in Java.
+        source.add_number("B", length)
+        source.flush_numbers()
+        source.add_line(f"if {length} > 127: {length}, at = uvarint(buffer, at - 1)")
+        source.add_line(f"if 0 < {length} <= 0x80000000:")
+        source.add_line(f"    {length} -= 1")
     else:
-        source.number("h" if wire.kind == "string" else "i", length)
-        source.flush()
-        source.line(f"if {length} >= 0:")
+        source.add_number("h" if wire.kind == "string" else "i", length)
+        source.flush_numbers()
+        source.add_line(f"if {length} >= 0:")
     source.indent += 1
-    _SIZED[wire.kind](source, of, wire, length, target, name)
+    _SIZED_EMITTERS[wire.kind](source, shape, wire, length, target, name)
     source.indent -= 1
     if wire.nullable:
-        source.line(f"else: {target} = None")
+        source.add_line(f"else: {target} = None")
     else:
-        source.line(f"else: raise Malformed('{name} is null')")
+        source.add_line(f"else: raise Malformed('{name} is null')")
 
 
-def _write_text(source: _Source, of: Shape, wire: Wire[Any], length: str, target: str, name: str) -> None:
-    decode = f'decode("utf-8", "{primitives.JAVA_TEXT}")' if source.lenient else "decode()"
-    source.line(f"if {length}:")
-    if of.flexible:
-        source.line(f"    if {length} > 32767:")
-        source.line(f"        raise Malformed(f'{name} has {{{length}}} bytes, more than a string may')")
-    source.line(f"    start = at; at += {length}")
-    source.line(f"    if at > end: raise Truncated('ends inside {name}')")
-    source.line(f"    {target} = buffer[start:at].{decode}")
-    source.line(f"else: {target} = ''")
+def _emit_string(source: _Source, shape: Shape, wire: Wire[Any], length: str, target: str, name: str) -> None:
+    decode = f'decode("utf-8", "{primitives.JAVA_REPLACEMENT}")' if source.lenient else "decode()"
+    # A strict reader decodes without an error handler: a call with one takes 30 ns longer.
+    source.add_line(f"if {length}:")
+    if shape.flexible:  # an int16 length cannot exceed the limit
+        source.add_line(f"    if {length} > 32767:")
+        source.add_line(f"        raise Malformed(f'{name} has {{{length}}} bytes, more than a string may')")
+    source.add_line(f"    start = at; at += {length}")
+    source.add_line(f"    if at > end: raise Truncated('ends inside {name}')")
+    source.add_line(f"    {target} = buffer[start:at].{decode}")
+    source.add_line(f"else: {target} = ''")
 
 
-def _write_bytes(source: _Source, of: Shape, wire: Wire[Any], length: str, target: str, name: str) -> None:
-    source.line(f"start = at; at += {length}")
-    source.line(f"if at > end: raise Truncated('ends inside {name}')")
-    source.line(f"{target} = buffer[start:at]")
+def _emit_bytes(source: _Source, shape: Shape, wire: Wire[Any], length: str, target: str, name: str) -> None:
+    source.add_line(f"start = at; at += {length}")
+    source.add_line(f"if at > end: raise Truncated('ends inside {name}')")
+    source.add_line(f"{target} = buffer[start:at]")
 
 
-def _write_array(source: _Source, of: Shape, wire: Wire[Any], length: str, target: str, name: str) -> None:
-    """An array that says it is longer than what remains is refused before anything is made."""
+def _emit_array(source: _Source, shape: Shape, wire: Wire[Any], length: str, target: str, name: str) -> None:
+    """Emits the read of an array. One that cannot fit in the rest is refused before anything is allocated."""
     item = wire.item
     assert item is not None
-    size = struct.calcsize(">" + item.format) if item.kind == "number" else 1
-    source.line(f"if {length} * {size} > end - at:")
-    source.line(f"    raise Truncated(f'{name} has {{{length}}} items in {{end - at}} bytes')")
+    size = struct.calcsize(">" + item.format) if item.kind == "number" else 1  # a byte at least
+    source.add_line(f"if {length} * {size} > end - at:")
+    source.add_line(f"    raise Truncated(f'{name} has {{{length}}} items in {{end - at}} bytes')")
     if item.kind == "number":
-        source.line(f"{target} = unpack_from(f'>{{{length}}}{item.format}', buffer, at)")
-        source.line(f"at += {length} * {size}")
+        source.add_line(f"{target} = unpack_from(f'>{{{length}}}{item.format}', buffer, at)")
+        source.add_line(f"at += {length} * {size}")
     elif item.kind == "string":
-        source.line(f"{target}, at = {'compact_texts' if of.flexible else 'texts'}(buffer, at, {length})")
+        read = "compact_texts" if shape.flexible else "texts"
+        source.add_line(f"{target}, at = {read}(buffer, at, {length})")
     else:
         assert item.struct is not None
-        read = source.bind("read", _nested_reader(of.inner(item.struct), lenient=source.lenient))
-        items = source.fresh("items")
-        source.line(f"{items} = []")
-        source.line(f"for _ in range({length}):")
-        source.line(f"    item, at = {read}(buffer, at)")
-        source.line(f"    {items}.append(item)")
-        source.line(f"{target} = tuple({items})")
+        nested = _compile_nested_reader(shape.nested_shape(item.struct), lenient=source.lenient)
+        read = source.bind_global("read", nested)
+        items = source.make_name("items")
+        source.add_line(f"{items} = []")
+        source.add_line(f"for _ in range({length}):")
+        source.add_line(f"    item, at = {read}(buffer, at)")
+        source.add_line(f"    {items}.append(item)")
+        source.add_line(f"{target} = tuple({items})")
 
 
-_SIZED = {"string": _write_text, "bytes": _write_bytes, "array": _write_array}
+_SIZED_EMITTERS = {"string": _emit_string, "bytes": _emit_bytes, "array": _emit_array}
 
 
-def _write_struct(source: _Source, of: Shape, wire: Wire[Any], target: str, *, tagged: bool) -> None:
-    """A nested struct. A nullable one has a marker first, which is a varint inside a tag section."""
+def _emit_struct(source: _Source, shape: Shape, wire: Wire[Any], target: str, *, tagged: bool) -> None:
+    """Emits the read of a nested struct. A nullable one has a marker first: negative means null.
+
+    Inside a tag section the marker is an unsigned varint, and 0 means null too.
+    """
     assert wire.struct is not None
-    read = source.bind("read", _nested_reader(of.inner(wire.struct), lenient=source.lenient))
-    source.flush()
+    nested = _compile_nested_reader(shape.nested_shape(wire.struct), lenient=source.lenient)
+    read = source.bind_global("read", nested)
+    # The nested reader needs the position in a variable, so delayed numbers are read now.
+    source.flush_numbers()
     if not wire.nullable:
-        source.line(f"{target}, at = {read}(buffer, at)")
+        source.add_line(f"{target}, at = {read}(buffer, at)")
         return
-    marker = source.fresh("marker")
+    marker = source.make_name("marker")
     if tagged:
-        source.line(f"{marker}, at = uvarint(buffer, at)")
-        source.line(f"if 0 < {marker} <= 0x7FFFFFFF: {target}, at = {read}(buffer, at)")
+        source.add_line(f"{marker}, at = uvarint(buffer, at)")
+        source.add_line(f"if 0 < {marker} <= 0x7FFFFFFF: {target}, at = {read}(buffer, at)")
     else:
-        source.line(f"{marker} = buffer[at]; at += 1")
-        source.line(f"if {marker} < 128: {target}, at = {read}(buffer, at)")
-    source.line(f"else: {target} = None")
+        source.add_line(f"{marker} = buffer[at]; at += 1")
+        source.add_line(f"if {marker} < 128: {target}, at = {read}(buffer, at)")
+    source.add_line(f"else: {target} = None")
 
 
-def _write_tags(source: _Source, of: Shape) -> None:
-    """The tag section, with a way of its own for what brokers write: the first known tag alone."""
-    source.number("B", "count")
-    source.flush()
-    source.line("if count:")
+def _emit_tags(source: _Source, shape: Shape) -> None:
+    """Emits the read of the tag section, with a fast path for what brokers usually write: tag 0 alone."""
+    source.add_number("B", "count")
+    source.flush_numbers()
+    source.add_line("if count:")
     source.indent += 1
-    if of.tagged and of.tagged[0].tag == 0:
-        source.line("if count == 1 and not buffer[at] and buffer[at + 1] < 128:")
+    first = shape.tagged_fields[0] if shape.tagged_fields else None
+    if first is not None and first.tag == 0:
+        source.add_line("if count == 1 and not buffer[at] and buffer[at + 1] < 128:")
         source.indent += 1
-        source.line("at += 2")
-        _write_value(
-            source, of, of.tagged[0].wire, f"made.{of.tagged[0].name}", of.tagged[0].name, tagged=True
-        )
-        source.flush()
+        source.add_line("at += 2")
+        _emit_value(source, shape, first.wire, f"made.{first.name}", first.name, tagged=True)
+        source.flush_numbers()
         source.indent -= 1
-        source.line("else:")
+        source.add_line("else:")
     else:
-        source.line("if True:")
+        source.add_line("if True:")  # keeps the indent of the branch above
     source.indent += 1
-    _write_any_tags(source, of)
+    _emit_any_tags(source, shape)
     source.indent -= 2
 
 
-def _write_any_tags(source: _Source, of: Shape) -> None:
-    """Of a known tag Kafka ignores the declared size; of one that repeats the last counts."""
-    source.line("if count > 127: count, at = uvarint(buffer, at - 1)")
-    source.line("unknown = []")
-    source.line("for _ in range(count if count <= 0x7FFFFFFF else 0):")
+def _emit_any_tags(source: _Source, shape: Shape) -> None:
+    """Emits the read of any tags in any order. As in Kafka, the last counts if a tag is repeated."""
+    source.add_line("if count > 127: count, at = uvarint(buffer, at - 1)")
+    # Unknown tags are kept, so that `encode` gives the same bytes back.
+    source.add_line("unknown = []")
+    # A count above 2**31 - 1 is negative in Java, which means no tags.
+    source.add_line("for _ in range(count if count <= 0x7FFFFFFF else 0):")
     source.indent += 1
-    source.line("tag, at = uvarint(buffer, at)")
-    source.line("size, at = uvarint(buffer, at)")
-    for each in of.tagged:
-        source.line(f"if tag == {each.tag}:")
+    source.add_line("tag, at = uvarint(buffer, at)")
+    source.add_line("size, at = uvarint(buffer, at)")
+    # Kafka ignores the declared size of a tag that it knows, and so does this.
+    for each in shape.tagged_fields:
+        source.add_line(f"if tag == {each.tag}:")
         source.indent += 1
-        _write_value(source, of, each.wire, f"made.{each.name}", each.name, tagged=True)
-        source.flush()
-        source.line("continue")
+        _emit_value(source, shape, each.wire, f"made.{each.name}", each.name, tagged=True)
+        source.flush_numbers()
+        source.add_line("continue")
         source.indent -= 1
-    source.line("start = at; at += size")
-    source.line("if at > end: raise Truncated(f'ends inside unknown tag {tag}')")
-    source.line("unknown.append(Tag(tag, buffer[start:at]))")
+    source.add_line("start = at; at += size")
+    source.add_line("if at > end: raise Truncated(f'ends inside unknown tag {tag}')")
+    source.add_line("unknown.append(Tag(tag, buffer[start:at]))")
     source.indent -= 1
-    if _keeps_tags(of):
-        source.line("if unknown: made.unknown_tags = tuple(unknown)")
+    if _keeps_unknown_tags(shape):
+        source.add_line("if unknown: made.unknown_tags = tuple(unknown)")

@@ -1,7 +1,8 @@
-"""Record batches of format 2, as they lie in log segments and in fetch responses.
+"""Record batches of format 2, as they are in log segments and in fetch responses.
 
-Where a batch begins follows from the one before it, and so for the records in one: these two walks are
-Python loops, of as few steps as there are. All else is read from all batches, or all records, at once.
+The position of a batch follows from the size of the one before it, and so does the position of a record
+inside a batch. Only these two walks are Python loops, with as few steps as possible. All other fields are
+read with numpy, from all batches or all records at once.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from koff.proto.buffers import Binary
 from koff.proto.primitives import INT32_MAX
-from koff.proto.slices import Bytes, Ints, Mask, cut
+from koff.proto.slices import Bytes, Ints, Mask, cut_rows
 
 HEADER = np.dtype(
     [
@@ -32,22 +33,25 @@ HEADER = np.dtype(
         ("count", ">i4"),
     ]
 )
+"""The header of a batch of format 2 (Kafka's `DefaultRecordBatch`)."""
 LOG_OVERHEAD = 12
-"""The bytes that a batch's length does not count: its offset and the length."""
+"""The bytes of a batch that its `length` does not count: the base offset and the length itself."""
 CRC_BEGIN = 21
-"""Behind the checksum, which is over all that follows."""
+"""Position in a batch behind the checksum, which covers everything from here to the end of the batch."""
 SMALLEST_RECORD = 7
-_FEW = 150
-"""Batches, below which their records are better followed one by one."""
+"""The least bytes of a record, its length included."""
+_FEW_BATCHES = 150
+"""With fewer batches than this, a Python loop over the records of each one is faster than numpy over all."""
 CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
-SMALLEST = LOG_OVERHEAD + 14
-"""The bytes of a message of the formats before 2, without key and value."""
+"""The bits of a batch's attributes."""
+SMALLEST_BATCH = LOG_OVERHEAD + 14
+"""The least bytes of a batch of any format: a message of format 0 without key and value."""
 _LENGTH_AND_MAGIC = Struct(">iib").unpack_from
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Fields:
-    """What records say, one row each. Those that are not `ok` do not hold together."""
+class RecordFields:
+    """The fields of records, one row a record. Where `ok` is false the record is malformed."""
 
     timestamp_delta: Ints
     offset_delta: Ints
@@ -56,53 +60,58 @@ class Fields:
     ok: Mask
 
 
-def walk(data: bytes) -> tuple[list[int], int, int]:
-    """Where each whole batch begins, where the last of them ends, and how many bytes the next one would need.
+def find_batches(data: bytes) -> tuple[list[int], int, int]:
+    """Returns the positions of all whole batches, the end of the last, and the size of the batch behind it.
 
-    That next one is not whole; or `SMALLEST` is more than it says to need, and it is none.
+    `data` begins with a batch. The size is what the header of that next, incomplete batch states, or
+    `SMALLEST_BATCH` if too few bytes are left for any header. A size that is not greater than the number of
+    bytes left is too small for a batch: the data is damaged there.
     """
     begins: list[int] = []
     at, size = 0, len(data)
-    while at + SMALLEST <= size:
+    while at + SMALLEST_BATCH <= size:
         length, _, magic = _LENGTH_AND_MAGIC(data, at + 8)
         needed = LOG_OVERHEAD + length
-        if at + needed > size or needed < (HEADER.itemsize if magic >= 2 else SMALLEST):
+        if at + needed > size or needed < (HEADER.itemsize if magic >= 2 else SMALLEST_BATCH):
             return begins, at, needed
         begins.append(at)
         at += needed
-    return begins, at, SMALLEST
+    return begins, at, SMALLEST_BATCH
 
 
-def headers(data: Bytes, begins: Ints) -> NDArray[Any]:
-    """The headers of the batches, as `HEADER` has them."""
-    found: NDArray[Any] = cut(data, begins, HEADER.itemsize).view(HEADER)[:, 0]
-    return found
+def read_headers(data: Bytes, begins: Ints) -> NDArray[Any]:
+    """Returns the headers of the batches at these positions, as an array of dtype `HEADER`."""
+    headers: NDArray[Any] = cut_rows(data, begins, HEADER.itemsize).view(HEADER)[:, 0]
+    return headers
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Bounds:
-    """Where records begin, behind their length, and end; which batches are not filled by theirs exactly."""
+class RecordBounds:
+    """Where the records of batches begin (behind their length) and end, and which batches are malformed."""
 
     batch: Ints
+    """The index of each record's batch."""
     begin: Ints
     end: Ints
     bad: Mask
-    """One row a batch. Bad ones have no records."""
+    """One row a batch: true if its records do not fill it exactly. Its records are left out here."""
 
 
-def bounds(data: bytes, begins: Ints, ends: Ints, counts: Ints) -> Bounds:
-    """The records of batches that have `counts` of them between those places, batch by batch.
+def find_records(data: bytes, begins: Ints, ends: Ints, counts: Ints) -> RecordBounds:
+    """Finds the records of batches, in order. Batch i has `counts[i]` records from `begins[i]` to `ends[i]`.
 
-    The k-th records of all batches are found at once, as long as many batches have one.
+    `data` must continue for `slices.PAD` bytes behind the last batch.
     """
+    # A count that cannot fit is refused before anything is allocated for it.
     bad = (counts < 0) | (counts * SMALLEST_RECORD > ends - begins)
     counts = np.where(bad, 0, counts)
     first = np.cumsum(counts) - counts
     begin, end = np.zeros(int(counts.sum()), np.int64), np.zeros(int(counts.sum()), np.int64)
     at, step, active = begins.copy(), 0, np.flatnonzero(counts)
     source = np.frombuffer(data, np.uint8)
-    while len(active) > _FEW:
-        size, behind, ok = varints(source, at[active])
+    # Step k finds the k-th record of every batch that has one, as long as there are many such batches.
+    while len(active) > _FEW_BATCHES:
+        size, behind, ok = read_varints(source, at[active])
         ok &= (size >= 0) & (size <= ends[active] - behind)
         bad[active[~ok]] = True
         active, behind, size = active[ok], behind[ok], size[ok]
@@ -110,27 +119,29 @@ def bounds(data: bytes, begins: Ints, ends: Ints, counts: Ints) -> Bounds:
         begin[first[active] + step], end[first[active] + step] = behind, at[active]
         step += 1
         active = active[counts[active] > step]
+    # The rest, batch by batch: a quick loop guesses the ends, then numpy checks all lengths of the batch.
     for row in active.tolist():
         rows = slice(int(first[row]) + step, int(first[row] + counts[row]))
-        found = np.array(_ends_of_one(data, int(at[row]), int(ends[row]), int(counts[row]) - step))
-        size, behind, ok = varints(source, np.minimum(np.append(at[row], found[:-1]), ends[row]))
-        begin[rows], end[rows] = behind, found
-        at[row] = found[-1] if (ok & (size >= 0) & (behind + size == found)).all() else -1
+        guessed = np.array(_guess_record_ends(data, int(at[row]), int(ends[row]), int(counts[row]) - step))
+        size, behind, ok = read_varints(source, np.minimum(np.append(at[row], guessed[:-1]), ends[row]))
+        begin[rows], end[rows] = behind, guessed
+        at[row] = guessed[-1] if (ok & (size >= 0) & (behind + size == guessed)).all() else -1
+    # A batch is good only if its last record ends where the batch ends.
     bad |= at != ends
     batch = np.repeat(np.arange(len(counts)), counts)
     good = ~bad[batch]
-    return Bounds(batch[good], begin[good], end[good], bad)
+    return RecordBounds(batch[good], begin[good], end[good], bad)
 
 
-def _ends_of_one(data: bytes, at: int, end: int, count: int) -> list[int]:
-    """Where the records of one batch end if all is well; beyond `end` for those that do not fit."""
+def _guess_record_ends(data: bytes, at: int, end: int, count: int) -> list[int]:
+    """Returns where the records of one batch end if their lengths are sound; beyond `end` for the rest."""
     ends = []
     for _ in range(count):
         if at >= end:
             break
         size = data[at]
         if size < 128:
-            at += 1 + (size >> 1)  # zigzag, and not negative
+            at += 1 + (size >> 1)  # the zigzag code of a number that is not negative is twice the number
         elif data[at + 1] < 128:
             at += 2 + ((size & 0x7F | data[at + 1] << 7) >> 1)
         else:
@@ -141,43 +152,47 @@ def _ends_of_one(data: bytes, at: int, end: int, count: int) -> list[int]:
     return ends + [end + 1] * (count - len(ends))
 
 
-def fields(data: Bytes, begins: Ints, ends: Ints) -> Fields:
-    """What stands in the records between those places. `data` goes on for `cuts.PAD` bytes behind."""
-    timestamp_delta, at, ok_time = varints(data, begins + 1)  # behind the attributes, of which there are none
-    offset_delta, at, ok_offset = varints(data, np.minimum(at, ends))
+def read_fields(data: Bytes, begins: Ints, ends: Ints) -> RecordFields:
+    """Reads the records at these positions. `data` must continue for `slices.PAD` bytes behind the last."""
+    timestamp_delta, at, ok_time = read_varints(data, begins + 1)  # behind the attributes, which are unused
+    offset_delta, at, ok_offset = read_varints(data, np.minimum(at, ends))
     ok = ok_time & ok_offset & (ends > begins)
-    keys, at, ok_key = _sized(data, np.minimum(at, ends), ends)
-    values, at, ok_value = _sized(data, np.minimum(at, ends), ends)
-    return Fields(timestamp_delta, offset_delta, keys, values, ok & ok_key & ok_value & (at < ends))
+    keys, at, ok_key = _read_sized(data, np.minimum(at, ends), ends)
+    values, at, ok_value = _read_sized(data, np.minimum(at, ends), ends)
+    return RecordFields(timestamp_delta, offset_delta, keys, values, ok & ok_key & ok_value & (at < ends))
 
 
-def _sized(data: Bytes, at: Ints, ends: Ints) -> tuple[Binary, Ints, Mask]:
-    """Bytes with their length in front, -1 for null; what stands behind them, and whether they fit."""
-    size, at, ok = varints(data, at)
+def _read_sized(data: Bytes, at: Ints, ends: Ints) -> tuple[Binary, Ints, Mask]:
+    """Reads bytes behind their length (-1: null). Returns them, the next positions, and which rows fit."""
+    size, at, ok = read_varints(data, at)
     valid = size >= 0
     behind = at + np.clip(size, 0, INT32_MAX)
     ok &= (size >= -1) & (size <= INT32_MAX) & (behind <= ends)
     return Binary(data, at, np.where(ok & valid, size, 0), None if valid.all() else valid), behind, ok
 
 
-def varints(data: Bytes, at: Ints) -> tuple[Ints, Ints, Mask]:
-    """Zigzag varints at those places, what stands behind them, and which of them have at most eight bytes.
+def read_varints(data: Bytes, at: Ints) -> tuple[Ints, Ints, Mask]:
+    """Reads zigzag varints. Returns the numbers, the next positions, and which rows are valid.
 
-    That is 56 bits. Longer ones are read one by one.
+    A valid varint has 64 bits at most. Varints of up to eight bytes (56 bits) are read
+    at once, longer ones row by row.
     """
-    words = cut(data, at, 8).view("<u8")[:, 0].astype(np.uint64)
+    words = cut_rows(data, at, 8).view("<u8")[:, 0].astype(np.uint64)
+    # The last byte of a varint is the first one whose top bit is clear.
     stops = ~words & _TOP_BITS
     ok = stops != 0
     last = stops & (~stops + _ONE)  # the lowest bit set: the top bit of the last byte
+    # `last` is a single bit, so its float64 is exact, and the exponent is the place of the bit.
     size = (last | _TOP_BIT * ~ok).astype(np.float64).view(np.int64)
     size = ((size >> 52) - 1023 + 1) >> 3
+    # Keep the bits up to the last byte, and push the groups of seven together.
     value = words & (last | (last - _ONE)) & ~_TOP_BITS
     for mask, high, shift in _SQUEEZES:
         value = (value & mask) | ((value & high) >> shift)
-    found = (value >> _ONE).astype(np.int64) ^ -(value & _ONE).astype(np.int64)
+    numbers = (value >> _ONE).astype(np.int64) ^ -(value & _ONE).astype(np.int64)  # zigzag
     if not ok.all():
-        _read_long(data, at, found, size, ok)
-    return found, at + size, ok
+        _read_long_varints(data, at, numbers, size, ok)
+    return numbers, at + size, ok
 
 
 _ONE = np.uint64(1)
@@ -187,11 +202,11 @@ _SQUEEZES = tuple(
     (np.uint64(mask), np.uint64(mask << width), np.uint64(width // 8))
     for mask, width in ((0x007F007F007F007F, 8), (0x00003FFF00003FFF, 16), (0x0FFFFFFF, 32))
 )
-"""Groups of seven bits move together, by pairs, by fours, by eights."""
+"""Mask, mask of the higher half, and shift: groups of seven bits move together by pairs, fours and eights."""
 
 
-def _read_long(data: Bytes, at: Ints, found: Ints, size: Ints, ok: Mask) -> None:
-    """Varints of nine and ten bytes, which only a timestamp far off can need."""
+def _read_long_varints(data: Bytes, at: Ints, numbers: Ints, size: Ints, ok: Mask) -> None:
+    """Reads the varints of nine and ten bytes, which only an extreme timestamp can need, into the arrays."""
     for row in np.flatnonzero(~ok).tolist():
         start = int(at[row])
         raw = data[start : start + 10].tolist()
@@ -199,4 +214,4 @@ def _read_long(data: Bytes, at: Ints, found: Ints, size: Ints, ok: Mask) -> None
         value = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(raw[:length]))
         size[row] = length
         if length and value < 1 << 64:
-            found[row], ok[row] = (value >> 1) ^ -(value & 1), True
+            numbers[row], ok[row] = (value >> 1) ^ -(value & 1), True

@@ -5,12 +5,14 @@
         offset: int = field(INT64)
         leader_epoch: int = field(INT32, since=3, default=-1)
 
-The order of the fields is their order on the wire, and in Kafka's JSON. `since` and `until` are
-versions, both inclusive; a field that a version does not have is its default. Early-access releases
-wrote other fields under the same version number: such a layout has a name, and fields say what
-becomes of them in it (`only_in`, `not_in`, `instead`).
+The fields are in the order that they have on the wire and in Kafka's JSON. `since` and `until` are
+versions, both inclusive. A field that a version does not have is its default.
 
-Readers, writers and JSON all come from these tables; nothing else knows a layout.
+Some early-access releases wrote other fields under the same version number. Such a layout has a name, the
+release ("3.7"), and the parameters `only_in`, `not_in` and `instead` of a field describe the field in that
+layout. The name of the current layout is "".
+
+Readers, writers and JSON are all made from these tables. No other module knows a layout.
 """
 
 import dataclasses
@@ -35,13 +37,13 @@ __all__ = [
     "Tag",
     "Wire",
     "array",
-    "base",
     "field",
-    "fields_of",
+    "find_shape",
     "nested",
     "nullable",
-    "shape",
     "struct",
+    "struct_base",
+    "wire_fields",
 ]
 
 T = TypeVar("T")
@@ -51,13 +53,13 @@ _STRUCT = "__wire_struct__"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wire(Generic[T]):
-    """How one value is laid out. `kind` is number, string, bytes, uuid, array or struct."""
+    """How a value is encoded. `kind` is number, string, bytes, uuid, array or struct."""
 
     kind: str
     format: str = ""
-    """Of a number: its character in the struct module."""
+    """The number's character in Python's struct module."""
     item: "Wire[Any] | None" = None
-    """Of an array: what it is of."""
+    """How an item of the array is encoded."""
     struct: type[Any] | None = None
     nullable: bool = False
 
@@ -73,19 +75,22 @@ BYTES: Wire[bytes] = Wire("bytes")
 
 
 def array(item: Wire[T]) -> Wire[tuple[T, ...]]:
+    """An array of items that are encoded like `item`."""
     return Wire("array", item=item)
 
 
 def nested(struct: type[T]) -> Wire[T]:
+    """A struct inside another, in the version of the outer one."""
     return Wire("struct", struct=struct)
 
 
 def nullable(wire: Wire[T]) -> Wire[T | None]:
+    """A value that may be null. The schema's tables call it nullable in all versions that have the field."""
     return Wire(wire.kind, wire.format, wire.item, wire.struct, nullable=True)
 
 
 class Tag(NamedTuple):
-    """A tagged field that the schema does not know, kept as it came."""
+    """A tagged field that the table does not have, with its bytes."""
 
     tag: int
     data: bytes
@@ -93,7 +98,7 @@ class Tag(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field on the wire: where it exists, and what it is where it does not."""
+    """A field of a struct: its encoding, the versions and layouts that have it, its default in the others."""
 
     name: str
     wire: Wire[Any]
@@ -104,23 +109,24 @@ class Field:
     only_in: str | None
     not_in: str | None
     instead: dict[str, Wire[Any]]
-    called: str | None
+    schema_name: str | None
 
     @property
     def kafka_name(self) -> str:
-        """The name in Kafka's schema: `leader_epoch` is `leaderEpoch`, unless the table says otherwise."""
+        """The name in Kafka's schema: `leader_epoch` is `leaderEpoch`, unless there is a `schema_name`."""
         first, *rest = self.name.split("_")
-        return self.called or first + "".join(word.capitalize() for word in rest)
+        return self.schema_name or first + "".join(word.capitalize() for word in rest)
 
-    def exists(self, version: int, layout: str) -> bool:
+    def exists_in(self, version: int, layout: str) -> bool:
+        """Whether this version in this layout has the field."""
         if self.only_in is not None and layout != self.only_in:
             return False
         if self.not_in is not None and layout == self.not_in:
             return False
         return self.since <= version and (self.until is None or version <= self.until)
 
-    def within(self, layout: str) -> "Field":
-        """The field as it is laid out there."""
+    def in_layout(self, layout: str) -> "Field":
+        """The field with the encoding that it has in the layout."""
         return dataclasses.replace(self, wire=self.instead[layout]) if layout in self.instead else self
 
 
@@ -134,7 +140,7 @@ def field(
     only_in: str | None = None,
     not_in: str | None = None,
     instead: dict[str, Wire[T]] | None = None,
-    called: str | None = None,
+    schema_name: str | None = None,
 ) -> T: ...
 @overload
 def field(
@@ -147,7 +153,7 @@ def field(
     only_in: str | None = None,
     not_in: str | None = None,
     instead: dict[str, Wire[T]] | None = None,
-    called: str | None = None,
+    schema_name: str | None = None,
 ) -> T: ...
 def field(
     wire: Wire[Any],
@@ -159,15 +165,19 @@ def field(
     only_in: str | None = None,
     not_in: str | None = None,
     instead: dict[str, Wire[Any]] | None = None,
-    called: str | None = None,
+    schema_name: str | None = None,
 ) -> Any:
-    """A field on the wire. It needs a default where a version, a layout or a tag may leave it out.
+    """Declares a field. It needs a default if a version, a layout or a tag may leave it out.
 
-    `called` is its name in Kafka's schema, where that is not ours in camel case.
+    `only_in` and `not_in` name a layout. `instead` maps a layout to the encoding that the field has there.
+    `schema_name` is the name in Kafka's schema, if it is not this one in camel case. Raises TypeError if
+    the default is missing.
     """
+    # Without any of these conditions the field always exists.
     conditions = (since or None, until, tag, only_in, not_in)
     if default is dataclasses.MISSING and conditions != (None,) * len(conditions):
         raise TypeError("a field that can be absent needs a default")
+    # The spec travels in the dataclass field's metadata until `struct` collects it.
     spec = {
         "wire": wire,
         "since": since,
@@ -176,7 +186,7 @@ def field(
         "only_in": only_in,
         "not_in": not_in,
         "instead": instead or {},
-        "called": called,
+        "schema_name": schema_name,
     }
     return dataclasses.field(default=default, metadata={_SPEC: spec})
 
@@ -185,73 +195,84 @@ def field(
 def struct(
     *, versions: tuple[int, int] = (0, 0), flexible_since: int | None = None
 ) -> Callable[[type[T]], type[T]]:
-    """A frozen slotted keyword-only dataclass that codecs can be made for.
+    """Makes the class a struct: a frozen slotted dataclass with keyword-only fields, described by a table.
 
-    `versions` and `flexible_since` matter for the outermost struct only: what is nested follows it.
+    `versions` are the first and the last one. `versions` and `flexible_since` count only for the outermost
+    struct. A nested one has the version and the encoding of the struct around it.
     """
 
     def declare(cls: type[T]) -> type[T]:
-        made = freeze(cls, kw_only=True)
+        struct_class = freeze(cls, kw_only=True)
+        # Fields without a wire spec (`value`, `version`, `trailing`) are not in the table.
         fields = tuple(
             Field(name=each.name, default=each.default, **each.metadata[_SPEC])
-            for each in dataclasses.fields(made)  # type: ignore[arg-type]
+            for each in dataclasses.fields(struct_class)  # type: ignore[arg-type]  # T is not known as a dataclass
             if _SPEC in each.metadata
         )
-        setattr(made, _STRUCT, (fields, versions, flexible_since))
-        return made
+        setattr(struct_class, _STRUCT, (fields, versions, flexible_since))
+        return struct_class
 
     return declare
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field, dataclasses.field))
-def base(cls: type[T]) -> type[T]:
-    """Fields that several structs have in common. Needs `__slots__ = ()`: those are made in each struct."""
+def struct_base(cls: type[T]) -> type[T]:
+    """Declares fields that several structs have in common.
+
+    The class needs `__slots__ = ()`, since each struct that derives from it makes the slots itself.
+    """
     return cls
 
 
-def fields_of(struct: type[Any]) -> tuple[Field, ...]:
-    """Every field on the wire that some version or layout of the struct has."""
+def wire_fields(struct: type[Any]) -> tuple[Field, ...]:
+    """The fields on the wire that any version or layout of the struct has."""
     fields: tuple[Field, ...] = getattr(struct, _STRUCT)[0]
     return fields
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """What one version of a struct looks like. There is one of each: codecs are cached by it."""
+    """The fields of one version of a struct in one layout.
+
+    `find_shape` always returns the same instance for these, so that compiled readers can be cached by it.
+    """
 
     struct: type[Any]
     version: int
     flexible: bool
     layout: str
     fields: tuple[Field, ...]
-    """In wire order, tagged ones among them."""
+    """The fields that exist, in wire order, tagged ones among them."""
     absent: tuple[Field, ...]
-    """Those that are their default here."""
+    """The fields that do not exist here, and so are their defaults."""
 
-    def inner(self, struct: type[Any]) -> "Shape":
-        """Of a struct nested in this one."""
-        return _shape(struct, self.version, self.flexible, self.layout)
+    def nested_shape(self, struct: type[Any]) -> "Shape":
+        """The shape of a struct nested in this one."""
+        return _find_shape(struct, self.version, self.flexible, self.layout)
 
     @property
-    def plain(self) -> tuple[Field, ...]:
+    def plain_fields(self) -> tuple[Field, ...]:
+        """The fields outside the tag section."""
         return tuple(each for each in self.fields if each.tag is None)
 
     @property
-    def tagged(self) -> tuple[Field, ...]:
+    def tagged_fields(self) -> tuple[Field, ...]:
+        """The fields in the tag section."""
         return tuple(each for each in self.fields if each.tag is not None)
 
 
-def shape(struct: type[Any], version: int, layout: str = "") -> Shape | None:
-    """The shape of that version, None when the table has no such version."""
+def find_shape(struct: type[Any], version: int, layout: str = "") -> Shape | None:
+    """Returns the shape of a version in a layout; None if the table has no such version."""
     _, (first, last), flexible_since = getattr(struct, _STRUCT)
     if not first <= version <= last:
         return None
-    return _shape(struct, version, flexible_since is not None and version >= flexible_since, layout)
+    return _find_shape(struct, version, flexible_since is not None and version >= flexible_since, layout)
 
 
 @cached
-def _shape(struct: type[Any], version: int, flexible: bool, layout: str) -> Shape:
-    fields = fields_of(struct)
-    present = tuple(each.within(layout) for each in fields if each.exists(version, layout))
-    absent = tuple(each for each in fields if not each.exists(version, layout))
+def _find_shape(struct: type[Any], version: int, flexible: bool, layout: str) -> Shape:
+    # A struct in another layout is another shape, although its version is the same.
+    fields = wire_fields(struct)
+    present = tuple(each.in_layout(layout) for each in fields if each.exists_in(version, layout))
+    absent = tuple(each for each in fields if not each.exists_in(version, layout))
     return Shape(struct, version, flexible, layout, present, absent)

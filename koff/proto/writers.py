@@ -1,90 +1,99 @@
-"""The way back: a struct as the bytes that a broker writes for it.
+"""Writers: structs as the bytes that a broker writes for them.
 
-Tagged fields at their default are left out, tags come in ascending order, unknown ones among them.
+Tagged fields that have their default are left out. Tags are in ascending order, unknown ones among them.
 """
 
 import struct as packing
 from typing import Any
 
-from koff.proto.primitives import STRING_MAX, Malformed, uuid_bytes, write_tags, write_uvarint
-from koff.proto.schema import Field, Shape, Wire, shape
+from koff.proto.primitives import STRING_MAX, Malformed, parse_uuid, write_tags, write_uvarint
+from koff.proto.schema import Field, Shape, Wire, find_shape
 
 
-def encode_outer(value: Any) -> bytes:
-    """A versioned struct with its version in front and its trailing bytes behind. Raises `Malformed`."""
-    found = shape(type(value), value.version, value.layout)
-    if found is None:
+def encode_value(value: Any) -> bytes:
+    """Returns a versioned struct with its int16 version before it and its trailing bytes behind it.
+
+    Raises `Malformed` if the table lacks the version, or a field cannot be written.
+    """
+    shape = find_shape(type(value), value.version, value.layout)
+    if shape is None:
         raise Malformed(f"{type(value).__name__} has no version {value.version}")
     out = bytearray(packing.pack(">h", value.version))
-    _write_struct(out, found, value)
+    _write_struct(out, shape, value)
     return bytes(out + value.trailing)
 
 
 def encode_key(record: Any) -> bytes:
-    """The key of a record. Raises `Malformed`."""
-    found = shape(type(record), 0)
-    assert found is not None
+    """Returns the key of a record: int16 type, then its fields. Raises `Malformed` if a field is invalid."""
+    shape = find_shape(type(record), 0)
+    assert shape is not None
     out = bytearray(packing.pack(">h", record.type))
-    _write_struct(out, found, record)
+    _write_struct(out, shape, record)
     return bytes(out + record.key_trailing)
 
 
-def _write_struct(out: bytearray, of: Shape, value: Any) -> None:
-    for each in of.plain:
-        _write_field(out, of, each, value)
-    if of.flexible:
+def _write_struct(out: bytearray, shape: Shape, value: Any) -> None:
+    for field in shape.plain_fields:
+        _write_field(out, shape, field, value)
+    # Unknown tags go back to their places among the known ones: `write_tags` sorts them.
+    if shape.flexible:
         tags = list(value.unknown_tags)
-        for each in of.tagged:
-            if getattr(value, each.name) != each.default:
+        for field in shape.tagged_fields:
+            if getattr(value, field.name) != field.default:
                 data = bytearray()
-                _write_field(data, of, each, value)
-                tags.append((each.tag, bytes(data)))
+                _write_field(data, shape, field, value)
+                tags.append((field.tag, bytes(data)))
         write_tags(out, tags)
 
 
-def _write_field(out: bytearray, of: Shape, each: Field, value: Any) -> None:
+def _write_field(out: bytearray, shape: Shape, field: Field, value: Any) -> None:
+    """Appends a field of `value`. Any error on the way becomes a `Malformed` that names the field."""
+    # struct.error: not a number, or out of range. AttributeError and TypeError: a value of another type.
+    # UnicodeError: a lone surrogate.
     try:
-        _write_value(out, of, each.wire, getattr(value, each.name), tagged=each.tag is not None)
+        _write_value(out, shape, field.wire, getattr(value, field.name), tagged=field.tag is not None)
     except (packing.error, AttributeError, TypeError, UnicodeError) as error:
-        raise Malformed(f"{of.struct.__name__}.{each.name} cannot be written: {error}") from error
+        raise Malformed(f"{shape.struct.__name__}.{field.name} cannot be written: {error}") from error
 
 
-def _write_value(out: bytearray, of: Shape, wire: Wire[Any], value: Any, *, tagged: bool) -> None:
+def _write_value(out: bytearray, shape: Shape, wire: Wire[Any], value: Any, *, tagged: bool) -> None:
     match wire.kind:
         case "number":
             out += packing.pack(">" + wire.format, value)
         case "uuid":
-            out += uuid_bytes(value)
+            out += parse_uuid(value)
         case "struct":
-            _write_nested(out, of, wire, value, tagged=tagged)
+            _write_nested(out, shape, wire, value, tagged=tagged)
         case _:
-            _write_sized(out, of, wire, value)
+            _write_sized(out, shape, wire, value)
 
 
-def _write_nested(out: bytearray, of: Shape, wire: Wire[Any], value: Any, *, tagged: bool) -> None:
+def _write_nested(out: bytearray, shape: Shape, wire: Wire[Any], value: Any, *, tagged: bool) -> None:
     assert wire.struct is not None
     if wire.nullable:
+        # Outside the tag section null is the signed byte -1, inside it the varint 0.
         null = 0 if tagged else 0xFF
         out.append(null if value is None else 1)
         if value is None:
             return
-    _write_struct(out, of.inner(wire.struct), value)
+    _write_struct(out, shape.nested_shape(wire.struct), value)
 
 
-def _write_sized(out: bytearray, of: Shape, wire: Wire[Any], value: Any) -> None:
+def _write_sized(out: bytearray, shape: Shape, wire: Wire[Any], value: Any) -> None:
+    """Appends a string, bytes or an array: the length, then the content."""
     if value is None and not wire.nullable:
         raise TypeError("it must not be null")
     data = value.encode() if wire.kind == "string" and value is not None else value
     length = -1 if data is None else len(data)
     if wire.kind == "string" and length > STRING_MAX:
         raise TypeError(f"a string has at most {STRING_MAX} bytes, not {length}")
-    if of.flexible:
-        write_uvarint(out, length + 1)
+    if shape.flexible:
+        write_uvarint(out, length + 1)  # null is 0
     else:
         out += packing.pack(">h" if wire.kind == "string" else ">i", length)
     if wire.kind == "array":
         assert wire.item is not None
         for item in value or ():
-            _write_value(out, of, wire.item, item, tagged=False)
+            _write_value(out, shape, wire.item, item, tagged=False)
     elif data is not None:
         out += data

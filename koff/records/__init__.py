@@ -1,12 +1,21 @@
-"""What the records of `__consumer_offsets` and `__share_group_state` mean. No I/O, no clock, no log."""
+"""Decodes the records of `__consumer_offsets` and `__share_group_state`. No I/O, no clock, no log.
+
+The formats are described in docs/records-format.md.
+"""
 
 from koff.proto.buffers import Binary, Text
 from koff.proto.primitives import Malformed
 from koff.records.classic_records import ClassicMember, GroupMetadata, GroupMetadataValue
 from koff.records.columns import RecordColumns, decode_columns
 from koff.records.commit_records import OffsetCommit, OffsetCommitValue
-from koff.records.commit_values import CommitColumns, commit_values
-from koff.records.consumer_protocol import Assignment, Subscription, UndecodableBlob, assignment, subscription
+from koff.records.commit_values import CommitColumns, decode_commit_values
+from koff.records.consumer_protocol import (
+    Assignment,
+    Subscription,
+    UndecodableBlob,
+    decode_assignment,
+    decode_subscription,
+)
 from koff.records.consumer_records import (
     AssignedPartitions,
     ClassicMemberMetadata,
@@ -27,11 +36,11 @@ from koff.records.consumer_records import (
     TopicPartitions,
 )
 from koff.records.decoder import decode, decode_share_state, encode
-from koff.records.key_codes import Keys
+from koff.records.key_codes import KeyCodes
 from koff.records.message import GroupMember, GroupMessage, Message, OffsetMessage, TopicAndPartition
 from koff.records.message_json import as_dict, kafka_json, kafka_line
 from koff.records.record import DecodedRecord, OffsetsRecord, Record, ShareStateRecord, Undecodable, Unknown
-from koff.records.record_types import RECORD_TYPES, SHARE_STATE_TYPES, record_name
+from koff.records.record_types import RECORD_TYPES, SHARE_STATE_TYPES, type_name
 from koff.records.share_records import (
     NamedTopic,
     NamedTopicPartitions,
@@ -75,7 +84,7 @@ from koff.records.streams_records import (
     Subtopology,
     TaskIds,
 )
-from koff.records.text import text
+from koff.records.text import text_line
 
 __all__ = [
     "RECORD_TYPES",
@@ -107,8 +116,8 @@ __all__ = [
     "GroupMessage",
     "GroupMetadata",
     "GroupMetadataValue",
+    "KeyCodes",
     "KeyValue",
-    "Keys",
     "Malformed",
     "Message",
     "NamedTopic",
@@ -160,15 +169,15 @@ __all__ = [
     "UndecodableBlob",
     "Unknown",
     "as_dict",
-    "assignment",
-    "commit_values",
     "decode",
+    "decode_assignment",
     "decode_columns",
+    "decode_commit_values",
     "decode_share_state",
+    "decode_subscription",
     "encode",
     "kafka_json",
     "kafka_line",
-    "record_name",
-    "subscription",
-    "text",
+    "text_line",
+    "type_name",
 ]

@@ -1,4 +1,4 @@
-"""Groups of the classic protocol: type 2."""
+"""Groups of the classic protocol: record type 2."""
 
 from koff.proto.schema import BYTES, INT32, INT64, STRING, array, field, nested, nullable, struct
 from koff.records.structs import Key, Part, Value
@@ -6,6 +6,11 @@ from koff.records.structs import Key, Part, Value
 
 @struct()
 class ClassicMember(Part):
+    """`subscription` and `assignment` are in the format of the protocol type: see `consumer_protocol`.
+
+    Timeouts are in milliseconds. `rebalance_timeout` -1: absent, the session timeout counts for it.
+    """
+
     member_id: str = field(STRING)
     group_instance_id: str | None = field(nullable(STRING), since=3, default=None)  # KIP-345
     client_id: str = field(STRING)
@@ -18,6 +23,11 @@ class ClassicMember(Part):
 
 @struct(versions=(0, 4), flexible_since=4)
 class GroupMetadataValue(Value):
+    """`protocol_type` is "consumer", or "connect" for Kafka Connect's workers, or "" if there is none.
+
+    `current_state_timestamp` is in milliseconds: when the group entered its state. -1: absent.
+    """
+
     protocol_type: str = field(STRING)
     generation: int = field(INT32)
     protocol: str | None = field(nullable(STRING))

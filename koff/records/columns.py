@@ -1,7 +1,7 @@
-"""Whole batches of `__consumer_offsets`: buffers of keys and values in, numpy columns out.
+"""Decodes batches of `__consumer_offsets` records: buffers of keys and values in, numpy columns out.
 
-Offset commits of any mix of versions, and their tombstones, come out as columns without a Python loop
-over the records. Every other row goes through the scalar decoder, and none is lost.
+Offset commits in any mix of versions, and their tombstones, are decoded without a Python loop over the
+records. Every other record is decoded by the scalar decoder, so no record is lost.
 """
 
 import dataclasses
@@ -11,166 +11,182 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.proto.buffers import Binary, Text
-from koff.proto.primitives import ZERO_UUID, uuid_bytes
-from koff.proto.slices import PAD, Bytes, Ints, Mask, column, cut
+from koff.proto.primitives import ZERO_UUID, parse_uuid
+from koff.proto.slices import PAD, Bytes, Ints, Mask, cut_rows, read_column
 from koff.records.commit_records import OffsetCommit, OffsetCommitValue
-from koff.records.commit_values import BLOCK, Draft
+from koff.records.commit_values import BLOCK_ROWS, CommitColumnsBuilder
 from koff.records.decoder import decode
-from koff.records.key_codes import PARTITION, Codes, Keys
+from koff.records.key_codes import PARTITION_SIZE, Codes, KeyCodes
 from koff.records.message import Message
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordColumns:
-    """One row a record. Where `ok` is false the record is in `others`, and here only its type."""
+    """One row a record. If `ok` is false, the record is in `others`, and only its type is in the columns."""
 
     ok: Mask
-    """Whether the record is an offset commit, or the tombstone of one."""
+    """True for an offset commit, and for the tombstone of one."""
     type: NDArray[np.int16]
-    """-1 where the key is too short to have one."""
+    """The record type; -1 if the key is null or too short to have one."""
     group: Codes
-    """Indexes into `groups`; -1 where not ok."""
+    """Indexes into `groups`; -1 if not ok."""
     topic: Codes
-    """Indexes into `topics`; -1 where not ok."""
+    """Indexes into `topics`; -1 if not ok."""
     partition: NDArray[np.int32]
     tombstone: Mask
-    """Whether the commit is deleted: offset, leader epoch, timestamps are -1 then."""
+    """True for a tombstone, which deletes the commit. Offset, leader epoch and timestamps are -1 then."""
     offset: Ints
     leader_epoch: NDArray[np.int32]
     metadata: Text
     commit_timestamp: Ints
     """Milliseconds."""
     expire_timestamp: Ints
-    """Milliseconds; -1 where the value has none."""
+    """Milliseconds; -1 if the value has none."""
     topic_id: Bytes | None
-    """(rows, 16); None when no row names a topic id other than zero."""
+    """An array (rows, 16); None if no row has a topic id other than zero."""
     groups: list[str]
     topics: list[str]
     others: Mapping[int, Message]
-    """By row: every record that is no offset commit."""
+    """Every record that is not an offset commit, by row."""
 
 
-def decode_columns(keys: Binary, values: Binary, *, names: Keys | None = None) -> RecordColumns:
-    """The columns of a batch. With the same `names`, codes of groups and topics stay the same over calls."""
+def decode_columns(keys: Binary, values: Binary, *, names: KeyCodes | None = None) -> RecordColumns:
+    """Decodes a batch of records. Raises ValueError if there are not as many keys as values.
+
+    If the calls for several batches share `names`, a group or topic has the same code in all of them.
+    """
     if len(keys) != len(values):
         raise ValueError(f"{len(keys)} keys but {len(values)} values")
-    batch = _Batch(keys, values, names or Keys())
-    for start in range(0, len(keys), BLOCK):
-        batch.fill(start, min(start + BLOCK, len(keys)))
-    return batch.columns()
+    builder = _RecordColumnsBuilder(keys, values, names or KeyCodes())
+    for start in range(0, len(keys), BLOCK_ROWS):
+        builder.fill_rows(start, min(start + BLOCK_ROWS, len(keys)))
+    return builder.build_columns()
 
 
-class _Batch:
-    def __init__(self, keys: Binary, values: Binary, names: Keys) -> None:
+class _RecordColumnsBuilder:
+    """Builds `RecordColumns` in two steps: all rows by blocks, then one by one those that are not `ok`."""
+
+    def __init__(self, keys: Binary, values: Binary, names: KeyCodes) -> None:
         rows = len(keys)
         self.keys, self.values, self.names = keys, values, names
-        self.draft = Draft(rows, metadata=True)
-        assert self.draft.metadata is not None
-        self.metadata_at, self.metadata_size = self.draft.metadata
+        self.commits = CommitColumnsBuilder(rows, metadata=True)
+        assert self.commits.metadata is not None
+        self.metadata_at, self.metadata_size = self.commits.metadata
         self.type = np.full(rows, -1, np.int16)
         self.group = np.full(rows, -1, np.int32)
         self.topic = np.full(rows, -1, np.int32)
         self.partition = np.full(rows, -1, np.int32)
         self.tombstone = np.zeros(rows, np.bool_)
 
-    def fill(self, start: int, stop: int) -> None:
+    def fill_rows(self, start: int, stop: int) -> None:
+        """Decodes the rows of a block, as far as that is possible for all of them at once."""
         rows = slice(start, stop)
-        data, shift, at, lengths, keyed = _block(self.keys, start, stop)
+        # Keys: the bytes before the partition are looked up as a whole, the partition is the last four bytes.
+        data, shift, at, lengths, has_key = _slice_block(self.keys, start, stop)
         type_, self.group[rows], self.topic[rows] = self.names.look_up(data, at, lengths)
-        behind = at + np.maximum(lengths - PARTITION, 0)
-        self.partition[rows] = column(cut(data, behind, 4), 0, ">i4")
+        behind = at + np.maximum(lengths - PARTITION_SIZE, 0)  # any four bytes if the key is too short
+        self.partition[rows] = read_column(cut_rows(data, behind, 4), 0, ">i4")
         self.type[rows] = type_
-        if type_.min() < 0:
-            named = start + np.flatnonzero(keyed & (type_ < 0) & (lengths >= 2))
-            self.type[named] = column(cut(data, at[named - start], 2), 0, ">i2")
-        data, shift, at, lengths, valued = _block(self.values, start, stop)
-        self.draft.fill(start, data, at, lengths)
-        self.metadata_at[rows] += shift
-        self.tombstone[rows] = ~valued
-        self.draft.ok[rows] |= ~valued
-        self.draft.ok[rows] &= keyed & (type_ >= 0)
+        if type_.min() < 0:  # not an offset commit: read its type, if the key has one
+            others = start + np.flatnonzero(has_key & (type_ < 0) & (lengths >= 2))
+            self.type[others] = read_column(cut_rows(data, at[others - start], 2), 0, ">i2")
+        # Values: a null one is a tombstone, whatever its empty row was decoded to.
+        data, shift, at, lengths, has_value = _slice_block(self.values, start, stop)
+        self.commits.fill_rows(start, data, at, lengths)
+        self.metadata_at[rows] += shift  # from a position in the block to one in the whole buffer
+        self.tombstone[rows] = ~has_value
+        self.commits.ok[rows] |= ~has_value
+        self.commits.ok[rows] &= has_key & (type_ >= 0)
 
-    def columns(self) -> RecordColumns:
-        draft = self.draft
-        patched: dict[int, bytes] = {}
+    def build_columns(self) -> RecordColumns:
+        """Decodes the rows that are not `ok` one by one, and returns the columns."""
+        commits = self.commits
+        metadata: dict[int, bytes] = {}
         others: dict[int, Message] = {}
-        for row in np.flatnonzero(~draft.ok).tolist():
+        for row in np.flatnonzero(~commits.ok).tolist():
             message = decode(self.keys[row], self.values[row])
             if isinstance(message.record, OffsetCommit):
-                patched[row] = self._patch(row, message.record)
+                metadata[row] = self._fill_row(row, message.record)
             else:
                 others[row] = message
-        self._clear()
-        made = draft.columns()
+        self._clear_invalid_rows()
+        columns = commits.build_columns()
         return RecordColumns(
-            ok=draft.ok,
+            ok=commits.ok,
             type=self.type,
             group=self.group,
             topic=self.topic,
             partition=self.partition,
             tombstone=self.tombstone,
-            offset=made.offset,
-            leader_epoch=made.leader_epoch,
-            metadata=Text.cut(self.values.data, self.metadata_at, self.metadata_size, patched),
-            commit_timestamp=made.commit_timestamp,
-            expire_timestamp=made.expire_timestamp,
-            topic_id=made.topic_id if made.topic_id is not None and made.topic_id.any() else None,
+            offset=columns.offset,
+            leader_epoch=columns.leader_epoch,
+            metadata=Text.from_slices(self.values.data, self.metadata_at, self.metadata_size, metadata),
+            commit_timestamp=columns.commit_timestamp,
+            expire_timestamp=columns.expire_timestamp,
+            topic_id=columns.topic_id if columns.topic_id is not None and columns.topic_id.any() else None,
             groups=self.names.groups.names,
             topics=self.names.topics.names,
             others=others,
         )
 
-    def _patch(self, row: int, record: OffsetCommit) -> bytes:
-        """Fills in a row that only the scalar decoder could read; gives its metadata."""
-        draft, value = self.draft, record.value
-        draft.ok[row] = True
+    def _fill_row(self, row: int, record: OffsetCommit) -> bytes:
+        """Fills in a commit that only the scalar decoder could decode, and returns its metadata."""
+        commits, value = self.commits, record.value
+        commits.ok[row] = True
+        # The metadata is returned, not its place in the values: with invalid UTF-8 replaced it is not there.
         self.metadata_size[row] = 0
-        self.group[row] = self.names.groups.code(record.group)
-        self.topic[row] = self.names.topics.code(record.topic)
+        self.group[row] = self.names.groups.assign_code(record.group)
+        self.topic[row] = self.names.topics.assign_code(record.topic)
         self.partition[row] = record.partition
         self.tombstone[row] = value is None
         if value is None:
             return b""
-        draft.offset[row] = value.offset
-        draft.leader_epoch[row] = value.leader_epoch
-        draft.commit_timestamp[row] = value.commit_timestamp
-        draft.expire_timestamp[row] = value.expire_timestamp
-        self._patch_topic_id(row, value)
+        commits.offset[row] = value.offset
+        commits.leader_epoch[row] = value.leader_epoch
+        commits.commit_timestamp[row] = value.commit_timestamp
+        commits.expire_timestamp[row] = value.expire_timestamp
+        self._fill_topic_id(row, value)
         return value.metadata.encode()
 
-    def _patch_topic_id(self, row: int, value: OffsetCommitValue) -> None:
-        draft = self.draft
-        if value.topic_id == ZERO_UUID and draft.topic_id is None:
+    def _fill_topic_id(self, row: int, value: OffsetCommitValue) -> None:
+        commits = self.commits
+        # The column is made at the first topic id, as in CommitColumnsBuilder.
+        if value.topic_id == ZERO_UUID and commits.topic_id is None:
             return
-        if draft.topic_id is None:
-            draft.topic_id = np.zeros(len(draft.ok), "V16")
-        draft.topic_id.view(np.uint8).reshape(-1, 16)[row] = np.frombuffer(
-            uuid_bytes(value.topic_id), np.uint8
+        if commits.topic_id is None:
+            commits.topic_id = np.zeros(len(commits.ok), "V16")
+        commits.topic_id.view(np.uint8).reshape(-1, 16)[row] = np.frombuffer(
+            parse_uuid(value.topic_id), np.uint8
         )
 
-    def _clear(self) -> None:
-        """Rows without a commit hold -1, whatever was read in them on the way."""
-        draft = self.draft
-        self.tombstone &= draft.ok
-        void = ~draft.ok | self.tombstone
-        if void.any():
-            for each in (draft.offset, draft.leader_epoch, draft.commit_timestamp, draft.expire_timestamp):
-                each[void] = -1
-            self.metadata_size[void] = 0
-            if draft.topic_id is not None:
-                draft.topic_id.view(np.uint8).reshape(-1, 16)[void] = 0
+    def _clear_invalid_rows(self) -> None:
+        """Overwrites what the columnar decoding left in rows that hold no commit."""
+        commits = self.commits
+        self.tombstone &= commits.ok
+        empty = ~commits.ok | self.tombstone
+        if empty.any():
+            for column in (
+                commits.offset,
+                commits.leader_epoch,
+                commits.commit_timestamp,
+                commits.expire_timestamp,
+            ):
+                column[empty] = -1
+            self.metadata_size[empty] = 0
+            if commits.topic_id is not None:
+                commits.topic_id.view(np.uint8).reshape(-1, 16)[empty] = 0
         for codes in (self.group, self.topic, self.partition):
-            codes[~draft.ok] = -1
+            codes[~commits.ok] = -1
 
 
-def _block(binary: Binary, start: int, stop: int) -> tuple[Bytes, int, Ints, Ints, Mask]:
-    """Data that goes on for `PAD` bytes behind the rows, and how much of the front it lacks.
+def _slice_block(binary: Binary, start: int, stop: int) -> tuple[Bytes, int, Ints, Ints, Mask]:
+    """Returns the data of a block of rows, the bytes that it lacks at the front, and the rows in it.
 
-    And of the rows: where they start in it, how long they are, which are not null.
+    The data has `PAD` bytes behind the last row. A row is a start, a length, and whether it is not null.
     """
     at, lengths, data, shift = binary.starts[start:stop], binary.lengths[start:stop], binary.data, 0
     end = int((at + lengths).max())
-    if end + PAD > len(data):
+    if end + PAD > len(data):  # only a block at the end of the data needs a copy
         shift = int(at.min())
         data = np.concatenate((data[shift:end], np.zeros(PAD, np.uint8)))
         at = at - shift

@@ -1,4 +1,4 @@
-"""Committed offsets: types 0 and 1."""
+"""Committed offsets: record types 0 and 1."""
 
 from koff.proto.schema import INT32, INT64, STRING, UUID, ZERO_UUID, field, struct
 from koff.records.structs import Key, Value
@@ -6,6 +6,8 @@ from koff.records.structs import Key, Value
 
 @struct(versions=(0, 4), flexible_since=4)
 class OffsetCommitValue(Value):
+    """Timestamps are in milliseconds, -1 if absent. `leader_epoch` -1 and `topic_id` zero: unknown."""
+
     offset: int = field(INT64)
     leader_epoch: int = field(INT32, since=3, default=-1)  # KIP-320
     metadata: str = field(STRING)
@@ -16,7 +18,7 @@ class OffsetCommitValue(Value):
 
 @struct()
 class OffsetCommit(Key):
-    """Type 0 in the days of 0.8.2, 1 since. Releases up to 4.0 read any version behind either."""
+    """Brokers of 0.8.2 wrote type 0, later ones write type 1. Up to 4.0 they read any version of either."""
 
     group: str = field(STRING)
     topic: str = field(STRING)

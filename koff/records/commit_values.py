@@ -1,7 +1,7 @@
-"""The values of offset commits by the batch: bytes in, numpy columns out, no Python loop over the records.
+"""Decodes the values of offset commits in batches into numpy columns, without a Python loop over the records.
 
-Rows that are out of the ordinary are not `ok` and belong to the scalar decoder; one that is ok says
-what the scalar decoder would say. `batches` does the same for keys and values together.
+A row that is `ok` has what the scalar decoder would decode. A row that is not is unusual (not necessarily
+malformed), and the caller should give it to the scalar decoder. `columns` decodes keys and values together.
 """
 
 import dataclasses
@@ -10,50 +10,50 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.proto.slices import PAD, Bytes, Ints, Mask, column, cut
+from koff.proto.slices import PAD, Bytes, Ints, Mask, cut_rows, read_column
 
-BLOCK = 16384
-"""Rows worked on at a time, so that what is computed on the way stays in the processor's cache."""
+BLOCK_ROWS = 16384
+"""Rows decoded at a time, few enough that intermediate results stay in the processor's cache."""
 
 _NEWEST = 4
 _METADATA_AT = (10, 10, 10, 14, 14)
-"""By version: where the length of the metadata stands."""
+"""By version: the position of the metadata's length in the value."""
 _FIXED = (20, 28, 20, 24, 24)
-"""By version: the bytes of a value without metadata and tags."""
+"""By version: the least size of a value, that is without metadata and tags."""
 _HEAD = 16
-"""The bytes in front that always stand at the same place, up to a length of two bytes."""
+"""The bytes before the metadata, all at fixed positions: at most 14, and a metadata length of two bytes."""
 _TAIL = 27
-"""The bytes behind the metadata in v4: a timestamp, the count of tags, number and size of one, a uuid."""
+"""The bytes behind the metadata in v4: a timestamp, the count of tags, one tag's number and size, a uuid."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class CommitColumns:
-    """One row a value. Rows that are not `ok` hold no meaning."""
+    """One row a value. The other columns mean nothing where `ok` is false."""
 
     offset: Ints
     leader_epoch: NDArray[np.int32]
     commit_timestamp: Ints
     """Milliseconds."""
     expire_timestamp: Ints
-    """Milliseconds; -1 where the value has none."""
+    """Milliseconds; -1 if the value has none."""
     topic_id: Bytes | None
-    """(rows, 16); None when no row names a topic id other than zero."""
+    """An array (rows, 16); None if no row has a topic id other than zero."""
     ok: Mask
 
 
-def commit_values(values: Sequence[bytes]) -> CommitColumns:
-    """The values of offset commits, any mix of versions 0 to 4. None of them may be null."""
-    draft = Draft(len(values))
-    for start in range(0, len(values), BLOCK):
-        block = values[start : start + BLOCK]
+def decode_commit_values(values: Sequence[bytes]) -> CommitColumns:
+    """Decodes the values of offset commits, in any mix of versions 0 to 4. None of them may be null."""
+    builder = CommitColumnsBuilder(len(values))
+    for start in range(0, len(values), BLOCK_ROWS):
+        block = values[start : start + BLOCK_ROWS]
         lengths = np.fromiter(map(len, block), np.int64, len(block))
         data = np.frombuffer(b"".join(block) + bytes(PAD), np.uint8)
-        draft.fill(start, data, np.cumsum(lengths) - lengths, lengths)
-    return draft.columns()
+        builder.fill_rows(start, data, np.cumsum(lengths) - lengths, lengths)
+    return builder.build_columns()
 
 
-class Draft:
-    """Columns in the making, filled block by block."""
+class CommitColumnsBuilder:
+    """Builds `CommitColumns`, block by block."""
 
     def __init__(self, rows: int, *, metadata: bool = False) -> None:
         self.offset = np.zeros(rows, np.int64)
@@ -62,10 +62,11 @@ class Draft:
         self.expire_timestamp = np.full(rows, -1, np.int64)
         self.topic_id: NDArray[np.void] | None = None
         self.metadata = (np.zeros(rows, np.int64), np.zeros(rows, np.int64)) if metadata else None
-        """Where the strings are in the data, and how long."""
+        """The position and size of each row's metadata in the data of `fill_rows`; None if unwanted."""
         self.ok = np.zeros(rows, np.bool_)
 
-    def columns(self) -> CommitColumns:
+    def build_columns(self) -> CommitColumns:
+        """Returns the columns, without copies."""
         topic_id = self.topic_id
         return CommitColumns(
             offset=self.offset,
@@ -76,20 +77,25 @@ class Draft:
             ok=self.ok,
         )
 
-    def fill(self, row: int, data: Bytes, starts: Ints, lengths: Ints) -> None:
-        """Decodes the values at `starts` into the rows from `row` on. Behind them are `PAD` bytes more."""
-        heads = cut(data, starts, _HEAD)
-        versions = column(heads, 0, ">i2")
+    def fill_rows(self, row: int, data: Bytes, starts: Ints, lengths: Ints) -> None:
+        """Decodes the values at `starts` into the rows from `row` on.
+
+        `data` must continue for `PAD` bytes behind the last value.
+        """
+        heads = cut_rows(data, starts, _HEAD)
+        versions = read_column(heads, 0, ">i2")
+        # Usually a whole block has the same version: then no row is copied.
         first = int(versions[0])
         if 0 <= first <= _NEWEST and (versions == first).all() and lengths.min() >= _FIXED[first]:
             self._fill_version(slice(row, row + len(starts)), data, starts, lengths, heads, first)
             return
+        # A mix: the rows of one version at a time. Other versions and too short values stay not ok.
         for version in range(_NEWEST + 1):
-            found = (versions == version) & (lengths >= _FIXED[version])
-            if found.any():
-                some = np.flatnonzero(found)
+            matches = (versions == version) & (lengths >= _FIXED[version])
+            if matches.any():
+                rows = np.flatnonzero(matches)
                 self._fill_version(
-                    row + some, data, starts[some], lengths[some], heads.take(some, axis=0), version
+                    row + rows, data, starts[rows], lengths[rows], heads.take(rows, axis=0), version
                 )
 
     def _fill_version(
@@ -101,55 +107,64 @@ class Draft:
         heads: Bytes,
         version: int,
     ) -> None:
-        begin, behind, ok = _metadata(heads, lengths, version)
-        tails = cut(data, starts + behind, _TAIL)
-        self.offset[rows] = column(heads, 2, ">i8")
+        """Decodes values that all have the same version, and at least its `_FIXED` size."""
+        # Only the metadata has a varying size: all fields are at fixed places before it or behind it.
+        begin, behind, ok = _find_metadata(heads, lengths, version)
+        tails = cut_rows(data, starts + behind, _TAIL)
+        self.offset[rows] = read_column(heads, 2, ">i8")
         if version >= 3:
-            self.leader_epoch[rows] = column(heads, 10, ">i4")
-        self.commit_timestamp[rows] = column(tails, 0, ">i8")
+            self.leader_epoch[rows] = read_column(heads, 10, ">i4")
+        self.commit_timestamp[rows] = read_column(tails, 0, ">i8")
         if version == 1:
-            self.expire_timestamp[rows] = column(tails, 8, ">i8")
+            self.expire_timestamp[rows] = read_column(tails, 8, ">i8")
         if version == 4:
-            tagged = _topic_tagged(tails) & (behind + _TAIL <= lengths)
+            # Tags are none, or the topic id alone. Anything else is left to the scalar decoder.
+            # Bytes behind the value belong to the next one, so the length is compared too.
+            tagged = _has_only_topic_id(tails) & (behind + _TAIL <= lengths)
             ok &= tagged | (tails[:, 8] == 0)
-            self._fill_topic_ids(rows, column(tails, 11, "V16"), tagged & ok)
+            self._fill_topic_ids(rows, read_column(tails, 11, "V16"), tagged & ok)
         self.ok[rows] = ok
         if self.metadata is not None:
             at, size = self.metadata
             at[rows], size[rows] = starts + begin, (behind - begin) * ok
 
-    def _fill_topic_ids(self, rows: slice | NDArray[np.intp], ids: NDArray[np.void], named: Mask) -> None:
-        if not named.all():
-            rows = (np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows)[named]
-            ids = ids[named]
-        ids = np.ascontiguousarray(ids)
+    def _fill_topic_ids(self, rows: slice | NDArray[np.intp], ids: NDArray[np.void], present: Mask) -> None:
+        if not present.all():
+            rows = (np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows)[present]
+            ids = ids[present]
+        ids = np.ascontiguousarray(ids)  # a view of the tails cannot be viewed as int64
         if not ids.view(np.int64).any():
             return
+        # The column is made at the first topic id: many logs have none.
         if self.topic_id is None:
             self.topic_id = np.zeros(len(self.ok), "V16")
         self.topic_id[rows] = ids
 
 
-def _metadata(heads: Bytes, lengths: Ints, version: int) -> tuple[Ints | int, Ints, Mask]:
-    """Where in each value the metadata begins and ends, and whether all that must follow can.
+def _find_metadata(heads: Bytes, lengths: Ints, version: int) -> tuple[Ints | int, Ints, Mask]:
+    """Returns where the metadata begins and ends in each value, and whether the rest fits behind it.
 
-    Where it cannot, it ends at 0.
+    If the rest does not fit, the end is 0, so that no later read goes beyond the buffer.
     """
     at = _METADATA_AT[version]
     if version == 4:
-        begin, behind = _compact_metadata(heads)
+        begin, behind = _find_compact_metadata(heads)
+        # Behind the metadata are a timestamp and the count of tags.
         ok = (behind > 0) & (behind + 9 <= lengths)
         return begin, behind * ok, ok
-    size = column(heads, at, ">i2").astype(np.int64)
+    size = read_column(heads, at, ">i2").astype(np.int64)
     ok = (size >= 0) & (size + _FIXED[version] <= lengths)
     return at + 2, (size + (at + 2)) * ok, ok
 
 
-def _compact_metadata(heads: Bytes) -> tuple[Ints | int, Ints]:
-    """Where it begins and ends in v4, if its length is a varint of one or two bytes; at 0 if not."""
+def _find_compact_metadata(heads: Bytes) -> tuple[Ints | int, Ints]:
+    """Returns where the metadata of v4 begins and ends. The end is 0 if the length is unusual.
+
+    A usual length is not null, and a varint of one or two bytes: metadata of less than 16 KiB.
+    """
     at = _METADATA_AT[4]
     first = heads[:, at].astype(np.int64)
-    if (first == 1).all():
+    if (first == 1).all():  # the usual case: no metadata at all
         return at + 1, first + at
     second = heads[:, at + 1].astype(np.int64)
     long = first >= 128
@@ -159,8 +174,8 @@ def _compact_metadata(heads: Bytes) -> tuple[Ints | int, Ints]:
     return begin, behind
 
 
-def _topic_tagged(tails: Bytes) -> Mask:
-    """Whether the tag section begins like that of a topic id alone."""
+def _has_only_topic_id(tails: Bytes) -> Mask:
+    """Whether the tag section begins like that of a topic id alone: one tag, number 0, of 16 bytes."""
     count, number, size = tails[:, 8], tails[:, 9], tails[:, 10]
-    tagged: Mask = (count == 1) & (number == 0) & (size == 16)
-    return tagged
+    has_topic_id: Mask = (count == 1) & (number == 0) & (size == 16)
+    return has_topic_id

@@ -1,20 +1,22 @@
-"""What classic consumers say of themselves: the subscription and assignment inside a member.
+"""The subscription and the assignment of a classic consumer: two blobs inside a member of its group.
 
-Clients write these, so anything may stand there; what is no such thing is an `UndecodableBlob`.
-The format promises only to append: a version above 3 is read as 3, and the rest ignored.
+Clients write these blobs, so they may hold any bytes. A blob that cannot be decoded becomes an
+`UndecodableBlob`, and the member is not lost. A newer version may only append fields, so a version above 3 is
+read as 3, and the rest is ignored.
 """
 
 import dataclasses
 from typing import TypeVar
 
 from koff.proto.frozen import frozen
-from koff.proto.readers import READ_ERRORS, outer_reader, reason
+from koff.proto.readers import READ_ERRORS, compile_value_reader, describe_error
 from koff.proto.schema import BYTES, INT32, STRING, array, field, nested, nullable, struct
 from koff.records.structs import Part, Value
 
 NEWEST = 3
+"""The newest version of both formats."""
 CONSUMER = "consumer"
-"""The protocol type whose members carry these blobs. Connect's workers and others have their own."""
+"""The protocol type whose members have these blobs. Kafka Connect and others have formats of their own."""
 
 
 @struct()
@@ -25,7 +27,7 @@ class OwnedPartitions(Part):
 
 @struct(versions=(0, NEWEST))
 class Subscription(Value):
-    """ConsumerProtocolSubscription. A pattern is resolved by the client: `topics` are what it found."""
+    """Kafka's ConsumerProtocolSubscription. The client resolves a pattern itself: `topics` has the result."""
 
     topics: tuple[str, ...] = field(array(STRING))
     user_data: bytes | None = field(nullable(BYTES))
@@ -36,7 +38,7 @@ class Subscription(Value):
 
 @struct(versions=(0, NEWEST))
 class Assignment(Value):
-    """ConsumerProtocolAssignment. A topic may occur twice: take the union."""
+    """Kafka's ConsumerProtocolAssignment. A topic may occur twice: its partitions are the union of both."""
 
     assigned_partitions: tuple[OwnedPartitions, ...] = field(array(nested(OwnedPartitions)))
     user_data: bytes | None = field(nullable(BYTES))
@@ -44,6 +46,8 @@ class Assignment(Value):
 
 @frozen
 class UndecodableBlob:
+    """A blob that cannot be decoded, and why."""
+
     data: bytes
     reason: str
 
@@ -51,27 +55,32 @@ class UndecodableBlob:
 Blob = TypeVar("Blob", Subscription, Assignment)
 
 
-def subscription(data: bytes) -> Subscription | UndecodableBlob:
-    """What a member asked for."""
-    return _blob(Subscription, data)
+def decode_subscription(data: bytes) -> Subscription | UndecodableBlob:
+    """Decodes the subscription of a member: the topics that it wants to read."""
+    return _decode_blob(Subscription, data)
 
 
-def assignment(data: bytes) -> Assignment | UndecodableBlob:
-    """What a member was given. No bytes at all are normal: it was given nothing, or not yet."""
+def decode_assignment(data: bytes) -> Assignment | UndecodableBlob:
+    """Decodes the assignment of a member.
+
+    No bytes mean no partitions, which is normal: the member was assigned none, or the leader's sync is due
+    yet. Kafka's deserialiser throws for them.
+    """
     if not data:
         return Assignment(version=0, assigned_partitions=(), user_data=None)
-    return _blob(Assignment, data)
+    return _decode_blob(Assignment, data)
 
 
-def _blob(of: type[Blob], data: bytes) -> Blob | UndecodableBlob:
+def _decode_blob(cls: type[Blob], data: bytes) -> Blob | UndecodableBlob:
     if len(data) < 2:
         return UndecodableBlob(data, "ends before its version does")
     version = int.from_bytes(data[:2], "big", signed=True)
-    read = outer_reader(of, min(version, NEWEST), lenient=True)
+    read = compile_value_reader(cls, min(version, NEWEST), lenient=True)
     if read is None:
         return UndecodableBlob(data, f"unknown version {version}")
+    # READ_ERRORS is complete: a lenient reader replaces invalid UTF-8.
     try:
         blob: Blob = read(data)
     except READ_ERRORS as error:
-        return UndecodableBlob(data, reason(error))
+        return UndecodableBlob(data, describe_error(error))
     return dataclasses.replace(blob, version=version) if version > NEWEST else blob

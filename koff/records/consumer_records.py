@@ -1,6 +1,6 @@
-"""Groups of the consumer protocol, KIP-848: types 3 to 8 and 16.
+"""Groups of the consumer protocol (KIP-848): record types 3 to 8 and 16.
 
-Kafka 3.7 wrote other layouts of 4, 5, 7 and 8 under the same version.
+Kafka 3.7 (early access) wrote other layouts of types 4, 5, 7 and 8 under the same version 0.
 """
 
 from koff.proto.schema import (
@@ -23,7 +23,7 @@ from koff.records.structs import Key, Part, Value
 @struct(flexible_since=0)
 class ConsumerGroupMetadataValue(Value):
     epoch: int = field(INT32)
-    metadata_hash: int = field(INT64, tag=0, default=0)
+    metadata_hash: int = field(INT64, tag=0, default=0)  # since 4.1
 
 
 @struct()
@@ -55,7 +55,7 @@ class ConsumerGroupPartitionMetadataValue(Value):
 
 @struct()
 class ConsumerGroupPartitionMetadata(Key):
-    """Written up to 4.0; later releases only write its tombstones."""
+    """Brokers up to 4.0 write it. Later ones write only its tombstones."""
 
     group_id: str = field(STRING)
     value: ConsumerGroupPartitionMetadataValue | None
@@ -70,7 +70,7 @@ class ClassicProtocol(Part):
 
 @struct()
 class ClassicMemberMetadata(Part):
-    """Of a member that speaks the classic protocol to a consumer group."""
+    """The classic protocol's part of a member that uses that protocol in a consumer group."""
 
     session_timeout_ms: int = field(INT32, default=0)
     supported_protocols: tuple[ClassicProtocol, ...] = field(array(nested(ClassicProtocol)), default=())
@@ -78,7 +78,7 @@ class ClassicMemberMetadata(Part):
 
 @struct()
 class Assignor(Part):
-    """A client-side assignor, as 3.7 had it in mind."""
+    """A client-side assignor. Only 3.7 has it."""
 
     name: str = field(STRING)
     minimum_version: int = field(INT16)
@@ -90,9 +90,10 @@ class Assignor(Part):
 
 @struct(flexible_since=0)
 class ConsumerGroupMemberMetadataValue(Value):
-    """Of `classic_member_metadata`, absent, null and empty all say that the member is none.
+    """`classic_member_metadata` is absent, null or empty if the member uses the consumer protocol.
 
-    Absent is the empty one: Kafka's schema has its default null unquoted, and so its generator takes it.
+    An absent one is decoded as the empty one, as in Kafka: the schema's default `null` is not quoted, and
+    Kafka's generator makes the empty struct of it.
     """
 
     instance_id: str | None = field(nullable(STRING))
@@ -103,6 +104,7 @@ class ConsumerGroupMemberMetadataValue(Value):
     subscribed_topic_regex: str | None = field(nullable(STRING))
     rebalance_timeout_ms: int = field(INT32)
     server_assignor: str | None = field(nullable(STRING))
+    # 3.7 has no tagged field here, but this array before the tags.
     assignors: tuple[Assignor, ...] = field(array(nested(Assignor)), only_in="3.7", default=())
     classic_member_metadata: ClassicMemberMetadata | None = field(
         nullable(nested(ClassicMemberMetadata)), tag=0, not_in="3.7", default=ClassicMemberMetadata()
@@ -120,7 +122,7 @@ class ConsumerGroupMemberMetadata(Key):
 @struct(flexible_since=0)
 class ConsumerGroupTargetAssignmentMetadataValue(Value):
     assignment_epoch: int = field(INT32)
-    assignment_timestamp: int = field(INT64, tag=0, default=0)
+    assignment_timestamp: int = field(INT64, tag=0, default=0)  # since 4.3
 
 
 @struct()
@@ -154,19 +156,25 @@ class ConsumerGroupTargetAssignmentMember(Key):
 
 @struct()
 class AssignedPartitions(Part):
-    """Partitions of a topic, and the epoch each was assigned in, if the release wrote that down."""
+    """Partitions of a topic, and the epoch in which each was assigned, which brokers write since 4.3."""
 
     topic_id: str = field(UUID)
     partitions: tuple[int, ...] = field(array(INT32))
+    # The schema's default is an unquoted null, which Kafka's generator makes an empty array.
     assignment_epochs: tuple[int, ...] | None = field(nullable(array(INT32)), tag=0, default=())
 
 
 @struct(flexible_since=0)
 class ConsumerGroupCurrentMemberAssignmentValue(Value):
-    """`state`: 0 stable, 1 has partitions to give up, 2 waits for those of others, 127 unknown."""
+    """The assignment that the member has now.
+
+    `state`: 0 stable, 1 unrevoked partitions (has some to give up), 2 unreleased partitions (waits for other
+    members to give up theirs), 127 unknown. `member_epoch` -2: a static member that left for a while.
+    """
 
     member_epoch: int = field(INT32)
     previous_member_epoch: int = field(INT32)
+    # 3.7 has an epoch in the place of the state.
     state: int = field(INT8, not_in="3.7", default=127)
     target_member_epoch: int = field(INT32, only_in="3.7", default=-1)
     assigned_partitions: tuple[AssignedPartitions, ...] = field(array(nested(AssignedPartitions)))
@@ -190,8 +198,8 @@ class ConsumerGroupCurrentMemberAssignment(Key):
 @struct(flexible_since=0)
 class ConsumerGroupRegularExpressionValue(Value):
     topics: tuple[str, ...] = field(array(STRING))
-    image_version: int = field(INT64, called="version")
-    """Of the metadata image that the topics were looked up in."""
+    image_version: int = field(INT64, schema_name="version")
+    """The version of the metadata image in which the broker resolved the pattern."""
     timestamp: int = field(INT64)
 
 

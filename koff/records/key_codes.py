@@ -1,10 +1,10 @@
-"""The keys of offset commits as numbers: a dictionary of what stands before the partition in them.
+"""The keys of offset commits as numbers: a code for each group and each topic.
 
-Keys repeat: a group commits a topic's partitions again and again. So the bytes before the partition
-(type, group, topic) are looked up as a whole, all rows of a block at once, in a hash table that is a
-numpy array; only bytes never seen before are taken apart, once each.
+Keys repeat, since a group commits a topic's partitions again and again. So the bytes before the partition,
+the prefix (type, group, topic), are looked up as a whole, all rows of a block at once, in a hash table that
+is a numpy array. Only a prefix that is new is parsed, once.
 
-A hash says where to look, never that two keys are the same: bytes are compared.
+A hash only says where to look. Whether two prefixes are the same is decided by their bytes.
 """
 
 from collections.abc import Iterable
@@ -13,50 +13,54 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.proto.primitives import JAVA_TEXT
-from koff.proto.slices import Bytes, Ints, cut
+from koff.proto.primitives import JAVA_REPLACEMENT
+from koff.proto.slices import Bytes, Ints, cut_rows
 
 Codes = NDArray[np.int32]
 Words = NDArray[np.uint64]
 
-PARTITION = 4
-"""The bytes behind the prefix."""
-WIDTHS = (64, 128, 256, 640)
-"""Prefixes are handled at these widths, and longer ones not at all (`cuts.PAD` must reach)."""
+PARTITION_SIZE = 4
+"""The bytes of the partition, which follow the prefix."""
+PREFIX_WIDTHS = (64, 128, 256, 640)
+"""A prefix is padded to one of these sizes, none of which may exceed `slices.PAD`. Keys with longer prefixes
+are left to the scalar decoder."""
 _SHORTEST = 2 + 2 + 2
-_TYPES = (0, 1)
+"""A type, and two empty strings with int16 lengths."""
+_COMMIT_TYPES = (0, 1)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+"""An odd multiplier (2**64 over the golden ratio) that spreads a hash over its upper bits."""
 
 
-class Names:
-    """Strings by number, each once, in the order in which they were first seen, while none is forgotten."""
+class NameCodes:
+    """Strings and their codes: 0, 1, 2... in the order of first use. Codes of forgotten names are reused."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        """By their numbers; "" at a number that is free."""
+        """The name of each code; "" for a code that is free."""
         self._codes: dict[str, int] = {}
         self._free: list[int] = []
 
     @property
-    def known(self) -> int:
-        """How many there are."""
+    def count(self) -> int:
+        """How many names there are."""
         return len(self._codes)
 
-    def code(self, name: str) -> int:
-        found = self._codes.get(name)
-        if found is None:
-            found = self._codes[name] = self._new(name)
-        return found
+    def assign_code(self, name: str) -> int:
+        """Returns the code of the name. A new name gets a new code."""
+        code = self._codes.get(name)
+        if code is None:
+            code = self._codes[name] = self._add(name)
+        return code
 
-    def keep(self, codes: Iterable[int]) -> None:
-        """Forgets all but those: their numbers go to other names."""
+    def keep_only(self, codes: Iterable[int]) -> None:
+        """Forgets the names of all other codes, which new names will get."""
         self._codes = {self.names[code]: code for code in codes}
-        kept = set(self._codes.values())
-        self._free = [code for code in range(len(self.names)) if code not in kept]
+        used = set(self._codes.values())
+        self._free = [code for code in range(len(self.names)) if code not in used]
         for code in self._free:
             self.names[code] = ""
 
-    def _new(self, name: str) -> int:
+    def _add(self, name: str) -> int:
         if self._free:
             code = self._free.pop()
             self.names[code] = name
@@ -65,32 +69,37 @@ class Names:
         return len(self.names) - 1
 
 
-class Keys:
-    """Types, groups and topics of the keys seen so far. A name that is kept keeps its code."""
+class KeyCodes:
+    """The codes of the groups and topics in the keys looked up so far. A code is stable until `keep_only`."""
 
     def __init__(self) -> None:
-        self.groups = Names()
-        self.topics = Names()
+        self.groups = NameCodes()
+        self.topics = NameCodes()
         self._forget_prefixes()
 
-    def keep(self, groups: Iterable[int], topics: Iterable[int]) -> None:
-        """Forgets all names but those with these codes."""
-        self.groups.keep(groups)
-        self.topics.keep(topics)
+    def keep_only(self, groups: Iterable[int], topics: Iterable[int]) -> None:
+        """Forgets all groups and topics but those with these codes, which stay the same."""
+        self.groups.keep_only(groups)
+        self.topics.keep_only(topics)
         self._forget_prefixes()
 
     @property
-    def prefixes(self) -> int:
-        """How many different beginnings of keys are known."""
+    def prefix_count(self) -> int:
+        """How many different prefixes of keys are in the tables."""
         return sum(table.count for table in self._tables)
 
     def _forget_prefixes(self) -> None:
-        self._tables = [_Prefixes(width, self.groups, self.topics) for width in WIDTHS]
+        self._tables = [_PrefixTable(width, self.groups, self.topics) for width in PREFIX_WIDTHS]
 
     def look_up(self, data: Bytes, starts: Ints, lengths: Ints) -> tuple[Codes, Codes, Codes]:
-        """Type, group and topic of each key; type -1 where it is not that of an offset commit to the byte."""
-        sizes = lengths - PARTITION
-        found = np.full((3, len(starts)), -1, np.int32)
+        """Returns the type, and the codes of group and topic, of each key.
+
+        The type is -1, and the codes mean nothing, if the key is not exactly that of an offset commit, or is
+        too long. `data` must continue for `slices.PAD` bytes behind the last key.
+        """
+        sizes = lengths - PARTITION_SIZE
+        meanings = np.full((3, len(starts)), -1, np.int32)
+        # A row belongs to the table of the least width that holds its prefix, usually the same for all rows.
         shorter = _SHORTEST - 1
         for table in self._tables:
             rows = np.flatnonzero((sizes > shorter) & (sizes <= table.width))
@@ -98,21 +107,24 @@ class Keys:
             if len(rows) == len(starts):
                 return table.look_up(data, starts, sizes)
             if len(rows):
-                found[:, rows] = table.look_up(data, starts[rows], sizes[rows])
-        return found[0], found[1], found[2]
+                meanings[:, rows] = table.look_up(data, starts[rows], sizes[rows])
+        return meanings[0], meanings[1], meanings[2]
 
 
-class _Prefixes:
-    """The prefixes up to a width, by their hash. Open addressing, a quarter full at most."""
+class _PrefixTable:
+    """A hash table of the prefixes of up to `width` bytes, with open addressing, a quarter full at most."""
 
-    def __init__(self, width: int, groups: Names, topics: Names) -> None:
+    def __init__(self, width: int, groups: NameCodes, topics: NameCodes) -> None:
         self.width = width
         self._names = groups, topics
         words = width // 8
+        # The hash is a sum of products with odd random numbers. A collision only costs time.
         self._multipliers = np.random.default_rng(width).integers(0, 2**63, words + 1, np.uint64) * 2 + 1
+        # By size of a prefix: which bits of each word belong to it.
         ends = np.clip(np.arange(width + 1)[:, None] - 8 * np.arange(words), 0, 8).astype(np.uint64)
         part = (np.uint64(1) << (8 * ends) % np.uint64(64)) - np.uint64(1)
         self._masks: Words = np.where(ends == 8, np.uint64(2**64 - 1), part)
+        # The slots hold the number of a prefix, or -1. By that number: hash, bytes, and (type, group, topic).
         self._table = np.full(1 << 12, -1, np.int32)
         self.count = 0
         self._hashes = np.zeros(1 << 8, np.uint64)
@@ -120,84 +132,97 @@ class _Prefixes:
         self._meaning = np.full((3, 1 << 8), -1, np.int32)
 
     def look_up(self, data: Bytes, starts: Ints, sizes: Ints) -> tuple[Codes, Codes, Codes]:
-        words = np.bitwise_and(cut(data, starts, self.width).view("<u8"), self._masks.take(sizes, axis=0))
+        """Returns what `KeyCodes.look_up` does. `sizes` are those of the prefixes. New prefixes are added."""
+        words = np.bitwise_and(
+            cut_rows(data, starts, self.width).view("<u8"), self._masks.take(sizes, axis=0)
+        )
         hashes = words @ self._multipliers[:-1] + sizes.view(np.uint64) * self._multipliers[-1]
         hashes = (hashes ^ (hashes >> np.uint64(32))) * _MIX
-        codes = self._find(hashes)
-        missing = np.flatnonzero(codes < 0)
+        numbers = self._find_prefixes(hashes)
+        missing = np.flatnonzero(numbers < 0)
         if len(missing):
             self._add(hashes[missing], words[missing], sizes[missing])
-            codes[missing] = self._find(hashes[missing])
-        type_, group, topic = self._meaning.take(codes, axis=1)
-        known = self._words.take(codes, axis=0)
-        if not np.array_equal(known, words):  # another prefix with the same hash
-            type_[(known != words).any(axis=1)] = -1
+            numbers[missing] = self._find_prefixes(hashes[missing])
+        type_, group, topic = self._meaning.take(numbers, axis=1)
+        stored = self._words.take(numbers, axis=0)
+        if not np.array_equal(stored, words):  # another prefix with the same hash: left to the scalar decoder
+            type_[(stored != words).any(axis=1)] = -1
         return type_, group, topic
 
-    def _find(self, hashes: Words) -> Codes:
-        """The code of each hash, -1 of those not there."""
+    def _find_prefixes(self, hashes: Words) -> Codes:
+        """Returns the number of the prefix with each hash; -1 if there is none."""
         mask = len(self._table) - 1
         slots = self._slots(hashes)
-        codes = self._table.take(slots)
-        if (self._hashes.take(codes) == hashes).all() and (codes >= 0).all():
-            return codes
-        open_ = np.flatnonzero((codes >= 0) & (self._hashes[codes] != hashes))
+        numbers = self._table.take(slots)
+        if (self._hashes.take(numbers) == hashes).all() and (numbers >= 0).all():
+            return numbers
+        # Rows whose slot belongs to another hash try the next slot, until they find theirs or an empty one.
+        open_ = np.flatnonzero((numbers >= 0) & (self._hashes[numbers] != hashes))
         while len(open_):
             slots[open_] = (slots[open_] + 1) & mask
-            codes[open_] = self._table[slots[open_]]
-            open_ = open_[(codes[open_] >= 0) & (self._hashes[codes[open_]] != hashes[open_])]
-        return codes
+            numbers[open_] = self._table[slots[open_]]
+            open_ = open_[(numbers[open_] >= 0) & (self._hashes[numbers[open_]] != hashes[open_])]
+        return numbers
 
     def _slots(self, hashes: Words) -> Ints:
+        """The first slot to try for each hash: its upper bits."""
         bits = np.uint64(64 - (len(self._table).bit_length() - 1))
         return (hashes >> bits).astype(np.int64)
 
     def _add(self, hashes: Words, words: Words, sizes: Ints) -> None:
+        """Adds prefixes, one for each distinct hash, in the order of the rows."""
         first = np.sort(np.unique(hashes, return_index=True)[1])
         hashes = hashes[first]
         old, self.count = self.count, self.count + len(hashes)
-        self._hashes = _grown(self._hashes, self.count, axis=0)
-        self._words = _grown(self._words, self.count, axis=0)
-        self._meaning = _grown(self._meaning, self.count, axis=1)
+        self._hashes = _grow(self._hashes, self.count, axis=0)
+        self._words = _grow(self._words, self.count, axis=0)
+        self._meaning = _grow(self._meaning, self.count, axis=1)
         self._hashes[old : self.count] = hashes
         self._words[old : self.count] = words[first]
-        self._meaning[:, old : self.count] = self._understand(words[first], sizes[first])
+        self._meaning[:, old : self.count] = self._parse_prefixes(words[first], sizes[first])
+        # A table that is more than a quarter full is made larger, and all prefixes are inserted again.
         new = np.arange(old, self.count, dtype=np.int32)
         if 4 * self.count > len(self._table):
             self._table = np.full(1 << (8 * self.count).bit_length(), -1, np.int32)
             new = np.arange(self.count, dtype=np.int32)
         self._insert(new)
 
-    def _insert(self, codes: Codes) -> None:
+    def _insert(self, numbers: Codes) -> None:
+        """Puts the numbers of prefixes into free slots of the table."""
         mask = len(self._table) - 1
-        slots = self._slots(self._hashes[codes])
-        while len(codes):
+        slots = self._slots(self._hashes[numbers])
+        while len(numbers):
             free = self._table[slots] < 0
-            self._table[slots[free]] = codes[free]  # of several for one slot the last stays
-            out = self._table[slots] != codes
-            codes, slots = codes[out], (slots[out] + 1) & mask
+            # If several want the same slot, numpy keeps the last one written. The others try the next slot.
+            self._table[slots[free]] = numbers[free]
+            waiting = self._table[slots] != numbers
+            numbers, slots = numbers[waiting], (slots[waiting] + 1) & mask
 
-    def _understand(self, words: Words, sizes: Ints) -> Codes:
-        """Type, group and topic of prefixes; only those that are of commits are taken apart one by one."""
+    def _parse_prefixes(self, words: Words, sizes: Ints) -> Codes:
+        """Returns type, group and topic of prefixes, as three rows; -1 for a prefix that no commit has."""
+        # Sort out at once the prefixes of other types, and those whose lengths do not fit.
         raw = words.view(np.uint8).astype(np.int64)
         meaning = np.full((3, len(words)), -1, np.int32)
         group_size = raw[:, 2] << 8 | raw[:, 3]
-        fits = np.isin(raw[:, 0] << 8 | raw[:, 1], _TYPES) & (group_size <= sizes - _SHORTEST)
+        fits = np.isin(raw[:, 0] << 8 | raw[:, 1], _COMMIT_TYPES) & (group_size <= sizes - _SHORTEST)
         rows = np.flatnonzero(fits)
         at = 4 + group_size[rows]
         topic_size = raw[rows, at] << 8 | raw[rows, at + 1]
         rows = rows[at + 2 + topic_size == sizes[rows]]
+        # Decode the names of the rest one by one.
         groups, topics = self._names
         for row in rows.tolist():
             prefix, behind = words[row].tobytes(), 4 + int(group_size[row])
             meaning[0, row] = prefix[1]
-            meaning[1, row] = groups.code(prefix[4:behind].decode("utf-8", JAVA_TEXT))
-            meaning[2, row] = topics.code(prefix[behind + 2 : sizes[row]].decode("utf-8", JAVA_TEXT))
+            meaning[1, row] = groups.assign_code(prefix[4:behind].decode("utf-8", JAVA_REPLACEMENT))
+            meaning[2, row] = topics.assign_code(
+                prefix[behind + 2 : sizes[row]].decode("utf-8", JAVA_REPLACEMENT)
+            )
         return meaning
 
 
-def _grown(array: NDArray[Any], size: int, axis: int) -> NDArray[Any]:
-    """The array with room for `size` along the axis."""
+def _grow(array: NDArray[Any], size: int, axis: int) -> NDArray[Any]:
+    """Returns the array with room for `size` along the axis, at least doubled if it must grow."""
     room = array.shape[axis]
     if size <= room:
         return array

@@ -1,4 +1,4 @@
-"""`Message`: a record, whom it is about, and what it says in terms that need no Kafka manual."""
+"""`Message`: a record, the group that it is about, and simple views of commits and classic groups."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -12,8 +12,8 @@ from koff.records.consumer_protocol import (
     Assignment,
     OwnedPartitions,
     Subscription,
-    assignment,
-    subscription,
+    decode_assignment,
+    decode_subscription,
 )
 from koff.records.plain_record import plain_record
 from koff.records.record import Record, Undecodable
@@ -23,41 +23,46 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @frozen
 class TopicAndPartition:
+    """A partition of a topic."""
+
     topic: str
     partition: int
-    """-1 where only the topic is named."""
+    """-1 if only the topic is meant."""
 
 
 @frozen
 class OffsetMessage:
-    """A group committed: it will read `offset` next."""
+    """An offset commit: the group will read `offset` next."""
 
     topic: str
     partition: int
     offset: int
     metadata: str
     committed_at: datetime | None
+    """In UTC. None if the time is absent, or beyond what a datetime can hold; so for `expires_at`."""
     expires_at: datetime | None
-    """None: when the broker's retention says so."""
+    """In UTC. None: the broker's retention settings decide."""
 
 
 @frozen
 class GroupMember:
+    """A member of a classic group."""
+
     id: str
     client_id: str
     client_host: str
     session_timeout: timedelta
     rebalance_timeout: timedelta
     subscription: tuple[TopicAndPartition, ...]
-    """Topics only: the partition is -1."""
+    """The topics that the member wants to read: each partition is -1."""
     assignment: tuple[TopicAndPartition, ...]
     complete: bool = True
-    """Whether subscription and assignment could be decoded; they are empty otherwise."""
+    """Whether both subscription and assignment could be decoded. One that could not is empty."""
 
 
 @frozen
 class GroupMessage:
-    """A classic group finished a rebalance, or became empty."""
+    """The state of a classic group after a rebalance, or after its last member left."""
 
     protocol_type: str
     generation_id: int
@@ -76,12 +81,12 @@ class Message:
     """One record of `__consumer_offsets` or `__share_group_state`."""
 
     consumer: str
-    """The group it is about; "" when that cannot be known."""
+    """The group that the record is about; "" if it cannot be read from the key."""
     record: Record
 
     @property
     def offset_message(self) -> OffsetMessage | None:
-        """The commit, if the record is one. Made anew with every call."""
+        """The offset commit, a new object each time. None for any other record, and for a tombstone."""
         record = self.record
         if not isinstance(record, OffsetCommit) or record.value is None:
             return None
@@ -91,13 +96,13 @@ class Message:
             partition=record.partition,
             offset=value.offset,
             metadata=value.metadata,
-            committed_at=moment(value.commit_timestamp),
-            expires_at=moment(value.expire_timestamp),
+            committed_at=to_datetime(value.commit_timestamp),
+            expires_at=to_datetime(value.expire_timestamp),
         )
 
     @property
     def group_message(self) -> GroupMessage | None:
-        """The classic group, if the record is one. Made anew with every call."""
+        """The classic group, a new object each time. None for any other record, and for a tombstone."""
         record = self.record
         if not isinstance(record, GroupMetadata) or record.value is None:
             return None
@@ -105,7 +110,7 @@ class Message:
 
     @property
     def tombstone(self) -> bool:
-        """Whether the record deletes what its key names."""
+        """Whether the record is a tombstone: it deletes what its key names."""
         return not isinstance(self.record, Undecodable) and self.record.value is None
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,10 +118,11 @@ class Message:
         return plain_record(self.record, group=self.consumer)
 
 
-def moment(timestamp_ms: int) -> datetime | None:
-    """The time in UTC; None when negative or beyond the calendar."""
+def to_datetime(timestamp_ms: int) -> datetime | None:
+    """The time in UTC; None if it is negative, or beyond what a datetime can hold."""
     if timestamp_ms < 0:
         return None
+    # A huge retention in a commit request makes an expiry beyond the year 9999.
     try:
         return _EPOCH + timedelta(milliseconds=timestamp_ms)
     except OverflowError:
@@ -134,8 +140,10 @@ def _group_message(value: GroupMetadataValue) -> GroupMessage:
 
 
 def _group_member(member: ClassicMember, protocol_type: str) -> GroupMember:
-    asked = subscription(member.subscription) if protocol_type == CONSUMER else None
-    given = assignment(member.assignment) if protocol_type == CONSUMER else None
+    # Members of another protocol type (Kafka Connect) have blobs in formats of their own.
+    subscription = decode_subscription(member.subscription) if protocol_type == CONSUMER else None
+    assignment = decode_assignment(member.assignment) if protocol_type == CONSUMER else None
+    # Value version 0 has no rebalance timeout: the session timeout counts for it.
     rebalance_ms = member.rebalance_timeout if member.rebalance_timeout != -1 else member.session_timeout
     return GroupMember(
         id=member.member_id,
@@ -143,16 +151,18 @@ def _group_member(member: ClassicMember, protocol_type: str) -> GroupMember:
         client_host=member.client_host,
         session_timeout=timedelta(milliseconds=member.session_timeout),
         rebalance_timeout=timedelta(milliseconds=rebalance_ms),
-        subscription=tuple(TopicAndPartition(topic, -1) for topic in asked.topics)
-        if isinstance(asked, Subscription)
+        subscription=tuple(TopicAndPartition(topic, -1) for topic in subscription.topics)
+        if isinstance(subscription, Subscription)
         else (),
-        assignment=tuple(_union(given.assigned_partitions)) if isinstance(given, Assignment) else (),
-        complete=isinstance(asked, Subscription) and isinstance(given, Assignment),
+        assignment=tuple(_unique_partitions(assignment.assigned_partitions))
+        if isinstance(assignment, Assignment)
+        else (),
+        complete=isinstance(subscription, Subscription) and isinstance(assignment, Assignment),
     )
 
 
-def _union(owned: Iterable[OwnedPartitions]) -> Iterable[TopicAndPartition]:
-    """Each once, though a topic may occur twice."""
+def _unique_partitions(owned: Iterable[OwnedPartitions]) -> Iterable[TopicAndPartition]:
+    """The partitions, each once and in their order, although a topic may occur twice."""
     return dict.fromkeys(
         TopicAndPartition(each.topic, partition) for each in owned for partition in each.partitions
     )

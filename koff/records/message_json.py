@@ -1,7 +1,7 @@
-"""Messages as JSON: koff's own shape, and that of Kafka's console formatters.
+"""Messages as JSON, in koff's own shape or in that of Kafka's console formatters.
 
-`kafka_line` equals, byte for byte, what Kafka's formatters print. Record types that Kafka's formatters do not
-print get the same shape.
+A `kafka_line` equals the line of Kafka's formatters byte for byte. Record types that Kafka's
+formatters do not print get the same shape.
 """
 
 import json
@@ -16,14 +16,14 @@ _LOWER_ESCAPE = re.compile(r"\\\\|\\u00[01][a-f]")
 
 
 def as_dict(message: Message) -> dict[str, Any]:
-    """The message as plain data for JSON, in koff's shape; see `plain_record`."""
+    """The message as plain data for JSON in koff's shape: see `plain_record`."""
     return message.to_dict()
 
 
 def kafka_json(message: Message) -> dict[str, Any]:
-    """`{"key": {"type": .., "data": ..}, "value": {"version": .., "data": ..} | None}` in Kafka's names.
+    """`{"key": {"type": .., "data": ..}, "value": {"version": .., "data": ..} | None}` with Kafka's names.
 
-    What Kafka would not decode is `{"error": ..}`.
+    A record of an unknown type, and one that cannot be decoded, is `{"error": ..}`.
     """
     record = message.record
     if isinstance(record, Undecodable):
@@ -38,6 +38,8 @@ def kafka_json(message: Message) -> dict[str, Any]:
 
 
 def kafka_line(message: Message) -> str:
-    """`kafka_json` as Kafka's console formatters write it: Jackson has upper-case digits in its escapes."""
+    """`kafka_json` as the line that Kafka's console formatters print, without its end."""
     line = json.dumps(kafka_json(message), separators=(",", ":"), ensure_ascii=False)
-    return _LOWER_ESCAPE.sub(lambda found: found[0][:4] + found[0][4:].upper(), line)
+    # Jackson writes control characters as \u001F, Python's json as \u001f. The pattern also matches an
+    # escaped backslash, so that a text with a backslash and "u001f" behind it stays as it is.
+    return _LOWER_ESCAPE.sub(lambda escape: escape[0][:4] + escape[0][4:].upper(), line)

@@ -1,88 +1,94 @@
-"""A record as plain data: koff's own JSON shape."""
+"""Records as plain data for JSON, in koff's own shape."""
 
 import dataclasses
 from typing import Any
 
-from koff.proto.schema import Tag, fields_of
+from koff.proto.schema import Tag, wire_fields
 from koff.records.classic_records import GroupMetadataValue
-from koff.records.consumer_protocol import CONSUMER, UndecodableBlob, assignment, subscription
+from koff.records.consumer_protocol import CONSUMER, UndecodableBlob, decode_assignment, decode_subscription
 from koff.records.consumer_records import ConsumerGroupMemberMetadataValue
 from koff.records.record import DecodedRecord, Record, Undecodable, Unknown
-from koff.records.record_types import title
+from koff.records.record_types import record_type_name
 
 
 def plain_record(record: Record, *, group: str) -> dict[str, Any]:
     """The record as plain data for JSON: the same keys for every record of a type, bytes in hex.
 
-    Unknown tags, trailing bytes and the fields of an early layout are there only when there are any.
+    Only unknown tags, trailing bytes and the fields of an early-access layout are left out if there are none.
     """
     if isinstance(record, Undecodable | Unknown):
         reason = {"reason": record.reason} if isinstance(record, Undecodable) else {}
         head = {"record": type(record).__name__, "type": record.type, "group": group}
-        return head | reason | {"key": _hex(record.key), "value": _hex(record.value)}
-    return {"record": title(record), "type": record.type, "group": group} | _record_fields(record)
+        return head | reason | {"key": _to_hex(record.key), "value": _to_hex(record.value)}
+    return {"record": record_type_name(record), "type": record.type, "group": group} | _record_fields(record)
 
 
 def _record_fields(record: DecodedRecord) -> dict[str, Any]:
-    fields = _fields(record)
+    fields = _struct_fields(record)
+    # The caller shows type and group itself. The value has its version first.
     for name in ("type", "group", "group_id", "value"):
         fields.pop(name, None)
     if record.value is None:
         return fields | {"value": None}
-    value = {"version": record.value.version} | _fields(record.value)
+    # The blobs that `_struct_fields` wrote in hex are replaced by what they decode to.
+    value = {"version": record.value.version} | _struct_fields(record.value)
     if isinstance(record.value, GroupMetadataValue):
-        kind = record.value.protocol_type
-        value["members"] = [member | _blobs(kind, member) for member in value["members"]]
+        protocol_type = record.value.protocol_type
+        value["members"] = [member | _plain_blobs(protocol_type, member) for member in value["members"]]
     elif isinstance(record.value, ConsumerGroupMemberMetadataValue) and value["classic_member_metadata"]:
         for protocol in value["classic_member_metadata"]["supported_protocols"]:
-            protocol["metadata"] = _blob(subscription(bytes.fromhex(protocol["metadata"])))
+            protocol["metadata"] = _plain_blob(decode_subscription(bytes.fromhex(protocol["metadata"])))
     return fields | {"value": value}
 
 
-def _blobs(protocol_type: str, member: dict[str, Any]) -> dict[str, Any]:
-    """A classic member's blobs decoded, or in hex with the name of their format."""
-    asked, given = bytes.fromhex(member["subscription"]), bytes.fromhex(member["assignment"])
+def _plain_blobs(protocol_type: str, member: dict[str, Any]) -> dict[str, Any]:
+    """The subscription and assignment of a classic member: decoded, or in hex with their format's name."""
+    subscription, assignment = bytes.fromhex(member["subscription"]), bytes.fromhex(member["assignment"])
     if protocol_type != CONSUMER:
         return {
-            "subscription": {"format": protocol_type, "data": asked.hex()},
-            "assignment": {"format": protocol_type, "data": given.hex()},
+            "subscription": {"format": protocol_type, "data": subscription.hex()},
+            "assignment": {"format": protocol_type, "data": assignment.hex()},
         }
-    return {"subscription": _blob(subscription(asked)), "assignment": _blob(assignment(given))}
+    return {
+        "subscription": _plain_blob(decode_subscription(subscription)),
+        "assignment": _plain_blob(decode_assignment(assignment)),
+    }
 
 
-def _blob(blob: Any) -> dict[str, Any]:
+def _plain_blob(blob: Any) -> dict[str, Any]:
     if isinstance(blob, UndecodableBlob):
         return {"reason": blob.reason, "data": blob.data.hex()}
-    return {"version": blob.version} | _fields(blob)
+    return {"version": blob.version} | _struct_fields(blob)
 
 
-_ONLY_WHEN_GIVEN = frozenset({"trailing", "key_trailing", "layout", "unknown_tags"})
+_LEFT_OUT_IF_EMPTY = frozenset({"trailing", "key_trailing", "layout", "unknown_tags"})
 
 
-def _fields(struct: Any) -> dict[str, Any]:
+def _struct_fields(struct: Any) -> dict[str, Any]:
     layout = getattr(struct, "layout", "")
-    left_out = {each.name for each in fields_of(type(struct)) if each.only_in not in (None, layout)}
+    # A field of an early-access layout would only show its default in all other records.
+    of_other_layouts = {each.name for each in wire_fields(type(struct)) if each.only_in not in (None, layout)}
     fields = {}
     for each in dataclasses.fields(struct):
-        given = getattr(struct, each.name)
-        if each.name not in left_out and (given or each.name not in _ONLY_WHEN_GIVEN):
-            fields[each.name] = _plain(given)
+        value = getattr(struct, each.name)
+        if each.name not in of_other_layouts and (value or each.name not in _LEFT_OUT_IF_EMPTY):
+            fields[each.name] = _plain_value(value)
     return fields
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     match value:
         case bytes():
             return value.hex()
         case Tag():
             return {"tag": value.tag, "data": value.data.hex()}
         case tuple():
-            return [_plain(item) for item in value]
+            return [_plain_value(item) for item in value]
         case None | int() | str():
             return value
         case _:
-            return _fields(value)
+            return _struct_fields(value)
 
 
-def _hex(data: bytes | None) -> str | None:
+def _to_hex(data: bytes | None) -> str | None:
     return None if data is None else data.hex()

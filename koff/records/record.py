@@ -1,4 +1,4 @@
-"""`Record`: what a (key, value) can mean. A match over it is exhaustive for type checkers."""
+"""`Record`: the union of all record types. A type checker can prove that a `match` over it is complete."""
 
 from koff.proto.frozen import frozen
 from koff.records.classic_records import GroupMetadata
@@ -34,7 +34,7 @@ from koff.records.streams_records import (
 
 @frozen
 class Unknown:
-    """A record of a type this table does not have. Brokers skip it when they load."""
+    """A record of a type that koff does not know. Brokers skip an unknown type when they load a partition."""
 
     type: int
     key: bytes
@@ -43,13 +43,13 @@ class Unknown:
 
 @frozen
 class Undecodable:
-    """Bytes that are no record, and why. A broker refuses to load a partition that holds one."""
+    """A key and value that cannot be decoded, and why. A broker cannot load a partition that holds one."""
 
     key: bytes | None
     value: bytes | None
     reason: str
     type: int | None = None
-    """None when not even that could be read."""
+    """None if the key is null, or ends before its type does."""
 
 
 OffsetsRecord = (

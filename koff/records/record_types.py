@@ -1,7 +1,7 @@
 """The table of record types.
 
-A row says what a type's key and value are. It is the only thing to extend for a new type (with the
-union in `record`).
+A row names the structs of a type's key and value. For a new type add a row here, and the class to the union
+in `record`.
 """
 
 from collections.abc import Mapping
@@ -20,21 +20,25 @@ Struct = type[Any]
 
 
 class RecordType(NamedTuple):
-    """One record type."""
+    """A record type: the structs of its key (with the value: the record) and of its value."""
 
     type: int
     record: Struct
     value: Struct
     early: tuple[str, ...] = ()
-    """Layouts of early-access releases under the same version, newest first."""
+    """The layouts of early-access releases under the same version, newest first."""
     name: str = ""
+    """Kafka's name for the type, if it is not the name of the record's class."""
 
     @property
-    def title(self) -> str:
+    def kafka_name(self) -> str:
+        """Kafka's name for the type."""
         return self.name or self.record.__name__
 
 
+# No release is known to have written type 18. Only 4.0 wrote type 9.
 OFFSETS_ROWS = (
+    # Kafka 4.1 and later accept type 0 only with value version 0, releases up to 4.0 with any version.
     RecordType(0, offsets.OffsetCommit, offsets.OffsetCommitValue, name="LegacyOffsetCommit"),
     RecordType(1, offsets.OffsetCommit, offsets.OffsetCommitValue),
     RecordType(2, classic.GroupMetadata, classic.GroupMetadataValue),
@@ -86,18 +90,20 @@ SHARE_STATE_ROWS = (
     RecordType(1, share_state.ShareUpdate, share_state.ShareUpdateValue, ("4.0",)),
 )
 
-RECORD_TYPES: Mapping[int, str] = MappingProxyType({row.type: row.title for row in OFFSETS_ROWS})
-"""The types of `__consumer_offsets` by number."""
-SHARE_STATE_TYPES: Mapping[int, str] = MappingProxyType({row.type: row.title for row in SHARE_STATE_ROWS})
-"""The types of `__share_group_state` by number."""
+RECORD_TYPES: Mapping[int, str] = MappingProxyType({row.type: row.kafka_name for row in OFFSETS_ROWS})
+"""Kafka's names for the types of `__consumer_offsets`, by number."""
+SHARE_STATE_TYPES: Mapping[int, str] = MappingProxyType(
+    {row.type: row.kafka_name for row in SHARE_STATE_ROWS}
+)
+"""Kafka's names for the types of `__share_group_state`, by number."""
 
 
-def record_name(type: int | None) -> str:
-    """Kafka's name for a type of `__consumer_offsets`; "Unknown" for others."""
+def type_name(type: int | None) -> str:
+    """Kafka's name for a type of `__consumer_offsets`; "Unknown" for other numbers and for None."""
     return RECORD_TYPES.get(type, "Unknown") if type is not None else "Unknown"
 
 
-def title(record: DecodedRecord) -> str:
-    """Kafka's name for the record's type, in the topic it is of."""
+def record_type_name(record: DecodedRecord) -> str:
+    """Kafka's name for the type of the record."""
     types = SHARE_STATE_TYPES if isinstance(record, ShareStateRecord) else RECORD_TYPES
     return types.get(record.type, type(record).__name__)

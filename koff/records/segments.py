@@ -1,10 +1,10 @@
-"""Log segments: what a broker's `.log` files hold, chunk by chunk, as columns of keys and values.
+"""Log segments: reads a broker's `.log` files, chunk by chunk, into columns of keys and values.
 
-Give `read` the bytes of a file (an mmap will do), file after file in the order of their names. Batches
-that do not hold together are reported as `Damage` and stepped over; nothing is raised for them.
+Give `read_segment` the bytes of each file (an mmap will do), file after file in the order of their names. A
+damaged batch is reported as `Damage` and left out. It raises no error.
 
-What transactions came to, is in markers that stand behind their records: for a read_committed view
-let `Outcomes` scan all files first, then read.
+The marker that commits or aborts a transaction is behind the records of the transaction. For a read_committed
+view let `TransactionOutcomes` scan all files first, then read.
 """
 
 import dataclasses
@@ -15,58 +15,58 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.proto import record_batch as recordbatch
+from koff.proto import record_batch
 from koff.proto.buffers import Binary
-from koff.proto.compression import decompress, library
+from koff.proto.compression import decompress, import_library
 from koff.proto.primitives import Malformed
 from koff.proto.slices import PAD, Ints, Mask
 
 Buffer = bytes | bytearray | memoryview | mmap
 
-CHUNK = 4 << 20
-"""Bytes of a file that are read at a time, at least a batch."""
+CHUNK_SIZE = 4 << 20
+"""Bytes of a file that are read at a time. A larger batch is read as a whole."""
 BATCH_LIMIT = 128 << 20
-"""What a batch may be when decompressed."""
+"""The most bytes that a batch may have when it is decompressed."""
 
 _MARKERS = {0: "abort", 1: "commit"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Marker:
-    """A control record: what became of a producer's transaction."""
+    """A control record: it commits or aborts a producer's transaction."""
 
     offset: int
     timestamp: int
     """Milliseconds."""
     kind: str
-    """commit, abort, or `control` and a number that only KRaft's own log has."""
+    """One of "commit", "abort", or "control" and the number of a type that only KRaft's own log has."""
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
-    """-1 where the record does not say."""
+    """-1 if the record does not have it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that are no batch, or a batch that does not hold together."""
+    """A damaged batch, or bytes that are not a batch."""
 
     position: int
-    """In the file."""
+    """Of the first byte, in the file."""
     size: int
     reason: str
     offset: int | None = None
-    """The first offset of the batch, if that much can be read."""
+    """The base offset of the batch; None if it cannot be read."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Records:
-    """One row a record, in the order of the log."""
+class SegmentRecords:
+    """Columns of records, one row a record, in the order of the log."""
 
     offset: Ints
     timestamp: Ints
     """Milliseconds."""
     producer_id: Ints
-    """-1 where there was none."""
+    """-1 if the producer is neither idempotent nor transactional."""
     transactional: Mask
     keys: Binary
     values: Binary
@@ -74,202 +74,233 @@ class Records:
     def __len__(self) -> int:
         return len(self.offset)
 
-    def take(self, rows: Mask) -> "Records":
-        return Records(
+    def select_rows(self, rows: Mask) -> "SegmentRecords":
+        """Returns the columns of the rows for which the mask is true."""
+        return SegmentRecords(
             self.offset[rows],
             self.timestamp[rows],
             self.producer_id[rows],
             self.transactional[rows],
-            self.keys.take(rows),
-            self.values.take(rows),
+            self.keys.select_rows(rows),
+            self.values.select_rows(rows),
         )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """Some batches of a file. Records, markers and damage are each in order; offsets tell how they mix."""
+    """Some batches of a file. Records, markers and damage are each in order: merge them by their offsets."""
 
     position: int
-    """In the file, behind what was read."""
-    records: Records
+    """The position in the file behind this chunk."""
+    records: SegmentRecords
     markers: tuple[Marker, ...]
     damage: tuple[Damage, ...]
 
 
-class Outcomes:
-    """What became of the transactions in the files that were scanned."""
+class TransactionOutcomes:
+    """Which transactions were committed and which aborted, in the files that were scanned."""
 
     def __init__(self) -> None:
         self._markers: dict[int, list[tuple[int, bool]]] = {}
-        self._begun: dict[int, int] = {}
+        """By producer id: the offset of each marker, and whether it is a commit."""
+        self._last_batches: dict[int, int] = {}
+        """By producer id: the base offset of its last transactional batch."""
 
     @property
-    def undecided(self) -> bool:
-        """Whether a transaction is open behind the last file that was scanned."""
+    def has_open_transaction(self) -> bool:
+        """Whether a transaction is still open at the end of the last file that was scanned."""
         return any(
             producer not in self._markers or self._markers[producer][-1][0] < offset
-            for producer, offset in self._begun.items()
+            for producer, offset in self._last_batches.items()
         )
 
     def scan(self, buffer: Buffer) -> None:
-        """Takes in the markers of a file; files in order. Reads headers and control batches only."""
-        for piece in _pieces(buffer):
-            headers = recordbatch.headers(np.frombuffer(piece.data, np.uint8), piece.begins)
-            control = _is(headers, recordbatch.CONTROL)
-            begun = headers[_is(headers, recordbatch.TRANSACTIONAL) & ~control]
-            offsets = begun["base_offset"].tolist()
-            self._begun.update(zip(begun["producer_id"].tolist(), offsets, strict=True))
+        """Reads the markers of a file. Scan files in order. Only headers and control batches are read."""
+        for piece in _split_file(buffer):
+            # A data batch behind its producer's last marker means that a transaction is open.
+            headers = record_batch.read_headers(np.frombuffer(piece.data, np.uint8), piece.begins)
+            control = _has_attribute(headers, record_batch.CONTROL)
+            transactional = headers[_has_attribute(headers, record_batch.TRANSACTIONAL) & ~control]
+            offsets = transactional["base_offset"].tolist()
+            self._last_batches.update(zip(transactional["producer_id"].tolist(), offsets, strict=True))
+            # A damaged marker is skipped here: `read_segment` reports it.
             for row in np.flatnonzero(control).tolist():
-                marker = _marker(piece, row, headers)
+                marker = _read_marker(piece, row, headers)
                 if isinstance(marker, Marker) and marker.kind in _MARKERS.values():
-                    decided = self._markers.setdefault(marker.producer_id, [])
-                    decided.append((marker.offset, marker.kind == "commit"))
+                    markers = self._markers.setdefault(marker.producer_id, [])
+                    markers.append((marker.offset, marker.kind == "commit"))
 
-    def committed(self, records: Records) -> Mask:
-        """Which records a read_committed consumer gets: not those aborted, nor those still undecided."""
+    def committed_rows(self, records: SegmentRecords) -> Mask:
+        """The mask of the records that a read_committed consumer gets: none aborted, and none still open."""
+        # A record's outcome is that of its producer's first marker behind it. Without a marker it is hidden.
         visible: Mask = ~records.transactional
         for producer in np.unique(records.producer_id[records.transactional]).tolist():
             rows = np.flatnonzero(records.transactional & (records.producer_id == producer))
-            decided = self._markers.get(producer, [])
-            offsets = np.array([offset for offset, _ in decided] + [np.iinfo(np.int64).max], np.int64)
-            commits = np.array([commit for _, commit in decided] + [False], np.bool_)
+            markers = self._markers.get(producer, [])
+            offsets = np.array([offset for offset, _ in markers] + [np.iinfo(np.int64).max], np.int64)
+            commits = np.array([commit for _, commit in markers] + [False], np.bool_)
+            # An index behind the last marker selects the False that was appended.
             visible[rows] = commits[np.searchsorted(offsets[:-1], records.offset[rows])]
         return visible
 
 
-def read(buffer: Buffer, *, outcomes: Outcomes | None = None, check_crc: bool = True) -> Iterator[Chunk]:
-    """The file in chunks; only what a read_committed consumer gets if `outcomes` are given.
+def read_segment(
+    buffer: Buffer, *, outcomes: TransactionOutcomes | None = None, check_crc: bool = True
+) -> Iterator[Chunk]:
+    """Yields the file in chunks. With `outcomes` these have only what a read_committed consumer gets.
 
-    Raises `MissingLibrary` when a checksum or a codec needs one that is not installed.
+    Raises `MissingLibrary` if a checksum or a codec needs a library that is not installed.
     """
-    for piece in _pieces(buffer):
-        draft = _Draft(piece)
-        records = draft.records(check_crc=check_crc)
+    for piece in _split_file(buffer):
+        reader = _PieceReader(piece)
+        records = reader.read_records(check_crc=check_crc)
         if outcomes is not None:
-            records = records.take(outcomes.committed(records))
+            records = records.select_rows(outcomes.committed_rows(records))
         tail = () if piece.tail is None else (piece.tail,)
-        yield Chunk(piece.end, records, tuple(draft.markers), (*draft.damage, *tail))
+        yield Chunk(piece.end, records, tuple(reader.markers), (*reader.damage, *tail))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Piece:
-    """Whole batches of a file, with room behind them."""
+    """Whole batches of a file, with `PAD` zeros behind them."""
 
     data: bytes
     base: int
-    """Where in the file the data begins."""
+    """The position in the file at which the data begins."""
     begins: Ints
-    """Of the batches, in the data."""
+    """The position of each batch in the data."""
     end: int
-    """In the file."""
+    """The position in the file behind the last batch."""
     tail: Damage | None = None
-    """What stopped the reading, in the last piece."""
+    """In the last piece: what is wrong with the bytes behind the last whole batch."""
 
 
-def _pieces(buffer: Buffer) -> Iterator[_Piece]:
-    base, size, room = 0, len(buffer), CHUNK
+def _split_file(buffer: Buffer) -> Iterator[_Piece]:
+    """Yields the file in pieces of whole batches. The last piece has the damage at the end of the file."""
+    base, size, room = 0, len(buffer), CHUNK_SIZE
     while base < size:
-        data = bytes(buffer[base : base + room])
-        begins, end, needed = recordbatch.walk(data)
+        data = bytes(buffer[base : base + room])  # a copy, so that no array keeps an mmap open
+        begins, end, needed = record_batch.find_batches(data)
         if not begins:
-            if room < needed <= size - base:  # a batch of more than a chunk
+            if room < needed <= size - base:  # the batch is larger than a chunk: read it as a whole
                 room = needed
                 continue
-            yield _Piece(bytes(PAD), base, np.zeros(0, np.int64), size, _tail(buffer, base, needed))
+            yield _Piece(bytes(PAD), base, np.zeros(0, np.int64), size, _check_tail(buffer, base, needed))
             return
         yield _Piece(data[:end] + bytes(PAD), base, np.array(begins, np.int64), base + end)
-        base, room = base + end, CHUNK
+        base, room = base + end, CHUNK_SIZE
 
 
-def _tail(buffer: Buffer, at: int, needed: int) -> Damage | None:
-    """What is wrong with the end of a file. Nothing, if there are only zeros: Kafka may allocate ahead."""
+def _check_tail(buffer: Buffer, at: int, needed: int) -> Damage | None:
+    """Returns what is wrong with the end of a file, from position `at` on; None if nothing is wrong.
+
+    Zeros are fine, since Kafka may preallocate files. `needed` is the size that the header at `at` states.
+    """
     size = len(buffer) - at
-    if size < recordbatch.SMALLEST:
+    if size < record_batch.SMALLEST_BATCH:
         return Damage(at, size, f"the last batch is torn: {size} bytes are left")
-    if not any(bytes(buffer[start : start + CHUNK]).strip(b"\0") for start in range(at, len(buffer), CHUNK)):
+    if not any(
+        bytes(buffer[start : start + CHUNK_SIZE]).strip(b"\0") for start in range(at, len(buffer), CHUNK_SIZE)
+    ):
         return None
+    # A batch begins with its base offset, in every format.
     offset = int.from_bytes(buffer[at : at + 8], "big", signed=True)
-    if needed <= size:
-        return Damage(at, size, f"a batch says that it is {needed} bytes long: all behind it is lost", offset)
+    if needed <= size:  # too small for a batch: without its size the next batch cannot be found
+        reason = f"a batch header states a size of {needed} bytes: the rest of the file cannot be read"
+        return Damage(at, size, reason, offset)
     return Damage(at, size, f"the last batch is torn: {size} bytes of {needed}", offset)
 
 
-def _is(headers: NDArray[Any], attribute: int) -> Mask:
-    found: Mask = (headers["attributes"] & attribute != 0) & (headers["magic"] == 2)
-    return found
+def _has_attribute(headers: NDArray[Any], attribute: int) -> Mask:
+    """Which batches have the attribute. Those of formats before 2 have other attributes, so they do not."""
+    rows: Mask = (headers["attributes"] & attribute != 0) & (headers["magic"] == 2)
+    return rows
 
 
-class _Draft:
-    """A chunk in the making: batches that cannot be read become damage, the records of the others columns."""
+class _PieceReader:
+    """Reads the batches of a piece: sound ones into columns and markers, the others into `damage`."""
 
     def __init__(self, piece: _Piece) -> None:
         self.piece = piece
-        self.headers = recordbatch.headers(np.frombuffer(piece.data, np.uint8), piece.begins)
+        self.headers = record_batch.read_headers(np.frombuffer(piece.data, np.uint8), piece.begins)
         self.ends = np.append(piece.begins, len(piece.data) - PAD)[1:]
         self.markers: list[Marker] = []
         self._damage: dict[int, str] = {}
+        """By batch: the first reason found."""
 
     @property
     def damage(self) -> list[Damage]:
-        return [self._damaged(row, reason) for row, reason in sorted(self._damage.items())]
+        """The damaged batches, in the order of the file."""
+        return [self._describe_damage(row, reason) for row, reason in sorted(self._damage.items())]
 
-    def _damaged(self, row: int, reason: str) -> Damage:
+    def _describe_damage(self, row: int, reason: str) -> Damage:
         begin, end = int(self.piece.begins[row]), int(self.ends[row])
         return Damage(self.piece.base + begin, end - begin, reason, int(self.headers["base_offset"][row]))
 
-    def records(self, *, check_crc: bool) -> Records:
-        """The records of all batches that can be read. Finds markers and damage on the way."""
+    def read_records(self, *, check_crc: bool) -> SegmentRecords:
+        """Returns the records of all sound batches. Fills `markers` and `damage`."""
         self._check_headers(check_crc=check_crc)
         self._read_markers()
-        rows = self._sound(~_is(self.headers, recordbatch.CONTROL))
-        data, begins, ends = self._payloads(rows)
-        found = recordbatch.bounds(data, begins, ends, self.headers["count"][rows].astype(np.int64))
-        self._spoil(rows[found.bad], "it has not as many records as it says")
-        fields = recordbatch.fields(np.frombuffer(data, np.uint8), found.begin, found.end)
-        batch = rows[found.batch]
+        # Find the records of all data batches, then read them all at once.
+        rows = self._undamaged(~_has_attribute(self.headers, record_batch.CONTROL))
+        data, begins, ends = self._decompress_batches(rows)
+        bounds = record_batch.find_records(data, begins, ends, self.headers["count"][rows].astype(np.int64))
+        self._mark_damaged(rows[bounds.bad], "the batch does not hold as many records as its header states")
+        fields = record_batch.read_fields(np.frombuffer(data, np.uint8), bounds.begin, bounds.end)
+        batch = rows[bounds.batch]
+        # A batch with one malformed record is left out as a whole.
         if not fields.ok.all():
-            self._spoil(batch[~fields.ok], "a record in it does not hold together")
-        records = _records(self.headers[batch], fields)
-        return records if fields.ok.all() else records.take(~np.isin(batch, batch[~fields.ok]))
+            self._mark_damaged(batch[~fields.ok], "a record in the batch is malformed")
+        records = _build_records(self.headers[batch], fields)
+        return records if fields.ok.all() else records.select_rows(~np.isin(batch, batch[~fields.ok]))
 
-    def _spoil(self, rows: NDArray[np.intp], reason: str) -> None:
-        """Batches that are damaged; those known to be have their reason already."""
+    def _mark_damaged(self, rows: NDArray[np.intp], reason: str) -> None:
+        """Notes that batches are damaged. A batch keeps the first reason."""
         self._damage = dict.fromkeys(rows.tolist(), reason) | self._damage
 
-    def _sound(self, rows: Mask) -> NDArray[np.intp]:
-        rows[list(self._damage)] = False
+    def _undamaged(self, rows: Mask) -> NDArray[np.intp]:
+        """The batches for which the mask is true and no damage is known. Changes the mask."""
+        rows[list(self._damage)] = False  # an empty list selects no row
         return np.flatnonzero(rows)
 
     def _check_headers(self, *, check_crc: bool) -> None:
+        """Notes batches of other formats, and with `check_crc` those whose checksum is wrong."""
         for row in np.flatnonzero(self.headers["magic"] != 2).tolist():
-            self._damage[row] = f"message format {self.headers['magic'][row]} is not read, only 2"
+            magic = self.headers["magic"][row]
+            self._damage[row] = f"message format {magic} is not supported, only 2 (Kafka 0.11 and later)"
         if not check_crc:
             return
-        crc32c, view = library("crc32c").crc32c, memoryview(self.piece.data)
+        # A memoryview, so that no batch is copied. Old formats have another checksum: they are noted already.
+        crc32c, view = import_library("crc32c").crc32c, memoryview(self.piece.data)
         spans = zip(self.piece.begins.tolist(), self.ends.tolist(), self.headers["crc"].tolist(), strict=True)
         for row, (begin, end, crc) in enumerate(spans):
-            if crc32c(view[begin + recordbatch.CRC_BEGIN : end]) != crc and row not in self._damage:
-                self._damage[row] = "its checksum is wrong"
+            if crc32c(view[begin + record_batch.CRC_BEGIN : end]) != crc and row not in self._damage:
+                self._damage[row] = "the checksum is wrong"
 
     def _read_markers(self) -> None:
-        for row in self._sound(_is(self.headers, recordbatch.CONTROL)).tolist():
-            marker = _marker(self.piece, row, self.headers)
+        """Reads control batches, which Kafka never compresses and which hold one record each."""
+        for row in self._undamaged(_has_attribute(self.headers, record_batch.CONTROL)).tolist():
+            marker = _read_marker(self.piece, row, self.headers)
             if isinstance(marker, Marker):
                 self.markers.append(marker)
             else:
                 self._damage[row] = marker
 
-    def _payloads(self, rows: NDArray[np.intp]) -> tuple[bytes, Ints, Ints]:
-        """The records of those batches, decompressed, in one buffer; where in it they begin and end."""
-        begins = self.piece.begins[rows] + recordbatch.HEADER.itemsize
+    def _decompress_batches(self, rows: NDArray[np.intp]) -> tuple[bytes, Ints, Ints]:
+        """Returns a buffer with the decompressed records of the batches, and each batch's begin and end.
+
+        The buffer is the data of the piece itself if no batch is compressed.
+        """
+        begins = self.piece.begins[rows] + record_batch.HEADER.itemsize
         ends = self.ends[rows]
-        compressed = np.flatnonzero(self.headers["attributes"][rows] & recordbatch.CODEC)
+        compressed = np.flatnonzero(self.headers["attributes"][rows] & record_batch.CODEC)
         if len(compressed) == 0:
             return self.piece.data, begins, ends
+        # Append what is decompressed to the data of the piece.
         parts, size = [self.piece.data], len(self.piece.data)
         for at in compressed.tolist():
             row = int(rows[at])
-            codec = int(self.headers["attributes"][row]) & recordbatch.CODEC
+            codec = int(self.headers["attributes"][row]) & record_batch.CODEC
             try:
                 part = decompress(codec, self.piece.data[begins[at] : ends[at]], BATCH_LIMIT)
             except Malformed as error:
@@ -281,37 +312,39 @@ class _Draft:
         return b"".join((*parts, bytes(PAD))), begins, ends
 
 
-def _records(headers: NDArray[Any], fields: recordbatch.Fields) -> Records:
-    """Columns out of records and the header of the batch of each."""
+def _build_records(headers: NDArray[Any], fields: record_batch.RecordFields) -> SegmentRecords:
+    """Returns the columns of records, from their fields and the header of each record's batch."""
     timestamp = headers["base_timestamp"].astype(np.int64) + fields.timestamp_delta
-    appended = headers["attributes"] & recordbatch.LOG_APPEND_TIME != 0
+    appended = headers["attributes"] & record_batch.LOG_APPEND_TIME != 0
     if appended.any():
+        # The broker set the time of the whole batch when it appended it.
         timestamp = np.where(appended, headers["max_timestamp"], timestamp)
-    return Records(
+    return SegmentRecords(
         offset=headers["base_offset"].astype(np.int64) + fields.offset_delta,
         timestamp=timestamp,
         producer_id=headers["producer_id"].astype(np.int64),
-        transactional=headers["attributes"] & recordbatch.TRANSACTIONAL != 0,
+        transactional=headers["attributes"] & record_batch.TRANSACTIONAL != 0,
         keys=fields.keys,
         values=fields.values,
     )
 
 
-def _marker(piece: _Piece, row: int, headers: NDArray[Any]) -> Marker | str:
-    """The control record of a batch, or why there is none to be read."""
+def _read_marker(piece: _Piece, row: int, headers: NDArray[Any]) -> Marker | str:
+    """Returns the control record of a control batch, or why it cannot be read."""
     header = headers[row]
-    begin = int(piece.begins[row]) + recordbatch.HEADER.itemsize
-    end = int(piece.begins[row]) + recordbatch.LOG_OVERHEAD + int(header["length"])
+    begin = int(piece.begins[row]) + record_batch.HEADER.itemsize
+    end = int(piece.begins[row]) + record_batch.LOG_OVERHEAD + int(header["length"])
     count = int(header["count"])
-    found = recordbatch.bounds(piece.data, np.array([begin]), np.array([end]), np.array([count]))
-    if len(found.begin) != 1:
-        return "a control batch that does not hold one record"
-    fields = recordbatch.fields(np.frombuffer(piece.data, np.uint8), found.begin, found.end)
+    bounds = record_batch.find_records(piece.data, np.array([begin]), np.array([end]), np.array([count]))
+    if len(bounds.begin) != 1:
+        return "the control batch does not hold exactly one record"
+    fields = record_batch.read_fields(np.frombuffer(piece.data, np.uint8), bounds.begin, bounds.end)
+    # Key: int16 version, int16 type. Value: int16 version, int32 coordinator epoch.
     key, value = fields.keys[0], fields.values[0]
     if not fields.ok[0] or key is None or len(key) < 4:
-        return "a control record whose key is none"
+        return "the key of the control record is malformed"
     kind = int.from_bytes(key[2:4], "big", signed=True)
-    records = _records(headers[row : row + 1], fields)
+    records = _build_records(headers[row : row + 1], fields)
     return Marker(
         offset=int(records.offset[0]),
         timestamp=int(records.timestamp[0]),

@@ -1,4 +1,7 @@
-"""Share groups, KIP-932: types 10 to 15, and the early 9. 4.0 wrote other layouts of 11 and 15."""
+"""Share groups (KIP-932): record types 10 to 15, and 9, which only 4.0 (early access) wrote.
+
+4.0 wrote other layouts of types 11 and 15 under the same version 0.
+"""
 
 from koff.proto.schema import INT8, INT32, INT64, STRING, UUID, array, field, nested, nullable, struct
 from koff.records.consumer_records import ConsumerGroupPartitionMetadataValue, TopicPartitions
@@ -7,7 +10,7 @@ from koff.records.structs import Key, Part, Value
 
 @struct()
 class ShareGroupPartitionMetadata(Key):
-    """Written by 4.0 only; its value is laid out like type 4's."""
+    """Only 4.0 writes it. The value has the layout of type 4."""
 
     group_id: str = field(STRING)
     value: ConsumerGroupPartitionMetadataValue | None
@@ -46,7 +49,7 @@ class ShareGroupMetadata(Key):
 @struct(flexible_since=0)
 class ShareGroupTargetAssignmentMetadataValue(Value):
     assignment_epoch: int = field(INT32)
-    assignment_timestamp: int = field(INT64, tag=0, default=0)
+    assignment_timestamp: int = field(INT64, tag=0, default=0)  # since 4.3
 
 
 @struct()
@@ -71,7 +74,7 @@ class ShareGroupTargetAssignmentMember(Key):
 
 @struct(flexible_since=0)
 class ShareGroupCurrentMemberAssignmentValue(Value):
-    """`state` as in type 8."""
+    """`state` has the numbers of type 8."""
 
     member_epoch: int = field(INT32)
     previous_member_epoch: int = field(INT32)
@@ -102,7 +105,7 @@ class NamedTopic(Part):
 
 @struct(flexible_since=0)
 class ShareGroupStatePartitionMetadataValue(Value):
-    """Which topics have, or are about to get, or lose state in `__share_group_state`."""
+    """The topics that have state in `__share_group_state`, and those whose state is being made or deleted."""
 
     initializing_topics: tuple[NamedTopicPartitions, ...] = field(
         array(nested(NamedTopicPartitions)), not_in="4.0", default=()

@@ -1,4 +1,7 @@
-"""Records of `__share_group_state`: a number space of its own. 4.0 wrote other layouts of both types."""
+"""Records of `__share_group_state`, whose record types 0 and 1 are not those of `__consumer_offsets`.
+
+4.0 (early access) wrote other layouts of both types under the same version 0.
+"""
 
 from koff.proto.schema import INT8, INT16, INT32, INT64, STRING, UINT16, UUID, array, field, nested, struct
 from koff.records.structs import Key, Part, Value
@@ -6,7 +9,7 @@ from koff.records.structs import Key, Part, Value
 
 @struct()
 class StateBatch(Part):
-    """`delivery_state`: 0 available, 2 acknowledged, 4 archived."""
+    """`delivery_state`: 0 available, 2 acknowledged, 4 archived (rejected, or out of attempts)."""
 
     first_offset: int = field(INT64)
     last_offset: int = field(INT64)
@@ -16,13 +19,17 @@ class StateBatch(Part):
 
 @struct(flexible_since=0)
 class ShareSnapshotValue(Value):
-    """`start_offset` -1: not initialised yet. `delivery_complete_count` -1: unknown."""
+    """The whole state of a share partition.
+
+    `start_offset` -1: not initialised yet. `delivery_complete_count` -1: unknown, so always before 4.2.
+    """
 
     snapshot_epoch: int = field(INT32, instead={"4.0": UINT16})
     state_epoch: int = field(INT32)
     leader_epoch: int = field(INT32)
     start_offset: int = field(INT64)
     delivery_complete_count: int = field(INT32, tag=0, not_in="4.0", default=-1)
+    # 4.0 has no timestamps.
     create_timestamp: int = field(INT64, not_in="4.0", default=-1)
     write_timestamp: int = field(INT64, not_in="4.0", default=-1)
     state_batches: tuple[StateBatch, ...] = field(array(nested(StateBatch)))
@@ -39,7 +46,10 @@ class ShareSnapshot(Key):
 
 @struct(flexible_since=0)
 class ShareUpdateValue(Value):
-    """`start_offset` -1: not changed."""
+    """A change of the state of a share partition.
+
+    `start_offset` and `leader_epoch` -1: not changed. `delivery_complete_count` always replaces the old one.
+    """
 
     snapshot_epoch: int = field(INT32, instead={"4.0": UINT16})
     leader_epoch: int = field(INT32)

@@ -1,4 +1,4 @@
-"""Streams groups, KIP-1071: types 17 and 19 to 23."""
+"""Streams groups (KIP-1071): record types 17 and 19 to 23."""
 
 from koff.proto.schema import (
     INT8,
@@ -26,6 +26,8 @@ class KeyValue(Part):
 class StreamsGroupMetadataValue(Value):
     epoch: int = field(INT32)
     metadata_hash: int = field(INT64)
+    # Both tags exist since 4.2. The schema's default of the second is an unquoted null, which Kafka's
+    # generator makes an empty array.
     validated_topology_epoch: int = field(INT32, tag=0, default=-1)
     last_assignment_configs: tuple[KeyValue, ...] | None = field(
         nullable(array(nested(KeyValue))), tag=1, default=()
@@ -69,7 +71,7 @@ class StreamsGroupMemberMetadata(Key):
 @struct(flexible_since=0)
 class StreamsGroupTargetAssignmentMetadataValue(Value):
     assignment_epoch: int = field(INT32)
-    assignment_timestamp: int = field(INT64, tag=0, default=0)
+    assignment_timestamp: int = field(INT64, tag=0, default=0)  # since 4.3
 
 
 @struct()
@@ -102,7 +104,7 @@ class StreamsGroupTargetAssignmentMember(Key):
 
 @struct()
 class AssignedTasks(Part):
-    """Tasks of a subtopology, and the epoch each was assigned in, if the release wrote that down."""
+    """Tasks of a subtopology, and the epoch in which each was assigned, which brokers write since 4.2."""
 
     subtopology_id: str = field(STRING)
     partitions: tuple[int, ...] = field(array(INT32))
@@ -111,7 +113,11 @@ class AssignedTasks(Part):
 
 @struct(flexible_since=0)
 class StreamsGroupCurrentMemberAssignmentValue(Value):
-    """`state`: 1 stable, 2 has tasks to give up, 3 waits for those of others; not type 8's numbers."""
+    """The tasks that the member has now.
+
+    `state`: 1 stable, 2 unrevoked tasks (has some to give up), 3 unreleased tasks (waits for other members to
+    give up theirs). These are not the numbers of type 8.
+    """
 
     member_epoch: int = field(INT32)
     previous_member_epoch: int = field(INT32)
@@ -142,7 +148,7 @@ class InternalTopic(Part):
 
 @struct()
 class CopartitionGroup(Part):
-    """Indexes into the lists of the subtopology."""
+    """Topics that must be copartitioned: indexes into the lists of the subtopology."""
 
     source_topics: tuple[int, ...] = field(array(INT16))
     source_topic_regex: tuple[int, ...] = field(array(INT16))

@@ -1,36 +1,36 @@
-"""What all records have in common beside their fields on the wire."""
+"""The fields that all records have beside those on the wire."""
 
-from koff.proto.schema import Tag, base
+from koff.proto.schema import Tag, struct_base
 
 
-@base
+@struct_base
 class Part:
     """A struct inside a value."""
 
     __slots__ = ()
 
     unknown_tags: tuple[Tag, ...] = ()
-    """Tagged fields of a newer Kafka, kept as they came."""
+    """Tagged fields that the table does not have, so usually those of a newer Kafka."""
 
 
-@base
+@struct_base
 class Value(Part):
-    """A record's value: the struct behind its version number."""
+    """A record's value: the struct behind its int16 version."""
 
     __slots__ = ()
 
     version: int
     trailing: bytes = b""
-    """Bytes behind the last field, which Kafka ignores."""
+    """Bytes behind the last field. Kafka ignores them."""
     layout: str = ""
-    """The early-access release whose layout the bytes have; "" for the one that stayed."""
+    """The early-access release whose layout the bytes have, for example "3.7"; "" for the current layout."""
 
 
-@base
+@struct_base
 class Key:
-    """A record: the fields of its key, and its value, None in a tombstone."""
+    """A record: the fields of its key, and its value, which is None in a tombstone."""
 
     __slots__ = ()
 
     key_trailing: bytes = b""
-    """Bytes behind the last field of the key, which Kafka ignores."""
+    """Bytes behind the last field of the key. Kafka ignores them."""

@@ -1,4 +1,4 @@
-"""Messages as text: one readable line each, whatever the bytes were."""
+"""Messages as text, one readable line each, also for records that cannot be decoded."""
 
 from itertools import groupby
 from typing import assert_never
@@ -16,7 +16,7 @@ from koff.records.consumer_records import (
     ConsumerGroupTargetAssignmentMetadata,
     TopicPartitions,
 )
-from koff.records.message import GroupMember, GroupMessage, Message, TopicAndPartition, moment
+from koff.records.message import GroupMember, GroupMessage, Message, TopicAndPartition, to_datetime
 from koff.records.record import DecodedRecord, Undecodable, Unknown
 from koff.records.share_records import (
     NamedTopic,
@@ -42,108 +42,114 @@ from koff.records.streams_records import (
 )
 
 _KIND_WIDTH = 8
-_STATES = {0: "stable", 1: "gives-up", 2: "waits"}
+_MEMBER_STATES = {0: "stable", 1: "gives-up", 2: "waits"}
+# Streams groups number the states from 1, consumer and share groups from 0.
 _STREAMS_STATES = {1: "stable", 2: "gives-up", 3: "waits"}
 
 
-def text(message: Message) -> str:
-    """One line without its end; control characters are escaped."""
+def text_line(message: Message) -> str:
+    """The message as one line, without its end. Control characters in it are escaped."""
     record = message.record
     match record:
         case Unknown():
-            return _line("unknown", f"type {record.type}", _bytes(record.key, record.value))
+            return _format_line("unknown", f"type {record.type}", _format_bytes(record.key, record.value))
         case Undecodable():
-            group = shown(message.consumer) if message.consumer else ""
-            return _line("bad", group, record.reason, _bytes(record.key, record.value))
+            group = escape_name(message.consumer) if message.consumer else ""
+            return _format_line("bad", group, record.reason, _format_bytes(record.key, record.value))
         case OffsetCommit():
-            return _line("offset", shown(message.consumer), _commit(record))
+            return _format_line("offset", escape_name(message.consumer), _format_commit(record))
         case GroupMetadata():
-            found = message.group_message
-            return _line("group", shown(message.consumer), _classic(found) if found else "deleted")
+            view = message.group_message
+            state = _format_classic_group(view) if view else "deleted"
+            return _format_line("group", escape_name(message.consumer), state)
         case _:
-            kind, subject, said = _other(record)
-            return _line(
-                kind, shown(message.consumer), subject, said if record.value is not None else "deleted"
-            )
+            # In a tombstone the record has no value, whatever its type.
+            kind, subject, state = _format_other(record)
+            state = state if record.value is not None else "deleted"
+            return _format_line(kind, escape_name(message.consumer), subject, state)
 
 
-def shown(name: str) -> str:
-    """The name with what would not print, or would move the cursor, escaped; '' for the empty one."""
+def escape_name(name: str) -> str:
+    """The name, with escapes for characters that do not print or that move the cursor; '' if it is empty."""
     if name.isprintable():
         return name or "''"
     return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in name
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in name
     )
 
 
-def _quoted(words: str) -> str:
-    return "'" + (shown(words) if words else "").replace("'", "\\'") + "'"
+def _quote(words: str) -> str:
+    return "'" + (escape_name(words) if words else "").replace("'", "\\'") + "'"
 
 
-def _line(kind: str, *words: str) -> str:
+def _format_line(kind: str, *words: str) -> str:
     return " ".join([kind.ljust(_KIND_WIDTH - 1), *filter(None, words)])
 
 
-def _bytes(key: bytes | None, value: bytes | None) -> str:
-    """As `koff decode` takes them: hex, `-` for null, `e` for none."""
+def _format_bytes(key: bytes | None, value: bytes | None) -> str:
+    """The bytes as `koff decode` reads them: hex, `-` for null, `e` for empty."""
     key_hex, value_hex = ("-" if data is None else data.hex() or "e" for data in (key, value))
     return f"key={key_hex} value={value_hex}"
 
 
-def _at(timestamp_ms: int) -> str:
-    when = moment(timestamp_ms)
-    return (
-        str(timestamp_ms)
-        if when is None
-        else when.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
-    )
+def _format_time(timestamp_ms: int) -> str:
+    """The time in ISO 8601, in UTC with milliseconds; the number itself if it is not a time."""
+    time = to_datetime(timestamp_ms)
+    if time is None:
+        return str(timestamp_ms)
+    return time.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
 
 
-def _commit(record: OffsetCommit) -> str:
-    slot, value = f"{shown(record.topic)}/{record.partition}", record.value
+def _format_commit(record: OffsetCommit) -> str:
+    partition, value = f"{escape_name(record.topic)}/{record.partition}", record.value
     if value is None:
-        return f"{slot} deleted"
-    words = [f"{slot} = {value.offset}"]
+        return f"{partition} deleted"
+    # A leader epoch or an expiry of -1 means that the record has none.
+    words = [f"{partition} = {value.offset}"]
     if value.leader_epoch != -1:
         words.append(f"epoch={value.leader_epoch}")
     if value.metadata:
-        words.append(f"metadata={_quoted(value.metadata)}")
-    words.append(f"at {_at(value.commit_timestamp)}")
+        words.append(f"metadata={_quote(value.metadata)}")
+    words.append(f"at {_format_time(value.commit_timestamp)}")
     if value.expire_timestamp != -1:
-        words.append(f"expires {_at(value.expire_timestamp)}")
+        words.append(f"expires {_format_time(value.expire_timestamp)}")
     return " ".join(words)
 
 
-def _classic(group: GroupMessage) -> str:
+def _format_classic_group(group: GroupMessage) -> str:
+    # A group that is rebalancing writes no record, so the state is one of these two.
     words = [f"generation {group.generation_id}", "Stable" if group.members else "Empty"]
     if group.protocol_type not in ("", "consumer"):
-        words.append(f"({shown(group.protocol_type)})")
+        words.append(f"({escape_name(group.protocol_type)})")
     if group.protocol:
-        words.append(shown(group.protocol))
+        words.append(escape_name(group.protocol))
     if group.leader_id:
-        words.append(f"leader={shown(group.leader_id)}")
-    members = ", ".join(_member(member) for member in group.members)
+        words.append(f"leader={escape_name(group.leader_id)}")
+    members = ", ".join(_format_classic_member(member) for member in group.members)
     words.append(f"members={len(group.members)}" + (f": {members}" if members else ""))
     return " ".join(words)
 
 
-def _member(member: GroupMember) -> str:
-    who = f"{shown(member.client_id)}@{shown(member.client_host)}"
-    return f"{who} [{_slots(member.assignment)}]" if member.complete else f"{who} [?]"
+def _format_classic_member(member: GroupMember) -> str:
+    client = f"{escape_name(member.client_id)}@{escape_name(member.client_host)}"
+    return f"{client} [{_format_partitions(member.assignment)}]" if member.complete else f"{client} [?]"
 
 
-def _slots(slots: tuple[TopicAndPartition, ...]) -> str:
-    topics = groupby(
-        sorted(slots, key=lambda slot: (slot.topic, slot.partition)), key=lambda slot: slot.topic
+def _format_partitions(partitions: tuple[TopicAndPartition, ...]) -> str:
+    # groupby only joins neighbours.
+    in_order = sorted(partitions, key=lambda each: (each.topic, each.partition))
+    return " ".join(
+        f"{escape_name(topic)}/{format_ranges([each.partition for each in of_topic])}"
+        for topic, of_topic in groupby(in_order, key=lambda each: each.topic)
     )
-    return " ".join(f"{shown(topic)}/{ranges([slot.partition for slot in found])}" for topic, found in topics)
 
 
-def ranges(numbers: list[int]) -> str:
-    """Ascending numbers as `0-3,5`."""
+def format_ranges(numbers: list[int]) -> str:
+    """Ascending numbers as ranges, for example `0-3,5`."""
     words: list[str] = []
     start = None
     for at, number in enumerate(numbers):
+        # A range ends where the next number is not its successor.
         start = number if start is None else start
         if at + 1 == len(numbers) or numbers[at + 1] != number + 1:
             words.append(str(start) if start == number else f"{start}-{number}")
@@ -151,11 +157,11 @@ def ranges(numbers: list[int]) -> str:
     return ",".join(words)
 
 
-def _other(record: DecodedRecord) -> tuple[str, str, str]:  # noqa: PLR0912 - one branch a type
-    """Kind, subject (the member, the pattern) and what is said of it ("" in a tombstone)."""
+def _format_other(record: DecodedRecord) -> tuple[str, str, str]:  # noqa: PLR0912 - one branch a type
+    """The kind of record, its subject (a member, a pattern) and the state of the subject, which may be ""."""
     match record:
         case ConsumerGroupMetadata() | ShareGroupMetadata() | StreamsGroupMetadata():
-            return "group", _PROTOCOL[record.type], f"epoch {record.value.epoch}" if record.value else ""
+            return "group", _PROTOCOLS[record.type], f"epoch {record.value.epoch}" if record.value else ""
         case (
             ConsumerGroupTargetAssignmentMetadata()
             | ShareGroupTargetAssignmentMetadata()
@@ -163,142 +169,152 @@ def _other(record: DecodedRecord) -> tuple[str, str, str]:  # noqa: PLR0912 - on
         ):
             return "target", "", f"epoch {record.value.assignment_epoch}" if record.value else ""
         case ConsumerGroupMemberMetadata() | ShareGroupMemberMetadata() | StreamsGroupMemberMetadata():
-            return "member", shown(record.member_id), _member_metadata(record)
+            return "member", escape_name(record.member_id), _format_member(record)
         case ConsumerGroupTargetAssignmentMember() | ShareGroupTargetAssignmentMember():
             return (
                 "target",
-                shown(record.member_id),
-                _topics(record.value.topic_partitions) if record.value else "",
+                escape_name(record.member_id),
+                _format_topics(record.value.topic_partitions) if record.value else "",
             )
         case StreamsGroupTargetAssignmentMember():
-            return "target", shown(record.member_id), _tasks(record)
+            return "target", escape_name(record.member_id), _format_tasks(record)
         case ConsumerGroupCurrentMemberAssignment() | ShareGroupCurrentMemberAssignment():
-            return "current", shown(record.member_id), _current(record)
+            return "current", escape_name(record.member_id), _format_current_assignment(record)
         case StreamsGroupCurrentMemberAssignment():
-            return "current", shown(record.member_id), _tasks(record)
+            return "current", escape_name(record.member_id), _format_tasks(record)
         case ConsumerGroupRegularExpression():
             topics = record.value.topics if record.value else ()
-            return "pattern", _quoted(record.regular_expression), "[" + " ".join(map(shown, topics)) + "]"
-        case StreamsGroupTopology():
-            return "group", "topology", _topology(record)
-        case ConsumerGroupPartitionMetadata() | ShareGroupPartitionMetadata():
-            found = record.value.topics if record.value else ()
             return (
-                "topics",
-                "",
-                " ".join(f"{shown(each.topic_name)}={each.num_partitions}" for each in found) or "none",
+                "pattern",
+                _quote(record.regular_expression),
+                "[" + " ".join(map(escape_name, topics)) + "]",
             )
+        case StreamsGroupTopology():
+            return "group", "topology", _format_topology(record)
+        case ConsumerGroupPartitionMetadata() | ShareGroupPartitionMetadata():
+            counts = record.value.topics if record.value else ()
+            words = " ".join(f"{escape_name(each.topic_name)}={each.num_partitions}" for each in counts)
+            return "topics", "", words or "none"
         case ShareGroupStatePartitionMetadata():
-            return "group", "share state", _share_partitions(record)
+            return "group", "share state", _format_share_partitions(record)
         case ShareSnapshot() | ShareUpdate():
-            return _share_state(record)
+            return _format_share_state(record)
         case OffsetCommit() | GroupMetadata():
-            raise AssertionError("these have lines of their own")
+            raise AssertionError("text_line formats these itself")
         case _:
             assert_never(record)
 
 
-_PROTOCOL = {3: "consumer", 11: "share", 17: "streams"}
+_PROTOCOLS = {3: "consumer", 11: "share", 17: "streams"}
 
 
-def _member_metadata(
+def _format_member(
     record: ConsumerGroupMemberMetadata | ShareGroupMemberMetadata | StreamsGroupMemberMetadata,
 ) -> str:
     if record.value is None:
         return ""
-    who = f"{shown(record.value.client_id)}@{shown(record.value.client_host)}"
+    client = f"{escape_name(record.value.client_id)}@{escape_name(record.value.client_host)}"
     if isinstance(record, StreamsGroupMemberMetadata):
-        return f"{who} topology {record.value.topology_epoch}"
-    wants = " ".join(map(shown, record.value.subscribed_topic_names))
+        return f"{client} topology {record.value.topology_epoch}"
+    wants = " ".join(map(escape_name, record.value.subscribed_topic_names))
     if isinstance(record, ConsumerGroupMemberMetadata) and record.value.subscribed_topic_regex:
-        wants = f"{wants} ~{_quoted(record.value.subscribed_topic_regex)}".strip()
-    return f"{who} wants [{wants}]"
+        wants = f"{wants} ~{_quote(record.value.subscribed_topic_regex)}".strip()
+    return f"{client} wants [{wants}]"
 
 
-def _topics(topics: tuple[TopicPartitions, ...] | tuple[AssignedPartitions, ...]) -> str:
-    return "[" + " ".join(f"{each.topic_id}/{ranges(sorted(each.partitions))}" for each in topics) + "]"
+def _format_topics(topics: tuple[TopicPartitions, ...] | tuple[AssignedPartitions, ...]) -> str:
+    return (
+        "[" + " ".join(f"{each.topic_id}/{format_ranges(sorted(each.partitions))}" for each in topics) + "]"
+    )
 
 
-def _current(record: ConsumerGroupCurrentMemberAssignment | ShareGroupCurrentMemberAssignment) -> str:
+def _format_current_assignment(
+    record: ConsumerGroupCurrentMemberAssignment | ShareGroupCurrentMemberAssignment,
+) -> str:
     value = record.value
     if value is None:
         return ""
     words = [
-        f"epoch {value.member_epoch} {_STATES.get(value.state, 'unknown')}",
-        _topics(value.assigned_partitions),
+        f"epoch {value.member_epoch} {_MEMBER_STATES.get(value.state, 'unknown')}",
+        _format_topics(value.assigned_partitions),
     ]
+    # The record of share groups, type 14, has no partitions to give up.
     if isinstance(record, ConsumerGroupCurrentMemberAssignment) and record.value:
         pending = record.value.partitions_pending_revocation
-        words += [f"gives up {_topics(pending)}"] if pending else []
+        words += [f"gives up {_format_topics(pending)}"] if pending else []
     return " ".join(words)
 
 
-def _task_list(name: str, tasks: tuple[TaskIds, ...] | tuple[AssignedTasks, ...]) -> str:
-    found = " ".join(f"{shown(each.subtopology_id)}_{ranges(sorted(each.partitions))}" for each in tasks)
-    return f"{name} [{found}]" if found or name == "active" else ""
+def _format_task_list(name: str, tasks: tuple[TaskIds, ...] | tuple[AssignedTasks, ...]) -> str:
+    task_ids = " ".join(
+        f"{escape_name(each.subtopology_id)}_{format_ranges(sorted(each.partitions))}" for each in tasks
+    )
+    return f"{name} [{task_ids}]" if task_ids or name == "active" else ""
 
 
-def _tasks(record: StreamsGroupTargetAssignmentMember | StreamsGroupCurrentMemberAssignment) -> str:
+def _format_tasks(record: StreamsGroupTargetAssignmentMember | StreamsGroupCurrentMemberAssignment) -> str:
     value = record.value
     if value is None:
         return ""
     words = [
-        _task_list("active", value.active_tasks),
-        _task_list("standby", value.standby_tasks),
-        _task_list("warmup", value.warmup_tasks),
+        _format_task_list("active", value.active_tasks),
+        _format_task_list("standby", value.standby_tasks),
+        _format_task_list("warmup", value.warmup_tasks),
     ]
     if isinstance(record, StreamsGroupCurrentMemberAssignment) and record.value:
         state = _STREAMS_STATES.get(record.value.state, "unknown")
         words.insert(0, f"epoch {record.value.member_epoch} {state}")
-        words.append(_task_list("gives up", record.value.active_tasks_pending_revocation))
+        words.append(_format_task_list("gives up", record.value.active_tasks_pending_revocation))
     return " ".join(filter(None, words))
 
 
-def _topology(record: StreamsGroupTopology) -> str:
+def _format_topology(record: StreamsGroupTopology) -> str:
     if record.value is None:
         return ""
     parts = (
-        f"{shown(each.subtopology_id)} [{' '.join(map(shown, each.source_topics))}]"
+        f"{escape_name(each.subtopology_id)} [{' '.join(map(escape_name, each.source_topics))}]"
         for each in record.value.subtopologies
     )
     return " ".join([f"epoch {record.value.epoch}", *parts])
 
 
-def _share_partitions(record: ShareGroupStatePartitionMetadata) -> str:
+def _format_share_partitions(record: ShareGroupStatePartitionMetadata) -> str:
     value = record.value
     if value is None:
         return ""
-    named: dict[str, tuple[NamedTopicPartitions, ...] | tuple[NamedTopic, ...]] = {
+    topics_by_word: dict[str, tuple[NamedTopicPartitions, ...] | tuple[NamedTopic, ...]] = {
         "starts": value.initializing_topics,
         "has": value.initialized_topics,
         "ends": value.deleting_topics,
     }
-    return (
-        " ".join(f"{word} [{' '.join(map(_named, topics))}]" for word, topics in named.items() if topics)
-        or "none"
+    lists = (
+        f"{word} [{' '.join(map(_format_named_topic, topics))}]"
+        for word, topics in topics_by_word.items()
+        if topics
     )
+    return " ".join(lists) or "none"
 
 
-def _named(topic: NamedTopicPartitions | NamedTopic) -> str:
+def _format_named_topic(topic: NamedTopicPartitions | NamedTopic) -> str:
     if isinstance(topic, NamedTopicPartitions):
-        return f"{shown(topic.topic_name)}/{ranges(sorted(topic.partitions))}"
-    return shown(topic.topic_name)
+        return f"{escape_name(topic.topic_name)}/{format_ranges(sorted(topic.partitions))}"
+    return escape_name(topic.topic_name)
 
 
-def _share_state(record: ShareSnapshot | ShareUpdate) -> tuple[str, str, str]:
+def _format_share_state(record: ShareSnapshot | ShareUpdate) -> tuple[str, str, str]:
     kind = "snapshot" if isinstance(record, ShareSnapshot) else "update"
-    slot, value = f"{record.topic_id}/{record.partition} {kind}", record.value
+    subject, value = f"{record.topic_id}/{record.partition} {kind}", record.value
     if value is None:
-        return "share", slot, ""
+        return "share", subject, ""
     words = [f"= {value.start_offset}", f"epoch={value.leader_epoch}"]
     if value.delivery_complete_count != -1:
         words.append(f"complete={value.delivery_complete_count}")
     batches = " ".join(
-        f"{each.first_offset}-{each.last_offset}:{_DELIVERY.get(each.delivery_state, each.delivery_state)}"
-        f"x{each.delivery_count}"
+        f"{each.first_offset}-{each.last_offset}"
+        f":{_DELIVERY_STATES.get(each.delivery_state, each.delivery_state)}x{each.delivery_count}"
         for each in value.state_batches
     )
-    return "share", slot, " ".join([*words, f"[{batches}]"])
+    return "share", subject, " ".join([*words, f"[{batches}]"])
 
 
-_DELIVERY = {0: "available", 2: "acknowledged", 4: "archived"}
+_DELIVERY_STATES = {0: "available", 2: "acknowledged", 4: "archived"}

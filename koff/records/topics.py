@@ -1,6 +1,7 @@
 """The names of Kafka's internal topics that hold the state of groups."""
 
 OFFSETS_TOPIC = "__consumer_offsets"
-"""Commits and group metadata. Coordinators write to no other topic; a mirrored copy may have another name."""
+"""Offset commits and group metadata. Coordinators write to this topic alone, but a mirrored copy of it may
+have another name."""
 SHARE_STATE_TOPIC = "__share_group_state"
-"""Where share groups stand (KIP-932)."""
+"""The delivery state of share groups (KIP-932)."""

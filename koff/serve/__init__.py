@@ -1,4 +1,4 @@
-"""What koff shows over HTTP. Takes a `View`; asks Kafka nothing itself."""
+"""Serves metrics and health over HTTP, from a `View`. Sends no request to Kafka."""
 
 from koff.serve.http import ServeConf, Server
 from koff.serve.view import MonitorStats, Readiness, View

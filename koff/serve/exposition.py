@@ -1,6 +1,7 @@
-"""The Prometheus exposition, rendered from cached labels: only the numbers are formatted at a scrape.
+"""Renders a view in the Prometheus text format, from cached labels.
 
-A series' name and labels never change, so their text is kept by row while a shard's layout stays.
+The name and the labels of a series do not change, so their text is kept for each row as long as the shard's
+`layout` is the same object. Only the numbers are formatted at each scrape.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from koff.lag import NEVER, CatchUps, Rates, Status
 from koff.serve.view import View
 from koff.tracker import ShardSnapshot, Snapshot
 
-_STATUSES = {int(each): each.name for each in Status}
+_STATUSES = {int(status): status.name for status in Status}
 
 
 @dataclass(frozen=True, slots=True)
 class _Labels:
-    """The texts after a metric's name, up to the number, for what one shard holds."""
+    """The texts between the metric's name and the number, for one shard: `{label="value",...} `.
+
+    One text for each row (group, topic, partition), each topic of a group, and each group.
+    """
 
     layout: object
     rows: list[str]
@@ -31,11 +35,11 @@ class _Labels:
 
 
 @dataclass(slots=True)
-class _Numbers:
-    """One shard at one scrape: its labels, and the lag of its rows."""
+class _ShardNumbers:
+    """One shard at one scrape: its labels, and the numbers of its rows and groups."""
 
     labels: _Labels
-    shard: ShardSnapshot
+    snapshot: ShardSnapshot
     lag: NDArray[np.int64]
     known: NDArray[np.bool_]
     status: NDArray[np.uint8]
@@ -44,44 +48,46 @@ class _Numbers:
     complete: NDArray[np.float64]
 
     @property
-    def exact(self) -> bool:
-        """Whether there are exact lags in seconds."""
-        return self.shard.time_lag is not None and self.shard.time_lag.exact is not None
+    def has_exact_time_lags(self) -> bool:
+        """Whether a lag in seconds of this shard is the age of a record, and not an estimate."""
+        return self.snapshot.time_lag is not None and self.snapshot.time_lag.exact is not None
 
 
 class Exposition:
-    """Renders a view, as chunks of text in the exposition format that Prometheus and OpenMetrics share."""
+    """Renders a view as text that is valid for Prometheus and for OpenMetrics. Not thread-safe."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._cache: dict[int, _Labels] = {}
         self._cluster = ""
 
-    def chunks(self) -> Iterator[str]:
-        """The families one after the other; a series with an unknown value is absent."""
+    def render_chunks(self) -> Iterator[str]:
+        """The metric families, one after the other. A series whose value is unknown is absent."""
         snapshot = self._view.snapshot()
+        # Labels: a new name of the cluster invalidates all of them, a new layout those of one shard.
         if self._view.cluster != self._cluster:
             self._cluster, self._cache = self._view.cluster, {}
-        numbers = [self._numbers(number, shard, snapshot) for number, shard in snapshot.shards.items()]
-        self._cache = {number: n.labels for number, n in zip(snapshot.shards, numbers, strict=True)}
+        shards = [self._collect_numbers(number, shard, snapshot) for number, shard in snapshot.shards.items()]
+        self._cache = {number: shard.labels for number, shard in zip(snapshot.shards, shards, strict=True)}
+        # Families. While the end offsets are stale, those that depend on end offsets are withheld.
         fresh = self._view.reader_stats().lag_is_fresh
         for name, text, series in _FAMILIES:
-            if name not in _NEVER_STALE and not fresh:
-                continue  # no confident stale number
-            if name == _EXACT and not any(n.exact for n in numbers):
+            if name not in _INDEPENDENT_OF_ENDS and not fresh:
+                continue
+            if name == _EXACT and not any(shard.has_exact_time_lags for shard in shards):
                 continue
             yield f"# HELP {name} {text}\n# TYPE {name} gauge\n"
-            for shard in numbers:
-                yield from _lines(name, *series(shard))
-        yield from self._members(numbers, fresh=fresh)
-        yield from self._partitions(snapshot, fresh=fresh)
+            for shard in shards:
+                yield from _render_lines(name, *series(shard))
+        yield from self._render_groups(shards, fresh=fresh)
+        yield from self._render_partitions(snapshot, fresh=fresh)
 
-    def _numbers(self, number: int, shard: ShardSnapshot, snapshot: Snapshot) -> _Numbers:
+    def _collect_numbers(self, number: int, shard: ShardSnapshot, snapshot: Snapshot) -> _ShardNumbers:
         labels = self._cache.get(number)
         if labels is None or labels.layout is not shard.layout:
-            labels = self._labels(shard, snapshot)
+            labels = self._build_labels(shard, snapshot)
         lags = snapshot.lags(shard)
-        return _Numbers(
+        return _ShardNumbers(
             labels,
             shard,
             lags.published,
@@ -92,170 +98,184 @@ class Exposition:
             snapshot.group_completeness(shard),
         )
 
-    def _labels(self, shard: ShardSnapshot, snapshot: Snapshot) -> _Labels:
-        cluster = f'{{cluster="{escape(self._cluster)}",group="'
-        groups = [f"{cluster}{escape(group.name)}" for group in shard.groups]
+    def _build_labels(self, shard: ShardSnapshot, snapshot: Snapshot) -> _Labels:
+        cluster = f'{{cluster="{escape_label(self._cluster)}",group="'
+        groups = [f"{cluster}{escape_label(group.name)}" for group in shard.groups]
         rows, topics, topic_of_row = [], dict[tuple[int, str], int](), []
         for group, at in zip(shard.group.tolist(), shard.partition.tolist(), strict=True):
             topic = snapshot.partitions.topic[at]
             topic_of_row.append(topics.setdefault((group, topic), len(topics)))
-            rows.append(
-                f'{groups[group]}",topic="{escape(topic)}",partition="{snapshot.partitions.partition[at]}"}} '
-            )
+            partition = snapshot.partitions.partition[at]
+            rows.append(f'{groups[group]}",topic="{escape_label(topic)}",partition="{partition}"}} ')
         return _Labels(
             shard.layout,
             rows,
-            [f'{groups[group]}",topic="{escape(topic)}"}} ' for group, topic in topics],
+            [f'{groups[group]}",topic="{escape_label(topic)}"}} ' for group, topic in topics],
             np.array(topic_of_row, np.int64),
             [f'{group}"}} ' for group in groups],
         )
 
-    def _members(self, numbers: list[_Numbers], *, fresh: bool) -> Iterator[str]:
+    def _render_groups(self, shards: list[_ShardNumbers], *, fresh: bool) -> Iterator[str]:
+        """Members, state and status of each group."""
         yield "# HELP koff_group_members Members of the group.\n# TYPE koff_group_members gauge\n"
-        for n in numbers:
-            live = [(label, len(g.members)) for label, g in zip(n.labels.groups, n.shard.groups, strict=True)]
-            yield from _lines(
-                "koff_group_members", [label for label, _ in live], [count for _, count in live]
-            )
-        yield "# HELP koff_group_state State of the group, as Kafka names it: 1 for the present one.\n"
+        for shard in shards:
+            counts = [len(group.members) for group in shard.snapshot.groups]
+            yield from _render_lines("koff_group_members", shard.labels.groups, counts)
+        yield "# HELP koff_group_state 1 for the present state of the group, by Kafka's name for it.\n"
         yield "# TYPE koff_group_state gauge\n"
-        for n in numbers:
+        for shard in shards:
+            # A group's label ends in "} ": without these two characters, another label can follow.
             states = [
-                f'{label[:-2]},state="{g.state}"}} '
-                for label, g in zip(n.labels.groups, n.shard.groups, strict=True)
+                f'{label[:-2]},state="{group.state}"}} '
+                for label, group in zip(shard.labels.groups, shard.snapshot.groups, strict=True)
             ]
-            yield from _lines("koff_group_state", states, [1] * len(states))
-        yield "# HELP koff_group_status Does the group keep up: 1 for the verdict, its worst partition's.\n"
+            yield from _render_lines("koff_group_state", states, [1] * len(states))
+        yield "# HELP koff_group_status 1 for the status of the group: that of its worst partition.\n"
         yield "# TYPE koff_group_status gauge\n"
-        for n in numbers if fresh else ():
-            verdicts = [
-                f'{label[:-2]},status="{_STATUSES[verdict]}"}} '
-                for label, verdict in zip(n.labels.groups, n.status.tolist(), strict=True)
+        for shard in shards if fresh else ():
+            statuses = [
+                f'{label[:-2]},status="{_STATUSES[status]}"}} '
+                for label, status in zip(shard.labels.groups, shard.status.tolist(), strict=True)
             ]
-            yield from _lines("koff_group_status", verdicts, [1] * len(verdicts))
+            yield from _render_lines("koff_group_status", statuses, [1] * len(statuses))
 
-    def _partitions(self, snapshot: Snapshot, *, fresh: bool) -> Iterator[str]:
+    def _render_partitions(self, snapshot: Snapshot, *, fresh: bool) -> Iterator[str]:
+        """End offset, log start offset and produce rate of each partition that a group reads."""
         at = snapshot.partitions
+        cluster = escape_label(self._cluster)
         labels = [
-            f'{{cluster="{escape(self._cluster)}",topic="{escape(topic)}",partition="{partition}"}} '
+            f'{{cluster="{cluster}",topic="{escape_label(topic)}",partition="{partition}"}} '
             for topic, partition in zip(at.topic, at.partition, strict=True)
         ]
         for name, text, column in (
-            ("koff_partition_end_offset", "High watermark: the next offset to be written.", at.end),
-            ("koff_partition_start_offset", "Log start: the first offset that can be read.", at.start),
+            ("koff_partition_end_offset", "High watermark: the offset of the next record.", at.end),
+            ("koff_partition_start_offset", "Log start offset: the first that can be read.", at.start),
         ):
             yield f"# HELP {name} {text}\n# TYPE {name} gauge\n"
-            yield from _lines(name, *_where(labels, column, column >= 0))
+            yield from _render_lines(name, *_select_series(labels, column, column >= 0))
         if fresh and at.produce is not None:
-            yield "# HELP koff_partition_produce_rate Offsets a second by which the end grew in 5 minutes.\n"
+            yield "# HELP koff_partition_produce_rate Growth of the end offset, per second, over 5 minutes.\n"
             yield "# TYPE koff_partition_produce_rate gauge\n"
             rates = np.round(at.produce.per_s, 3)
-            yield from _lines("koff_partition_produce_rate", *_where(labels, rates, at.produce.known))
+            series = _select_series(labels, rates, at.produce.known)
+            yield from _render_lines("koff_partition_produce_rate", *series)
 
 
-def escape(text: str) -> str:
-    """A label's value as the exposition format wants it."""
+def escape_label(text: str) -> str:
+    """The value of a label, escaped as the text format requires."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 Series = tuple[list[str], list[int] | list[float] | list[str]]
+"""Labels, and the number of each."""
 
 
-def _lag(n: _Numbers) -> Series:
-    return _where(n.labels.rows, n.lag, n.known)
+def _lag(numbers: _ShardNumbers) -> Series:
+    return _select_series(numbers.labels.rows, numbers.lag, numbers.known)
 
 
-def _committed(n: _Numbers) -> Series:
-    return _where(n.labels.rows, n.shard.committed, n.shard.committed >= 0)
+def _committed(numbers: _ShardNumbers) -> Series:
+    return _select_series(numbers.labels.rows, numbers.snapshot.committed, numbers.snapshot.committed >= 0)
 
 
-def _time_lag(n: _Numbers) -> Series:
-    time_lag = n.shard.time_lag
+def _time_lag(numbers: _ShardNumbers) -> Series:
+    time_lag = numbers.snapshot.time_lag
     if time_lag is None:
         return [], []
-    return _where(n.labels.rows, np.round(time_lag.seconds, 3), time_lag.known & n.known)
+    return _select_series(numbers.labels.rows, np.round(time_lag.seconds, 3), time_lag.known & numbers.known)
 
 
-def _longest_time_lag(n: _Numbers) -> Series:
-    time_lag = n.shard.time_lag
+def _longest_time_lag(numbers: _ShardNumbers) -> Series:
+    time_lag = numbers.snapshot.time_lag
     if time_lag is None:
         return [], []
-    known, longest = time_lag.known & n.known, np.full(len(n.labels.groups), -1.0)
-    np.maximum.at(longest, n.shard.group[known], np.round(time_lag.seconds[known], 3))
-    return _where(n.labels.groups, longest, longest >= 0)
+    known, longest = time_lag.known & numbers.known, np.full(len(numbers.labels.groups), -1.0)  # -1: none
+    np.maximum.at(longest, numbers.snapshot.group[known], np.round(time_lag.seconds[known], 3))
+    return _select_series(numbers.labels.groups, longest, longest >= 0)
 
 
-def _exact_time_lags(n: _Numbers) -> Series:
-    if n.shard.time_lag is None or n.shard.time_lag.exact is None:
+def _exact_time_lags(numbers: _ShardNumbers) -> Series:
+    if numbers.snapshot.time_lag is None or numbers.snapshot.time_lag.exact is None:
         return [], []
-    counts = np.bincount(n.shard.group[n.shard.time_lag.exact & n.known], minlength=len(n.labels.groups))
-    return _where(n.labels.groups, counts, counts > 0)
+    counts = np.bincount(
+        numbers.snapshot.group[numbers.snapshot.time_lag.exact & numbers.known],
+        minlength=len(numbers.labels.groups),
+    )
+    return _select_series(numbers.labels.groups, counts, counts > 0)
 
 
-def _topic_lag(n: _Numbers) -> Series:
-    return _sums(n.labels.topics, n.labels.topic_of_row, n)
+def _topic_lag(numbers: _ShardNumbers) -> Series:
+    return _sum_lags(numbers.labels.topics, numbers.labels.topic_of_row, numbers)
 
 
-def _total_lag(n: _Numbers) -> Series:
-    return _sums(n.labels.groups, n.shard.group, n)
+def _total_lag(numbers: _ShardNumbers) -> Series:
+    return _sum_lags(numbers.labels.groups, numbers.snapshot.group, numbers)
 
 
-def _consume_rate(n: _Numbers) -> Series:
-    """By topic: the sum of the known rates."""
-    sums, known = np.zeros(len(n.labels.topics)), n.consume.known
-    topics = n.labels.topic_of_row[known]
-    np.add.at(sums, topics, n.consume.per_s[known])
-    return _where(n.labels.topics, np.round(sums, 3), np.bincount(topics, minlength=len(sums)) > 0)
+def _consume_rate(numbers: _ShardNumbers) -> Series:
+    """For each topic of a group, the sum of the known rates of its partitions."""
+    sums, known = np.zeros(len(numbers.labels.topics)), numbers.consume.known
+    topics = numbers.labels.topic_of_row[known]
+    np.add.at(sums, topics, numbers.consume.per_s[known])
+    return _select_series(
+        numbers.labels.topics, np.round(sums, 3), np.bincount(topics, minlength=len(sums)) > 0
+    )
 
 
-def _catch_up(n: _Numbers) -> Series:
-    labels, seconds = _where(n.labels.groups, np.round(n.catch_up.seconds, 3), n.catch_up.known)
-    return labels, ["+Inf" if each == NEVER else str(each) for each in seconds]
+def _catch_up(numbers: _ShardNumbers) -> Series:
+    labels, seconds = _select_series(
+        numbers.labels.groups, np.round(numbers.catch_up.seconds, 3), numbers.catch_up.known
+    )
+    return labels, ["+Inf" if value == NEVER else str(value) for value in seconds]
 
 
-def _complete(n: _Numbers) -> Series:
-    return _where(n.labels.groups, np.round(n.complete, 3), ~np.isnan(n.complete))
+def _complete(numbers: _ShardNumbers) -> Series:
+    return _select_series(numbers.labels.groups, np.round(numbers.complete, 3), ~np.isnan(numbers.complete))
 
 
 _EXACT = "koff_group_exact_time_lags"
-_NEVER_STALE = ("koff_group_committed_offset", "koff_group_completeness")
-_FAMILIES: tuple[tuple[str, str, Callable[[_Numbers], Series]], ...] = (
-    ("koff_group_lag", "Offsets that the group has yet to commit; absent when it is not known.", _lag),
-    ("koff_group_committed_offset", "Next offset that the group will read, as committed.", _committed),
-    ("koff_group_lag_seconds", "Age of the oldest record that the group has yet to commit.", _time_lag),
-    ("koff_group_max_lag_seconds", "The longest of the group's lags in seconds.", _longest_time_lag),
-    (_EXACT, "Partitions whose lag in seconds is the age of the record itself.", _exact_time_lags),
-    ("koff_group_topic_lag", "Sum of the known lags of the group over the topic's partitions.", _topic_lag),
-    ("koff_group_total_lag", "Sum of all known lags of the group.", _total_lag),
-    ("koff_group_consume_rate", "Offsets a second that the group commits of the topic.", _consume_rate),
+_INDEPENDENT_OF_ENDS = ("koff_group_committed_offset", "koff_group_completeness")
+_FAMILIES: tuple[tuple[str, str, Callable[[_ShardNumbers], Series]], ...] = (
+    ("koff_group_lag", "Offsets that the group has not committed yet; absent if unknown.", _lag),
+    ("koff_group_committed_offset", "Committed offset: the next that the group will read.", _committed),
+    ("koff_group_lag_seconds", "Age of the oldest record that the group has not committed yet.", _time_lag),
+    ("koff_group_max_lag_seconds", "Longest lag in seconds of the group's partitions.", _longest_time_lag),
+    (_EXACT, "Partitions whose lag in seconds is the age of a record, not an estimate.", _exact_time_lags),
+    ("koff_group_topic_lag", "Sum of the known lags of the group's partitions of the topic.", _topic_lag),
+    ("koff_group_total_lag", "Sum of the known lags of the group's partitions.", _total_lag),
+    ("koff_group_consume_rate", "Offsets per second that the group commits in the topic.", _consume_rate),
     (
         "koff_group_catch_up_seconds",
-        "Time until the slowest partition is at its usual lag; +Inf is never.",
+        "Seconds until the slowest partition is back at its usual lag; +Inf: never.",
         _catch_up,
     ),
     (
         "koff_group_completeness",
-        "Share of the group's partitions of which ten commits are known, 0 to 1.",
+        "Share of the group's partitions with ten known commits, 0 to 1.",
         _complete,
     ),
 )
 
 
-def _where(
-    labels: list[str], numbers: NDArray[np.int64] | NDArray[np.float64], mask: NDArray[np.bool_]
+def _select_series(
+    labels: list[str], column: NDArray[np.int64] | NDArray[np.float64], mask: NDArray[np.bool_]
 ) -> Series:
-    if mask.all():
-        return labels, numbers.tolist()
-    return [labels[i] for i in np.flatnonzero(mask).tolist()], numbers[mask].tolist()
+    """The series where `mask` is true."""
+    if mask.all():  # the usual case, and the only one without a copy of the labels
+        return labels, column.tolist()
+    return [labels[i] for i in np.flatnonzero(mask).tolist()], column[mask].tolist()
 
 
-def _sums(labels: list[str], index: NDArray[np.int64] | NDArray[np.int32], n: _Numbers) -> Series:
-    """Lag summed by `index`; sums without a known part are left out."""
+def _sum_lags(
+    labels: list[str], index: NDArray[np.int64] | NDArray[np.int32], numbers: _ShardNumbers
+) -> Series:
+    """The known lags summed by `index`. A sum without a known lag is left out."""
     sums = np.zeros(len(labels), np.int64)
-    np.add.at(sums, index[n.known], n.lag[n.known])
-    return _where(labels, sums, np.bincount(index[n.known], minlength=len(labels)) > 0)
+    np.add.at(sums, index[numbers.known], numbers.lag[numbers.known])
+    return _select_series(labels, sums, np.bincount(index[numbers.known], minlength=len(labels)) > 0)
 
 
-def _lines(name: str, labels: list[str], numbers: Iterable[float | str]) -> Iterator[str]:
+def _render_lines(name: str, labels: list[str], numbers: Iterable[float | str]) -> Iterator[str]:
+    """The lines of one family in one text: a scrape of many rows must not call a function for each."""
     if labels:
         yield f"{name}" + f"\n{name}".join(map(add, labels, map(str, numbers))) + "\n"

@@ -1,4 +1,4 @@
-"""The HTTP server: `/metrics`, `/healthz`, `/readyz`. A scrape asks Kafka nothing: it shows what is known."""
+"""The HTTP server: `/metrics`, `/healthz`, `/readyz`. No request of a client causes a request to Kafka."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from prometheus_client.exposition import choose_encoder
 
 from koff.errors import ConfigError
 from koff.serve.exposition import Exposition
-from koff.serve.own_metrics import own_registry
+from koff.serve.own_metrics import build_own_registry
 from koff.serve.view import View
 
 log = structlog.get_logger(component="serve")
 
 _INDEX = """<!doctype html><html lang="en"><meta charset="utf-8"><title>koff</title>
 <h1>koff</h1><ul><li><a href="/metrics">/metrics</a> for Prometheus
-<li><a href="/readyz">/readyz</a> whether the numbers can be believed
-<li><a href="/healthz">/healthz</a> whether the process works</ul></html>
+<li><a href="/readyz">/readyz</a> whether the numbers may be trusted
+<li><a href="/healthz">/healthz</a> whether the process runs</ul></html>
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ServeConf:
-    """Where to listen: `host:port`, `[v6]:port` or `:port` (every address); port 0 takes a free one."""
+    """The address to listen on: `host:port`, `[v6]:port` or `:port` (all addresses). Port 0 is a free one."""
 
     listen: str = "127.0.0.1:9850"
 
-    def address(self) -> tuple[str, int]:
-        """Host and port, or `ConfigError`."""
+    def parse_address(self) -> tuple[str, int]:
+        """Host and port. Raises `ConfigError`."""
         host, colon, port = self.listen.rpartition(":")
         if not colon or not port.isdecimal() or int(port) > 65535:
             raise ConfigError(
@@ -46,32 +46,40 @@ class ServeConf:
 
 
 class Server:
-    """Serves a view from threads of its own. A context manager: listens on entry, lets go on exit."""
+    """Serves a view from threads of its own. A context manager.
+
+    The address is bound at creation, requests are handled from entry to exit. Raises `ConfigError` if koff
+    cannot listen on the address.
+    """
 
     def __init__(self, view: View, conf: ServeConf | None = None) -> None:
         self._conf = conf or ServeConf()
-        host, port = self._conf.address()
+        host, port = self._conf.parse_address()
+        # http.server creates a handler for each request, without arguments of ours: subclasses carry them.
         handler = type(
-            "Handler", (_Handler,), {"view": view, "exposition": Exposition(view), "own": own_registry(view)}
+            "Handler",
+            (_Handler,),
+            {"view": view, "exposition": Exposition(view), "own": build_own_registry(view)},
         )
-        kind = type(
+        server = type(
             "HTTPServer",
             (_HTTPServer,),
             {"address_family": socket.AF_INET6 if ":" in host else socket.AF_INET},
         )
         try:
-            self._server: ThreadingHTTPServer = kind((host, port), handler)
-        except OSError as failure:
+            self._server: ThreadingHTTPServer = server((host, port), handler)
+        except OSError as error:
             raise ConfigError(
-                f"cannot listen on {self._conf.listen}: {failure.strerror or failure}; say --listen"
-            ) from failure
+                f"cannot listen on {self._conf.listen}: {error.strerror or error}; "
+                f"choose another address with --listen"
+            ) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.1,), name="koff-http", daemon=True
         )
 
     @property
     def url(self) -> str:
-        """The address that it listens on."""
+        """The URL of the server, with the port that it listens on."""
         host, port = self._server.server_address[:2]
         text = str(host)
         return f"http://{f'[{text}]' if ':' in text else text}:{port}"
@@ -93,7 +101,7 @@ class _HTTPServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One request. Bound to a view by subclassing."""
+    """Handles the requests of one connection. A subclass sets `view`, `exposition` and `own`."""
 
     view: View
     exposition: Exposition
@@ -102,50 +110,51 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "koff"
     sys_version = ""
     timeout = 30
-    wbufsize = 1 << 16  # small writes wait for each other's acknowledgements, 40 ms a scrape
+    wbufsize = 1 << 16  # unbuffered small writes wait for delayed acknowledgements: 40 ms a scrape
     disable_nagle_algorithm = True
-    rendering = threading.Lock()  # two scrapes at once would only take twice the memory
+    # One render at a time: two would take twice the memory and be no faster. It also guards `exposition`.
+    rendering = threading.Lock()
 
     def do_GET(self) -> None:
-        """Routes."""
+        """Responds to a request by its path."""
         path = self.path.partition("?")[0]
         if path == "/metrics":
-            self._metrics()
+            self._send_metrics()
         elif path == "/healthz":
-            self._text(200, "ok\n")
+            self._send_text(200, "ok\n")
         elif path == "/readyz":
             readiness = self.view.readiness()
-            self._text(200 if readiness.ready else 503, readiness.text + "\n")
+            self._send_text(200 if readiness.ready else 503, readiness.text + "\n")
         elif path == "/":
-            self._text(200, _INDEX, "text/html; charset=utf-8")
+            self._send_text(200, _INDEX, "text/html; charset=utf-8")
         else:
-            self._text(404, "not found; there are /metrics, /readyz and /healthz\n")
+            self._send_text(404, "not found: the paths are /metrics, /readyz and /healthz\n")
 
     do_HEAD = do_GET
 
-    def _metrics(self) -> None:
+    def _send_metrics(self) -> None:
         encoder, content_type = choose_encoder(self.headers.get("Accept", ""))
-        zipped = "gzip" in self.headers.get("Accept-Encoding", "")
+        gzipped = "gzip" in self.headers.get("Accept-Encoding", "")
         with self.rendering:
             self.send_response(200)
             self.send_header("Content-Type", content_type)
             self.send_header("Transfer-Encoding", "chunked")
-            if zipped:
+            if gzipped:
                 self.send_header("Content-Encoding", "gzip")
             self.end_headers()
             if self.command == "HEAD":
                 return
-            body = self._body(encoder(self.own))
-            for chunk in _gzip(body) if zipped else body:
+            body = self._render_body(encoder(self.own))
+            for chunk in _compress(body) if gzipped else body:
                 self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
             self.wfile.write(b"0\r\n\r\n")
 
-    def _body(self, own: bytes) -> Iterator[bytes]:
-        for chunk in self.exposition.chunks():
+    def _render_body(self, own: bytes) -> Iterator[bytes]:
+        for chunk in self.exposition.render_chunks():
             yield chunk.encode()
         yield own
 
-    def _text(self, status: int, text: str, content_type: str = "text/plain; charset=utf-8") -> None:
+    def _send_text(self, status: int, text: str, content_type: str = "text/plain; charset=utf-8") -> None:
         body = text.encode()
         self.send_response(status)
         self.send_header("Content-Type", content_type)
@@ -154,15 +163,15 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:  # the base class's name
-        """A request is worth no line at info."""
-        log.debug("request", client=self.client_address[0], line=format % args)
+    def log_message(self, format: str, *args: object) -> None:  # the base class names it `format`
+        """Logs a request at debug: Prometheus sends one every few seconds."""
+        log.debug("request handled", client=self.client_address[0], line=format % args)
 
 
-def _gzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Compressed lightly: on the wire between neighbours, time matters more than bytes."""
-    press = zlib.compressobj(1, zlib.DEFLATED, 31)
+def _compress(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The chunks in gzip format, at the fastest level: near Prometheus, time matters more than bytes."""
+    compressor = zlib.compressobj(1, zlib.DEFLATED, 31)  # 31: 15 window bits and a gzip header
     for chunk in chunks:
-        if pressed := press.compress(chunk):
-            yield pressed
-    yield press.flush()
+        if compressed := compressor.compress(chunk):  # an empty chunk would end the response
+            yield compressed
+    yield compressor.flush()

@@ -1,4 +1,4 @@
-"""What the serving room is given to show, whichever engine runs."""
+"""What the server needs from an engine: from `koff monitor`, or from the Spark pipeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from koff.tracker import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether the numbers can be believed, and if not, why not yet."""
+    """Whether the numbers may be trusted. `text` is the body of /readyz: "ready", or the reason why not."""
 
     ready: bool
     text: str
@@ -19,36 +19,39 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class MonitorStats:
-    """What the reader did, and how well it is.
-
-    Records by record name; `behind`: offsets yet to read; what open transactions hold back; how many offsets
-    of history are yet to be read; the age of the end offsets (None before the first sample). Unless
-    `lag_is_fresh`, no lag is to be shown.
-    """
+    """The progress and the health of one cluster's monitor."""
 
     records: Mapping[str, int] = field(default_factory=dict)
+    """How many records were read, by record type."""
     undecodable: int = 0
     behind: int | None = None
+    """Offsets that are not read yet. None: unknown."""
     held_back_records: int = 0
+    """Offsets of the offsets topic behind open transactions: not shown yet."""
     held_back_s: float = 0.0
+    """Age of the oldest of these records."""
     backfill_remaining: int = 0
+    """Offsets of history that the backfill has not read yet."""
     end_offsets_age_s: float | None = None
+    """None before the first sample."""
     lag_is_fresh: bool = True
+    """If False, the server must not show lag, rates and status."""
     up: bool = True
+    """Whether the cluster responds and lag is fresh."""
 
 
 class View(Protocol):
-    """One cluster as it is now. Every method may be called from any thread at any time."""
+    """The present state of one cluster. Any thread may call any method at any time."""
 
     @property
     def cluster(self) -> str:
         """The value of the label `cluster`; "" until it is known."""
 
     def snapshot(self) -> Snapshot:
-        """All groups."""
+        """All groups, with their offsets and lag."""
 
     def readiness(self) -> Readiness:
-        """For `/readyz`."""
+        """The response to `/readyz`."""
 
     def reader_stats(self) -> MonitorStats:
-        """For koff's own metrics."""
+        """The numbers for koff's own metrics."""

@@ -1,16 +1,17 @@
-"""The pipeline: the same line, bytes to lag, on Spark. The only room that imports pyspark."""
+"""The Spark pipeline: the path from bytes to lag, on Spark. The only package that imports pyspark."""
 
 from koff.spark.spark_session import MissingJava, MissingSpark, session
 
+# Imported before the rest, so that a missing package is an error that names the cure.
 try:
-    import pyarrow  # noqa: F401
-    import pyspark  # noqa: F401
-except ImportError as failure:
-    raise MissingSpark(f"no {failure.name}: pip install 'koff[spark]'") from failure
+    import pyarrow  # noqa: F401  # imported only to see whether it is installed
+    import pyspark  # noqa: F401  # likewise
+except ImportError as error:
+    raise MissingSpark(f"the package {error.name} is missing: pip install 'koff[spark]'") from error
 
-from koff.spark.rows.decoding import COMMITS, SCHEMA, DataLost, Decoder, decoded
+from koff.spark.rows.decoding import COMMITS, SCHEMA, DataLost, Decoder, decode_batch
 from koff.spark.source.kafka import decode, register
-from koff.spark.worker_errors import named
+from koff.spark.worker_errors import find_koff_error
 
 __all__ = [
     "COMMITS",
@@ -20,8 +21,8 @@ __all__ = [
     "MissingJava",
     "MissingSpark",
     "decode",
-    "decoded",
-    "named",
+    "decode_batch",
+    "find_koff_error",
     "register",
     "session",
 ]

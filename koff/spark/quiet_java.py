@@ -1,4 +1,4 @@
-"""Spark's Java as a part of a command: quiet, and not ended by a signal that is ours."""
+"""Runs Spark's Java process quietly, and keeps signals that are meant for koff away from it."""
 
 from __future__ import annotations
 
@@ -14,40 +14,46 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def held() -> Iterator[dict[str, Any]]:
-    """How to begin Java (as Popen has it): what it prints inside is shown only if that fails, later at once.
+def buffer_java_output() -> Iterator[dict[str, Any]]:
+    """Yields the arguments of `subprocess.Popen` for starting Java, and buffers what Java prints.
 
-    In a group of its own, since a shell's Ctrl-C and many a SIGTERM go to all of ours: the batch that runs
-    could not end without it. It ends with its standard input, when we have.
+    If the body raises, the buffered output goes to standard error. After the body, Java's output goes to
+    standard error at once.
+
+    Java gets a process group of its own: a shell's Ctrl-C, and often SIGTERM, goes to the whole group of
+    koff, and the running batch could not finish without Java. Java ends when its standard input is closed,
+    that is when koff has ended.
     """
-    reading, writing = os.pipe()
-    kept: list[bytes] = []
-    begun = threading.Event()
+    read_fd, write_fd = os.pipe()
+    buffered: list[bytes] = []
+    started = threading.Event()
 
-    def pump() -> None:
-        with os.fdopen(reading, "rb") as lines:
+    def forward_lines() -> None:
+        with os.fdopen(read_fd, "rb") as lines:
             for line in lines:
-                if begun.is_set():
+                if started.is_set():
                     os.write(2, line)
                 else:
-                    kept.append(line)
+                    buffered.append(line)
 
-    pumping = threading.Thread(target=pump, name="koff-java", daemon=True)
-    pumping.start()
+    forwarder = threading.Thread(target=forward_lines, name="koff-java", daemon=True)
+    forwarder.start()
     try:
-        yield {"stderr": writing, "process_group": 0}
+        yield {"stderr": write_fd, "process_group": 0}
     except Exception:
-        os.close(writing)
-        pumping.join(1)
-        os.write(2, b"".join(kept))
+        # Java may still hold its copy of the pipe's end, so the thread need not end: do not wait for long.
+        os.close(write_fd)
+        forwarder.join(1)
+        os.write(2, b"".join(buffered))
         raise
-    os.close(writing)
-    begun.set()
+    os.close(write_fd)
+    started.set()
 
 
-def hush(spark: SparkSession) -> None:
-    """Has Spark and py4j print nothing: what matters is raised."""
+def silence_spark(spark: SparkSession) -> None:
+    """Stops Spark and py4j from printing. Errors that matter are raised as exceptions."""
     context: Any = spark.sparkContext
     context.setLogLevel("OFF")
-    context._accumulatorServer.handle_error = lambda *_: None  # it would print that Java is gone
-    logging.getLogger().addHandler(logging.NullHandler())  # py4j would have it print to standard error
+    context._accumulatorServer.handle_error = lambda *_: None  # it would print a traceback when Java ends
+    # Without a handler on the root logger, Python prints py4j's warnings to standard error.
+    logging.getLogger().addHandler(logging.NullHandler())

@@ -1,4 +1,4 @@
-"""A Spark session as koff wants it: this interpreter, UTC, Delta."""
+"""A Spark session with koff's settings: this Python interpreter, UTC, Delta."""
 
 from __future__ import annotations
 
@@ -25,23 +25,26 @@ LOCAL = {
     "spark.databricks.delta.writeChecksumFile.enabled": "false",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
-"""What a session on this machine is told besides: small tables, few tasks (VACUUM alone took 10,000)."""
+"""Further settings of a session on this machine: its tables are small, so few tasks are enough. (With
+Spark's defaults, VACUUM alone ran 10,000 tasks.)"""
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.autoCompact.enabled": "true",  # a file a batch and table would soon be thousands
+    # Each batch writes a file into each table, which soon makes thousands of small files.
+    "spark.databricks.delta.autoCompact.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
 }
+"""Settings of every session."""
 
 
 class MissingSpark(KoffError):
-    """pyspark, or what it needs in Python, is not installed."""
+    """pyspark, or a Python package that it needs, is not installed."""
 
 
 class MissingJava(KoffError):
-    """Spark runs on Java, and there is none, or one too old."""
+    """Spark runs on Java, and there is no Java, or the Java is too old."""
 
 
 def session(
@@ -51,12 +54,14 @@ def session(
     settings: Mapping[str, str] | None = None,
     java: Mapping[str, Any] | None = None,
 ) -> SparkSession:
-    """A session with Delta and the source `koff`; the one that runs already, if one does.
+    """Returns a Spark session with Delta and the source `koff`; the running session, if there is one.
 
-    `master` is `local[*]` where nothing says otherwise (spark-submit does). `java` is how to begin Java, if
-    that is to be done, as `subprocess.Popen` has it.
+    `master` is `local[*]` by default; under spark-submit, spark-submit names the master. `java` are arguments
+    of `subprocess.Popen` for starting Java; they have no effect if Java runs already. The caller stops the
+    session.
     Raises `MissingSpark`, `MissingJava`.
     """
+    # spark-submit has started Java already, and has chosen the interpreter, the master and the jars.
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
         check_java()
@@ -65,32 +70,38 @@ def session(
     try:
         from delta import configure_spark_with_delta_pip
         from pyspark.sql import SparkSession
-    except ImportError as failure:
-        raise MissingSpark(f"no {failure.name or 'pyspark'}: pip install 'koff[spark]'") from failure
+    except ImportError as error:
+        package = error.name or "pyspark"
+        raise MissingSpark(f"the package {package} is missing: pip install 'koff[spark]'") from error
     from koff.spark.source.kafka import register
 
+    # Of a setting that is there twice, the last holds: koff's, then the local master's, then the caller's.
     builder = SparkSession.builder.appName(app)
-    told = dict(ALWAYS)
+    options = dict(ALWAYS)
     if not submitted:
         builder = builder.master(master or "local[*]")
-        told["spark.python.daemon.module"] = "koff.spark.worker_daemon"
-        told |= LOCAL if (master or "local").startswith("local") else {}
-    told |= settings or {}
-    for name, value in told.items():
+        options["spark.python.daemon.module"] = "koff.spark.worker_daemon"
+        options |= LOCAL if (master or "local").startswith("local") else {}
+    options |= settings or {}
+    for name, value in options.items():
         builder = builder.config(name, value)
-    if not submitted and "spark.jars.packages" not in told and "spark.jars" not in told:
+    if not submitted and "spark.jars.packages" not in options and "spark.jars" not in options:
         builder = configure_spark_with_delta_pip(builder)
+
+    # Java, if it has to be started in the caller's way, has to be there before the session.
     if java and not submitted:
-        _begin(builder._options, java)
+        _launch_java(builder._options, java)
     spark = builder.getOrCreate()
     register(spark)
     return spark
 
 
 @contextmanager
-def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Within, Spark goes through expressions instead of compiling each plan to Java first: for a batch of
-    little data that is sooner done."""
+def disable_codegen(spark: SparkSession) -> Iterator[None]:
+    """In the body, Spark interprets expressions instead of compiling each plan to Java.
+
+    For a batch of little data, compiling takes longer than the work.
+    """
     settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     before = {name: str(spark.conf.get(name)) for name in settings}
     for name, value in settings.items():
@@ -98,13 +109,13 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        for name, told in before.items():
-            spark.conf.set(name, told)
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 @contextmanager
-def held(frame: DataFrame) -> Iterator[None]:
-    """What was computed of the frame is kept in memory, or on disk."""
+def persist_frame(frame: DataFrame) -> Iterator[None]:
+    """In the body, Spark keeps the computed rows of the frame in memory, or on disk."""
     from pyspark import StorageLevel
 
     frame.persist(StorageLevel.MEMORY_AND_DISK)
@@ -114,27 +125,33 @@ def held(frame: DataFrame) -> Iterator[None]:
         frame.unpersist()
 
 
-def _begin(options: Mapping[str, str], java: Mapping[str, Any]) -> None:
+def _launch_java(options: Mapping[str, str], java: Mapping[str, Any]) -> None:
+    """Starts Java with those arguments of `subprocess.Popen`, unless it runs already."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is None:
+        # `SparkSession.builder` cannot pass arguments to Popen: the gateway is made here, and found there.
+        # The settings have to be known now, since Java's own (its heap) take effect only at its start.
         conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
-        SparkContext._ensure_initialized(gateway=launch_gateway(conf, dict(java)))  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(conf, dict(java))  # type: ignore[no-untyped-call]  # pyspark has no types here
+        SparkContext._ensure_initialized(gateway=gateway)
 
 
 def check_java() -> None:
-    """Raises `MissingJava` when no Java is found that is new enough for Spark."""
+    """Raises `MissingJava` if no Java is found that is new enough for Spark."""
+    # JAVA_HOME comes before PATH, as in Spark's own scripts.
     home = os.environ.get("JAVA_HOME")
     path = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
-    cure = f"install a JDK {SPARK_NEEDS_JAVA} or newer, or point JAVA_HOME at one"
+    cure = f"install a JDK {SPARK_NEEDS_JAVA} or newer, or set JAVA_HOME to the folder of one"
     if path is None:
-        where = f"in JAVA_HOME ({home})" if home else "on PATH"
-        raise MissingJava(f"Spark runs on Java, and there is none {where}: {cure}")
+        place = f"in JAVA_HOME ({home})" if home else "on PATH"
+        raise MissingJava(f"Spark needs Java, and there is no Java {place}: {cure}")
     try:
-        said = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603 - the JDK's own
-    except (OSError, subprocess.SubprocessError) as failure:
-        raise MissingJava(f"{path} does not run ({failure}): {cure}") from failure
-    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr)
-    if found and int(found[1]) < SPARK_NEEDS_JAVA:
-        raise MissingJava(f"{path} is Java {found[1]}, too old for Spark 4: {cure}")
+        done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603  # the JDK's own
+    except (OSError, subprocess.SubprocessError) as error:
+        raise MissingJava(f"{path} does not run ({error}): {cure}") from error
+    # Java prints its version to standard error; up to Java 8 the version was 1.8 and not 8.
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
+    if match and int(match[1]) < SPARK_NEEDS_JAVA:
+        raise MissingJava(f"{path} is Java {match[1]}, too old for Spark 4: {cure}")

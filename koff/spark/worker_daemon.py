@@ -1,7 +1,7 @@
-"""What Spark forks its Python workers from (`spark.python.daemon.module`): koff is imported already.
+"""The process from which Spark forks its Python workers (`spark.python.daemon.module`), with koff imported.
 
-Spark has a worker look for changed modules before every task, and Python before 3.13 then reads the whole
-directory of pyspark.zip again, once for each of its packages: 0.1 s of every task.
+Spark makes a worker look for changed modules before each task. Python before 3.13 then reads the whole
+directory of pyspark.zip again, once for each package in it: 0.1 s a task. This daemon turns that off.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ import zipimport
 
 from pyspark.daemon import manager
 
+# Imported here so that each forked worker has them already.
 import koff.spark.job.lag_rows
 import koff.spark.rows.group_changes
-import koff.spark.source.kafka  # noqa: F401 - forked with all of them
+import koff.spark.source.kafka  # noqa: F401  # imported for the forked workers, as the two above
 
 
-def _unchanged(_importer: zipimport.zipimporter) -> None:
-    """Archives stay what they are while workers run."""
+def _keep_cache(_importer: zipimport.zipimporter) -> None:
+    """Does nothing: archives do not change while workers run."""
 
 
 if __name__ == "__main__":
     if sys.version_info < (3, 13):
-        zipimport.zipimporter.invalidate_caches = _unchanged  # type: ignore[assignment,method-assign]
-    gc.freeze()  # what is imported is no garbage: it need not be looked through after every task
-    manager()  # type: ignore[no-untyped-call]
+        zipimport.zipimporter.invalidate_caches = _keep_cache  # type: ignore[assignment,method-assign]  # replaced on purpose
+    # Imported objects are never garbage: without this, the collection after each task would look at them all.
+    gc.freeze()
+    manager()  # type: ignore[no-untyped-call]  # pyspark's daemon has no annotations

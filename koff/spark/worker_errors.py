@@ -1,4 +1,4 @@
-"""What koff said on a worker, found again in the error that Spark makes of it."""
+"""Finds the `KoffError` that a worker raised in the exception that Spark makes of it."""
 
 from __future__ import annotations
 
@@ -10,37 +10,43 @@ from koff.errors import ConfigError, ConnectError, Denied, KoffError
 from koff.spark.rows.decoding import DataLost
 
 _FAMILIES: dict[str, type[KoffError]] = {
-    each.__name__: each for each in (ConfigError, ConnectError, DataLost, Denied, KoffError)
+    family.__name__: family for family in (ConfigError, ConnectError, DataLost, Denied, KoffError)
 }
+# The last line of a Python traceback. Spark hands on a worker's exception only as text, so the message of a
+# KoffError that a worker raises must be a single line.
 _RAISED = re.compile(r"^koff\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
 
 
-def line(failure: BaseException) -> str:
-    """What a foreign error says, in a line."""
-    lines = [each.strip(": ") for each in str(failure).splitlines() if each.strip()]
+def summarize_error(error: BaseException) -> str:
+    """The first line of a foreign error's text that says something, at most 300 characters."""
+    lines = [line.strip(": ") for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
-        lines = lines[1:]  # Java's own words
-    return lines[0][:300] if lines else type(failure).__name__
+        lines = lines[1:]  # py4j's first line names only the Java method that was called
+    return lines[0][:300] if lines else type(error).__name__
 
 
-def named(failure: BaseException) -> KoffError | None:
-    """The `KoffError` that a Spark exception stems from, if it is one of koff's."""
-    if isinstance(failure, KoffError):
-        return failure
-    found = _RAISED.findall(str(failure))
-    if not found:
+def find_koff_error(error: BaseException) -> KoffError | None:
+    """The `KoffError` that caused a Spark exception, or None if the cause is not an error of koff's.
+
+    Its type is one of `ConfigError`, `ConnectError`, `DataLost`, `Denied`; otherwise `KoffError`.
+    """
+    if isinstance(error, KoffError):
+        return error
+    raised = _RAISED.findall(str(error))
+    if not raised:
         return None
-    family, text = found[-1]
+    # Of a chain of exceptions, Python prints the outermost last.
+    family, text = raised[-1]
     return _FAMILIES.get(family, KoffError)(text.strip())
 
 
 @contextmanager
-def mapped_errors() -> Iterator[None]:
-    """Raises a `KoffError` of one line for what Spark, or a worker of koff's, raises within."""
+def map_errors() -> Iterator[None]:
+    """Turns an exception of Spark, or of koff's code on a worker, into a `KoffError` of one line."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except (Py4JError, PySparkException) as failure:
-        raise named(failure) or KoffError(f"Spark failed: {line(failure)}") from failure
+    except (Py4JError, PySparkException) as error:
+        raise find_koff_error(error) or KoffError(f"Spark failed: {summarize_error(error)}") from error

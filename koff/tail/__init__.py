@@ -1,1 +1,1 @@
-"""Reads Kafka's internal topics through `koff.client`; hands out batches of records, or decoded messages."""
+"""Reads Kafka's internal topics through `koff.client`. Gives batches of records, or decoded messages."""

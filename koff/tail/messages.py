@@ -15,14 +15,18 @@ from koff.tail.reader import TailReader, TailReaderConf
 
 
 class Consumer(Closing):
-    """Reads `__consumer_offsets` and yields what its records mean: an iterator and a context manager.
+    """Reads `__consumer_offsets` and gives its decoded messages: an iterator and a context manager.
 
-    With `watch` it follows the topic for ever; without, it ends at the last stable offsets that the
-    topic had when it began. `start` is earliest, latest or a time in ms; records of `until_ms` and later
-    are left out, and it ends then. With `share_state` it reads `__share_group_state` instead.
+    With `watch` the iterator waits for new records and does not end. Without it, the iterator ends at the
+    last stable offsets that the partitions had when reading began. Only committed records are read.
 
-    Raises `ConnectError` when the brokers cannot be reached or refuse, and `Closed` from an iterator
-    whose consumer was closed.
+    `properties` are librdkafka's. `topic` and `partitions` choose what is read; None means
+    `__consumer_offsets` and all its partitions. `start` is "earliest", "latest" or a time in ms since the
+    epoch. With `until_ms`, records of that time and later are left out, and the iterator ends when that time
+    has passed. With `share_state`, `__share_group_state` is read instead.
+
+    Raises `ConnectError` if the brokers cannot be reached or refuse this user, `ConfigError` if the topic
+    does not have one of `partitions`, and `Closed` from an iterator after `close`.
 
         with koff.Consumer("localhost:9092", watch=False) as messages:
             for message in messages:
@@ -44,6 +48,7 @@ class Consumer(Closing):
         addresses = brokers if isinstance(brokers, str) else ",".join(brokers)
         self._closed = False
         self._until_ms = until_ms
+        # A time that has passed needs no watching: the reader ends at the offsets of that time.
         self._watch = watch and not (until_ms is not None and until_ms <= _now_ms())
         self._decode = decode_share_state if share_state else decode
         conf = TailReaderConf(
@@ -63,34 +68,39 @@ class Consumer(Closing):
         return next(self._messages)
 
     def batches(self) -> Iterator[list[tuple[RawRecord, Message]]]:
-        """The same messages in lists as they came in, each with the record that it was decoded from."""
+        """The same messages in lists, as they arrive, each with the record that it was decoded from.
+
+        No list is empty.
+        """
         while True:
             if self._closed:
-                raise Closed("the consumer is closed")
+                raise Closed("the consumer is closed: create another one to read again")
             polled = self._reader.poll(0.5)
             batch = [
                 (record, self._decode(record.key, record.value))
                 for run in polled.runs
-                for record in self._due(run)
+                for record in self._select_records(run)
             ]
             if batch:
                 yield batch
             if not self._watch and self._reader.caught_up:
                 return
+            # Only after an empty poll: records from before `until_ms` may still be on their way here.
             if self._until_ms is not None and not polled.runs and _now_ms() >= self._until_ms:
                 return
 
     def close(self) -> None:
-        """Shuts the consumer down. Safe to call twice."""
+        """Closes the consumer and its connections. Safe to call twice."""
         self._closed = True
         self._reader.close()
         self._cluster.close()
 
-    def _due(self, run: Run) -> Iterator[RawRecord]:
-        """Those of the records that are asked for."""
-        last = math.inf if self._watch else self._reader.targets.get(run.partition, 0)
+    def _select_records(self, run: Run) -> Iterator[RawRecord]:
+        """The records of `run` before the end that the caller asked for."""
+        # The reader does not stop at its targets: a batch may go beyond them.
+        end = math.inf if self._watch else self._reader.targets.get(run.partition, 0)
         until_ms = math.inf if self._until_ms is None else self._until_ms
-        return (record for record in run if record.offset < last and record.timestamp_ms < until_ms)
+        return (record for record in run if record.offset < end and record.timestamp_ms < until_ms)
 
 
 def _now_ms() -> int:

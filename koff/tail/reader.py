@@ -1,4 +1,8 @@
-"""Tails `__consumer_offsets`: every partition of it, for ever, through all that befalls it."""
+"""Follows an internal topic such as `__consumer_offsets`: all its partitions, without an end.
+
+The reader survives restarts of brokers, changes of leaders, new partitions and a topic that is deleted and
+created again.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +28,16 @@ from koff.errors import ConfigError, ConnectError
 from koff.records.topics import OFFSETS_TOPIC
 
 STALL_S = 15.0
-"""A partition that has something to read, and none of it came for so long, is not being read."""
+"""A partition is stalled if it has records to read and its position did not move for this long."""
 log = structlog.get_logger(component="tail.reader")
 
 
 @dataclass(frozen=True, slots=True)
 class TailReaderConf:
-    """What to read, and how often to look whether the topic exists or has grown.
+    """The topic to read, and how often to check whether it exists or has new partitions.
 
-    `start` is earliest, latest, or a time in ms; of `until_ms` on, nothing counts as yet to be read.
+    `partitions` None reads all partitions. `start` is "earliest", "latest", or a time in ms since the epoch.
+    With `until_ms`, the reader counts as caught up at the first record of that time or later.
     """
 
     topic: str = OFFSETS_TOPIC
@@ -47,9 +52,10 @@ class TailReaderConf:
 
 @dataclass(slots=True)
 class Polled:
-    """What one `Reader.poll` brought. `lost` partitions start anew: forget all that they said, `runs` too.
+    """The result of one `TailReader.poll`.
 
-    `full` means that more was waiting.
+    `lost` partitions are read again from `conf.start`: the caller must drop all that it knows from their
+    records, `runs` of the same poll included. `full` means that more records are waiting.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -58,11 +64,11 @@ class Polled:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
-    """Where to go on in a topic of which something is known: the next offset to read, by partition.
+class StartPositions:
+    """Where to resume in a topic: the next offset to read, by partition.
 
-    With the leader epoch of the record before it, where that is known, so that a log which was cut since is
-    found out. Of another topic than the one of `topic_id`, nothing is known.
+    `leader_epochs` are those of the record before that offset, where known: with it, librdkafka notices a log
+    that was truncated since. The positions are valid only for the topic with the id `topic_id`.
     """
 
     topic_id: str
@@ -71,72 +77,82 @@ class Begin:
 
 
 class TailReader(Closing):
-    """Reads the offsets topic. A context manager. One thread polls; the properties may be read from any.
+    """Reads an internal topic. A context manager. One thread polls; any thread may read the properties.
 
-    Caught up is judged by position and end of partition, never by the last record's offset: compaction,
-    control records and retention leave gaps at the end.
+    "Caught up" compares the position with the end of the partition when reading began, and never looks at
+    the offset of the last record: compaction, control records and retention leave gaps at the end.
     """
 
     def __init__(self, cluster: Cluster, conf: TailReaderConf | None = None) -> None:
         self.conf = conf or TailReaderConf()
         self.caught_up_in_s: float | None = None
         self.topic_exists: bool | None = None
+        """None until the topic was looked up for the first time."""
         self.topic: TopicInfo | None = None
         self._cluster = cluster
         self._feed: Feed | None = None
+        # The partitions that are read: next offset, offset at which the partition is caught up, first offset
         self._position: dict[int, int] = {}
         self._target: dict[int, int] = {}
         self._start: dict[int, int] = {}
-        self._known: dict[int, int] = {}
-        self._known_topic_id = ""
-        self._epochs: dict[int, int] = {}
+        self._not_caught_up: set[int] = set()
+        self._missing_count = 0  # partitions to read that are not read yet
+        # What `resume_from` gave, until a partition has used it
+        self._resume_topic_id = ""
+        self._resume_positions: dict[int, int] = {}
+        self._resume_epochs: dict[int, int] = {}
         self._topic_id = ""
-        self._waiting = 0
-        self._short: set[int] = set()
         self._started = time.monotonic()
-        self._look_again = 0.0
+        self._topic_check_due = 0.0
         self._records = 0
-        self._anew = False
-        self._busy = False
-        self._still: dict[int, tuple[int, float]] = {}
+        # Set by other threads, used by `poll`
+        self._replay_requested = False
         self._stalled: list[int] = []
+        self._last_fetch_was_full = False
+        self._unmoved: dict[int, tuple[int, float]] = {}  # partition to position, and since when it is there
 
     def close(self) -> None:
         """Stops reading. Safe to call twice."""
         if self._feed is not None:
             self._feed.close()
 
-    def begin(self, begin: Begin) -> None:
-        """Partitions named there are read from there, the first time. To be said before the first poll.
+    def resume_from(self, start: StartPositions) -> None:
+        """Sets where partitions are read from for the first time. To be called before the first `poll`.
 
-        One that has become shorter than that, or is of another topic, is `lost` and read from its start.
+        A partition is `lost` and read from `conf.start` if its log no longer contains the position, or if
+        the topic has another id.
         """
-        self._known_topic_id = begin.topic_id
-        self._known, self._epochs = dict(begin.positions), dict(begin.leader_epochs)
+        self._resume_topic_id = start.topic_id
+        self._resume_positions, self._resume_epochs = dict(start.positions), dict(start.leader_epochs)
 
     @property
     def partitions(self) -> list[int]:
-        """The partitions of the offsets topic that are being read."""
+        """The partitions that are being read."""
         return sorted(self._position)
 
     @property
     def behind(self) -> int:
-        """How many offsets are yet to be read of those that there were at the start."""
+        """How many of the offsets that existed when reading began are not read yet."""
+        # list(): another thread may read this property while `poll` adds partitions
         return sum(max(0, target - self._position.get(p, 0)) for p, target in list(self._target.items()))
 
     @property
     def to_read(self) -> int:
-        """How many offsets there were to read at the start."""
+        """How many offsets there were to read when reading began."""
         return sum(target - self._start[p] for p, target in list(self._target.items()))
 
     @property
     def caught_up(self) -> bool:
-        """Whether all has been read that was there at the start; true when there is no such topic yet."""
-        return self.topic_exists is not None and not self._waiting and not self._short
+        """Whether every offset that existed when reading began was read. True if the topic does not exist."""
+        return self.topic_exists is not None and not self._missing_count and not self._not_caught_up
 
     @property
     def targets(self) -> Mapping[int, int]:
-        """The last stable offsets when reading began, by partition."""
+        """The offset at which a partition is caught up, by partition.
+
+        It is the last stable offset when reading began. With `conf.until_ms` it is the first offset of that
+        time, if that is lower.
+        """
         return self._target
 
     @property
@@ -145,178 +161,206 @@ class TailReader(Closing):
         return dict(self._position)
 
     @property
-    def trouble(self) -> ConnectError | None:
-        """What keeps records from coming in, if something does."""
-        return self._feed.trouble if self._feed else None
+    def unreachable(self) -> ConnectError | None:
+        """Why no broker can be reached. None while a broker can be reached."""
+        return self._feed.unreachable if self._feed else None
 
-    def answered(self, asked_at: float) -> None:
-        """The cluster answered what was asked at `asked_at` (monotonic): older trouble is over."""
+    def note_response(self, requested_at: float) -> None:
+        """Notes that the cluster responded to a request sent at `requested_at` (monotonic seconds).
+
+        `unreachable` is cleared if its error is from before that moment.
+        """
         if self._feed is not None:
-            self._feed.answered(asked_at)
+            self._feed.note_response(requested_at)
 
-    def compare(self, stable: Mapping[int, int]) -> None:
-        """Takes the last stable offsets as they are now, now and then, from any thread: a partition that has
-        more to read and stood still for `STALL_S`, while none kept us busy, is read by a new client then."""
-        now, still = time.monotonic(), dict[int, tuple[int, float]]()
+    def check_progress(self, stable_offsets: Mapping[int, int]) -> None:
+        """Compares the positions with the present last stable offsets. From any thread, every few seconds.
+
+        A partition is stalled if it has more to read, its position did not move for `STALL_S`, and the last
+        fetch was not full (a reader that is busy may take longer). The next `poll` then replaces the client.
+        """
+        now, unmoved = time.monotonic(), dict[int, tuple[int, float]]()
         for partition, position in self.positions.items():
-            if position < stable.get(partition, 0) and not self._busy:
-                known = self._still.get(partition)
-                still[partition] = known if known and known[0] == position else (position, now)
-        stalled = [partition for partition, (_, since) in still.items() if now - since > STALL_S]
-        self._still = {partition: known for partition, known in still.items() if partition not in stalled}
+            if position < stable_offsets.get(partition, 0) and not self._last_fetch_was_full:
+                before = self._unmoved.get(partition)
+                unmoved[partition] = before if before and before[0] == position else (position, now)
+        stalled = [partition for partition, (_, since) in unmoved.items() if now - since > STALL_S]
+        # A stalled partition gets a new client, and so STALL_S again.
+        self._unmoved = {partition: seen for partition, seen in unmoved.items() if partition not in stalled}
         self._stalled = stalled
 
-    def begin_anew(self) -> None:
-        """All partitions are `lost` at the next poll, and read from their start. From any thread."""
-        self._anew = True
+    def replay_all(self) -> None:
+        """Makes the next `poll` report all partitions as `lost`; they are read again. From any thread."""
+        self._replay_requested = True
 
-    def _revive(self) -> None:
-        """Goes on where it was with a client of its own making, whatever befell the one before."""
+    def _replace_stalled_client(self) -> None:
+        """Resumes at the present positions with a new client if a partition is stalled."""
         stalled, self._stalled = self._stalled, []
         if stalled and self._feed is not None:
-            log.warning("partitions stood still: reading on with a new client", partitions=stalled)
+            log.warning("partitions stalled: reading with a new client", partitions=stalled)
             self._feed.close()
             self._feed = Feed(self._cluster.conf, self.conf.topic, self.conf.feed)
             self._feed.add(self._position)
 
     def poll(self, timeout_s: float) -> Polled:
-        """The next records; waits up to about `timeout_s` for one. With 0 it asks the cluster nothing.
+        """The next records. Waits up to about `timeout_s` for the first; with 0, sends no request.
 
-        Raises `ConnectError` when the topic may not be read, or cannot be looked for.
+        Raises `ConnectError` if the topic may not be read or cannot be looked up, and `ConfigError` if the
+        topic does not have one of `conf.partitions`.
         """
-        if self._anew:
-            self._anew, lost = False, self.partitions
+        # Partitions that must be read again: by request, or because the topic has changed
+        if self._replay_requested:
+            self._replay_requested, lost = False, self.partitions
             for partition in lost:
-                self._rebuild(partition, "nobody knows what was missed", gone=False)
+                self._mark_lost(partition, "deletions may have been missed", gone=False)
             return Polled(lost=lost)
-        if timeout_s and time.monotonic() >= self._look_again:
-            lost = self._look()
+        if timeout_s and time.monotonic() >= self._topic_check_due:
+            lost = self._check_topic()
             if lost:
                 return Polled(lost=lost)
         if not self._position or self._feed is None:
-            time.sleep(min(timeout_s, max(0.0, self._look_again - time.monotonic())))
+            time.sleep(min(timeout_s, max(0.0, self._topic_check_due - time.monotonic())))
             return Polled()
-        self._revive()
+        # Records. A batch may hold some of a partition that was removed after librdkafka fetched them.
+        self._replace_stalled_client()
         fetched = self._feed.fetch(self.conf.batch_records, timeout_s)
         polled = Polled([run for run in fetched.runs if run.partition in self._target], full=fetched.full)
-        self._busy = fetched.full
+        self._last_fetch_was_full = fetched.full
         for run in polled.runs:
-            self._move(run.partition, run.next_offset)
+            self._move_position(run.partition, run.next_offset)
             self._records += len(run)
+        # Ends of partitions: they move the position past control records and compacted offsets.
         for partition, offset in fetched.ends.items():
             if partition not in self._target:
                 continue
-            self._move(partition, max(self._position.get(partition, 0), offset))
+            self._move_position(partition, max(self._position.get(partition, 0), offset))
         for loss in fetched.lost:
-            self._rebuild(loss.partition, loss.reason, gone=loss.gone)
+            self._mark_lost(loss.partition, loss.reason, gone=loss.gone)
             polled.lost.append(loss.partition)
         if self.caught_up_in_s is None and self.caught_up:
             self.caught_up_in_s = time.monotonic() - self._started
             log.info("caught up", records=self._records, seconds=round(self.caught_up_in_s, 3))
         return polled
 
-    def _move(self, partition: int, position: int) -> None:
+    def _move_position(self, partition: int, position: int) -> None:
         self._position[partition] = position
         if position >= self._target[partition]:
-            self._short.discard(partition)
+            self._not_caught_up.discard(partition)
 
-    def _look(self) -> list[int]:
-        """Looks for the topic and for partitions that are new; returns partitions that are no more."""
+    def _check_topic(self) -> list[int]:
+        """Looks up the topic and begins to read its new partitions. Returns the lost partitions."""
+        # The topic: whether it exists, and when to look again
         topic = self._cluster.fetch_topic(self.conf.topic)
         count = topic.partitions if topic else 0
         if topic is None and self.topic_exists is not False:
-            log.info("no such topic yet; waiting for it", topic=self.conf.topic)
-        self._look_again = time.monotonic() + (
+            log.info("topic does not exist yet: waiting for it", topic=self.conf.topic)
+        self._topic_check_due = time.monotonic() + (
             self.conf.growth_interval_s if topic else self.conf.missing_topic_interval_s
         )
-        again = bool(topic and self._topic_id and topic.topic_id != self._topic_id)
-        if again:
-            log.warning("the topic was deleted and created again: reading it anew", topic=self.conf.topic)
+        recreated = bool(topic and self._topic_id and topic.topic_id != self._topic_id)
+        if recreated:
+            log.warning(
+                "topic was deleted and created again: reading it from its start", topic=self.conf.topic
+            )
         self._topic_id = topic.topic_id if topic else ""
         self.topic = topic
-        gone = [p for p in self._position if again or p >= count]
-        for partition in gone:
-            self._drop(partition)
-        new = [p for p in self._wanted(count) if p not in self._position]
-        self._waiting = len(new)
+        # Partitions that are gone, then those that are new
+        lost = [p for p in self._position if recreated or p >= count]
+        for partition in lost:
+            self._remove_partition(partition)
+        new = [p for p in self._select_partitions(count) if p not in self._position]
+        self._missing_count = len(new)
         if new:
-            gone += self._add(new)
-        self.topic_exists = topic is not None  # last: an empty state must not pass for a whole one
-        return gone
+            lost += self._add_partitions(new)
+        # Last: other threads read `caught_up`, and a state without partitions must not pass for a full one.
+        self.topic_exists = topic is not None
+        return lost
 
-    def _add(self, partitions: list[int]) -> list[int]:
-        """Begins to read those partitions; returns those that begin anew, though they were to go on."""
+    def _add_partitions(self, partitions: list[int]) -> list[int]:
+        """Begins to read these partitions. Returns those that could not be resumed, and so are lost."""
         at = [TopicPartition(self.conf.topic, p) for p in partitions]
-        known = self._bounds(at)
-        if len(known) < len(at):
-            log.warning("partitions not readable yet", topic=self.conf.topic, count=len(at) - len(known))
-            self._look_again = time.monotonic() + self.conf.missing_topic_interval_s
+        bounds = self._fetch_bounds(at)
+        if len(bounds) < len(at):
+            log.warning(
+                "no offsets of some partitions yet", topic=self.conf.topic, count=len(at) - len(bounds)
+            )
+            self._topic_check_due = time.monotonic() + self.conf.missing_topic_interval_s
         if self._feed is None:
             self._feed = Feed(self._cluster.conf, self.conf.topic, self.conf.feed)
-        cut = self._go_on(known)
-        for partition, (start, end) in known.items():
+        lost = self._apply_resume_positions(bounds)
+        for partition, (start, end) in bounds.items():
             self._start[partition], self._target[partition] = start, end
             if start < end:
-                self._short.add(partition)
-        positions = {partition: start for partition, (start, _) in known.items()}
-        self._feed.add(positions, {p: self._epochs.pop(p) for p in positions if p in self._epochs})
+                self._not_caught_up.add(partition)
+        positions = {partition: start for partition, (start, _) in bounds.items()}
+        epochs = {p: self._resume_epochs.pop(p) for p in positions if p in self._resume_epochs}
+        self._feed.add(positions, epochs)
         self._position.update(positions)
-        self._waiting -= len(known)
-        log.info("reading", topic=self.conf.topic, partitions=len(known), offsets=self.behind)
-        return cut
+        self._missing_count -= len(bounds)  # last: only now may another thread see `caught_up`
+        log.info("reading partitions", topic=self.conf.topic, partitions=len(bounds), offsets=self.behind)
+        return lost
 
-    def _go_on(self, bounds: dict[int, tuple[int, int]]) -> list[int]:
-        """Moves the starts to where `begin` said; returns the partitions where that is not possible."""
-        cut = []
+    def _apply_resume_positions(self, bounds: dict[int, tuple[int, int]]) -> list[int]:
+        """Moves starts in `bounds` to those of `resume_from`. Returns partitions without a valid position."""
+        invalid = []
         for partition, (start, end) in list(bounds.items()):
-            position = self._known.pop(partition, None)
+            position = self._resume_positions.pop(partition, None)
             if position is None:
                 continue
-            if self._known_topic_id == self._topic_id and start <= position <= end:
+            if self._resume_topic_id == self._topic_id and start <= position <= end:
                 bounds[partition] = position, end
             else:
-                log.warning("cannot go on: reading anew", partition=partition, at=position, log=[start, end])
-                self._epochs.pop(partition, None)
-                cut.append(partition)
-        return cut
+                log.warning(
+                    "cannot resume partition: reading it from its start",
+                    partition=partition,
+                    position=position,
+                    log=[start, end],
+                )
+                self._resume_epochs.pop(partition, None)
+                invalid.append(partition)
+        return invalid
 
-    def _wanted(self, count: int) -> list[int]:
-        """The partitions to read, of a topic that has `count`."""
-        wanted = self.conf.partitions
-        if wanted is None:
+    def _select_partitions(self, count: int) -> list[int]:
+        """The partitions to read of a topic that has `count`."""
+        partitions = self.conf.partitions
+        if partitions is None:
             return list(range(count))
-        if count and (missing := sorted(p for p in wanted if p >= count)):
-            raise ConfigError(f"{self.conf.topic} has no partition {missing[0]}: it has 0 to {count - 1}")
-        return sorted(p for p in wanted if p < count)
+        if count and (missing := sorted(p for p in partitions if p >= count)):
+            raise ConfigError(
+                f"{self.conf.topic} has no partition {missing[0]}: choose from 0 to {count - 1}"
+            )
+        return sorted(p for p in partitions if p < count)
 
-    def _bounds(self, at: list[TopicPartition]) -> dict[int, tuple[int, int]]:
-        """Where to start and what to have read when caught up, of those partitions that answer."""
-        stable = self._cluster.offsets(at, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
+    def _fetch_bounds(self, at: list[TopicPartition]) -> dict[int, tuple[int, int]]:
+        """Start and target offset of each partition whose leader responded."""
+        stable = self._cluster.fetch_offsets(at, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
         match self.conf.start:
             case "latest":
                 starts = stable
             case "earliest":
-                starts = self._cluster.offsets(at, OffsetSpec.EARLIEST)
+                starts = self._cluster.fetch_offsets(at, OffsetSpec.EARLIEST)
             case since_ms:
-                starts = self._cluster.offsets(at, since_ms)
-        until = stable if self.conf.until_ms is None else self._cluster.offsets(at, self.conf.until_ms)
+                starts = self._cluster.fetch_offsets(at, since_ms)
+        until = stable if self.conf.until_ms is None else self._cluster.fetch_offsets(at, self.conf.until_ms)
         bounds = {}
         for p in at:
             start, end, last = starts[p], until[p], stable[p]
-            if isinstance(start, int) and isinstance(end, int) and isinstance(last, int):
+            if isinstance(start, int) and isinstance(end, int) and isinstance(last, int):  # else: an error
+                # An offset by time is -1 if no record is that late.
                 end = last if end < 0 else min(end, last)
                 bounds[p.partition] = (last if start < 0 else min(start, last), end)
         return bounds
 
-    def _rebuild(self, partition: int, reason: str, *, gone: bool) -> None:
-        log.warning("partition lost" if gone else "partition starts anew", partition=partition, why=reason)
-        self._drop(partition)
-        self._look_again = 0.0
+    def _mark_lost(self, partition: int, reason: str, *, gone: bool) -> None:
+        event = "partition is gone" if gone else "partition lost: reading it again from its start"
+        log.warning(event, partition=partition, why=reason)
+        self._remove_partition(partition)
+        self._topic_check_due = 0.0
 
-    def _drop(self, partition: int) -> None:
+    def _remove_partition(self, partition: int) -> None:
         assert self._feed is not None
-        self._waiting += 1
-        self._short.discard(partition)
+        self._missing_count += 1  # before the rest: `caught_up` must not be true in between
+        self._not_caught_up.discard(partition)
         self._feed.remove([partition])
         self._position.pop(partition, None)
         self._target.pop(partition, None)

@@ -1,6 +1,6 @@
-"""The state of all groups in memory: batches of records in, snapshots out."""
+"""The state of all groups in memory. Batches of records go in, snapshots come out."""
 
-from koff.tracker.first_records import Behind
+from koff.tracker.first_records import LaggingRow
 from koff.tracker.groups import Group, Member
 from koff.tracker.saved_state import STATE_SCHEMA, State
 from koff.tracker.shard import Shard
@@ -9,9 +9,9 @@ from koff.tracker.tracker import Tracker
 
 __all__ = [
     "STATE_SCHEMA",
-    "Behind",
     "Group",
     "GroupTotal",
+    "LaggingRow",
     "Member",
     "PartitionLag",
     "Shard",

@@ -1,4 +1,4 @@
-"""The first records at or after commits, by row: what exact time lags are made of."""
+"""The first record at or after each row's committed offset, from which exact time lags are computed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from koff.lag import UNKNOWN, FirstRecords
 from koff.tracker.row_index import Ints
 
 
-class Behind(NamedTuple):
-    """A row with a lag whose first record is not known.
+class LaggingRow(NamedTuple):
+    """A row with a lag whose first uncommitted record is not known.
 
-    `key` is the row's for as long as the process lives, whatever it commits.
+    `key` identifies the row (group, topic, partition) for as long as the process lives, whatever it commits.
     """
 
     key: int
@@ -23,32 +23,34 @@ class Behind(NamedTuple):
 
 
 class FirstRecordTable:
-    """Columns by row, of no size until something was read: who does not read records pays nothing."""
+    """The first records that were read, by row. It takes no memory until a record is read."""
 
     def __init__(self) -> None:
+        # The committed offset that the record was read for; the offset and the timestamp of the record.
         self._columns = np.zeros((3, 0), np.int64)
 
     def put(self, rows: Ints, committed: Ints, records: FirstRecords) -> None:
-        """Notes what was read for those commits."""
+        """Sets the first record of `rows`, as read for the `committed` offsets."""
         if not rows.size:
             return
-        self._reach(int(rows.max(initial=-1)) + 1)
+        self._reserve(int(rows.max(initial=-1)) + 1)
         self._columns[:, rows] = committed, *records
 
     def get(self, rows: Ints, committed: Ints) -> FirstRecords | None:
-        """What was read for the rows' commits; None when nothing ever was."""
+        """The records of `rows`, UNKNOWN where not read for `committed`. None if no record was ever read."""
         if not self._columns.size:
             return None
-        self._reach(int(rows.max(initial=-1)) + 1)
+        self._reserve(int(rows.max(initial=-1)) + 1)
         read_for, offset, timestamp_ms = self._columns[:, rows]
         return FirstRecords(np.where(read_for == committed, offset, UNKNOWN), timestamp_ms)
 
     def clear(self, rows: Ints) -> None:
-        """Forgets those rows, which will stand for other partitions."""
+        """Drops the records of `rows`, which will stand for other partitions."""
         self._columns[:, rows[rows < self._columns.shape[1]]] = UNKNOWN
 
-    def _reach(self, size: int) -> None:
+    def _reserve(self, size: int) -> None:
         more = size - self._columns.shape[1]
         if more > 0:
+            # An eighth more than needed, so that a growing shard seldom copies.
             new = np.full((3, more + size // 8 + 16), UNKNOWN, np.int64)
             self._columns = np.concatenate([self._columns, new], axis=1)

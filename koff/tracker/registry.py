@@ -1,4 +1,4 @@
-"""What the shards of a tracker have in common, and the forgetting of what none of them speaks of any more."""
+"""State that all shards of a tracker share: names, partitions, counts. It forgets those no longer in use."""
 
 from __future__ import annotations
 
@@ -13,87 +13,90 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.records.key_codes import Keys
+from koff.records.key_codes import KeyCodes
 from koff.tracker.topic_partitions import PartitionTable
 
 _SPARE = 8192
-"""So many names of the past are no reason to tidy up."""
-_TOPICS_A_GROUP = 4
-"""Of the beginnings of keys, so many a group are counted as in use: all can be learnt again, at a price."""
+"""As many unused names are always tolerated, so that `forget_unused` seldom does any work."""
+_PREFIXES_PER_GROUP = 4
+"""The key prefixes per group that count as in use. A forgotten prefix is decoded again when it is needed."""
 
 
 class RegisteredShard(Protocol):
-    """A shard, as the registry sees it: it names what it still uses."""
+    """What the registry needs of a shard: the names and partitions that it uses."""
 
-    def used(self) -> NDArray[np.int64]:
-        """The numbers of the topic partitions that have a commit in this shard; a number may repeat."""
+    def used_partitions(self) -> NDArray[np.int64]:
+        """The numbers of the topic partitions with a commit in this shard. A number may repeat."""
 
     def used_groups(self) -> list[int]:
-        """The codes of the groups that have a commit in this shard."""
+        """The codes of the groups with a commit in this shard."""
 
 
 @dataclass(slots=True)
 class Registry:
-    """What the shards of a tracker have in common: names, partitions, counts of records by name.
+    """State that all shards of a tracker share: names, topic partitions, record counts by record name.
 
-    Names and partitions of which no shard speaks any more are forgotten when there are many (`tidy`).
-    Whoever changes a shard, be it in the tracker yet or not, holds the tracker's lock.
+    Names and partitions that no shard uses are forgotten once there are many of them (`forget_unused`).
+    A thread that changes a shard must hold the tracker's lock, even if the shard is not in the tracker yet.
     """
 
     shards: WeakSet[RegisteredShard] = field(default_factory=WeakSet)
-    """All there are, those that are still being filled too."""
-    names: Keys = field(default_factory=Keys)
+    """All shards, also those that are still being filled aside. Weak: a replaced shard no longer counts."""
+    names: KeyCodes = field(default_factory=KeyCodes)
     partitions: PartitionTable = field(init=False)
-    seen: Counter[str] = field(default_factory=Counter)
+    record_counts: Counter[str] = field(default_factory=Counter)
 
     versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    """Each shard takes the next one with each change: no two states ever have the same."""
+    """A shard takes the next version with each change, so no two states have the same version."""
 
-    _sizes: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    _name_sizes: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     _limits: list[int] = field(default_factory=lambda: [_SPARE] * 4)
 
     def __post_init__(self) -> None:
         self.partitions = PartitionTable(self.names.topics)
 
-    def used(self) -> NDArray[np.bool_]:
-        """By the number of a partition: whether any shard has a commit to it."""
+    def used_partitions(self) -> NDArray[np.bool_]:
+        """A mask by partition number: whether any shard has a commit to that partition."""
         used = np.zeros(self.partitions.room, np.bool_)
         for shard in self.shards:
-            used[shard.used()] = True
+            used[shard.used_partitions()] = True
         return used
 
-    def tidy(self) -> None:
-        """Forgets what is not in use any more, once that may be more than what is."""
+    def forget_unused(self) -> None:
+        """Forgets unused names and partitions, once they may outnumber those in use."""
         if not any(map(gt, self._counts(), self._limits)):
             return
-        self.partitions.retire(self.used())
+        # Partitions first: a topic stays in use as long as one of its partitions has a number.
+        self.partitions.release_unused(self.used_partitions())
         groups: set[int] = set()
         groups = groups.union(*(shard.used_groups() for shard in self.shards))
-        topics = self.partitions.topics()
-        self.names.keep(groups, topics)
-        self.partitions.keep_ids(topics)
-        self._sizes.clear()
-        beginnings = _TOPICS_A_GROUP * len(groups)
-        kept = (len(groups), len(topics), len(self.partitions), beginnings)
+        topics = self.partitions.topic_codes()
+        self.names.keep_only(groups, topics)
+        self.partitions.keep_topic_ids(topics)
+        self._name_sizes.clear()
+        # Run again when any count has doubled: so the work is in proportion to the growth.
+        prefixes = _PREFIXES_PER_GROUP * len(groups)
+        kept = (len(groups), len(topics), len(self.partitions), prefixes)
         self._limits = [2 * count + _SPARE for count in kept]
 
     def _counts(self) -> tuple[int, int, int, int]:
         names = self.names
-        return names.groups.known, names.topics.known, len(self.partitions), names.prefixes
+        return names.groups.count, names.topics.count, len(self.partitions), names.prefix_count
 
-    def sizes(self, kind: str) -> NDArray[np.int64]:
-        """How many bytes each name has in a key, by its code plus one; `kind` is groups or topics.
+    def name_sizes(self, kind: str) -> NDArray[np.int64]:
+        """The number of bytes of each name in a key, by its code plus one. `kind` is "groups" or "topics".
 
-        Less than any key has, of a name that was not whole UTF-8: it has more than one spelling.
+        For a name with U+FFFD it is negative, so that no key has the size: the key bytes may have been
+        invalid UTF-8, and then the name does not determine them.
         """
         names: list[str] = getattr(self.names, kind).names
-        known = self._sizes.get(kind, np.zeros(1, np.int64))  # the first is of the code -1, no name
+        known = self._name_sizes.get(kind, np.zeros(1, np.int64))  # index 0 is code -1: no name
         if len(known) <= len(names):
-            new = [_size(name) for name in names[len(known) - 1 :]]
-            known = self._sizes[kind] = np.concatenate([known, np.array(new, np.int64)])
+            new = [_name_size(name) for name in names[len(known) - 1 :]]
+            known = self._name_sizes[kind] = np.concatenate([known, np.array(new, np.int64)])
         return known
 
 
-def _size(name: str) -> int:
-    """Bytes of UTF-8; a great deal less than none, where other bytes may have stood for U+FFFD."""
+def _name_size(name: str) -> int:
+    """The number of UTF-8 bytes; very negative if the name contains U+FFFD, which may replace other bytes."""
     return -(1 << 20) if "\ufffd" in name else len(name.encode(errors="replace"))

@@ -1,4 +1,4 @@
-"""A hash table from 64-bit numbers to row numbers, in two numpy arrays: many are found at once."""
+"""A hash table from 64-bit numbers to row numbers, in two numpy arrays: it looks up many keys at once."""
 
 from __future__ import annotations
 
@@ -11,32 +11,38 @@ _FREE, _DELETED = -1, -2
 
 
 class RowIndex:
-    """Open addressing, at most two thirds full; 12 to 36 bytes an entry. Numbers should be spread well."""
+    """A map from 64-bit keys to row numbers, with open addressing and linear probing.
+
+    It is at most two thirds full and takes 18 to 72 bytes per entry. The low bits of a key choose its place,
+    so they must be well distributed: the keys are hashes, or come from `spread_bits`.
+    """
 
     def __init__(self) -> None:
         self._keys = np.zeros(16, np.int64)
         self._rows = np.full(16, _FREE, np.int32)
-        self._used = 0  # deleted ones too, until it grows
+        self._used = 0  # entries, and deleted entries since the table last grew
         self._live = 0
 
     def __len__(self) -> int:
         return self._live
 
     def find(self, keys: Ints) -> Ints:
-        """The row of each key, `NO_ROW` where there is none."""
+        """The row of each key, `NO_ROW` where the key is not in the index."""
         mask = len(self._rows) - 1
         at = keys & mask
         rows: Ints = self._rows[at].astype(np.int64)
-        open_ = np.flatnonzero((rows != _FREE) & (self._keys[at] != keys))
-        while open_.size:
-            at[open_] = (at[open_] + 1) & mask
-            rows[open_] = self._rows[at[open_]]
-            open_ = open_[(rows[open_] != _FREE) & (self._keys[at[open_]] != keys[open_])]
-        rows[rows < 0] = NO_ROW
+        # Where another key has the place, look at the next one. A search may end at a deleted entry of the
+        # key itself: `add` uses the first place that is free or deleted, so no later place has the key.
+        misses = np.flatnonzero((rows != _FREE) & (self._keys[at] != keys))
+        while misses.size:
+            at[misses] = (at[misses] + 1) & mask
+            rows[misses] = self._rows[at[misses]]
+            misses = misses[(rows[misses] != _FREE) & (self._keys[at[misses]] != keys[misses])]
+        rows[rows < 0] = NO_ROW  # free and deleted places
         return rows
 
     def get(self, key: int) -> int:
-        """The row of one key, `NO_ROW` where there is none."""
+        """The row of one key, `NO_ROW` if the key is not in the index."""
         mask = len(self._rows) - 1
         at = key & mask
         while (row := self._rows.item(at)) != _FREE:
@@ -46,7 +52,7 @@ class RowIndex:
         return NO_ROW
 
     def add(self, keys: Ints, rows: Ints) -> None:
-        """Enters keys that are not there yet, each once."""
+        """Adds keys, each once. None of them may be in the index."""
         if 3 * (self._used + len(keys)) > 2 * len(self._rows):
             self._grow(len(keys))
         self._used += len(keys)
@@ -54,13 +60,13 @@ class RowIndex:
         self._insert(keys, rows)
 
     def remove(self, keys: Ints) -> None:
-        """Removes keys that are there."""
+        """Removes keys, each once. All of them must be in the index."""
         mask = len(self._rows) - 1
         at = keys & mask
-        open_ = np.flatnonzero((self._rows[at] == _DELETED) | (self._keys[at] != keys))
-        while open_.size:
-            at[open_] = (at[open_] + 1) & mask
-            open_ = open_[(self._rows[at[open_]] == _DELETED) | (self._keys[at[open_]] != keys[open_])]
+        misses = np.flatnonzero((self._rows[at] == _DELETED) | (self._keys[at] != keys))
+        while misses.size:
+            at[misses] = (at[misses] + 1) & mask
+            misses = misses[(self._rows[at[misses]] == _DELETED) | (self._keys[at[misses]] != keys[misses])]
         self._rows[at] = _DELETED
         self._live -= len(keys)
 
@@ -68,9 +74,9 @@ class RowIndex:
         mask = len(self._rows) - 1
         at = keys & mask
         while len(keys):
-            taken = self._rows[at] >= 0
+            taken = self._rows[at] >= 0  # a deleted entry's place is used again
             free = ~taken
-            self._rows[at[free]] = rows[free]  # of several for one place the last stays
+            self._rows[at[free]] = rows[free]  # of several keys for one place, numpy writes the last
             placed = free & (self._rows[at] == rows)
             self._keys[at[placed]] = keys[placed]
             left = ~placed
@@ -79,19 +85,20 @@ class RowIndex:
     def _grow(self, more: int) -> None:
         live = self._rows >= 0
         keys, rows = self._keys[live], self._rows[live].astype(np.int64)
-        size = 1 << max(4, (3 * (len(keys) + more)).bit_length() - 1 + 1)
+        # The new table is at most one third full, so that it seldom grows.
+        size = 1 << max(4, (3 * (len(keys) + more)).bit_length())
         self._keys = np.zeros(size, np.int64)
         self._rows = np.full(size, _FREE, np.int32)
         self._used = len(keys)
         self._insert(keys, rows)
 
 
-def spread(numbers: Ints) -> Ints:
-    """Numbers whose low bits differ, one to one, out of numbers that run in steps or differ high up."""
+def spread_bits(numbers: Ints) -> Ints:
+    """Numbers with well distributed low bits, one to one from numbers that may differ only in high bits."""
     mixed = numbers.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     return (mixed ^ (mixed >> np.uint64(32))).view(np.int64)
 
 
-def first_of_each(numbers: Ints) -> NDArray[np.intp]:
-    """Where each number comes first, in the order in which they come."""
+def first_occurrences(numbers: Ints) -> NDArray[np.intp]:
+    """The index at which each distinct number first occurs, in ascending order."""
     return np.sort(np.unique(numbers, return_index=True)[1])

@@ -1,4 +1,4 @@
-"""State that outlives the process: what JSON keeps, and columns of numbers."""
+"""State that can be saved and restored in another process: JSON facts, and columns of numbers."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.records.key_codes import Names
+from koff.records.key_codes import NameCodes
 from koff.tracker.groups.group_table import SCHEMA as GROUPS_SCHEMA
 
 STATE_SCHEMA = [1, GROUPS_SCHEMA]
-"""Of every `State` that this koff makes. One of another schema must not be restored."""
+"""The schema of every `State` that this koff makes. A state of another schema must not be restored."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """What `Shard.to_state` and `Tracker.save_ends` give, and nobody changes any more.
+    """A copy of the state of a shard (`Shard.to_state`) or of the end offsets (`Tracker.save_ends`).
 
-    `facts` are what JSON keeps; `columns` arrays (N,) of numbers, by name.
+    `facts` can be written as JSON. `columns` are arrays of numbers, by name. Both must not be changed.
     """
 
     facts: Mapping[str, Any]
     columns: Mapping[str, NDArray[Any]]
 
 
-def numbered(codes: NDArray[np.int32], names: Names) -> tuple[list[str], NDArray[np.int32]]:
-    """The names that those codes stand for, each once, and the index among them of each code."""
+def compact_codes(codes: NDArray[np.int32], names: NameCodes) -> tuple[list[str], NDArray[np.int32]]:
+    """The distinct names of `codes`, and for each code the index of its name among them."""
     distinct, numbers = np.unique(codes, return_inverse=True)
     return [names.names[code] for code in distinct.tolist()], numbers.astype(np.int32)
 
 
-def recoded(given: Sequence[str], numbers: NDArray[np.int32], names: Names) -> NDArray[np.int32]:
-    """What `numbered` was given, with the codes that the names have in `names` now."""
-    codes: NDArray[np.int32] = np.array([names.code(name) for name in given], np.int32)[numbers]
+def expand_codes(given: Sequence[str], numbers: NDArray[np.int32], names: NameCodes) -> NDArray[np.int32]:
+    """The codes of `compact_codes`, as the codes that the `given` names have in `names` now."""
+    # Names that are new to this process get a code here.
+    codes: NDArray[np.int32] = np.array([names.assign_code(name) for name in given], np.int32)[numbers]
     return codes

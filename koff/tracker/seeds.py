@@ -1,4 +1,4 @@
-"""What a tracker is given to begin with, when it does not begin at the start of the log."""
+"""The state that a tracker starts with when it does not read the offsets topic from its start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Codes = NDArray[np.int32]
 
 
 class Commits(Protocol):
-    """Committed offsets as columns, a row each; `group` and `topic` are places in `groups` and `topics`."""
+    """Committed offsets as columns (N,). `group` and `topic` are indexes into `groups` and `topics`."""
 
     @property
     def groups(self) -> Sequence[str]: ...
@@ -33,7 +33,7 @@ class Commits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """The commits of some groups; satisfies `Commits`. No (group, topic, partition) comes twice."""
+    """The commits of some groups, as `Commits`. No (group, topic, partition) occurs twice."""
 
     groups: list[str]
     topics: list[str]
@@ -43,8 +43,8 @@ class Seed:
     offset: NDArray[np.int64]
 
     @classmethod
-    def of(cls, commits: Commits, rows: NDArray[np.intp]) -> Self:
-        """Those rows of the commits."""
+    def select_rows(cls, commits: Commits, rows: NDArray[np.intp]) -> Self:
+        """A seed with those rows of the commits."""
         groups, group = np.unique(commits.group[rows], return_inverse=True)
         topics, topic = np.unique(commits.topic[rows], return_inverse=True)
         return cls(
@@ -57,12 +57,17 @@ class Seed:
         )
 
 
-def by_home(commits: Commits, partitions: int) -> Iterator[tuple[int, Seed]]:
-    """The commits by the partition of the offsets topic that their groups live in, of so many."""
+def split_by_offsets_partition(commits: Commits, partitions: int) -> Iterator[tuple[int, Seed]]:
+    """The commits of each partition of the offsets topic that has any.
+
+    A group belongs to one partition (`group_partition`). `partitions` is the partition count of the topic.
+    """
     if not len(commits.group):
         return
-    home = np.array([group_partition(name, partitions) for name in commits.groups], np.int32)[commits.group]
-    order = np.argsort(home, kind="stable")
-    numbers, starts = np.unique(home[order], return_index=True)
+    # Hash each group name once, not once per row.
+    by_group = np.array([group_partition(name, partitions) for name in commits.groups], np.int32)
+    offsets_partition = by_group[commits.group]
+    order = np.argsort(offsets_partition, kind="stable")
+    numbers, starts = np.unique(offsets_partition[order], return_index=True)
     for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
-        yield number, Seed.of(commits, rows)
+        yield number, Seed.select_rows(commits, rows)

@@ -1,7 +1,7 @@
-"""What share groups have read: the replay of `__share_group_state` (docs/records-format.md 2).
+"""The progress of share groups: the replay of `__share_group_state` (docs/records-format.md 2).
 
-A share partition is a group's view of one partition of a topic. Below its start offset all is done; above
-it, batches say what became of the records that were delivered.
+A share partition is a group's view of one partition of a topic. All records below its start offset are done.
+Above it, batches hold the delivery state of the records that were delivered.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from koff.records import Message, ShareSnapshot, ShareUpdate, StateBatch
 
 UNKNOWN = -1
 SCHEMA = 1
-"""Of what `to_state` gives. A state with another is of no use."""
+"""The schema of `ShareState.to_state`. A state of another schema cannot be restored."""
 
 
 class DeliveryBatch(NamedTuple):
-    """Records from `first_offset` to `last_offset`, both included.
+    """The delivery state of the records from `first_offset` to `last_offset`, both included.
 
-    `delivery_state`: 0 available, 2 acknowledged, 4 archived (rejected, or out of attempts).
+    `delivery_state` is 0 for available, 2 for acknowledged, 4 for archived (rejected, or out of attempts).
     """
 
     first_offset: int
@@ -35,10 +35,10 @@ class DeliveryBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SharePartition:
-    """What a share group has read of a partition. -1: not known, or not initialised yet.
+    """The progress of a share group in a partition. -1 stands for unknown, or not initialised yet.
 
-    `delivery_complete_count` is how many records at or above `start_offset` are done. The write timestamp is
-    that of the last snapshot: updates carry none.
+    `delivery_complete_count` is the number of records at or above `start_offset` that are done.
+    `write_timestamp_ms` is from the last snapshot record: update records have no timestamp.
     """
 
     group: str
@@ -53,7 +53,7 @@ class SharePartition:
 
 
 class ShareState:
-    """The share partitions of one or more partitions of `__share_group_state`."""
+    """The share partitions in one or more partitions of `__share_group_state`."""
 
     __slots__ = ("_groups",)
 
@@ -61,25 +61,28 @@ class ShareState:
         self._groups: dict[str, dict[tuple[str, int], SharePartition]] = {}
 
     def apply(self, message: Message) -> None:
-        """Takes the next record in log order; leaves what is no record of that topic alone."""
+        """Applies the next record in log order. Ignores records that are not of that topic."""
         match message.record:
             case ShareSnapshot(value=None) as record:
                 self._drop(record.group_id, record.topic_id, record.partition)
             case ShareSnapshot() as record:
-                self._put(_snapshot(record))
-            case ShareUpdate(value=value) as record if value is not None:
+                self._put(_partition_from_snapshot(record))
+            case ShareUpdate(value=value) as record if value is not None:  # updates have no tombstones
                 before = self.get(record.group_id, record.topic_id, record.partition)
-                self._put(_first(record) if before is None else _updated(before, record))
+                self._put(
+                    _partition_from_update(record) if before is None else _update_partition(before, record)
+                )
 
     def get(self, group: str, topic_id: str, partition: int) -> SharePartition | None:
+        """One share partition; None if there is none."""
         return self._groups.get(group, {}).get((topic_id, partition))
 
-    def of(self, group: str) -> list[SharePartition]:
+    def partitions_of(self, group: str) -> list[SharePartition]:
         """The group's share partitions, in no particular order."""
         return list(self._groups.get(group, {}).values())
 
     def rows(self) -> Iterator[SharePartition]:
-        """Every share partition, in no particular order. Records make new rows, and change none."""
+        """Every share partition, in no particular order. The objects are immutable: records replace them."""
         for partitions in self._groups.values():
             yield from partitions.values()
 
@@ -87,21 +90,24 @@ class ShareState:
         return sum(map(len, self._groups.values()))
 
     def to_state(self) -> dict[str, Any]:
-        """All of it in lists, dicts, strings and numbers, for `from_state`."""
+        """The state as lists, dicts, strings and numbers, for `from_state`."""
         rows = [[getattr(row, name) for name in _SCALARS] for row in self.rows()]
         batches = [[list(batch) for batch in row.batches] for row in self.rows()]
         return {"schema": SCHEMA, "rows": rows, "batches": batches}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """The state that gave this one. Raises `KoffError` when another version of koff did."""
+        """The state restored from `to_state`. Raises `KoffError` if it is of another schema."""
         if state.get("schema") != SCHEMA:
-            raise KoffError(f"saved share state has schema {state.get('schema')}, this koff reads {SCHEMA}")
-        made = cls()
+            raise KoffError(
+                f"saved share state has schema {state.get('schema')}, but this koff reads schema {SCHEMA}: "
+                "do not restore it, read `__share_group_state` again"
+            )
+        restored = cls()
         for row, batches in zip(state["rows"], state["batches"], strict=True):
             fields = [*row, tuple(DeliveryBatch(*batch) for batch in batches)]
-            made._put(SharePartition(*fields))
-        return made
+            restored._put(SharePartition(*fields))
+        return restored
 
     def _put(self, row: SharePartition) -> None:
         group = self._groups.setdefault(sys.intern(row.group), {})
@@ -115,43 +121,49 @@ class ShareState:
 
 
 _SCALARS = tuple(name for name in SharePartition.__slots__ if name != "batches")
+"""The fields in a saved row, in this order: do not reorder the fields of `SharePartition`."""
 
 
-def merged(batches: Iterable[DeliveryBatch], start_offset: int) -> tuple[DeliveryBatch, ...]:
-    """What the batches say together from `start_offset` on (-1: everywhere), in order, none overlapping.
+def merge_batches(batches: Iterable[DeliveryBatch], start_offset: int) -> tuple[DeliveryBatch, ...]:
+    """The batches combined, from `start_offset` on (-1: all), in order, without overlaps.
 
-    Of several about a record, the higher delivery count wins, then the higher state (Kafka's
-    PersisterStateBatchCombiner). Neighbours that say the same are one.
+    Where batches overlap, the higher delivery count wins, then the higher state, as in Kafka's
+    `PersisterStateBatchCombiner`. Neighbours with equal count and state become one batch.
     """
+    # Cut at the start offset, then find all offsets at which any batch begins or ends.
     pieces = sorted(
         batch._replace(first_offset=max(batch.first_offset, start_offset))
         for batch in batches
         if batch.last_offset >= start_offset
     )
-    edges = {each.first_offset for each in pieces} | {each.last_offset + 1 for each in pieces}
-    found: list[DeliveryBatch] = []
+    edges = {piece.first_offset for piece in pieces} | {piece.last_offset + 1 for piece in pieces}
+    # Sweep over the sections between the edges. The heap has the batches that begin at or before a section,
+    # the winner first; batches that have ended are removed once they reach the top.
+    combined: list[DeliveryBatch] = []
     active: list[tuple[int, int, int]] = []
     entered = 0
     for at, following in pairwise(sorted(edges)):
         while entered < len(pieces) and pieces[entered].first_offset <= at:
             piece = pieces[entered]
+            # A min-heap: the negated count and state put the winner first.
             heappush(active, (-piece.delivery_count, -piece.delivery_state, piece.last_offset))
             entered += 1
         while active and active[0][2] < at:
             heappop(active)
         if active:
-            _extend(found, DeliveryBatch(at, following - 1, -active[0][1], -active[0][0]))
-    return tuple(found)
+            _append_batch(combined, DeliveryBatch(at, following - 1, -active[0][1], -active[0][0]))
+    return tuple(combined)
 
 
-def _extend(found: list[DeliveryBatch], batch: DeliveryBatch) -> None:
-    if found and found[-1].last_offset + 1 == batch.first_offset and found[-1][2:] == batch[2:]:
-        found[-1] = found[-1]._replace(last_offset=batch.last_offset)
+def _append_batch(batches: list[DeliveryBatch], batch: DeliveryBatch) -> None:
+    """Appends the batch, or extends the last batch if that is its neighbour with equal state and count."""
+    if batches and batches[-1].last_offset + 1 == batch.first_offset and batches[-1][2:] == batch[2:]:
+        batches[-1] = batches[-1]._replace(last_offset=batch.last_offset)
     else:
-        found.append(batch)
+        batches.append(batch)
 
 
-def _snapshot(record: ShareSnapshot) -> SharePartition:
+def _partition_from_snapshot(record: ShareSnapshot) -> SharePartition:
     value = record.value
     assert value is not None
     return SharePartition(
@@ -163,12 +175,12 @@ def _snapshot(record: ShareSnapshot) -> SharePartition:
         value.leader_epoch,
         value.state_epoch,
         value.write_timestamp,
-        _batches(value.state_batches),
+        _convert_batches(value.state_batches),
     )
 
 
-def _first(record: ShareUpdate) -> SharePartition:
-    """The state when the log's front, with the snapshot that the update is of, is cut off."""
+def _partition_from_update(record: ShareUpdate) -> SharePartition:
+    """The state from an update whose snapshot was removed from the front of the log."""
     value = record.value
     assert value is not None
     return SharePartition(
@@ -180,25 +192,26 @@ def _first(record: ShareUpdate) -> SharePartition:
         value.leader_epoch,
         UNKNOWN,
         UNKNOWN,
-        _batches(value.state_batches),
+        _convert_batches(value.state_batches),
     )
 
 
-def _updated(before: SharePartition, record: ShareUpdate) -> SharePartition:
+def _update_partition(before: SharePartition, record: ShareUpdate) -> SharePartition:
+    """The state after an update. A start offset or leader epoch of -1 means "not changed"."""
     value = record.value
     assert value is not None
     start = before.start_offset if value.start_offset == UNKNOWN else value.start_offset
     return replace(
         before,
         start_offset=start,
-        delivery_complete_count=value.delivery_complete_count,
+        delivery_complete_count=value.delivery_complete_count,  # always replaced, also by -1
         leader_epoch=before.leader_epoch if value.leader_epoch == UNKNOWN else value.leader_epoch,
-        batches=merged((*before.batches, *_batches(value.state_batches)), start),
+        batches=merge_batches((*before.batches, *_convert_batches(value.state_batches)), start),
     )
 
 
-def _batches(records: Iterable[StateBatch]) -> tuple[DeliveryBatch, ...]:
+def _convert_batches(records: Iterable[StateBatch]) -> tuple[DeliveryBatch, ...]:
     return tuple(
-        DeliveryBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
-        for each in records
+        DeliveryBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+        for batch in records
     )

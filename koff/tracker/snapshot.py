@@ -1,4 +1,4 @@
-"""The state of all groups at one moment, as columns for machines and as rows for people."""
+"""The state of all groups at one moment, as columns for computation and as rows for display."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from koff.lag import (
     consume_rates,
     group_completeness,
     group_status,
+    is_topic_recreated,
     lag_to_stable,
     lags,
     lost,
-    published,
+    published_lag,
     readable,
     reasons,
-    recreated,
     seconds_until_caught_up,
     status,
     usual_lags,
@@ -37,16 +37,18 @@ from koff.tracker.groups import Group, Member
 from koff.tracker.topic_partitions import PartitionSnapshot
 
 CatchUp = tuple[float | None, bool | None]
-"""Seconds, and whether never; see `Pace`."""
+"""`Pace.catch_up_s` and `Pace.never`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardSnapshot:
     """The groups and commits of one partition of `__consumer_offsets`.
 
-    `groups` by the numbers in `group`. The columns, one row a commit: `group`,
-    `partition` (a row of `Snapshot.partitions`), `committed` offset, `committed_at` in ms since the epoch.
-    While `layout` is the same object, the rows' groups and partitions and the groups' names are the same.
+    The columns have a row for each commit: `group` (an index into `groups`), `partition` (a row of
+    `Snapshot.partitions`), `committed` (the offset), `committed_at` (the commit timestamp) and `seen_at`
+    (when koff read the commit), both in ms since 1970, and `topic_id` (`fold_topic_ids`).
+
+    While `layout` is the same object, the groups and partitions of the rows and the group names are the same.
     """
 
     layout: object
@@ -62,9 +64,9 @@ class ShardSnapshot:
 
 
 class Pace(NamedTuple):
-    """Offsets a second, and when the group will have caught up. None: not known.
+    """Offsets per second, and when the group will have caught up. None stands for unknown.
 
-    `catch_up_s` is None too where `never`: as things are, the group never catches up.
+    `catch_up_s` is also None where `never` is set: at these rates the group never catches up.
     """
 
     consume_per_s: float | None = None
@@ -75,13 +77,14 @@ class Pace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """One group on one partition. None: not known. `lag` is signed; publish `published_lag`.
+    """The lag of one group on one partition. None stands for unknown.
 
-    `readable` of the lag is still in the log, `lost` left it unread; `lag_to_stable` can be read by a
-    read_committed consumer now. `time_lag_s` is how old the oldest record is that was not committed,
-    by the `time_lag_source`: "record" (it was read) or "ends" (it came when the end passed there).
-    `status` is Burrow's verdict. `reasons` say why the lag is null, or strange. `complete` is how much is
-    known of the last commits that the verdict and the rates are of, 0 to 1.
+    `lag` is signed; publish `published_lag`. Of the lag, `readable` offsets are still in the log. `lost`
+    offsets left the log before the group committed them. A read_committed consumer can read `lag_to_stable`
+    offsets now. `time_lag_s` is the age of the oldest uncommitted record; `time_lag_source` is "record" if
+    that record was read, "ends" if its age was estimated from the history of end offsets. `status` is
+    Burrow's verdict. `reasons` are why the lag is null, or is not what its number suggests. `complete` is the
+    filled share of the window of commits behind `status` and `pace`, 0 to 1.
     """
 
     group: str
@@ -104,16 +107,17 @@ class PartitionLag:
 
     @property
     def published_lag(self) -> int | None:
-        """The lag to show, never negative."""
-        return published(self.lag)
+        """The lag to publish, never negative."""
+        return published_lag(self.lag)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTotal:
-    """One group: the sum of its known lags (None when none is known) and how many are unknown.
+    """The totals of one group over its partitions.
 
-    `time_lag_s` is the longest of its partitions', `status` the worst; `complete` is the share of its
-    partitions of which enough commits are known (None without one); `pace` has no produce rate.
+    `lag` is the sum of the known lags, None if none is known; `unknown` is the number of unknown lags.
+    `time_lag_s` is the longest and `status` the worst of its partitions. `complete` is the share of its
+    committed partitions that have a full window of commits, None without any. `pace` has no produce rate.
     """
 
     group: Group
@@ -128,7 +132,10 @@ class GroupTotal:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All groups: shards by partition of the offsets topic; topic names by topic id where known."""
+    """All groups of a cluster: `shards` by partition of the offsets topic, `topic_names` by topic id.
+
+    Without `now_ms` there are no rates, and every status is UNKNOWN.
+    """
 
     shards: Mapping[int, ShardSnapshot]
     partitions: PartitionSnapshot
@@ -141,7 +148,7 @@ class Snapshot:
             yield from shard.groups
 
     def assignments(self, group: Group) -> Iterator[tuple[str | None, int, Member]]:
-        """Who reads what now: (topic, partition, member); topic None where only an unknown topic id is."""
+        """The assigned partitions: (topic, partition, member). The topic is None if its name is unknown."""
         for member in group.members:
             for topic, partitions in member.assigned.items():
                 name = self.topic_names.get(topic) if group.assigned_by_id else topic
@@ -149,7 +156,7 @@ class Snapshot:
                     yield name, partition, member
 
     def reasons(self, shard: ShardSnapshot) -> NDArray[np.uint8]:
-        """`Reason` of each row of `shard`."""
+        """The `Reason` bits of each row of `shard`."""
         at, rows = self.partitions, shard.partition
         return reasons(
             end=at.end[rows],
@@ -163,16 +170,17 @@ class Snapshot:
         )
 
     def lags(self, shard: ShardSnapshot) -> Lags:
-        """Lag of each row of `shard`; not known where the commit was to an earlier topic of that name."""
+        """The lag of each row of `shard`; unknown where the commit is from an earlier topic of that name."""
         end = self.partitions.end[shard.partition]
         topic_id = self.partitions.topic_id[shard.partition]
-        old = recreated(committed_topic_id=shard.topic_id, topic_id=topic_id)
+        # A commit to an earlier topic of that name says nothing about the present log.
+        old = is_topic_recreated(committed_topic_id=shard.topic_id, topic_id=topic_id)
         return lags(end=np.where(old, UNKNOWN, end), committed=shard.committed)
 
     def statuses(self, shard: ShardSnapshot) -> NDArray[np.uint8]:
-        """`Status` of each row of `shard`; UNKNOWN when the snapshot was taken without a time."""
+        """The `Status` of each row of `shard`; UNKNOWN if the snapshot has no `now_ms`."""
         before = self.partitions.end_before
-        if self.now_ms is None or before is None:
+        if self.now_ms is None or before is None:  # nothing that depends on time is known
             return np.full(len(shard.committed), Status.UNKNOWN, np.uint8)
         lag = self.lags(shard)
         return status(
@@ -185,28 +193,28 @@ class Snapshot:
         )
 
     def group_statuses(self, shard: ShardSnapshot) -> NDArray[np.uint8]:
-        """`Status` of each of the shard's groups: their worst row's."""
+        """The `Status` of each group of the shard: the worst of its rows (`koff.lag.group_status`)."""
         return group_status(self.statuses(shard), shard.group, len(shard.groups))
 
     def group_completeness(self, shard: ShardSnapshot) -> NDArray[np.float64]:
-        """How many of each group's rows have a full window, 0 to 1; NaN without rows."""
+        """The share of each group's rows that have a full window, 0 to 1; NaN without rows."""
         return group_completeness(shard.features, shard.group, len(shard.groups))
 
     def consume_rates(self, shard: ShardSnapshot) -> Rates:
-        """How fast each row's commits advance; not known when the snapshot was taken without a time."""
+        """The consume rate of each row of `shard`; unknown if the snapshot has no `now_ms`."""
         if self.now_ms is None:
             return _no_rates(len(shard.committed))
         return consume_rates(shard.features, self.now_ms)
 
     def produce_rates(self, shard: ShardSnapshot) -> Rates:
-        """How fast the end of each row's partition grows; not known likewise."""
+        """The produce rate of each row's partition; unknown if the snapshot has no `now_ms`."""
         produce = self.partitions.produce
         if produce is None:
             return _no_rates(len(shard.committed))
         return Rates(produce.per_s[shard.partition], produce.known[shard.partition])
 
     def catch_ups(self, shard: ShardSnapshot) -> CatchUps:
-        """When each row will have caught up to the lag that is usual for it."""
+        """When each row of `shard` will have caught up, which means to its usual lag (`usual_lags`)."""
         lag, produce = self.lags(shard), self.produce_rates(shard)
         return seconds_until_caught_up(
             lag.signed,
@@ -218,129 +226,140 @@ class Snapshot:
         )
 
     def group_catch_ups(self, shard: ShardSnapshot) -> CatchUps:
-        """When each group will have caught up: when its slowest row has, not known where one's is not.
+        """When each group of the shard will have caught up: when its slowest row has.
 
-        Rows whose lag is not known are left out.
+        Rows with an unknown lag are left out. Unknown if the result of any other row is, or without rows.
         """
         rows, lag_known = self.catch_ups(shard), self.lags(shard).known
+        # The slowest of the rows with a known result.
         seconds = np.zeros(len(shard.groups))
         np.maximum.at(seconds, shard.group[rows.known], rows.seconds[rows.known])
-        counts = (
+        # The rows of each group with a known result, and with a known lag: both must be equally many.
+        with_result, with_lag = (
             np.bincount(shard.group[where], minlength=len(seconds)) for where in (rows.known, lag_known)
         )
-        decided, behind = counts
-        known = (decided > 0) & (decided == behind)
+        known = (with_result > 0) & (with_result == with_lag)
         return CatchUps(np.where(known, seconds, 0.0), known)
 
     def rows(self) -> Iterator[PartitionLag]:
-        """Every partition that a group committed to or is assigned, worst lag first, unknown last."""
+        """Every partition that a group committed to or is assigned: highest lag first, unknown last."""
         rows = [row for shard in self.shards.values() for row in self._rows(shard)]
+        # Unknown lags sort by the first element alone: None cannot be compared with a number.
         rows.sort(key=lambda r: (r.lag is None, -(r.lag or 0), r.group, r.topic, r.partition))
         yield from rows
 
     def totals(self) -> list[GroupTotal]:
-        """Every group with its total lag, worst first, unknown last."""
+        """Every group with its totals: the highest lag first, unknown lags last."""
+        # Every group has a total, also without any partition.
         rows: dict[str, list[PartitionLag]] = {group.name: [] for group in self.groups()}
         for row in self.rows():
             rows[row.group].append(row)
         totals = [
-            _total(group, rows[group.name], *verdict)
+            _total_group(group, rows[group.name], *verdict)
             for shard in self.shards.values()
-            for group, verdict in zip(shard.groups, self._of_groups(shard), strict=True)
+            for group, verdict in zip(shard.groups, self._group_verdicts(shard), strict=True)
         ]
         return sorted(totals, key=lambda t: (t.lag is None, -(t.lag or 0), t.group.name))
 
-    def _of_groups(self, shard: ShardSnapshot) -> Iterator[tuple[Status, CatchUp, float | None]]:
+    def _group_verdicts(self, shard: ShardSnapshot) -> Iterator[tuple[Status, CatchUp, float | None]]:
+        """The status, the catch-up time and the completeness of each group of the shard."""
         caught_up, complete = self.group_catch_ups(shard), self.group_completeness(shard)
         return zip(
             map(Status, self.group_statuses(shard).tolist()),
-            _catch_ups(caught_up),
+            _list_catch_ups(caught_up),
             (None if np.isnan(share) else round(share, 3) for share in complete.tolist()),
             strict=True,
         )
 
     def _paces(self, shard: ShardSnapshot) -> Iterator[Pace]:
         consume, produce = self.consume_rates(shard), self.produce_rates(shard)
-        rows = zip(_numbers(consume), _numbers(produce), _catch_ups(self.catch_ups(shard)), strict=True)
+        rows = zip(
+            _round_known(consume), _round_known(produce), _list_catch_ups(self.catch_ups(shard)), strict=True
+        )
         return (Pace(consumed, produced, *caught_up) for consumed, produced, caught_up in rows)
 
     def _rows(self, shard: ShardSnapshot) -> Iterator[PartitionLag]:
+        # Compute all columns with numpy, and turn each into a Python list at once.
         owners = {group.name: self._owners(group) for group in shard.groups}
         names, numbers, rows = self.partitions.topic, self.partitions.partition, shard.partition
         end, start = self.partitions.end[rows], self.partitions.start[rows]
-        numbers_of_lag = self.lags(shard)
+        lag = self.lags(shard)
         columns = (
             shard.committed,
             end,
-            np.where(numbers_of_lag.known, numbers_of_lag.signed, 0),
+            np.where(lag.known, lag.signed, 0),
             readable(end=end, committed=shard.committed, start=start),
             lost(start=start, committed=shard.committed),
             lag_to_stable(stable=self.partitions.stable[rows], committed=shard.committed),
         )
-        known = numbers_of_lag.known.tolist()
-        why, verdicts = self.reasons(shard).tolist(), self.statuses(shard).tolist()
-        times = [None] * len(rows) if shard.time_lag is None else _numbers(shard.time_lag)
-        sources = [None] * len(rows) if shard.time_lag is None else _sources(shard.time_lag)
+        known = lag.known.tolist()
+        reason_bits, verdicts = self.reasons(shard).tolist(), self.statuses(shard).tolist()
+        times = [None] * len(rows) if shard.time_lag is None else _round_known(shard.time_lag)
+        sources = [None] * len(rows) if shard.time_lag is None else _time_lag_sources(shard.time_lag)
         paces, complete = list(self._paces(shard)), shard.features.completeness().tolist()
+        # A value that depends on the lag is None where the lag is unknown. Each row takes its member out of
+        # `owners`: partitions without a commit are left.
         for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-            committed, end_, signed, left, missed, stable = values
+            committed, end_, signed, left, lost_offsets, stable = values
             group, at = shard.groups[shard.group[row]], int(rows[row])
             yield PartitionLag(
                 group.name,
                 group.state,
                 names[at],
                 numbers[at],
-                _known(committed),
-                _known(end_),
+                _none_if_unknown(committed),
+                _none_if_unknown(end_),
                 signed if known[row] else None,
-                _known(left) if known[row] else None,
-                _known(missed),
-                _known(stable) if known[row] else None,
+                _none_if_unknown(left) if known[row] else None,
+                _none_if_unknown(lost_offsets),
+                _none_if_unknown(stable) if known[row] else None,
                 *((times[row], sources[row]) if known[row] else (None, None)),
                 Status(verdicts[row]),
-                Reason(why[row]),
+                Reason(reason_bits[row]),
                 paces[row],
                 complete[row],
                 owners[group.name].pop((names[at], numbers[at]), None),
             )
-        yield from self._uncommitted(shard, owners)
+        yield from self._uncommitted_rows(shard, owners)
 
-    def _uncommitted(
+    def _uncommitted_rows(
         self, shard: ShardSnapshot, owners: dict[str, dict[tuple[str, int], Member]]
     ) -> Iterator[PartitionLag]:
-        """What members are assigned and the group never committed: listed, its lag null."""
+        """The assigned partitions without a commit (those left in `owners`): their lag is null."""
         if not any(owners.values()):
             return
         at = self.partitions
         ends = dict(zip(zip(at.topic, at.partition, strict=True), at.end.tolist(), strict=True))
         for group in shard.groups:
             for (topic, partition), member in owners[group.name].items():
-                end = _known(ends.get((topic, partition), UNKNOWN))
-                nothing = (None, end, None, None, None, None, None, None)
-                why = (Status.NOTFOUND, Reason.NO_COMMIT, Pace(), 0.0)
-                yield PartitionLag(group.name, group.state, topic, partition, *nothing, *why, member)
+                end = _none_if_unknown(ends.get((topic, partition), UNKNOWN))
+                # committed, end, lag, readable, lost, lag_to_stable, time_lag_s, time_lag_source
+                offsets = (None, end, None, None, None, None, None, None)
+                verdict = (Status.NOTFOUND, Reason.NO_COMMIT, Pace(), 0.0)
+                yield PartitionLag(group.name, group.state, topic, partition, *offsets, *verdict, member)
 
     def _owners(self, group: Group) -> dict[tuple[str, int], Member]:
+        """The member of each assigned partition; the last of them where share group members share it."""
         return {(topic or "?", partition): member for topic, partition, member in self.assignments(group)}
 
 
-def _known(offset: int) -> int | None:
+def _none_if_unknown(offset: int) -> int | None:
     return None if offset < 0 else offset
 
 
-def _numbers(column: TimeLags | Rates) -> list[float | None]:
-    """Seconds, or offsets a second, to a thousandth."""
+def _round_known(column: TimeLags | Rates) -> list[float | None]:
+    """The seconds or rates, rounded to a thousandth; None where unknown."""
     pairs = zip(column[0].tolist(), column.known.tolist(), strict=True)
     return [round(number, 3) if known else None for number, known in pairs]
 
 
-def _sources(lags_: TimeLags) -> list[str | None]:
+def _time_lag_sources(lags_: TimeLags) -> list[str | None]:
     exact = np.zeros(len(lags_.known), np.bool_) if lags_.exact is None else lags_.exact
     pairs = zip(lags_.known.tolist(), exact.tolist(), strict=True)
-    return [("record" if read else "ends") if known else None for known, read in pairs]
+    return [("record" if is_exact else "ends") if known else None for known, is_exact in pairs]
 
 
-def _catch_ups(caught_up: CatchUps) -> list[CatchUp]:
+def _list_catch_ups(caught_up: CatchUps) -> list[CatchUp]:
     pairs = zip(caught_up.seconds.tolist(), caught_up.known.tolist(), strict=True)
     return [
         (None, None) if not known else (None, True) if seconds == NEVER else (round(seconds, 3), False)
@@ -352,9 +371,10 @@ def _no_rates(size: int) -> Rates:
     return Rates(np.zeros(size), np.zeros(size, np.bool_))
 
 
-def _total(
+def _total_group(
     group: Group, rows: list[PartitionLag], verdict: Status, caught_up: CatchUp, complete: float | None
 ) -> GroupTotal:
+    # A negative lag counts as 0 in the sum.
     known = [row.published_lag for row in rows if row.published_lag is not None]
     times = [row.time_lag_s for row in rows if row.time_lag_s is not None]
     rates = [row.pace.consume_per_s for row in rows if row.pace.consume_per_s is not None]

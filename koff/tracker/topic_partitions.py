@@ -1,4 +1,4 @@
-"""The topic partitions that anyone committed to, and what was sampled of them."""
+"""The topic partitions that groups commit to or are assigned, and their sampled offsets."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ from koff.lag import (
     Rates,
     TimeLags,
     produce_rates,
+    refine_with_records,
     time_lag_s,
-    with_records,
 )
-from koff.proto.primitives import uuid_bytes
-from koff.records.key_codes import Names
-from koff.tracker.row_index import NO_ROW, Ints, RowIndex, first_of_each, spread
-from koff.tracker.saved_state import State, numbered, recoded
+from koff.proto.primitives import parse_uuid
+from koff.records.key_codes import NameCodes
+from koff.tracker.row_index import NO_ROW, Ints, RowIndex, first_occurrences, spread_bits
+from koff.tracker.saved_state import State, compact_codes, expand_codes
 
 Offsets = Mapping[tuple[str, int], int]
 KEEP_UNUSED_MS = 600_000
-"""For how long it stays known where the ends stood of a partition that nobody uses: groups come back."""
+"""How long the end offsets of an unused partition are kept: a group may come back to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSnapshot:
-    """Rows by partition id: names, and sampled offsets (-1: not known). Some rows are free: partition -1.
+    """Columns by partition number: names, and sampled offsets (-1: unknown). A free row has partition -1.
 
-    `gone`: the topic, or that partition of it, does not exist. `topic_id`: of the topic as it is now, folded
-    (`fold`), 0 where not known. `sampled_at`: when the end was asked for, ms of the caller's clock.
+    `gone` is set if the topic, or that partition of it, does not exist. `topic_id` is the present id of the
+    topic (`fold_topic_ids`), 0 if unknown. `sampled_at` is the time of the request for the end offset, in ms
+    of the caller's clock.
     """
 
     topic: list[str]
@@ -49,22 +50,22 @@ class PartitionSnapshot:
     gone: NDArray[np.bool_]
     topic_id: Ints
     end_before: Ints | None = None
-    """What the end was `ENDS_SPAN_MS` ago; None when the snapshot was taken without a time."""
+    """The end offsets `ENDS_SPAN_MS` ago; None if the snapshot was taken without a time."""
     produce: Rates | None = None
-    """How fast the ends grew; None likewise."""
+    """The produce rates; None if the snapshot was taken without a time."""
 
 
 _OFFSETS = ("_end", "_start", "_stable", "_sampled_at")
 
 
 class PartitionTable:
-    """Gives each (topic, partition) a small number, until `retire`, and keeps its sampled offsets by it.
+    """Numbers topic partitions from 0, and holds their sampled offsets as columns by that number.
 
-    Topics are numbers too: codes of `topics`.
+    A (topic, partition) keeps its number until `release_unused` frees it. Topics are codes of `topics`.
     """
 
-    def __init__(self, topics: Names | None = None) -> None:
-        self._topics = topics or Names()
+    def __init__(self, topics: NameCodes | None = None) -> None:
+        self._topics = topics or NameCodes()
         self._index = RowIndex()
         self._count = 0
         self._free: list[int] = []
@@ -78,31 +79,33 @@ class PartitionTable:
         self._unused_since = np.full(64, UNKNOWN, np.int64)
         self._topic_ids: dict[int, int] = {}
         self._history = EndHistory()
-        self._history_of: dict[int, int] = {}  # the topic's id, by its code, where it is known
+        # By topic code: the id of the topic that the history of end offsets belongs to.
+        self._history_topic_ids: dict[int, int] = {}
 
     def __len__(self) -> int:
         return self._count - len(self._free)
 
     @property
     def room(self) -> int:
-        """All numbers are below this."""
+        """The upper bound of the numbers: each is below it."""
         return self._count
 
     @property
     def end(self) -> Ints:
-        """Sampled end offsets by id."""
+        """The sampled end offsets by number. The array may be longer than `room`."""
         return self._end
 
-    def ids(self, topics: NDArray[np.int32], partitions: NDArray[np.int32]) -> Ints:
-        """The numbers of those partitions; new ones for those that have none."""
-        keys = self._keys(topics, partitions)
+    def assign_numbers(self, topics: NDArray[np.int32], partitions: NDArray[np.int32]) -> Ints:
+        """The number of each (topic code, partition) (N,). Partitions without a number get one."""
+        keys = self._index_keys(topics, partitions)
         found = self._index.find(keys)
         missing = np.flatnonzero(found == NO_ROW)
         if missing.size:
-            new = missing[first_of_each(keys[missing])]
+            new = missing[first_occurrences(keys[missing])]
+            # Freed numbers first, then new ones. One partition may occur several times among the missing.
             freed = [self._free.pop() for _ in range(min(len(new), len(self._free)))]
             more = len(new) - len(freed)
-            self._grow(more)
+            self._grow_columns(more)
             rows = np.array([*freed, *range(self._count, self._count + more)], np.int64)
             self._topic[rows], self._partition[rows] = topics[new], partitions[new]
             self._count += more
@@ -110,7 +113,7 @@ class PartitionTable:
             found[missing] = self._index.find(keys[missing])
         return found
 
-    def sample(
+    def add_samples(
         self,
         *,
         ends: Offsets | None = None,
@@ -118,124 +121,134 @@ class PartitionTable:
         stables: Offsets | None = None,
         at_ms: int = UNKNOWN,
     ) -> None:
-        """Notes sampled offsets, the ends as of `at_ms`; partitions that were not known are from now on."""
+        """Sets sampled offsets. `at_ms` is when the end offsets were requested; UNKNOWN keeps no history.
+
+        Partitions that have no number get one.
+        """
         for name, offsets in (("_end", ends), ("_start", starts), ("_stable", stables)):
             if offsets:
-                rows = self.numbers(offsets)  # may replace the columns by longer ones
+                rows = self.assign_numbers_by_name(offsets)  # before getattr: it may replace the columns
                 getattr(self, name)[rows] = np.fromiter(offsets.values(), np.int64, len(offsets))
         if ends:
-            rows = self.numbers(ends)
-            self._sampled_at[rows], self._gone[rows] = at_ms, False
+            rows = self.assign_numbers_by_name(ends)
+            self._sampled_at[rows], self._gone[rows] = at_ms, False  # it has an end, so it exists
             if at_ms != UNKNOWN:
-                self._history.add(rows, self._end[rows], at_ms)
+                self._history.add_samples(rows, self._end[rows], at_ms)
 
-    def forget(self, partitions: Iterable[tuple[str, int]], *, gone: bool = True) -> None:
-        """Offsets of those partitions are not known from here on; `gone` says that they do not exist."""
-        rows = self.numbers(list(partitions))
+    def forget_offsets(self, partitions: Iterable[tuple[str, int]], *, gone: bool = True) -> None:
+        """Sets the sampled offsets of those partitions to unknown. `gone`: they no longer exist."""
+        rows = self.assign_numbers_by_name(list(partitions))
         for name in _OFFSETS:
             getattr(self, name)[rows] = UNKNOWN
         self._gone[rows] = gone
+        # A failed request leaves the history as it is: the log is still the same.
         if gone:
-            self._history.forget(rows[rows < len(self._history)])
+            self._history.clear(rows[rows < len(self._history)])
 
-    def retire(self, used: NDArray[np.bool_], at_ms: int = UNKNOWN) -> None:
-        """Frees the numbers of partitions that are not `used` (a row a number).
+    def release_unused(self, used: NDArray[np.bool_], at_ms: int = UNKNOWN) -> None:
+        """Frees the numbers of partitions that are not `used` (a mask by number).
 
-        Those without a history at once, the others after a while; without a time these all stay.
+        A partition without end offset history is freed at once, any other `KEEP_UNUSED_MS` after it was first
+        found unused at a time `at_ms`. Without `at_ms`, partitions with a history are kept.
         """
         n = self._count
         idle, since = ~used & (self._partition[:n] >= 0), self._unused_since[:n]
-        kept = np.zeros(n, np.bool_)
+        kept = np.zeros(n, np.bool_)  # the history may have fewer rows than there are numbers
         reached = np.arange(min(n, len(self._history)))
-        kept[reached] = self._history.newest(reached) != UNKNOWN
+        kept[reached] = self._history.newest_ends(reached) != UNKNOWN
+        # The time since when a partition is unused starts again whenever it is used.
         since[~idle] = UNKNOWN
         if at_ms != UNKNOWN:
             since[idle & (since == UNKNOWN)] = at_ms
             kept &= at_ms - since <= KEEP_UNUSED_MS
-        self._release(np.flatnonzero(idle & ~kept))
+        self._release_numbers(np.flatnonzero(idle & ~kept))
 
-    def topics(self) -> list[int]:
-        """The codes of the topics that have partitions here."""
+    def topic_codes(self) -> list[int]:
+        """The codes of the topics that have a numbered partition."""
         codes: list[int] = np.unique(self._topic[: self._count][self._partition[: self._count] >= 0]).tolist()
         return codes
 
-    def keep_ids(self, topics: Iterable[int]) -> None:
-        """Forgets the ids of all topics but those with these codes."""
+    def keep_topic_ids(self, topics: Iterable[int]) -> None:
+        """Drops the ids of all topics but those with these codes."""
         kept = set(topics)
-        for ids in (self._topic_ids, self._history_of):
+        for ids in (self._topic_ids, self._history_topic_ids):
             for code in ids.keys() - kept:
                 del ids[code]
 
-    def _release(self, rows: Ints) -> None:
-        self._index.remove(self._keys(self._topic[rows], self._partition[rows]))
+    def _release_numbers(self, rows: Ints) -> None:
+        self._index.remove(self._index_keys(self._topic[rows], self._partition[rows]))
         for name in (*_OFFSETS, "_unused_since"):
             getattr(self, name)[rows] = UNKNOWN
-        self._topic[rows] = self._partition[rows] = -1
+        self._topic[rows] = self._partition[rows] = -1  # marks a free row
         self._gone[rows] = False
-        self._history.forget(rows[rows < len(self._history)])
+        self._history.clear(rows[rows < len(self._history)])
         self._free.extend(rows.tolist())
 
     @staticmethod
-    def _keys(topics: NDArray[np.int32], partitions: NDArray[np.int32]) -> Ints:
-        return spread(topics.astype(np.int64) << 32 | partitions.view(np.uint32))
+    def _index_keys(topics: NDArray[np.int32], partitions: NDArray[np.int32]) -> Ints:
+        # Topic code and partition in one number. The view as unsigned keeps a negative partition to 32 bits.
+        return spread_bits(topics.astype(np.int64) << 32 | partitions.view(np.uint32))
 
     def ends_at(self, at_ms: int) -> Ints:
-        """What each partition's end was then; UNKNOWN before its first sample."""
+        """The end offset of each partition at `at_ms`; UNKNOWN before its first sample."""
         ends = np.full(self._count, UNKNOWN, np.int64)
         rows = np.arange(min(self._count, len(self._history)))
         ends[rows] = self._history.ends_at(rows, at_ms)
         return ends
 
     def produce_rates(self) -> Rates:
-        """How fast each partition's end grows."""
+        """The produce rate of each partition."""
         rates = Rates(np.zeros(self._count), np.zeros(self._count, np.bool_))
         rows = np.arange(min(self._count, len(self._history)))
         rates.per_s[rows], rates.known[rows] = produce_rates(self._history, rows)
         return rates
 
-    def time_lag(
+    def time_lags(
         self, rows: Ints, committed: Ints, now_ms: int, records: FirstRecords | None = None
     ) -> TimeLags:
-        """How old the oldest record is that lies behind those commits to those partitions.
+        """The ages of the oldest uncommitted records, for the `committed` offsets in the partitions `rows`.
 
-        `records` are those of them that were read.
+        `records` are the first uncommitted records, where they were read; their timestamps are exact.
         """
         start = self._start[rows]
         by_ends = time_lag_s(self._history, rows, committed, now_ms, start=start)
         if records is None:
             return by_ends
-        return with_records(by_ends, records, start=start, end=self._end[rows], now_ms=now_ms)
+        return refine_with_records(by_ends, records, start=start, end=self._end[rows], now_ms=now_ms)
 
-    def unread(self, rows: Ints, committed: Ints, records: FirstRecords | None) -> NDArray[np.bool_]:
-        """Where there is a lag, and `records` do not tell (any more) how old it is."""
+    def is_unread(self, rows: Ints, committed: Ints, records: FirstRecords | None) -> NDArray[np.bool_]:
+        """A mask of the rows that have a lag but no valid record in `records`."""
         start, end = self._start[rows], self._end[rows]
         behind = (committed >= 0) & (committed < end)
-        return behind if records is None else behind & ~records.hold(start=start, end=end)
+        return behind if records is None else behind & ~records.is_valid(start=start, end=end)
 
-    def identify(self, topic_ids: Mapping[str, str]) -> None:
-        """Notes the present ids of topics, by name. What was created anew has no history."""
-        present = {self._topics.code(name): fold_text(given) for name, given in topic_ids.items()}
+    def identify_topics(self, topic_ids: Mapping[str, str]) -> None:
+        """Sets the present ids of topics, by name. A topic that was created again loses its history."""
+        present = {self._topics.assign_code(name): fold_topic_id(id_) for name, id_ in topic_ids.items()}
         self._topic_ids.update(present)
-        for code, given in present.items():
-            if given and self._history_of.setdefault(code, given) != given:
-                self._history_of[code] = given
+        for code, id_ in present.items():
+            # The id that is seen first belongs to the present history. A change means another topic.
+            if id_ and self._history_topic_ids.setdefault(code, id_) != id_:
+                self._history_topic_ids[code] = id_
                 rows = np.flatnonzero(self._topic[: self._count] == code)
-                self._history.forget(rows[rows < len(self._history)])
+                self._history.clear(rows[rows < len(self._history)])
 
     def save_ends(self) -> State:
-        """Where the ends of all partitions stood in the past, for `restore_ends`."""
+        """A copy of the end offset history of all partitions, for `restore_ends`."""
         rows = np.arange(min(self._count, len(self._history)))
-        rows = rows[self._history.newest(rows) != UNKNOWN]
+        rows = rows[self._history.newest_ends(rows) != UNKNOWN]  # those with a sample
         curves = self._history.save(rows)
         if curves is None:
             return State({"topic_names": []}, {})
-        topic, partition = self.places(rows)
+        topic, partition = self.codes_and_partitions(rows)
         codes = np.unique(topic)
-        names, topic = numbered(topic, self._topics)
+        names, topic = compact_codes(topic, self._topics)
         return State(
             {"topic_names": names, "epoch_ms": curves.epoch_ms, "tick": curves.tick},
             {
-                "topic_id": np.array([self._history_of.get(code, 0) for code in codes.tolist()], np.int64),
+                "topic_id": np.array(
+                    [self._history_topic_ids.get(code, 0) for code in codes.tolist()], np.int64
+                ),
                 "topic": topic,
                 "partition": partition,
                 "count": curves.count,
@@ -245,26 +258,29 @@ class PartitionTable:
         )
 
     def restore_ends(self, state: State) -> None:
-        """Takes back what `save_ends` gave. Raises ValueError if an end was sampled before."""
+        """Restores the history from `save_ends`. Raises ValueError if an end offset was sampled before."""
         facts, columns = state.facts, state.columns
         if not columns:
             return
         names = facts["topic_names"]
-        rows = self.ids(recoded(names, columns["topic"], self._topics), columns["partition"])
+        # Numbers are of this process: the saved names get new ones.
+        rows = self.assign_numbers(expand_codes(names, columns["topic"], self._topics), columns["partition"])
         curves = Curves(
             facts["epoch_ms"], facts["tick"], columns["count"], columns["offset"], columns["tick"]
         )
         self._history.restore(rows, curves)
         for name, topic_id in zip(names, columns["topic_id"].tolist(), strict=True):
             if topic_id:
-                self._history_of[self._topics.code(name)] = topic_id
+                self._history_topic_ids[self._topics.assign_code(name)] = topic_id
 
-    def places(self, rows: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The topic (its code) and the partition of each of those numbers."""
+    def codes_and_partitions(
+        self, rows: NDArray[np.integer[Any]]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The topic codes and the partitions of those numbers."""
         return self._topic[rows], self._partition[rows]
 
-    def names(self) -> list[tuple[str, int]]:
-        """All (topic, partition) that have a number, in the order of these."""
+    def named_partitions(self) -> list[tuple[str, int]]:
+        """All (topic, partition) that have a number, in the order of the numbers."""
         topics, n = self._topics.names, self._count
         return [
             (topics[t], p)
@@ -272,14 +288,17 @@ class PartitionTable:
             if p >= 0
         ]
 
-    def numbers(self, at: Iterable[tuple[str, int]]) -> Ints:
-        """The numbers of those (topic, partition); new ones for those that have none."""
-        pairs = [(self._topics.code(topic), partition) for topic, partition in at]
+    def assign_numbers_by_name(self, at: Iterable[tuple[str, int]]) -> Ints:
+        """The numbers of those (topic, partition). Partitions without a number get one."""
+        pairs = [(self._topics.assign_code(topic), partition) for topic, partition in at]
         codes = np.array(pairs, np.int32).reshape(-1, 2)
-        return self.ids(codes[:, 0].copy(), codes[:, 1].copy())
+        return self.assign_numbers(
+            codes[:, 0].copy(), codes[:, 1].copy()
+        )  # `_index_keys` views contiguous columns
 
-    def snapshot(self, now_ms: int | None = None) -> PartitionSnapshot:
-        """A copy that later changes leave alone."""
+    def take_snapshot(self, now_ms: int | None = None) -> PartitionSnapshot:
+        """A copy of all columns. Without `now_ms` it has no `end_before` and no `produce`."""
+        # A free row has topic code -1, which is the index of the appended "".
         n, topics, ids = self._count, [*self._topics.names, ""], self._topic_ids
         codes = self._topic[:n].tolist()
         return PartitionSnapshot(
@@ -295,7 +314,7 @@ class PartitionTable:
             produce=None if now_ms is None else self.produce_rates(),
         )
 
-    def _grow(self, more: int) -> None:
+    def _grow_columns(self, more: int) -> None:
         size = len(self._topic)
         while size < self._count + more:
             size *= 2
@@ -308,13 +327,17 @@ class PartitionTable:
                 setattr(self, name, np.concatenate([getattr(self, name), np.full(more, UNKNOWN, np.int64)]))
 
 
-def fold(ids: NDArray[np.uint8]) -> Ints:
-    """Topic ids, (rows, 16), in 64 bits each, 0 for the zero id: enough to tell one from its successor."""
+def fold_topic_ids(ids: NDArray[np.uint8]) -> Ints:
+    """Topic ids (N, 16) reduced to 64 bits each, 0 for the zero id.
+
+    That suffices to distinguish the id of a topic from that of its successor of the same name.
+    """
+    # Without the factor, an id with two equal halves would become 0.
     halves = np.ascontiguousarray(ids).view(np.int64).reshape(-1, 2)
     return halves[:, 0] ^ (halves[:, 1] * 3)
 
 
 @functools.lru_cache(maxsize=1024)
-def fold_text(topic_id: str) -> int:
-    """The same of one id in Kafka's 22 characters; 0 for "" ."""
-    return int(fold(np.frombuffer(uuid_bytes(topic_id), np.uint8))[0]) if topic_id else 0
+def fold_topic_id(topic_id: str) -> int:
+    """`fold_topic_ids` of one id in Kafka's text form of 22 characters; 0 for ""."""
+    return int(fold_topic_ids(np.frombuffer(parse_uuid(topic_id), np.uint8))[0]) if topic_id else 0

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as Place
@@ -27,9 +28,9 @@ from koff.client import (
     merge,
 )
 from koff.client.cluster import ClusterConf
-from koff.client.groups.offset_fetch import questions
+from koff.client.groups.offset_fetch import build_requests
 from koff.client.wire.connection import Connection
-from koff.client.wire.credentials import addresses
+from koff.client.wire.credentials import parse_addresses
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.kafkatest import free_ports, wait_until
 from tests.kafka_groups import member
@@ -149,13 +150,13 @@ def test_a_slow_consumer_neither_holds_up_the_others_nor_loses_its_place(kafka):
         for partition in (0, 1):
             for number in range(count):
                 producer.produce(topic, partition, Message(os.urandom(400_000), b"%d" % number))
-        conf = {"retry_limit": 2, "max_fetch_bytes": 500_000}
+        conf: dict[str, Any] = {"retry_limit": 2, "max_fetch_bytes": 500_000}
         slow = broker.consumer(ConsumerConf(topic, 0, **conf))
         quick = broker.consumer(ConsumerConf(topic, 1, **conf))
         assert slow.feed is quick.feed
         seen = [slow.consume().offset]
         assert [message.offset for message in quick] == list(range(count))
-        assert not slow.lane.reading
+        assert not slow.buffer.is_assigned
         seen += [message.offset for message in slow]
     assert seen == list(range(count))
 
@@ -166,7 +167,7 @@ def test_a_message_larger_than_a_fetch_is_read_all_the_same(kafka):
     with dial(kafka.bootstrap) as broker:
         broker.producer().produce(topic, 0, Message(b"x" * 500_000))
         consumer = broker.consumer(ConsumerConf(topic, retry_limit=2, max_fetch_bytes=1000))
-        assert [len(message.value) for message in consumer] == [500_000]
+        assert [len(message.value or b"") for message in consumer] == [500_000]
 
 
 @pytest.mark.kafka
@@ -211,8 +212,8 @@ def test_a_topic_that_is_deleted_under_a_consumer_is_unknown_to_it(kafka):
 @pytest.mark.parametrize("ask", ["partition_count", "offset_latest", "commit"])
 def test_a_topic_that_not_every_broker_has_heard_of_is_asked_for_again(kafka, monkeypatch, ask):
     """Here none has, at first: it is made a moment later."""
-    for room in ("broker", "shared", "coordinator"):
-        monkeypatch.setattr(f"koff.client.{room}.SPREAD_S", 20.0)
+    for module in ("broker.broker", "feed.shared_feed", "broker.group_offsets"):
+        monkeypatch.setattr(f"koff.client.{module}.TOPIC_PROPAGATION_S", 20.0)
     topic = f"late-{ask.replace('_', '-')}-{os.getpid()}"
     with dial(kafka.bootstrap) as broker:
         coordinator = broker.offset_coordinator(OffsetCoordinatorConf(topic))
@@ -287,7 +288,7 @@ def test_calls_of_many_threads_stay_in_one_piece_each(kafka, acks):
         got = list(broker.consumer(ConsumerConf(topic, retry_limit=2)))
     assert len(got) == 4000
     for at in range(0, 4000, 50):
-        assert [int(each.value) for each in got[at : at + 50]] == list(range(50))
+        assert [int(each.value or b"") for each in got[at : at + 50]] == list(range(50))
         assert len({each.key for each in got[at : at + 50]}) == 1
 
 
@@ -299,7 +300,7 @@ def test_more_messages_than_a_chunk_keep_their_order_and_offsets(kafka):
         assert broker.producer().produce(topic, 0, *messages) == 0
         assert [each.offset for each in messages] == list(range(25_000))
         got = list(broker.consumer(ConsumerConf(topic, retry_limit=2)))
-    assert [int(each.value) for each in got] == list(range(25_000))
+    assert [int(each.value or b"") for each in got] == list(range(25_000))
 
 
 @pytest.mark.kafka
@@ -309,9 +310,9 @@ def test_committed_metadata_is_stored_as_it_was_given(kafka):
     group = f"g-{topic}"
     with dial(kafka.bootstrap) as broker:
         broker.offset_coordinator(OffsetCoordinatorConf(group)).commit(topic, 0, 5, "x" * 24)
-    (address,) = addresses(kafka.bootstrap)
+    (address,) = parse_addresses(kafka.bootstrap)
     with Connection.connect(ClusterConf(kafka.bootstrap), *address) as wire:
-        (told,) = wire.ask(questions([group], 9, max_bytes=10_000))
+        (told,) = wire.send_requests(build_requests([group], 9, max_bytes=10_000))
     assert told.offsets.metadata == {0: "x" * 24}
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ class World:
     def produce(self, topic: str, *values: bytes, partition: int = 0) -> int | None:
         return self.client.producer().produce(topic, partition, *map(Message, values))
 
-    def consumer(self, topic: str, partition: int = 0, **conf: object) -> Consumer:
+    def consumer(self, topic: str, partition: int = 0, **conf: Any) -> Consumer:
         """One that gives up soon."""
         return self.client.consumer(ConsumerConf(topic, partition, **{"retry_limit": 2, **conf}))
 
@@ -367,7 +368,8 @@ def test_a_failing_consumer_is_named_by_the_merged_stream_and_the_others_go_on(w
     good, bad = world.make_topic(), world.make_topic()
     world.produce(good, b"fine")
     with merge(world.consumer(good, retry_limit=-1), world.consumer(bad, start_offset=5)) as mx:
-        values, failures = [], []
+        values: list[bytes | None] = []
+        failures: list[MxError] = []
         while not (values and failures):
             try:
                 values.append(mx.consume().value)

@@ -30,7 +30,7 @@ from koff.client import (
     dial,
     librdkafka,
 )
-from koff.client.librdkafka import cut_off
+from koff.client.librdkafka import has_no_broker
 from koff.client.multicluster import Reader, ReaderConf, Writer, WriterConf
 from koff.client.zookeeper.offsets_in_kafka import KafkaOffsetManager
 from koff.errors import ConnectError, KoffError
@@ -73,14 +73,14 @@ def forget(broker: Forgetful, topic: str, ask: Callable[[], object] = lambda: No
 
     One that nobody looks after stays cut off: so would the others.
     """
-    lost = confluent_kafka.Consumer({**conf(broker).librdkafka(), "group.id": "lost"})
+    lost = confluent_kafka.Consumer({**conf(broker).librdkafka_properties(), "group.id": "lost"})
     lost.list_topics(topic, timeout=5)
     broker.forgets = True
     ask()
-    wait_until(lambda: cut_off(lost, topic, 0.3), what="a client to be cut off")
+    wait_until(lambda: has_no_broker(lost, topic, 0.3), what="a client to be cut off")
     time.sleep(0.5)  # five times the interval of UNLUCKY: the other clients have looked, too
     broker.forgets = False
-    assert cut_off(lost, topic)
+    assert has_no_broker(lost, topic)
     lost.close()
 
 
@@ -99,12 +99,12 @@ def soon(ask: Callable[[], Any]) -> Any:
 def test_a_cluster_is_asked_again(starting, topic):
     with Cluster(conf(starting)).connect() as cluster:
         at = TopicPartition(topic, 0)
-        assert cluster.offsets([at]) == {at: 5}
-        forget(starting, topic, cluster.topics)
+        assert cluster.fetch_offsets([at]) == {at: 5}
+        forget(starting, topic, cluster.fetch_partition_counts)
         with pytest.raises(ConnectError):
-            cluster.topics()
-        assert soon(lambda: cluster.offsets([at])) == {at: 5}
-        assert soon(cluster.topics)[topic] == 1
+            cluster.fetch_partition_counts()
+        assert soon(lambda: cluster.fetch_offsets([at])) == {at: 5}
+        assert soon(cluster.fetch_partition_counts)[topic] == 1
 
 
 def read(feed: Feed, until: int) -> list[int]:
@@ -212,8 +212,8 @@ def test_offsets_in_kafka_are_kept_again(starting, topic):
     group: Any = SimpleNamespace(
         name="keeping",
         cluster=conf(starting),
-        holds=lambda topic, partition: True,
-        conf=SimpleNamespace(commit_interval_s=0.2),
+        owns=lambda topic, partition: True,
+        commit_interval_s=0.2,
     )
     with KafkaOffsetManager(group) as offsets:
         offsets.initialize_partition(topic, 0)

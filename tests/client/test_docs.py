@@ -12,13 +12,13 @@ from koff.kafkatest import LocalZooKeeper
 
 DOC = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
-SECTIONS = dict(re.findall(r"\| \*\*(\d{3}): [^*]*\*\* \|  ?\|\n(.*?)(?=\| \*\*|\Z)", DOC, re.DOTALL))
+SECTIONS = dict(re.findall(r"\| \*\*(\w+): [^*]*\*\* \|  ?\|\n(.*?)(?=\| \*\*|\Z)", DOC, re.DOTALL))
 
 EXPORTED = {
-    "000": """Consumer.Close Consumer.Name Consumer.Topics Consumer.Errors Consumer.Closed Consumer.Messages
-        Consumer.CommitUpTo Message Message.Key Message.Value Message.Topic Message.Partition Message.Offset
-        Message.Ack Message.Nack Message.Cluster""",
-    "001": """AlreadyClosing UncleanClose Config Config.Zookeeper Config.Offsets.Initial
+    "consumer": """Consumer.Close Consumer.Name Consumer.Topics Consumer.Errors Consumer.Closed
+        Consumer.Messages Consumer.CommitUpTo Message Message.Key Message.Value Message.Topic
+        Message.Partition Message.Offset Message.Ack Message.Nack Message.Cluster""",
+    "zookeeper": """AlreadyClosing UncleanClose Config Config.Zookeeper Config.Offsets.Initial
         Config.Offsets.ProcessingTimeout Config.Offsets.CommitInterval Config.Offsets.ResetOffsets
         ConsumerGroup JoinConsumerGroup ConsumerGroup.Close ConsumerGroup.Closed ConsumerGroup.CommitUpto
         ConsumerGroup.Errors ConsumerGroup.FlushOffsets ConsumerGroup.InstanceRegistered ConsumerGroup.Logf
@@ -26,11 +26,11 @@ EXPORTED = {
         OffsetManager.Flush OffsetManager.FinalizePartition OffsetManager.Close NewZookeeperOffsetManager
         OffsetManagerConfig OffsetManagerConfig.CommitInterval OffsetManagerConfig.VerboseLogging
         NewOffsetManagerConfig""",
-    "002": """RWMode Reader NewReader Reader.Close Reader.Lag Reader.Offset Reader.ReadLag Reader.ReadMessage
-        Reader.FetchMessage Reader.CommitMessages Reader.SetOffset Reader.SetOffsetAt Reader.Stats FirstOffset
-        LastOffset WriteErrors WriteErrors.Count WriteErrors.Error Writer Writer.Close Writer.Stats
-        Writer.WriteMessages""",
-    "003": """StartOffsetNewest StartOffsetOldest ErrClosed ErrMxClosed ErrNoData Broker Dial Broker.Close
+    "multicluster": """RWMode Reader NewReader Reader.Close Reader.Lag Reader.Offset Reader.ReadLag
+        Reader.ReadMessage Reader.FetchMessage Reader.CommitMessages Reader.SetOffset Reader.SetOffsetAt
+        Reader.Stats FirstOffset LastOffset WriteErrors WriteErrors.Count WriteErrors.Error Writer
+        Writer.Close Writer.Stats Writer.WriteMessages""",
+    "broker": """StartOffsetNewest StartOffsetOldest ErrClosed ErrMxClosed ErrNoData Broker Dial Broker.Close
         Broker.Consumer Broker.Metadata Broker.OffsetCoordinator Broker.OffsetEarliest Broker.OffsetLatest
         Broker.PartitionCount Broker.Producer BrokerConf BrokerConf.ClientID BrokerConf.LeaderRetryLimit
         BrokerConf.LeaderRetryWait BrokerConf.AllowTopicCreation BrokerConf.DialTimeout

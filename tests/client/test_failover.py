@@ -23,6 +23,7 @@ from koff.client import (
     dial,
     merge,
 )
+from koff.client.broker.group_offsets import GroupCoordinator
 from koff.errors import ConnectError
 from koff.kafkatest import LocalKafka, wait_until
 from koff.kafkatest.node import KafkaNode
@@ -144,7 +145,9 @@ def progress(writers: list[Writer]) -> None:
 
 
 def leader(kafka: LocalKafka, topic: str) -> KafkaNode:
-    number = wait_until(lambda: max(kafka.leaders(topic).values(), default=-1) > 0 and kafka.leaders(topic))
+    number = wait_until(
+        lambda: kafka.leaders(topic) if max(kafka.leaders(topic).values(), default=-1) > 0 else None
+    )
     return kafka.nodes[number[0] - 1]
 
 
@@ -197,9 +200,10 @@ def test_commits_find_the_new_coordinator(more_kafka):
             assert other.offset_coordinator(OffsetCoordinatorConf("g")).offset(topic, 0) == (3, "pause")
 
 
-def coordinating(kafka: LocalKafka, coordinator: object) -> KafkaNode:
+def coordinating(kafka: LocalKafka, coordinator: GroupCoordinator) -> KafkaNode:
     """The broker that the coordinator is connected to."""
-    address = coordinator._wire.address  # type: ignore[attr-defined]
+    assert coordinator._connection is not None
+    address = coordinator._connection.address
     return next(node for node in kafka.nodes if node.bootstrap == address)
 
 

@@ -1,4 +1,6 @@
-"""Coverage-guided fuzzing with atheris: `python atheris_decoders.py scalar|columns|segments [SECONDS]`.
+"""Coverage-guided fuzzing with atheris.
+
+    python -m tests.fuzz.atheris_decoders scalar|columns|segments [SECONDS]
 
 What must hold: nothing is raised, the ways to decode agree, and no input takes long or much memory
 (libFuzzer's `-timeout`, `-rss_limit_mb` and `-malloc_limit_mb`). It starts from the golden data.
@@ -11,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import atheris
 
@@ -21,18 +24,18 @@ with atheris.instrument_imports(include=["koff.proto", "koff.records"]):
         DecodedRecord,
         OffsetCommit,
         as_dict,
-        assignment,
         decode,
+        decode_assignment,
         decode_columns,
         decode_share_state,
+        decode_subscription,
         encode,
         kafka_line,
-        subscription,
-        text,
+        text_line,
     )
-    from koff.records.segments import Outcomes, read
+    from koff.records.segments import TransactionOutcomes, read_segment
 
-from mutation import GOLDEN, golden
+from tests.fuzz.mutation import GOLDEN, golden
 
 ROUND_S = 30
 COMMIT, _ = encode(OffsetCommit(group="g", topic="t", partition=0, value=None))
@@ -47,7 +50,7 @@ def scalar(data: bytes) -> None:
         decode_share_state(key, value),
         decode(COMMIT, data),
     ):
-        assert text(message).isprintable()
+        assert text_line(message).isprintable()
         kafka_line(message)
         as_dict(message)
         if isinstance(message.record, DecodedRecord) and len(data) < 10_000:
@@ -55,8 +58,8 @@ def scalar(data: bytes) -> None:
             read_again = decode if message.record.type in (0, 1) and message.offset_message else None
             if read_again is not None:
                 assert encode(read_again(*written).record) == written
-    subscription(data)
-    assignment(data)
+    decode_subscription(data)
+    decode_assignment(data)
 
 
 def columns(data: bytes) -> None:
@@ -67,7 +70,9 @@ def columns(data: bytes) -> None:
         pieces.append(None if size == 255 else data[:size])
         data = data if size == 255 else data[size:]
     pairs = list(zip(pieces[::2], pieces[1::2], strict=False))
-    found = decode_columns(Binary.of([key for key, _ in pairs]), Binary.of([value for _, value in pairs]))
+    found = decode_columns(
+        Binary.from_values([key for key, _ in pairs]), Binary.from_values([value for _, value in pairs])
+    )
     for row, pair in enumerate(pairs):
         record = decode(*pair).record
         assert found.ok[row] == isinstance(record, OffsetCommit)
@@ -84,9 +89,9 @@ def columns(data: bytes) -> None:
 
 
 def segments(data: bytes) -> None:
-    outcomes = Outcomes()
+    outcomes = TransactionOutcomes()
     outcomes.scan(data)
-    for chunk in read(data, outcomes=outcomes, check_crc=False):
+    for chunk in read_segment(data, outcomes=outcomes, check_crc=False):
         assert 7 * len(chunk.records) <= 2000 * len(data)
         decode_columns(chunk.records.keys, chunk.records.values)
 
@@ -106,14 +111,14 @@ def seeds(target: str, folder: Path) -> None:
 
 def instrument_generated_readers() -> None:
     """Readers are functions that are generated later than any import."""
-    make = reading._Source.function
+    make = reading._Source.compile_function
 
-    def made(source: reading._Source, name: str, arguments: str) -> Callable[..., object]:
-        return atheris.instrument_func(make(source, name, arguments))
+    def made(source: reading._Source, name: str, parameters: str) -> Callable[..., Any]:
+        return atheris.instrument_func(make(source, name, parameters))
 
-    reading._Source.function = made  # type: ignore[method-assign]
-    reading.outer_reader.cache_clear()  # type: ignore[attr-defined]
-    reading.key_reader.cache_clear()  # type: ignore[attr-defined]
+    reading._Source.compile_function = made  # type: ignore[assignment]  # made names self `source`
+    reading.compile_value_reader.cache_clear()  # type: ignore[attr-defined]  # `cached` hides it
+    reading.compile_key_reader.cache_clear()  # type: ignore[attr-defined]  # `cached` hides it
 
 
 def fuzz(target: str, seconds: str, corpus: str) -> None:
@@ -133,7 +138,14 @@ def main() -> None:
     seeds(target, Path(corpus))
     end = time.monotonic() + seconds
     while (left := int(end - time.monotonic())) > 0:
-        command = [sys.executable, __file__, target, str(min(left, ROUND_S)), corpus]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.fuzz.atheris_decoders",
+            target,
+            str(min(left, ROUND_S)),
+            corpus,
+        ]
         if subprocess.run(command, check=False).returncode:
             sys.exit(f"what was found is in {corpus}")
     shutil.rmtree(corpus)

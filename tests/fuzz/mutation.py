@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from oracle import Case
+from tests.fuzz.oracle import Case
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

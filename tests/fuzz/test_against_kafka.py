@@ -9,8 +9,6 @@ import os
 from typing import Any
 
 import pytest
-from mutation import golden, mutated
-from oracle import Case, ask
 
 from koff.proto.json_data import kafka_data
 from koff.records import (
@@ -19,13 +17,15 @@ from koff.records import (
     Undecodable,
     UndecodableBlob,
     Unknown,
-    assignment,
     decode,
+    decode_assignment,
     decode_share_state,
+    decode_subscription,
     kafka_json,
-    subscription,
 )
 from koff.records.consumer_protocol import NEWEST
+from tests.fuzz.mutation import golden, mutated
+from tests.fuzz.oracle import Case, ask
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1800)]
 
@@ -107,7 +107,7 @@ def reads_more(record: DecodedRecord, kafka: Answer) -> bool:
 def blob(case: Case, kafka: Answer) -> Answer:
     if case.mode == "assignment" and not case.key:
         return kafka  # no bytes are no partitions, where Kafka's deserialiser throws
-    found = (subscription if case.mode == "subscription" else assignment)(case.key)
+    found = (decode_subscription if case.mode == "subscription" else decode_assignment)(case.key)
     if isinstance(found, UndecodableBlob):
         return refused(kafka, "value")
     version = min(found.version, NEWEST)

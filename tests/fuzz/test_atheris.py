@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 SECONDS = os.environ.get("KOFF_ATHERIS_SECONDS", "3")
-HARNESS = Path(__file__).with_name("atheris_decoders.py")
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("target", ["scalar", "columns", "segments"])
 def test_atheris_finds_nothing(target: str) -> None:
     pytest.importorskip("atheris")
-    command = [sys.executable, HARNESS.name, target, str(SECONDS)]
-    done = subprocess.run(command, cwd=HARNESS.parent, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "tests.fuzz.atheris_decoders", target, str(SECONDS)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-5000:]

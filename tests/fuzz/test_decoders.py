@@ -2,9 +2,6 @@
 
 import os
 
-from mutation import mutated
-from oracle import Case
-
 from koff.records import (
     Binary,
     DecodedRecord,
@@ -15,8 +12,10 @@ from koff.records import (
     decode_share_state,
     encode,
     kafka_line,
-    text,
+    text_line,
 )
+from tests.fuzz.mutation import mutated
+from tests.fuzz.oracle import Case
 
 CASES = [
     case
@@ -32,7 +31,7 @@ def test_no_record_makes_a_decoder_or_a_printer_raise() -> None:
         message = (
             decode_share_state(case.key, case.value) if case.mode == "share" else decode(case.key, case.value)
         )
-        assert text(message).isprintable()
+        assert text_line(message).isprintable()
         assert kafka_line(message)
         assert as_dict(message)
 
@@ -57,7 +56,7 @@ def longer_in_utf_8(case: Case) -> bool:
 def test_columns_agree_with_records() -> None:
     cases = [case for case in CASES if case.mode == "offsets"]
     columns = decode_columns(
-        Binary.of([case.key for case in cases]), Binary.of([case.value for case in cases])
+        Binary.from_values([case.key for case in cases]), Binary.from_values([case.value for case in cases])
     )
     for row, case in enumerate(cases):
         message = decode(case.key, case.value)

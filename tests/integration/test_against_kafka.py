@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from koff.kafkatest import LocalKafka, wait_until
+from koff.kafkatest import KafkaCluster, LocalKafka, wait_until
 from tests.kafka_groups import consuming, java_consuming, produce
 from tests.koff_process import describe_groups, monitoring, run_koff
 
@@ -17,7 +17,9 @@ pytestmark = pytest.mark.kafka
 GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 
-def commit(kafka: LocalKafka, group: str, *offsets: tuple[str, int, int]) -> None:
+def commit(
+    kafka: KafkaCluster, group: str, *offsets: tuple[str, int, int] | tuple[str, int, int, str]
+) -> None:
     """Commits as an application without membership does."""
     consumer = kafka.consumer(group)
 
@@ -61,7 +63,7 @@ def busy() -> Iterator[LocalKafka]:
 
 def kafkas_rows(kafka: LocalKafka) -> dict[tuple[str, str, int], dict[str, str]]:
     return describe_groups(
-        kafka.tool(GROUPS_TOOL, "--bootstrap-server", kafka.bootstrap, "--describe", "--all-groups")
+        kafka.run_tool(GROUPS_TOOL, "--bootstrap-server", kafka.bootstrap, "--describe", "--all-groups")
     )
 
 
@@ -114,7 +116,7 @@ def test_a_commit_beyond_the_end_is_published_as_no_lag(busy):
 
 
 def test_states_and_members_agree_with_kafkas_own_tool(busy):
-    printed = busy.tool(
+    printed = busy.run_tool(
         GROUPS_TOOL, "--bootstrap-server", busy.bootstrap, "--describe", "--all-groups", "--state"
     )
     expected = {}
@@ -143,7 +145,7 @@ def test_totals_are_the_sums_of_the_rows(busy):
         ("^stopped$", "3", 3, "stopped"),
         ("^classic$", "1000", 4, "classic"),  # it is assigned idle/0 and never committed there
         ("^classic$", "0", 3, "classic"),
-        ("^no-such$", "0", 4, "no such group"),
+        ("^no-such$", "0", 4, "no group found"),
     ],
 )
 def test_fail_above_tells_scripts_by_the_exit_code(busy, group, above, code, says):

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.kafka
 def test_topic_ids_are_spelt_as_kafka_spells_them(kafka):
     """Two ids in three hold a character that the two base64 alphabets spell differently."""
     names = [kafka.create_topic() for _ in range(12)]
-    printed = kafka.tool(
+    printed = kafka.run_tool(
         "org.apache.kafka.tools.TopicCommand",
         "--bootstrap-server",
         kafka.bootstrap,
@@ -23,7 +23,7 @@ def test_topic_ids_are_spelt_as_kafka_spells_them(kafka):
         "t-.*",
     )
     with Cluster(ClusterConf(kafka.bootstrap)).connect() as cluster:
-        described = cluster.describe(names)
+        described = cluster.describe_topics(names)
     assert described.keys() == set(names)
     for topic in described.values():
         assert f"Topic: {topic.name}\tTopicId: {topic.topic_id}\t" in printed
@@ -34,16 +34,16 @@ def test_offsets_come_in_bulk_and_a_missing_partition_says_why(kafka):
     produce(kafka, topic, 5)
     at = [TopicPartition(topic, p) for p in (0, 1, 7)]
     with Cluster(ClusterConf(kafka.bootstrap)).connect() as cluster:
-        ends = cluster.offsets(at)
+        ends = cluster.fetch_offsets(at)
         assert (ends[at[0]], ends[at[1]]) == (5, 0)
         assert isinstance(ends[at[2]], str)
-        assert cluster.offsets(at[:1], OffsetSpec.EARLIEST) == {at[0]: 0}
+        assert cluster.fetch_offsets(at[:1], OffsetSpec.EARLIEST) == {at[0]: 0}
 
 
 def test_asking_for_a_topic_that_is_not_there_does_not_create_it(kafka):
     with Cluster(ClusterConf(kafka.bootstrap)).connect() as cluster:
         assert cluster.fetch_topic("never-made") is None
-        assert "never-made" not in cluster.topics()
+        assert "never-made" not in cluster.fetch_partition_counts()
 
 
 def test_a_closed_cluster_says_so(kafka):
@@ -51,7 +51,7 @@ def test_a_closed_cluster_says_so(kafka):
     cluster.close()
     cluster.close()
     with pytest.raises(Closed):
-        cluster.topics()
+        cluster.fetch_partition_counts()
 
 
 def test_a_cluster_is_reached_while_one_of_its_brokers_is_dead(more_kafka):

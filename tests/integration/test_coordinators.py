@@ -24,9 +24,9 @@ from confluent_kafka.admin import (
 )
 
 from koff.client import ClusterConf
-from koff.client.groups.admin import ask_admin
-from koff.client.groups.coordinators import ask, ask_coordinators
-from koff.client.groups.responses import DescribedGroup, GroupAnswers
+from koff.client.groups.admin import fetch_through_admin
+from koff.client.groups.coordinators import fetch_from_coordinators, fetch_groups
+from koff.client.groups.responses import DescribedGroup, FetchedGroups
 from koff.client.wire.connection import Connection
 from koff.client.wire.requests import Api
 from koff.errors import ConfigError, ConnectError, Denied
@@ -58,12 +58,12 @@ def three() -> Iterator[LocalKafka]:
 @contextmanager
 def sharing(kafka: LocalKafka, group: str, topic: str, *, count: int) -> Iterator[None]:
     """Kafka's console share consumer, live in `group` after it printed `count` messages of `topic`."""
-    kafka.tool(
+    kafka.run_tool(
         "kafka.admin.ConfigCommand",
         *("--bootstrap-server", kafka.bootstrap, "--alter", "--group", group),
         *("--add-config", "share.auto.offset.reset=earliest"),
     )
-    java = kafka.popen_tool(
+    java = kafka.start_tool(
         SHARE_CONSUMER,
         *("--bootstrap-server", kafka.bootstrap, "--topic", topic, "--group", group),
         stderr=subprocess.DEVNULL,
@@ -77,7 +77,7 @@ def sharing(kafka: LocalKafka, group: str, topic: str, *, count: int) -> Iterato
         reap(java)
 
 
-def groups(answers: GroupAnswers) -> Mapping[str, DescribedGroup]:
+def groups(answers: FetchedGroups) -> Mapping[str, DescribedGroup]:
     return {group.name: group for group in answers.groups}
 
 
@@ -85,7 +85,7 @@ Rows = dict[tuple[str, str, int], tuple[int, int]]
 """Offset and leader epoch by group, topic and partition."""
 
 
-def offsets(answers: GroupAnswers) -> Rows:
+def offsets(answers: FetchedGroups) -> Rows:
     return {row[:3]: row[3:5] for row in answers.offsets.rows()}
 
 
@@ -101,7 +101,7 @@ def kafkas_offsets(kafka: LocalKafka, names: list[str]) -> Rows:
 
 
 def test_all_groups_of_all_coordinators_are_found_with_their_offsets(three):
-    answers = ask(ClusterConf(three.bootstrap))
+    answers = fetch_groups(ClusterConf(three.bootstrap))
     assert answers.source == "wire"
     assert answers.brokers == 3
     assert not answers.failed
@@ -115,7 +115,7 @@ def test_all_groups_of_all_coordinators_are_found_with_their_offsets(three):
 
 
 def test_a_classic_group_is_described_with_its_members_and_what_they_were_given(three):
-    group = groups(ask_coordinators(ClusterConf(three.bootstrap)))["classic"]
+    group = groups(fetch_from_coordinators(ClusterConf(three.bootstrap)))["classic"]
     assert (group.type, group.state, group.protocol_type) == ("classic", "Stable", "consumer")
     assert group.protocol == "range"
     assert group.epoch is None
@@ -129,7 +129,7 @@ def test_a_classic_group_is_described_with_its_members_and_what_they_were_given(
 
 
 def test_a_consumer_group_is_described_with_epochs_and_targets(three):
-    group = groups(ask_coordinators(ClusterConf(three.bootstrap)))["modern"]
+    group = groups(fetch_from_coordinators(ClusterConf(three.bootstrap)))["modern"]
     assert (group.type, group.state, group.protocol_type) == ("consumer", "Stable", "consumer")
     assert group.protocol == "uniform"
     assert group.epoch == group.assignment_epoch
@@ -145,28 +145,29 @@ def test_a_consumer_group_is_described_with_epochs_and_targets(three):
 
 
 def test_a_share_group_is_described_and_its_lag_is_the_coordinators(three):
+    answers = fetch_from_coordinators(ClusterConf(three.bootstrap))
+
     def acknowledged() -> bool:
         nonlocal answers
-        answers = ask_coordinators(ClusterConf(three.bootstrap))
-        return [each.lag for each in answers.share] == [0, 0, 0]
+        answers = fetch_from_coordinators(ClusterConf(three.bootstrap))
+        return [each.lag for each in answers.share_offsets] == [0, 0, 0]
 
-    answers = ask_coordinators(ClusterConf(three.bootstrap))
     wait_until(acknowledged, timeout_s=20, what="the share group's lag to be 0")
     group = groups(answers)["shared"]
     assert (group.type, group.state) == ("share", "Stable")
     assert group.members[0].assigned.keys() == {"orders"}
-    assert {(each.group, each.topic) for each in answers.share} == {("shared", "orders")}
-    assert sorted(each.partition for each in answers.share) == [0, 1, 2]
-    assert len({each.topic_id for each in answers.share}) == 1
-    assert all(len(each.topic_id) == 22 for each in answers.share)
+    assert {(each.group, each.topic) for each in answers.share_offsets} == {("shared", "orders")}
+    assert sorted(each.partition for each in answers.share_offsets) == [0, 1, 2]
+    assert len({each.topic_id for each in answers.share_offsets}) == 1
+    assert all(len(each.topic_id) == 22 for each in answers.share_offsets)
 
 
 def test_a_streams_group_is_described_with_its_tasks_and_the_topics_they_read(three):
     only = ["streams"]
 
-    def settled() -> GroupAnswers | None:
+    def settled() -> FetchedGroups | None:
         """It commits a moment after it has counted."""
-        asked = ask_coordinators(ClusterConf(three.bootstrap), group_filter=only.__contains__)
+        asked = fetch_from_coordinators(ClusterConf(three.bootstrap), group_filter=only.__contains__)
         return asked if len(asked.offsets) > 3 and offsets(asked) == kafkas_offsets(three, only) else None
 
     answers = wait_until(settled, timeout_s=20, what="commits of the streams group")
@@ -180,7 +181,7 @@ def test_a_streams_group_is_described_with_its_tasks_and_the_topics_they_read(th
 
 def test_both_ways_agree(three):
     conf = ClusterConf(three.bootstrap)
-    wire, admin = ask_coordinators(conf), ask_admin(conf)
+    wire, admin = fetch_from_coordinators(conf), fetch_through_admin(conf)
     assert admin.source == "admin"
     assert offsets(admin) == {key: row for key, row in offsets(wire).items() if key[0] != "streams"}
     ours, theirs = groups(wire), groups(admin)
@@ -205,7 +206,7 @@ def test_both_ways_agree(three):
 
 
 def test_groups_are_left_out_by_the_filter_and_descriptions_when_not_asked_for(three):
-    answers = ask_coordinators(
+    answers = fetch_from_coordinators(
         ClusterConf(three.bootstrap),
         group_filter=lambda name: name in ("classic", "simple-1"),
         describe=False,
@@ -219,7 +220,9 @@ def test_groups_are_left_out_by_the_filter_and_descriptions_when_not_asked_for(t
 def test_metadata_of_commits_comes_along(three):
     long = "m" * 300
     commit(three, "with-metadata", ("orders", 0, 3, "marked"), ("orders", 1, 4), ("orders", 2, 5, long))
-    answers = ask_coordinators(ClusterConf(three.bootstrap), group_filter=lambda n: n == "with-metadata")
+    answers = fetch_from_coordinators(
+        ClusterConf(three.bootstrap), group_filter=lambda n: n == "with-metadata"
+    )
     # confluent-kafka writes C's zero byte behind the text, too.
     found = {row.partition: (row.offset, row.metadata.rstrip("\0")) for row in answers.offsets.rows()}
     assert found == {0: (3, "marked"), 1: (4, ""), 2: (5, long)}
@@ -227,7 +230,7 @@ def test_metadata_of_commits_comes_along(three):
 
 def test_a_broker_killed_in_the_middle_loses_no_group(three):
     conf = ClusterConf(three.bootstrap)
-    before = offsets(ask_coordinators(conf, group_filter=SIMPLE.__contains__))
+    before = offsets(fetch_from_coordinators(conf, group_filter=SIMPLE.__contains__))
     victim = three.nodes[2]
     dying = threading.Lock()
 
@@ -239,8 +242,8 @@ def test_a_broker_killed_in_the_middle_loses_no_group(three):
         return group in SIMPLE
 
     try:
-        answers = ask_coordinators(conf, deadline_s=60, group_filter=wanted)
-        again = ask_coordinators(conf, deadline_s=60, group_filter=SIMPLE.__contains__)
+        answers = fetch_from_coordinators(conf, deadline_s=60, group_filter=wanted)
+        again = fetch_from_coordinators(conf, deadline_s=60, group_filter=SIMPLE.__contains__)
     finally:
         victim.start()
         three.wait_until_up()
@@ -255,11 +258,11 @@ def test_a_broker_killed_in_the_middle_loses_no_group(three):
 
 def test_a_broker_that_does_not_answer_is_said_at_the_deadline(three):
     conf = ClusterConf(three.nodes[0].bootstrap, request_timeout_s=1.0, connect_timeout_s=1.0)
-    before = ask_coordinators(conf)
+    before = fetch_from_coordinators(conf)
     three.nodes[1].pause()
     try:
         started = time.monotonic()
-        answers = ask_coordinators(conf, deadline_s=2.0)
+        answers = fetch_from_coordinators(conf, deadline_s=2.0)
         assert time.monotonic() - started < 10  # of two
     finally:
         three.nodes[1].resume()
@@ -327,17 +330,17 @@ def sasl(kafka: LocalKafka, user: str, password: str, mechanism: str = "PLAIN") 
 
 
 def test_sasl_plain_lets_in_who_knows_the_password(secured):
-    answers = ask(sasl(secured, "admin", "admin-secret"))
+    answers = fetch_groups(sasl(secured, "admin", "admin-secret"))
     assert answers.source == "wire"
     assert groups(answers).keys() == {"seen", "hidden"}
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_scram_lets_in_who_knows_the_password(secured, mechanism):
-    def asked() -> GroupAnswers | None:
+    def asked() -> FetchedGroups | None:
         """The credentials reach the broker a moment after they were made."""
         try:
-            return ask_coordinators(sasl(secured, "admin", SCRAM_PASSWORD, mechanism))
+            return fetch_from_coordinators(sasl(secured, "admin", SCRAM_PASSWORD, mechanism))
         except Denied:
             return None
 
@@ -349,7 +352,7 @@ def test_scram_lets_in_who_knows_the_password(secured, mechanism):
 def test_a_wrong_password_is_denied_and_not_shown(secured, mechanism):
     conf = sasl(secured, "admin", "wr0ng-secret", mechanism)
     with pytest.raises(Denied, match="refused the log-in") as denied:
-        ask_coordinators(conf)
+        fetch_from_coordinators(conf)
     assert "wr0ng-secret" not in str(denied.value)
     assert "\n" not in str(denied.value)
 
@@ -365,17 +368,17 @@ def test_a_bearer_token_lets_in_and_another_does_not(secured):
     conf = ClusterConf(
         secured.sasl_bootstrap, {"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"}
     )
-    assert groups(ask_coordinators(conf, token=token)).keys() == {"seen", "hidden"}
+    assert groups(fetch_from_coordinators(conf, token=token)).keys() == {"seen", "hidden"}
     with pytest.raises(Denied, match="refused the log-in"):
-        ask_coordinators(conf, token=lambda: token(lives_s=-600))
+        fetch_from_coordinators(conf, token=lambda: token(lives_s=-600))
 
 
 def test_a_mechanism_that_the_broker_lacks_is_denied(secured):
     (host, port), conf = ("127.0.0.1", secured.nodes[0].ports.sasl), sasl(secured, "admin", "admin-secret")
     with Connection.connect(conf, host, port) as wire:
-        assert wire.version(Api.LIST_GROUPS) == 5
+        assert wire.highest_version(Api.LIST_GROUPS) == 5
     with pytest.raises(ConnectError, match=r"security\.protocol"):
-        Connection.connect(ClusterConf("", {}), host, port).request(_list_groups())
+        Connection.connect(ClusterConf("", {}), host, port).send_request(_list_groups())
 
 
 def _list_groups() -> object:
@@ -386,7 +389,7 @@ def _list_groups() -> object:
 
 def test_hidden_groups_and_topics_are_absent_and_nothing_says_so(secured):
     conf = sasl(secured, "reader", "reader-secret")
-    wire, admin = ask(conf), ask_admin(conf)
+    wire, admin = fetch_groups(conf), fetch_through_admin(conf)
     for answers in (wire, admin):
         assert groups(answers).keys() == {"seen"}
         assert offsets(answers).keys() == {("seen", "orders", 0)}
@@ -395,7 +398,7 @@ def test_hidden_groups_and_topics_are_absent_and_nothing_says_so(secured):
 
 
 def test_a_user_without_any_right_sees_nothing(secured):
-    answers = ask(sasl(secured, "half", "half-secret"))
+    answers = fetch_groups(sasl(secured, "half", "half-secret"))
     assert answers.groups == ()
     assert len(answers.offsets) == 0
 
@@ -403,7 +406,7 @@ def test_a_user_without_any_right_sees_nothing(secured):
 def test_a_coordinator_that_has_just_started_is_waited_for(secured):
     """At first it lists no groups, and then says that it loads them."""
     secured.restart()
-    answers = ask_coordinators(ClusterConf(secured.bootstrap))
+    answers = fetch_from_coordinators(ClusterConf(secured.bootstrap))
     assert groups(answers).keys() == {"seen", "hidden"}
     assert not answers.failed
     assert not answers.incomplete
@@ -411,19 +414,19 @@ def test_a_coordinator_that_has_just_started_is_waited_for(secured):
 
 def test_tls_with_the_right_authority_works(secured):
     properties = {"security.protocol": "ssl", "ssl.ca.location": str(secured.ca_pem)}
-    answers = ask(ClusterConf(secured.ssl_bootstrap, properties))
+    answers = fetch_groups(ClusterConf(secured.ssl_bootstrap, properties))
     assert answers.source == "wire"
     port = secured.nodes[0].ports.ssl
     unchecked = {"security.protocol": "ssl", "enable.ssl.certificate.verification": "false"}
-    assert ask_coordinators(ClusterConf(f"localhost:{port}", unchecked)).brokers == 1
+    assert fetch_from_coordinators(ClusterConf(f"localhost:{port}", unchecked)).brokers == 1
 
 
 def test_tls_without_the_right_authority_is_refused(secured):
     with pytest.raises(ConnectError, match=r"not trusted.*ssl\.ca\.location"):
-        ask_coordinators(ClusterConf(secured.ssl_bootstrap, {"security.protocol": "ssl"}))
+        fetch_from_coordinators(ClusterConf(secured.ssl_bootstrap, {"security.protocol": "ssl"}))
     missing = {"security.protocol": "ssl", "ssl.ca.location": "/no/such/ca.pem"}
     with pytest.raises(ConfigError, match=r"ssl\.ca\.location"):
-        ask_coordinators(ClusterConf(secured.ssl_bootstrap, missing))
+        fetch_from_coordinators(ClusterConf(secured.ssl_bootstrap, missing))
 
 
 def test_the_wrong_protocol_is_said(secured):
@@ -433,21 +436,21 @@ def test_the_wrong_protocol_is_said(secured):
         ClusterConf(secured.bootstrap, {"security.protocol": "ssl"}),
     ):
         with pytest.raises(ConnectError, match=r"security\.protocol"):
-            ask_coordinators(conf)
+            fetch_from_coordinators(conf)
 
 
 def test_brokers_that_do_not_answer_are_named_with_the_cause():
     address = f"127.0.0.1:{free_ports(1)[0]}"
     with pytest.raises(ConnectError, match=f"cannot reach Kafka at {address}: Connection refused"):
-        ask(ClusterConf(address))
+        fetch_groups(ClusterConf(address))
     with pytest.raises(ConnectError, match="cannot find Kafka"):
-        ask(ClusterConf("no-such-host.invalid:9092"))
+        fetch_groups(ClusterConf("no-such-host.invalid:9092"))
 
 
 def test_what_is_for_librdkafka_alone_goes_through_the_admin_client(secured):
     conf = sasl(secured, "admin", "admin-secret")
     properties = {**conf.properties, "ssl.curves.list": "P-256", "security.protocol": "ssl"}
     properties["ssl.ca.location"] = str(secured.ca_pem)
-    answers = ask(ClusterConf(secured.ssl_bootstrap, properties))
+    answers = fetch_groups(ClusterConf(secured.ssl_bootstrap, properties))
     assert answers.source == "admin"
     assert "ssl.curves.list" in answers.reason

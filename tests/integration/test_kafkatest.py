@@ -47,9 +47,11 @@ def test_a_topic_can_be_written_and_read(kafka: KafkaCluster, make_topic: Callab
 
 
 def test_a_tool_of_kafka_prints_and_a_failing_one_says_why(kafka: KafkaCluster) -> None:
-    assert "kafka-consumer-groups" not in kafka.tool(GROUPS, "--bootstrap-server", kafka.bootstrap, "--list")
+    assert "kafka-consumer-groups" not in kafka.run_tool(
+        GROUPS, "--bootstrap-server", kafka.bootstrap, "--list"
+    )
     with pytest.raises(KafkaTestError, match="bogus is not a recognized option"):
-        kafka.tool(GROUPS, "--bogus")
+        kafka.run_tool(GROUPS, "--bogus")
 
 
 @pytest.mark.kafka
@@ -146,7 +148,11 @@ def test_secured_listeners_let_in_who_may(more_kafka: Callable[..., LocalKafka])
     assert topic not in sasl(local, "alice", local.users["alice"]).list_topics(timeout=10).topics
     with pytest.raises(KafkaException):
         sasl(local, "alice", "wrong").list_topics(timeout=2)
-    tls = {"bootstrap.servers": local.ssl_bootstrap, "security.protocol": "SSL", "log_level": 0}
+    tls: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": local.ssl_bootstrap,
+        "security.protocol": "SSL",
+        "log_level": 0,
+    }
     assert topic in AdminClient({**tls, "ssl.ca.location": str(local.ca_pem)}).list_topics(timeout=10).topics
     with pytest.raises(KafkaException):
         AdminClient(tls).list_topics(timeout=2)
@@ -205,7 +211,7 @@ def test_a_group_of_librdkafka_is_seen_by_kafkas_own_tool(
     topic, group = make_topic(), f"g-{uuid.uuid4().hex[:8]}"
     produce(kafka, topic, 3)
     with consuming(kafka, group, topic, count=3, protocol=protocol, client_id="me"):
-        said = kafka.tool(GROUPS, "--bootstrap-server", kafka.bootstrap, "--describe", "--group", group)
+        said = kafka.run_tool(GROUPS, "--bootstrap-server", kafka.bootstrap, "--describe", "--group", group)
     row = next(line.split() for line in said.splitlines() if line.startswith(group))
     assert row[1:6] == [topic, "0", "3", "3", "0"]
     assert row[-1] == "me"

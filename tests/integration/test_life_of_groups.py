@@ -170,7 +170,7 @@ def kafkas_commits(kafka: LocalKafka, group: str) -> dict[int, int]:
 
 def kafkas_lines(kafka: LocalKafka, topic: str, count: int, formatter: str) -> str:
     """What Kafka's console consumer prints of the topic's one partition; its formatters end no line."""
-    return kafka.tool(
+    return kafka.run_tool(
         CONSOLE_CONSUMER,
         *("--bootstrap-server", kafka.bootstrap, "--topic", topic, "--partition", "0"),
         *("--offset", "earliest", "--max-messages", str(count)),
@@ -242,14 +242,16 @@ def share(kafka_alone, printer, share_state) -> Life:
     produce(kafka_alone, jobs, 5)
     at = ("--bootstrap-server", kafka_alone.bootstrap)
     which = ("--entity-type", "groups", "--entity-name", life.group)
-    kafka_alone.tool(CONFIG_TOOL, *at, *which, "--alter", "--add-config", "share.auto.offset.reset=earliest")
-    read = kafka_alone.tool(
+    kafka_alone.run_tool(
+        CONFIG_TOOL, *at, *which, "--alter", "--add-config", "share.auto.offset.reset=earliest"
+    )
+    read = kafka_alone.run_tool(
         SHARE_CONSUMER, *at, "--topic", jobs, "--group", life.group, "--max-messages", "5"
     )
     assert read.split() == ["0", "1", "2", "3", "4"]
     life.step("read", lambda records: order(records)[-4:] == [-14, -13, -10, 11])
 
-    kafka_alone.tool(SHARE_TOOL, *at, "--delete", "--group", life.group)
+    kafka_alone.run_tool(SHARE_TOOL, *at, "--delete", "--group", life.group)
     life.step("deleted", lambda records: order(records)[-1] == -11)
     wait_until(lambda: None in [r["value"] for r in share_state.of(life.group)], what="the state to go")
     return life
@@ -265,7 +267,7 @@ def streams(kafka_alone, printer) -> Life:
     with streaming(kafka_alone, life.group, words, count=10):
         life.step("counted", counted)
     life.step("left", lambda records: order(records)[-2:] == [-19, 17])
-    kafka_alone.tool(
+    kafka_alone.run_tool(
         STREAMS_TOOL, "--bootstrap-server", kafka_alone.bootstrap, "--delete", "--group", life.group
     )
     life.step("deleted", lambda records: order(records)[-1] == -23)

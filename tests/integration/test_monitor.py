@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import urllib.request
+from functools import partial
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -209,7 +210,9 @@ def test_the_loss_of_one_broker_of_three_is_no_more_than_a_change_of_leaders(mor
         for committed in range(5, 9):
             commit(kafka, "g", (topic, 0, committed))
             wait_until(
-                lambda left=10 - committed: lag_of(monitor, "g") == left, timeout_s=60, what="the commit"
+                partial(lambda left: lag_of(monitor, "g") == left, 10 - committed),
+                timeout_s=60,
+                what="the commit",
             )
         monitor.wait_until_ready(30)
         assert monitor.stop() == 0, monitor.text
@@ -226,10 +229,11 @@ def test_what_an_open_transaction_holds_back_is_counted_and_aged(more_kafka):
 
         def held() -> tuple[float, float]:
             metrics = monitor.metrics()
-            return tuple(
+            records, seconds = (
                 metrics[f"koff_reader_held_back_{what}"][(kafka.cluster_id,)]
                 for what in ("records", "seconds")
             )
+            return records, seconds
 
         assert held() == (0, 0)
         member = kafka.consumer("transactional")

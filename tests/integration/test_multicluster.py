@@ -2,9 +2,11 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
@@ -63,6 +65,12 @@ def clusters(two: Two) -> dict[str, ClusterConf]:
     return dict(zip("ab", (ClusterConf(kafka.bootstrap) for kafka in two), strict=True))
 
 
+def fetch(reader: Reader, fetched: list[Message], count: int) -> bool:
+    """Fetches once more; whether `fetched` has so many messages now."""
+    fetched.extend(reader.fetch_message(0.2))
+    return len(fetched) >= count
+
+
 def log_of(kafka: LocalKafka, topic: str) -> dict[int, list[int]]:
     """The numbers in each partition, as they stand in the log."""
     consumer = kafka.consumer("log", {"enable.partition.eof": True})
@@ -73,7 +81,9 @@ def log_of(kafka: LocalKafka, topic: str) -> dict[int, list[int]]:
     def at_the_end() -> bool:
         for message in consumer.consume(1000, 0.1):
             if message.error() is None:
-                found[message.partition()].append(int(message.value()))
+                partition = message.partition()
+                assert partition is not None
+                found[partition].append(int(message.value() or b""))
             else:
                 ended.add(message.partition())
         return len(ended) == PARTITIONS
@@ -228,7 +238,8 @@ def test_only_the_message_that_every_cluster_refuses_has_an_error(two: Two):
 def test_a_balancer_that_fails_or_points_beyond_the_partitions_fails_its_message_alone(two: Two, topic: str):
     class Lost:
         def balance(self, message: Message, partitions: int) -> int:
-            return {b"in": 0, b"out": partitions}[message.key]
+            chosen: dict[bytes | None, int] = {b"in": 0, b"out": partitions}
+            return chosen[message.key]
 
     messages = [Message(b"1", b"in"), Message(b"2", b"out"), Message(b"3", b"?"), Message(b"4", b"in")]
     with (
@@ -243,7 +254,7 @@ def test_a_balancer_that_fails_or_points_beyond_the_partitions_fails_its_message
 def test_an_asynchronous_writer_tells_of_each_message_and_close_waits_for_all(two: Two, topic: str):
     told: list[tuple[int, bool]] = []
 
-    def tell(messages: list[Message], errors: WriteErrors | None) -> None:
+    def tell(messages: Sequence[Message], errors: WriteErrors | None) -> None:
         outcome = errors or [None] * len(messages)
         told.extend((int(m.value or b""), e is None) for m, e in zip(messages, outcome, strict=True))
 
@@ -274,9 +285,9 @@ def fill(kafka: LocalKafka, topic: str, numbers: range) -> None:
     assert producer.flush(20) == 0
 
 
-def confs(two: Two, topic: str, **options: object) -> list[ReaderConf]:
+def confs(two: Two, topic: str, **options: Any) -> list[ReaderConf]:
     return [
-        ReaderConf(kafka.bootstrap, topic, partition=partition, name=name, **options)  # type: ignore[arg-type]
+        ReaderConf(kafka.bootstrap, topic, partition=partition, name=name, **options)
         for name, kafka in zip("ab", two, strict=True)
         for partition in range(PARTITIONS)
     ]
@@ -419,7 +430,7 @@ def test_groups_commit_what_was_read_and_their_next_readers_go_on_there(two: Two
         fill(kafka, topic, range(100, 120))
     fetched: list[Message] = []
     with in_group() as reader:
-        wait_until(lambda: fetched.extend(reader.fetch_message(0.2)) or len(fetched) >= 40, what="fetched")
+        wait_until(partial(fetch, reader, fetched, 40), what="fetched")
         assert committed(two[0], topic, topic) == [50, 50]
         reader.commit_messages(*(message for message in fetched if message.partition == 1))
         assert committed(two[0], topic, topic) == committed(two[1], topic, topic) == [50, 60]
@@ -437,10 +448,10 @@ def test_what_another_member_has_now_is_not_committed(two: Two, topic: str):
     conf = ReaderConf(two[0].bootstrap, topic, group_id=topic, name="a")
     with Reader([conf]) as first:
         fetched: list[Message] = []
-        wait_until(lambda: fetched.extend(first.fetch_message(0.2)) or len(fetched) >= 100, what="fetched")
+        wait_until(partial(fetch, first, fetched, 100), what="fetched")
         with Reader([conf]) as second:
             got: list[Message] = []
-            wait_until(lambda: got.extend(second.fetch_message(0.2)) or len(got) >= 50, what="a partition")
+            wait_until(partial(fetch, second, got, 50), what="a partition")
             with pytest.raises(CommitError, match="other members have them now"):
                 first.commit_messages(*fetched)
     assert sorted(committed(two[0], topic, topic)) == [-1001, 50]

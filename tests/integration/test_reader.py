@@ -115,13 +115,13 @@ def test_a_partition_that_stands_still_is_read_on_by_a_new_client_and_nothing_co
     with reading(kafka, TailReaderConf(topic=topic)) as reader:
         wait_until(lambda: reader.poll(0.1) and reader.caught_up, timeout_s=20, what="caught up")
         assert reader._feed is not None
-        reader._feed._client().pause([TopicPartition(topic, 1)])  # librdkafka fetches it no more
+        reader._feed._get_consumer().pause([TopicPartition(topic, 1)])  # librdkafka fetches it no more
         write(kafka.bootstrap, topic, commit("g", "t", 0, 1), commit("g", "t", 1, 1), partition=0)
         write(kafka.bootstrap, topic, commit("g", "t", 2, 1), partition=1)
         seen: list[tuple[int, int]] = []
 
         def whole() -> bool:
-            reader.compare({0: 2, 1: 1})
+            reader.check_progress({0: 2, 1: 1})
             seen.extend((run.partition, record.offset) for run in reader.poll(0.2).runs for record in run)
             return len(seen) >= 3
 

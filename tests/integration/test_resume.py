@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,9 @@ def groups() -> Iterator[LocalKafka]:
 def saving_often(tmp_path_factory) -> Mapping[str, str]:
     """An environment in which koff saves five times a second."""
     folder = tmp_path_factory.mktemp("saving")
-    (folder / "sitecustomize.py").write_text("import koff.monitor.saver\nkoff.saving.INTERVAL_S = 0.2\n")
+    (folder / "sitecustomize.py").write_text(
+        "import koff.monitor.saver\nkoff.monitor.saver.INTERVAL_S = 0.2\n"
+    )
     return {"PYTHONPATH": str(folder), "KOFF_MONITOR_LOG_LEVEL": "debug"}
 
 
@@ -97,7 +100,9 @@ def test_windows_and_the_history_of_ends_are_known_at_once(groups, tmp_path):
             producer.flush(10)
             commit(groups, "steady", (topic, 0, min(number, 3)))
             commits = number + 1
-            wait_until(lambda n=commits: time.monotonic() - began > n * 1.1, timeout_s=5, what="a second")
+            wait_until(
+                partial(lambda n: time.monotonic() - began > n * 1.1, commits), timeout_s=5, what="a second"
+            )
         wait_for_backfill(monitor)
         labels = (groups.cluster_id, "steady", topic, "0")
         wait_until(lambda: completeness(monitor, "steady") == 1, timeout_s=20, what="ten commits")
@@ -239,7 +244,9 @@ def test_it_goes_on_serving_when_it_can_no_longer_write(groups, tmp_path, saving
 
 
 def test_a_cut_off_that_outlasts_deletions_begins_the_log_anew(groups, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import koff.monitor.run\nkoff.monitor.LONG_PAUSE_S = 0.5\n")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import koff.monitor.run\nkoff.monitor.run.LONG_PAUSE_S = 0.5\n"
+    )
     keep_tombstones_ms(groups, 1)
     try:
         with monitoring(groups.bootstrap, env={"PYTHONPATH": str(tmp_path)}) as monitor:

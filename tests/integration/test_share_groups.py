@@ -11,7 +11,7 @@ import pytest
 from koff.client import ClusterConf
 from koff.kafkatest import LocalKafka, wait_until
 from koff.monitor import run as monitor
-from koff.monitor.batching import take_share_state
+from koff.monitor.batching import apply_share_state
 from koff.monitor.conf import MonitorConf
 from koff.serve import ServeConf
 from tests.integration.test_against_kafka import commit
@@ -39,7 +39,7 @@ def shared() -> Iterator[LocalKafka]:
 
 
 def kafkas_lags(kafka: LocalKafka) -> dict[tuple[str, int], int]:
-    printed = kafka.tool(
+    printed = kafka.run_tool(
         TOOL, "--bootstrap-server", kafka.bootstrap, "--describe", "--group", "workers", "--offsets"
     )
     return {
@@ -71,7 +71,7 @@ def test_the_lag_is_known_once_the_monitor_is_ready_however_late_the_share_state
     def late(*args):
         """After the rest was read, and ends were asked for."""
         wait_until(lambda: watching.reader_stats().end_offsets_age_s is not None, what="a sample of ends")
-        take_share_state(*args)
+        apply_share_state(*args)
 
     monkeypatch.setattr(monitor, "take_share_state", late)
     running = threading.Thread(target=watching.run)
@@ -100,8 +100,8 @@ def test_the_monitor_serves_the_lag_of_a_share_group_and_lets_it_go_with_the_gro
 
         def deleted() -> bool:
             """Kafka refuses while it takes the consumer, which was killed, for a member; the tool exits 0."""
-            shared.tool(TOOL, "--bootstrap-server", shared.bootstrap, "--delete", "--group", "workers")
-            return "workers" not in shared.tool(TOOL, "--bootstrap-server", shared.bootstrap, "--list")
+            shared.run_tool(TOOL, "--bootstrap-server", shared.bootstrap, "--delete", "--group", "workers")
+            return "workers" not in shared.run_tool(TOOL, "--bootstrap-server", shared.bootstrap, "--list")
 
         wait_until(deleted, timeout_s=60, what="Kafka to delete the group")
         wait_until(lambda: not lags(), timeout_s=30, what="the deleted group to go")

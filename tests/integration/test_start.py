@@ -255,7 +255,7 @@ def coming(kafka: LocalKafka, topic: str) -> Iterator[list[str]]:
 
 def test_no_group_that_comes_while_the_coordinators_answer_is_missed(settled, tmp_path):
     topic = settled.create_topic()
-    no_backfill = "import koff.monitor.backfill\nkoff.backfill.Backfill.run = lambda *given: None\n"
+    no_backfill = "import koff.monitor.backfill\nkoff.monitor.backfill.Backfill.run = lambda *given: None\n"
     (tmp_path / "sitecustomize.py").write_text(no_backfill)
     with coming(settled, topic) as names:
         wait_until(lambda: len(names) > 10, timeout_s=10, what="some groups")

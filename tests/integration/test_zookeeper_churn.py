@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -31,21 +33,22 @@ def zookeeper() -> Iterator[LocalZooKeeper]:
         stop_all()
 
 
-def conf_of(kafka: KafkaCluster, **more: object) -> ConsumerGroupConf:
+def conf_of(kafka: KafkaCluster, **more: Any) -> ConsumerGroupConf:
     return ConsumerGroupConf(
         cluster=ClusterConf(kafka.bootstrap, connect_timeout_s=30.0),  # brokers die here
         session_timeout_s=SESSION_S,
         commit_interval_s=0.5,
         processing_timeout_s=20.0,
-        **more,  # type: ignore[arg-type]
+        **more,
     )
 
 
 def all_arrive(source: Source, record: Record) -> None:
     source.stop()
     assert source.acknowledged
-    missing = lambda: source.acknowledged - record.values  # noqa: E731
-    wait_until(lambda: not missing(), timeout_s=60, what="every message to be processed")
+    wait_until(
+        lambda: not source.acknowledged - record.values, timeout_s=60, what="every message to be processed"
+    )
 
 
 def flows(record: Record) -> None:
@@ -110,7 +113,7 @@ def test_an_expired_session_ends_all_claims_and_the_instance_comes_back(
     for _ in range(3):
         number = victim.session.number
         _expire(zookeeper, victim.session._kazoo.client_id)
-        wait_until(lambda was=number: victim.session.number > was, what="the session to be lost")
+        wait_until(partial(lambda was: victim.session.number > was, number), what="the session to be lost")
         wait_until(
             lambda: victim.session.id is not None and victim.instance_registered(), what="it to be back"
         )
@@ -172,8 +175,12 @@ def test_an_instance_that_is_killed_or_frozen_is_replaced_and_a_thawed_one_reads
         frozen.send_signal(signal.SIGCONT)
         wait_until(lambda: len(worker.group.claims) == 6, what="the thawed one to have a share again")
         source.stop()
-        everything = lambda: record.values | {line.value for path in outputs for line in _lines(path)}  # noqa: E731
-        wait_until(lambda: source.acknowledged <= everything(), timeout_s=60, what="every message")
+
+        def all_processed() -> bool:
+            values = {line.value for path in outputs for line in _lines(path)}
+            return source.acknowledged <= record.values | values
+
+        wait_until(all_processed, timeout_s=60, what="every message")
         worker.leave()
     finally:
         reap(killed)

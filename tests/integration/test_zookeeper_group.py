@@ -344,7 +344,7 @@ def test_nothing_processed_under_a_lost_claim_is_committed_over_the_offset_of_a_
     tree.create(path, b"7", makepath=True)  # as by one that had the partition in between
     tree.delete(f"/consumers/{NAME}/owners/{topic}/0")
     tree.create(f"/consumers/{NAME}/owners/{topic}/0", b"somebody else", ephemeral=True)
-    with pytest.raises(KoffError, match="another instance"):
+    with pytest.raises(KoffError, match="another member"):
         first.flush_offsets()
     assert stored(tree, topic) == b"7"
 
@@ -456,4 +456,4 @@ def test_a_close_while_zookeeper_is_away_does_not_hang_and_is_unclean(
 
 def _wants(group: ConsumerGroup, count: int) -> bool:
     membership: Any = group._membership
-    return len(membership._wanted) == count
+    return len(membership._assigned) == count

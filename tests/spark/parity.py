@@ -18,7 +18,7 @@ from koff.spark.job.end_offsets import Sample
 from koff.spark.tables.schemas import Tables
 from koff.tracker import PartitionLag, Snapshot, Tracker
 from koff.tracker.groups import Group, GroupTable, Member
-from koff.tracker.topic_partitions import fold_text
+from koff.tracker.topic_partitions import fold_topic_id
 
 Record = tuple[int, int, int, bytes | None, bytes | None]
 """Partition of the offsets topic, offset in it, timestamp, key and value."""
@@ -53,16 +53,16 @@ def _apply(tracker: Tracker, records: list[Record]) -> None:
 
 def _sample(tracker: Tracker, taken: list[Sample], at_ms: int) -> None:
     """Tells it what the daemon's sampler would."""
-    tracker.watched()
+    tracker.watched_partitions()
     tracker.identify_topics({each.topic: each.topic_id for each in taken if each.topic_id})
-    tracker.forget((each.topic, each.partition) for each in taken if each.gone)
+    tracker.forget_offsets((each.topic, each.partition) for each in taken if each.gone)
     silent = [each for each in taken if each.end_offset is None and not each.gone]
-    tracker.forget([(each.topic, each.partition) for each in silent], gone=False)
+    tracker.forget_offsets([(each.topic, each.partition) for each in silent], gone=False)
     ends, starts, stables = (
         {(each.topic, each.partition): known for each in taken if (known := getattr(each, name)) is not None}
         for name in _SAMPLED
     )
-    tracker.sample(ends=ends, starts=starts, stables=stables, at_ms=at_ms)
+    tracker.add_samples(ends=ends, starts=starts, stables=stables, at_ms=at_ms)
 
 
 def differences(daemons: Facts, pipelines: Facts) -> list[str]:
@@ -109,7 +109,7 @@ def written_slots(tables: Tables) -> Facts:
     rows = tables.frame("current").withColumn("at_ms", f.unix_millis("commit_timestamp")).collect()
     slots = _once((_slot(row), row) for row in rows)
     return {
-        at: [row.committed, row.at_ms, fold_text(row.topic_id or "")]
+        at: [row.committed, row.at_ms, fold_topic_id(row.topic_id or "")]
         for at, row in slots.items()
         if not row.deleted
     }

@@ -60,9 +60,9 @@ def test_missing_java_is_told_with_the_cure(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (("run",), "say either --brokers, or --config"),
-        (("run", "--brokers", "a:1", "--config", "x"), "say either --brokers, or --config"),
-        (("run", "--brokers", "a:1", "--interval", "never"), "'never' is no duration"),
+        (("run",), "give either --brokers, or --config"),
+        (("run", "--brokers", "a:1", "--config", "x"), "give either --brokers, or --config"),
+        (("run", "--brokers", "a:1", "--interval", "never"), "'never' is not a duration"),
         (("backfill", "--segments", "x"), "--segments needs --cluster-name"),
     ],
 )
@@ -76,10 +76,10 @@ def test_a_folder_of_somebody_else_and_one_that_is_not_there_are_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (tmp_path / "photos").mkdir()
-    with pytest.raises(WrongTables, match="holds other things"):
-        Tables(spark, str(tmp_path)).create()
+    with pytest.raises(WrongTables, match="contains other files"):
+        Tables(spark, str(tmp_path)).create_tables()
     with pytest.raises(WrongTables, match="no tables of koff's"):
-        Tables(spark, str(tmp_path / "absent")).check()
+        Tables(spark, str(tmp_path / "absent")).check_tables()
     assert [each.name for each in tmp_path.iterdir()] == ["photos"]
 
 
@@ -136,7 +136,7 @@ def test_a_job_that_is_stopped_says_so_and_nothing_else(
             running.wait_until((tables / "_checkpoints" / "c" / "offsets" / "0").exists, "the first batch")
         assert running.stop(number) == 0, running.text
     assert last_line(running.text) == (
-        f"stopped: {tables} has what was read so far, started again it goes on there"
+        f"stopped: {tables} holds what was read so far; the next run continues from there"
     )
     others = [line for line in running.text.splitlines()[:-1] if not line.startswith("{")]
     assert others == []

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from koff.records import OffsetCommit, Undecodable, Unknown, decode
-from koff.records.record_types import title
-from koff.spark.rows.decoding import RAW, SCHEMA, Decoder, Wanted, decoded
+from koff.records.record_types import record_type_name
+from koff.spark.rows.decoding import RAW, SCHEMA, Decoder, RecordFilter, decode_batch
 from tests.unit.builders import commit
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -61,11 +61,12 @@ def expected(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(SCHEMA.names)
     row |= {"group": message.consumer or None, "tombstone": message.tombstone}
     if not isinstance(record, OffsetCommit):
-        named = isinstance(record, Undecodable | Unknown)
-        kind = type(record).__name__ if named else title(record)
+        kind = (
+            type(record).__name__ if isinstance(record, Undecodable | Unknown) else record_type_name(record)
+        )
         return row | {"kind": kind, "key": key, "value": value, "reason": getattr(record, "reason", None)}
     row |= {
-        "kind": title(record),
+        "kind": record_type_name(record),
         "topic": record.topic,
         "partition": record.partition,
         "group": record.group,
@@ -85,7 +86,7 @@ def expected(key: bytes | None, value: bytes | None) -> dict[str, Any]:
 
 
 def test_every_golden_record_in_one_batch_says_what_it_says_alone() -> None:
-    rows = decoded(raw(EVERY), "blue").to_pylist()
+    rows = decode_batch(raw(EVERY), "blue").to_pylist()
     assert len(rows) == len(EVERY) > 250
     assert {row["kind"] for row in rows} > {"OffsetCommit", "GroupMetadata", "Undecodable", "Unknown"}
     for number, (row, pair) in enumerate(zip(rows, EVERY, strict=True)):
@@ -96,13 +97,13 @@ def test_every_golden_record_in_one_batch_says_what_it_says_alone() -> None:
 
 def test_a_sliced_batch_is_decoded_like_a_whole_one() -> None:
     batch, decoder = raw(EVERY), Decoder("blue")
-    whole = decoded(batch, "blue").to_pylist()
+    whole = decode_batch(batch, "blue").to_pylist()
     pieces = [row for at in range(0, len(EVERY), 17) for row in decoder(batch.slice(at, 17)).to_pylist()]
     assert pieces == whole
 
 
 def test_an_empty_batch_has_the_columns_and_no_rows() -> None:
-    rows = decoded(raw(EVERY).slice(0, 0), "blue")
+    rows = decode_batch(raw(EVERY).slice(0, 0), "blue")
     assert rows.schema == SCHEMA
     assert len(rows) == 0
 
@@ -110,19 +111,19 @@ def test_an_empty_batch_has_the_columns_and_no_rows() -> None:
 @pytest.mark.parametrize(
     ("wanted", "offsets"),
     [
-        (Wanted(), [0, 1, 2, 3]),
-        (Wanted(group="^pay"), [0, 2]),
-        (Wanted(topic="^clicks$"), [1]),
-        (Wanted(group="s$", topic="orders"), [0]),
-        (Wanted(since_ms=1000), [0, 1, 2, 3]),
-        (Wanted(since_ms=1001), []),
-        (Wanted(until_ms=1000), []),
-        (Wanted(commits_to="(?P<kind>^click)"), [1, 2, 3]),  # Java knows no such group
-        (Wanted(commits_to="^orders$", group="^pay"), [0, 2]),
-        (Wanted(since_ms=0, until_ms=1001), [0, 1, 2, 3]),
+        (RecordFilter(), [0, 1, 2, 3]),
+        (RecordFilter(group="^pay"), [0, 2]),
+        (RecordFilter(topic="^clicks$"), [1]),
+        (RecordFilter(group="s$", topic="orders"), [0]),
+        (RecordFilter(since_ms=1000), [0, 1, 2, 3]),
+        (RecordFilter(since_ms=1001), []),
+        (RecordFilter(until_ms=1000), []),
+        (RecordFilter(commits_to="(?P<kind>^click)"), [1, 2, 3]),  # Java knows no such group
+        (RecordFilter(commits_to="^orders$", group="^pay"), [0, 2]),
+        (RecordFilter(since_ms=0, until_ms=1001), [0, 1, 2, 3]),
     ],
 )
-def test_only_what_is_wanted_is_kept(wanted: Wanted, offsets: list[int]) -> None:
+def test_only_what_is_wanted_is_kept(wanted: RecordFilter, offsets: list[int]) -> None:
     group_key = commit("pays", "orders", 0, 1)[0]
     assert group_key is not None
     pairs = [
@@ -131,5 +132,5 @@ def test_only_what_is_wanted_is_kept(wanted: Wanted, offsets: list[int]) -> None
         (b"\x00\x02\x00\x04pays", None),
         (None, None),
     ]
-    rows = wanted.of(decoded(raw(pairs, timestamp_ms=1000), "blue"))
+    rows = wanted.filter_rows(decode_batch(raw(pairs, timestamp_ms=1000), "blue"))
     assert rows.column("log_offset").to_pylist() == offsets

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,13 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from koff.spark.job.batch_writer import BatchWriter, once
-from koff.spark.rows.newest import newest
-from koff.spark.rows.packing import COMMIT, FILE, NOTED, PACKED, pack, unpack
+from koff.spark.job.batch_writer import BatchWriter, write_once
+from koff.spark.rows.newest import keep_newest
+from koff.spark.rows.packing import COMMIT, FILE, NOTED, PACKED, pack_batches, unpack_batches
 from koff.spark.tables import files
-from koff.spark.tables.files import WRITTEN, Into, commit, written
+from koff.spark.tables.files import FILE_COLUMNS, FileTarget, commit_files, write_batches
 from koff.spark.tables.schemas import Tables
-from tests.spark.test_decoding import EVERY, decoded, raw
+from tests.spark.test_decoding import EVERY, decode_batch, raw
 from tests.spark.test_packing import batch, row
 
 ODD_NAME = "a/b=c d%ü"
@@ -46,15 +46,15 @@ def packs(found: list[Row], what: str) -> list[Row]:
     if not blobs:
         return []
     packed = pa.RecordBatch.from_pylist(blobs, pa.schema([PACKED.field("packed")]))
-    return [each for rows in unpack([packed]) for each in rows.to_pylist()]
+    return [each for rows in unpack_batches([packed]) for each in rows.to_pylist()]
 
 
 def adds(found: list[Row]) -> list[Row]:
     return [json.loads(each["packed"])["add"] for each in found if each["what"] == FILE]
 
 
-def taken(batches: list[pa.RecordBatch], into: Into) -> list[Row]:
-    return [each for rows in written(batches, into) for each in rows.to_pylist()]
+def taken(batches: list[pa.RecordBatch], into: FileTarget) -> list[Row]:
+    return [each for rows in write_batches(batches, into) for each in rows.to_pylist()]
 
 
 def by_offset(rows: list[Row]) -> list[Row]:
@@ -70,10 +70,10 @@ def stored(folder: Path, add: Row) -> list[Row]:
 def test_all_commits_are_in_files_a_day_each_and_what_matters_is_handed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int, chunk: int
 ) -> None:
-    monkeypatch.setattr(files, "_HELD_ROWS", held)
-    monkeypatch.setattr(files, "CHUNK", chunk)
+    monkeypatch.setattr(files, "_MAX_BUFFERED_ROWS", held)
+    monkeypatch.setattr(files, "CHUNK_ROWS", chunk)
     given = [commits(100, 3), commits(150, 3, first=100), commits(1, first=250)]
-    found = taken(given, Into(str(tmp_path), ODD_NAME))
+    found = taken(given, FileTarget(str(tmp_path), ODD_NAME))
     told = adds(found)
     assert [each["partitionValues"]["cluster"] for each in told] == [ODD_NAME] * 4
     days = {each["partitionValues"]["day"]: each for each in told}
@@ -89,10 +89,10 @@ def test_all_commits_are_in_files_a_day_each_and_what_matters_is_handed_on(
         check_stats(json.loads(add["stats"]), mine)
         rows += mine
     every = [each for part in given for each in part.to_pylist()]
-    assert by_offset(rows) == [{name: each[name] for name in WRITTEN} for each in by_offset(every)]
+    assert by_offset(rows) == [{name: each[name] for name in FILE_COLUMNS} for each in by_offset(every)]
     assert sum(each["records"] for each in found if each["what"] == FILE) == len(every)
-    noted = newest(batch([{**dict.fromkeys(every[0]), **each} for each in packs(found, NOTED)]))
-    wanted = newest(pa.concat_batches(given)).column("log_offset").to_pylist()
+    noted = keep_newest(batch([{**dict.fromkeys(every[0]), **each} for each in packs(found, NOTED)]))
+    wanted = keep_newest(pa.concat_batches(given)).column("log_offset").to_pylist()
     assert sorted(noted.column("log_offset").to_pylist()) == sorted(wanted)
     assert 0 < len(wanted) < len(every)
 
@@ -113,9 +113,9 @@ def check_stats(stats: Row, rows: list[Row]) -> None:
 
 
 def test_what_is_no_commit_is_packed_as_ever(tmp_path: Path) -> None:
-    rows = decoded(raw(EVERY), "c")
-    found = taken([rows], Into(str(tmp_path), "c"))
-    usual = [each for batch_ in pack([rows]) for each in batch_.to_pylist()]
+    rows = decode_batch(raw(EVERY), "c")
+    found = taken([rows], FileTarget(str(tmp_path), "c"))
+    usual = [each for batch_ in pack_batches([rows]) for each in batch_.to_pylist()]
     assert [each for each in found if each["what"] not in (NOTED, FILE)] == [
         each for each in usual if each["what"] != COMMIT
     ]
@@ -124,7 +124,7 @@ def test_what_is_no_commit_is_packed_as_ever(tmp_path: Path) -> None:
 
 def test_rows_that_may_be_there_already_are_not_written(tmp_path: Path) -> None:
     given = [commits(60), commits(60, partition=4)]
-    found = taken(given, Into.of(Into(str(tmp_path), "c", {3: 41}).told()))
+    found = taken(given, FileTarget.from_option(FileTarget(str(tmp_path), "c", {3: 41}).to_option()))
     old = packs(found, COMMIT)
     assert [(each["offsets_partition"], each["log_offset"]) for each in old] == [(3, n) for n in range(42)]
     new = [each for add in adds(found) for each in stored(tmp_path, add)]
@@ -136,8 +136,8 @@ def test_rows_that_may_be_there_already_are_not_written(tmp_path: Path) -> None:
 def test_a_task_that_does_not_end_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr(files, "_HELD_ROWS", 10)
-    monkeypatch.setattr(files, "CHUNK", 10)
+    monkeypatch.setattr(files, "_MAX_BUFFERED_ROWS", 10)
+    monkeypatch.setattr(files, "CHUNK_ROWS", 10)
 
     def given() -> Iterator[pa.RecordBatch]:
         yield commits(100)
@@ -146,27 +146,28 @@ def test_a_task_that_does_not_end_leaves_no_file(
             raise ConnectionError("the broker is gone")
         yield commits(100)
 
-    running = written(given(), Into(str(tmp_path), "c"))
+    running = write_batches(given(), FileTarget(str(tmp_path), "c"))
     next(running)
     if how == "raises":
         with pytest.raises(ConnectionError):
             list(running)
     else:
-        running.close()  # type: ignore[attr-defined]
+        assert isinstance(running, Generator)
+        running.close()
     assert not list(tmp_path.rglob("*.parquet"))
 
 
 def test_files_are_the_tables_once(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables(spark, str(tmp_path / "with space"))
-    tables.create()
+    tables.create_tables()
     folder = tables.folder("commits")
     assert folder is not None
     for version, first in ((0, 0), (0, 0), (1, 300)):  # the first comes again
-        found = taken([commits(300, 3, first=first)], Into(folder, ODD_NAME))
+        found = taken([commits(300, 3, first=first)], FileTarget(folder, ODD_NAME))
         told = [each["packed"] for each in found if each["what"] == FILE]
-        with once(spark, "app", version):
-            commit(tables, "commits", told)
-    rows = tables.of("commits", ODD_NAME)
+        with write_once(spark, "app", version):
+            commit_files(tables, "commits", told)
+    rows = tables.cluster_frame("commits", ODD_NAME)
     assert rows.count() == rows.select("log_offset").distinct().count() == 600
     assert len(list(Path(folder).rglob("*.parquet"))) == 6
     mine = rows.orderBy("log_offset").drop("cluster", "day").collect()
@@ -184,20 +185,22 @@ def test_files_are_the_tables_once(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_batch_by_files_gives_the_tables_that_spark_writes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = [decoded(raw(EVERY), "c"), commits(200, 2, first=1000), commits(50, 2, first=1200)]
+    given = [decode_batch(raw(EVERY), "c"), commits(200, 2, first=1000), commits(50, 2, first=1200)]
     both = []
     for name in ("files", "spark"):
         tables = Tables(spark, str(tmp_path / name))
-        tables.create()
+        tables.create_tables()
         folder = tables.folder("commits")
         assert folder is not None
         if name == "spark":
             monkeypatch.setattr(Tables, "folder", lambda *_: None)
         count = None
         for version, part in enumerate((given[:2], given[2:])):
-            packed = list(written(part, Into(folder, "c")) if name == "files" else pack(part))
+            packed = list(
+                write_batches(part, FileTarget(folder, "c")) if name == "files" else pack_batches(part)
+            )
             frame = spark.createDataFrame(pa.Table.from_batches(packed)).persist()
-            with once(spark, "app", version):
+            with write_once(spark, "app", version):
                 count = BatchWriter(tables, "c").write(frame, {})
             own = [*Path(tables.path("current")).rglob("koff-*.parquet")]
             assert bool(own) == (name == "files")
@@ -211,7 +214,7 @@ def test_tables_whose_columns_have_other_names_in_files_are_left_to_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     tables = Tables(spark, str(tmp_path / "t"))
-    tables.create()
+    tables.create_tables()
     assert tables.folder("commits")
     mapping = (
         "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"

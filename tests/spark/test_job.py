@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
@@ -17,13 +17,13 @@ from pyspark.sql import functions as f
 from structlog.testing import capture_logs
 
 from koff.client import ClusterConf
-from koff.config.clusters import Watched
+from koff.config.clusters import WatchedCluster
 from koff.kafkatest import LocalKafka, wait_until
-from koff.spark.job.batch_progress import Headway
+from koff.spark.job.batch_progress import ProgressCounter
 from koff.spark.job.cluster_stream import PipelineConf, Progress
 from koff.spark.job.job import Job, backfill_segments
-from koff.spark.job.table_view import served
-from koff.spark.tables.maintenance import maintain
+from koff.spark.job.table_view import serve_tables
+from koff.spark.tables.maintenance import maintain_tables
 from koff.spark.tables.schemas import TABLES, Tables
 from tests.kafka_groups import member, produce
 from tests.unit.builders import commit as commit_record
@@ -51,14 +51,14 @@ def commit(kafka: LocalKafka, group: str, topic: str, partition: int, offset: in
     wait_until(committed, timeout_s=30, what=f"the commit of {group}")
 
 
-def watched(kafka: LocalKafka, name: str = "c") -> Watched:
-    return Watched(name, ClusterConf(kafka.bootstrap))
+def watched(kafka: LocalKafka, name: str = "c") -> WatchedCluster:
+    return WatchedCluster(name, ClusterConf(kafka.bootstrap))
 
 
-def run_once(tables: Tables, kafka: LocalKafka, **conf: object) -> list[Progress]:
+def run_once(tables: Tables, kafka: LocalKafka, **conf: Any) -> list[Progress]:
     done: list[Progress] = []
     with Job([watched(kafka)], PipelineConf(once=True, interval_s=0.5, **conf), done.append) as job:
-        tables.create()
+        tables.create_tables()
         job.run(tables)
     return done
 
@@ -67,9 +67,9 @@ def run_once(tables: Tables, kafka: LocalKafka, **conf: object) -> list[Progress
 def running(tables: Tables, kafka: LocalKafka) -> Iterator[str]:
     """A job until the end of the block; the address that it serves at."""
     with Job([watched(kafka)], PipelineConf(interval_s=0.5)) as job:
-        tables.create()
+        tables.create_tables()
         thread = threading.Thread(target=job.run, args=(tables,))
-        with served("127.0.0.1:0", job, tables) as server:
+        with serve_tables("127.0.0.1:0", job, tables) as server:
             assert server is not None
             thread.start()
             try:
@@ -95,12 +95,12 @@ def is_ready(url: str) -> bool:
 
 def committed(tables: Tables, group: str) -> list[int]:
     """What it committed, in the order of the log."""
-    rows = tables.of("commits", "c").where(f.col("group") == group).orderBy("log_offset")
+    rows = tables.cluster_frame("commits", "c").where(f.col("group") == group).orderBy("log_offset")
     return [row.committed for row in rows.collect()]
 
 
 def newest_lag(tables: Tables, group: str) -> int | None:
-    rows = tables.of("lag", "c").where(f.col("group") == group).orderBy(f.col("at").desc())
+    rows = tables.cluster_frame("lag", "c").where(f.col("group") == group).orderBy(f.col("at").desc())
     row = rows.first()
     return None if row is None else int(row.lag)
 
@@ -125,7 +125,10 @@ def test_a_job_makes_tables_and_metrics_and_goes_on_where_it_was_stopped(
         commit(broker, "simple", topic, 0, 4)
         wait_until(lambda: committed(tables, "simple") == [3, 4], timeout_s=60, what="the commit")
         commit(broker, "simple", topic, 0, 5)  # in the batch that the stop cuts off, or in none
-    rows = {(r["group"], r.topic, r.partition): r for r in tables.of("lag", "c").orderBy("at").collect()}
+    rows = {
+        (r["group"], r.topic, r.partition): r
+        for r in tables.cluster_frame("lag", "c").orderBy("at").collect()
+    }
     assert rows["simple", topic, 0].lag in (5, 6, 7)
     assert rows["simple", topic, 0].readable == rows["simple", topic, 0].lag
     assert rows["classic", topic, 0].client_id == "me"
@@ -137,9 +140,11 @@ def test_a_job_makes_tables_and_metrics_and_goes_on_where_it_was_stopped(
     assert unique(tables, "commits", "cluster", "offsets_partition", "log_offset")
     assert unique(tables, "lag", "cluster", "at", "group", "topic", "partition")
     assert unique(tables, "end_offsets", "cluster", "at", "topic", "partition")
-    states = [row.state for row in tables.of("groups", "c").where(f.col("group") == "classic").collect()]
+    states = [
+        row.state for row in tables.cluster_frame("groups", "c").where(f.col("group") == "classic").collect()
+    ]
     assert states[-1] == "Empty"
-    done = {each.table: each for each in maintain(tables)}
+    done = {each.table: each for each in maintain_tables(tables)}
     assert done.keys() == TABLES.keys()
     assert done["lag"].files < done["lag"].files_before
 
@@ -152,8 +157,8 @@ def test_a_job_whose_checkpoint_is_lost_leaves_out_what_is_there(
     for offset in (1, 2, 3):
         commit(broker, "lost", topic, 0, offset)
     run_once(tables, broker)
-    tables.delta("commits").delete("`group` = 'lost' AND committed = 2")  # behind, and not there
-    shutil.rmtree(tables.checkpoint("c"))
+    tables.delta_table("commits").delete("`group` = 'lost' AND committed = 2")  # behind, and not there
+    shutil.rmtree(tables.checkpoint_path("c"))
     commit(broker, "lost", topic, 0, 4)
     run_once(tables, broker)
     assert committed(tables, "lost") == [1, 2, 3, 4]
@@ -173,7 +178,7 @@ def test_two_clusters_in_one_job_have_their_own_rows_and_one_that_is_down_holds_
             commit(kafka, "both", topic, 1, offset)
         both = [watched(broker, "one"), watched(other, "two")]
         with Job(both, PipelineConf(interval_s=0.5)) as job:
-            tables.create()
+            tables.create_tables()
             thread = threading.Thread(target=job.run, args=(tables,))
             thread.start()
             try:
@@ -204,7 +209,7 @@ def lags(tables: Tables, topic: str) -> set[tuple[str, int]]:
 def test_a_log_that_was_cut_is_told_of(spark: SparkSession, broker: LocalKafka, tmp_path: Path) -> None:
     topic = broker.create_topic("cut")
     tables = Tables(spark, str(tmp_path / "t"))
-    mine = Watched("c", ClusterConf(broker.bootstrap), offsets_topic=topic)
+    mine = WatchedCluster("c", ClusterConf(broker.bootstrap), offsets_topic=topic)
     for records in (7, 3):
         producer = broker.producer()
         for number in range(records):
@@ -215,12 +220,12 @@ def test_a_log_that_was_cut_is_told_of(spark: SparkSession, broker: LocalKafka, 
             capture_logs() as said,
             Job([mine], PipelineConf(once=True, sample=False), lambda _: None) as job,
         ):
-            tables.create()
+            tables.create_tables()
             job.run(tables)
         cuts = [
             (each["partition"], each["ends_at"], each["read_to"])
             for each in said
-            if "was cut" in each["event"]
+            if "was truncated" in each["event"]
         ]
         assert cuts == ([] if records == 7 else [(0, 3, 7)])
         if records == 7:
@@ -236,10 +241,12 @@ def test_topics_match_by_pythons_expressions_as_groups_do(
     wanted, other = broker.create_topic(), broker.create_topic()
     for topic in (wanted, other):
         commit(broker, "choosy", topic, 0, 1)
-    only = Watched("c", ClusterConf(broker.bootstrap), topics=f"(?P<name>^{wanted}$)", groups="(?P<g>choosy)")
+    only = WatchedCluster(
+        "c", ClusterConf(broker.bootstrap), topics=f"(?P<name>^{wanted}$)", groups="(?P<g>choosy)"
+    )
     tables = Tables(spark, str(tmp_path / "t"))
     with Job([only], PipelineConf(once=True, sample=False)) as job:
-        tables.create()
+        tables.create_tables()
         job.run(tables)
     assert {(row["group"], row.topic) for row in tables.frame("commits").collect()} == {("choosy", wanted)}
 
@@ -253,10 +260,10 @@ def test_a_job_says_how_far_it_is_in_the_midst_of_a_batch_too(
     tables = Tables(spark, str(tmp_path / "t"))
     seen: list[tuple[int, int]] = []  # when a batch is read, and written but for Spark's own note of it
     conf = PipelineConf(once=True, sample=False, max_offsets_per_partition=3)
-    with Job([watched(broker)], conf, lambda _: seen.append(job.headway())) as job:
-        tables.create()
+    with Job([watched(broker)], conf, lambda _: seen.append(job.count_progress())) as job:
+        tables.create_tables()
         job.run(tables)
-        done, todo = job.headway()
+        done, todo = job.count_progress()
     assert done == todo >= 5
     assert len(seen) > 1
     assert [each for each, _ in seen] == sorted({each for each, _ in seen})
@@ -266,9 +273,9 @@ def test_a_job_says_how_far_it_is_in_the_midst_of_a_batch_too(
 @pytest.mark.timeout(120)
 def test_log_segments_are_taken_in_once(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables(spark, str(tmp_path / "t"))
-    tables.create()
+    tables.create_tables()
     segments = str(Path(__file__).parents[1] / "golden" / "segments" / "none.log")
-    headway = Headway(spark)
+    headway = ProgressCounter(spark)
     first = backfill_segments(tables, segments, "s", headway)
     assert headway.done == headway.todo == Path(segments).stat().st_size
     before = {name: tables.frame(name).count() for name in TABLES}

@@ -10,8 +10,8 @@ import pytest
 
 from koff.client import Cluster, TopicInfo, TopicPartition
 from koff.spark.job.batch_writer import BatchWriter
-from koff.spark.job.end_offsets import Sample, Samples
-from koff.spark.job.lag_rows import joined, lag_rows
+from koff.spark.job.end_offsets import EndOffsetSampler, Sample
+from koff.spark.job.lag_rows import join_lag_inputs, lag_rows
 from koff.spark.tables.schemas import TABLES, Tables
 
 if TYPE_CHECKING:
@@ -35,16 +35,18 @@ def sampled(topic: str, minute: int, end: int, topic_id: str | None = None) -> S
 def lags(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, int], Any]:
     """The rows of lag of groups that have partitions and have committed nothing."""
     tables = Tables(spark, str(tmp_path_factory.mktemp("lags") / "t"))
-    tables.create()
+    tables.create_tables()
     states = [("c", 0, group, 1, "consumer", "Stable", "{}", each) for group, each in ASSIGNED.items()]
     frame = spark.createDataFrame(states, tables.frame("group_states").schema)
     frame.write.format("delta").mode("append").save(tables.path("group_states"))
     before = [sampled("growing", 1, 600), sampled("cut", 1, 600), sampled("cut", 2, 100)]
-    BatchWriter(tables, "c").sample(before, 0)
+    BatchWriter(tables, "c").write_sample(before, 0)
     now = [sampled("growing", 3, 1800), sampled("cut", 3, 160), sampled("new", 3, 7, NEW)]
-    BatchWriter(tables, "c").sample(now, 1)
-    ends, known = tables.of("end_offsets", "c"), tables.of("group_states", "c")
-    rows = joined(ends.where(ends.batch == 1), tables.of("current", "c"), known, ends, reach_s=86_400)
+    BatchWriter(tables, "c").write_sample(now, 1)
+    ends, known = tables.cluster_frame("end_offsets", "c"), tables.cluster_frame("group_states", "c")
+    rows = join_lag_inputs(
+        ends.where(ends.batch == 1), tables.cluster_frame("current", "c"), known, ends, reach_s=86_400
+    )
     made = rows.mapInArrow(lag_rows, TABLES["lag"].ddl).collect()
     return {(row["group"], row.topic, row.partition): row for row in made}
 
@@ -76,21 +78,23 @@ def test_a_topic_whose_name_was_not_known_when_it_was_assigned_goes_by_its_name(
 class OneTopic:
     """A cluster whose only topic was made a moment ago."""
 
-    def topics(self) -> dict[str, int]:
+    def fetch_partition_counts(self) -> dict[str, int]:
         return {"new": 1}
 
-    def describe(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         return {name: TopicInfo(name, 1, NEW) for name in names}
 
-    def offsets(self, partitions: Iterable[TopicPartition], *_: object) -> dict[TopicPartition, int | str]:
+    def fetch_offsets(
+        self, partitions: Iterable[TopicPartition], *_: object
+    ) -> dict[TopicPartition, int | str]:
         return dict.fromkeys(partitions, 7)
 
 
 def test_what_is_watched_by_its_topics_id_is_sampled_by_name_and_once() -> None:
-    (sample,) = Samples(cast(Cluster, OneTopic())).take([(NEW, 0), ("new", 0)])
+    (sample,) = EndOffsetSampler(cast(Cluster, OneTopic())).take_sample([(NEW, 0), ("new", 0)])
     assert (sample.topic, sample.topic_id, sample.end_offset, sample.gone) == ("new", NEW, 7, False)
 
 
 def test_what_is_watched_by_an_id_that_nobody_has_is_gone() -> None:
-    (sample,) = Samples(cast(Cluster, OneTopic())).take([("AAAAAAAAAAAAAAAAAAAAAg", 0)])
+    (sample,) = EndOffsetSampler(cast(Cluster, OneTopic())).take_sample([("AAAAAAAAAAAAAAAAAAAAAg", 0)])
     assert (sample.topic, sample.gone) == ("AAAAAAAAAAAAAAAAAAAAAg", True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from koff.lag.window import WINDOW
 from koff.spark.rows.decoding import COMMITS, SCHEMA
-from koff.spark.rows.newest import STALE_MS, TICK_MS, chunks, newest, news
+from koff.spark.rows.newest import STALE_MS, TICK_MS, coalesce_batches, derive_slot_updates, keep_newest
 from koff.spark.rows.packing import (
     COLUMNS,
     COMMIT,
@@ -20,25 +20,25 @@ from koff.spark.rows.packing import (
     GROUP,
     PACKED,
     UNDECODED,
-    bucketed,
-    pack,
-    unpack,
+    pack_batches,
+    pack_buckets,
+    unpack_batches,
 )
-from tests.spark.test_decoding import EVERY, decoded, raw
+from tests.spark.test_decoding import EVERY, decode_batch, raw
 
 Row = dict[str, Any]
 USES = {"Undecodable": UNDECODED, "Unknown": UNDECODED} | dict.fromkeys(COMMITS, COMMIT)
 
 
 def test_what_is_packed_is_what_is_unpacked_by_its_use() -> None:
-    rows = decoded(raw(EVERY), "c")
-    packed = pa.Table.from_batches(pack([rows, rows.slice(3, 5)]), PACKED).to_pylist()
+    rows = decode_batch(raw(EVERY), "c")
+    packed = pa.Table.from_batches(pack_batches([rows, rows.slice(3, 5)]), PACKED).to_pylist()
     assert {each["what"] for each in packed} == {COMMIT, GROUP, UNDECODED}
     given = rows.to_pylist() + rows.slice(3, 5).to_pylist()
     for what in (COMMIT, GROUP, UNDECODED):
         mine = [each for each in packed if each["what"] == what]
         batch = pa.RecordBatch.from_pylist([{"packed": each["packed"]} for each in mine], PACKED_ONLY)
-        back = [row for each in unpack([batch]) for row in each.to_pylist()]
+        back = [row for each in unpack_batches([batch]) for row in each.to_pylist()]
         of_use = [row for row in given if USES.get(row["kind"], GROUP) == what]
         assert back == [{name: row[name] for name in COLUMNS[what]} for row in of_use]
         assert sum(each["records"] for each in mine) == len(back)
@@ -71,9 +71,9 @@ def test_what_is_of_note_says_of_every_slot_what_all_commits_say(
         rows.append(row(group, partition, offset, committed, at_ms))
     cuts = sorted({0, len(rows), *data.draw(st.lists(st.integers(0, len(rows)), max_size=3))})
     parts = [batch(rows[a:b]) for a, b in itertools.pairwise(cuts)]
-    kept = [each for part in parts for each in newest(part).to_pylist()]
+    kept = [each for part in parts for each in keep_newest(part).to_pylist()]
     assert current(kept) == current(rows)
-    again = newest(batch(kept)).to_pylist()
+    again = keep_newest(batch(kept)).to_pylist()
     assert current(again) == current(rows)
     assert len(again) <= len({(r["group"], r["partition"]) for r in rows}) * (WINDOW + 2)
 
@@ -91,7 +91,10 @@ def test_news_are_the_last_commit_and_the_last_seconds_with_the_lag_that_each_le
         {**row("", partition, 0, end, 1_000_000 - 2 * STALE_MS + far * 1000), "group": None}
         for partition, far, end in {(each[0], each[1]): each for each in sampled}.values()
     ]
-    found = {(each["group"], each["partition"]): each for each in news(batch(rows), batch(ends)).to_pylist()}
+    found = {
+        (each["group"], each["partition"]): each
+        for each in derive_slot_updates(batch(rows), batch(ends)).to_pylist()
+    }
     wanted = current(rows)
     assert found.keys() == wanted.keys()
     by_offset = {each["log_offset"]: each for each in rows}
@@ -125,7 +128,7 @@ def lag_left(commit: Row, ends: list[Row]) -> int | None:
 
 def test_news_of_a_slot_in_two_homes_are_those_of_the_home_that_spoke_last() -> None:
     rows = [row("g", 0, 5, 50, 9_000), {**row("g", 0, 90, 10, 4_000), "offsets_partition": 8}]
-    (one,) = news(batch(rows), batch([])).to_pylist()
+    (one,) = derive_slot_updates(batch(rows), batch([])).to_pylist()
     assert (one["offsets_partition"], one["committed"], len(one["more"])) == (3, 50, 1)
 
 
@@ -137,9 +140,9 @@ def test_buckets_hold_every_row_and_all_of_a_topics_partition(
     rows = batch([{**row(g, p, n, c, n), "topic": g * 3} for n, (g, p, c, _) in enumerate(given_)])
     homes = defaultdict(set)
     back = []
-    for each in bucketed(rows.select(COMMIT_ROWS.names)):
+    for each in pack_buckets(rows.select(COMMIT_ROWS.names)):
         packed = pa.RecordBatch.from_pylist([{"packed": each["packed"]}], PACKED_ONLY)
-        for part in unpack([packed]):
+        for part in unpack_batches([packed]):
             back += part.column("log_offset").to_pylist()
             for place in zip(
                 part.column("topic").to_pylist(), part.column("partition").to_pylist(), strict=True
@@ -151,9 +154,9 @@ def test_buckets_hold_every_row_and_all_of_a_topics_partition(
 
 def test_chunks_hold_all_rows_in_their_order() -> None:
     parts = [batch([row("g", 0, offset, 1, offset)]) for offset in range(7)]
-    (chunk,) = chunks(parts)
+    (chunk,) = coalesce_batches(parts)
     assert chunk.column("log_offset").to_pylist() == list(range(7))
-    assert list(chunks([])) == []
+    assert list(coalesce_batches([])) == []
 
 
 def row(group: str, partition: int, offset: int, committed: int | None, at_ms: int) -> Row:

@@ -14,9 +14,9 @@ from pyspark.sql import functions as f
 
 from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.end_offsets import Sample
-from koff.spark.job.lag_rows import joined, lag_rows
-from koff.spark.rows.decoding import RAW, decoded
-from koff.spark.rows.packing import pack
+from koff.spark.job.lag_rows import join_lag_inputs, lag_rows
+from koff.spark.rows.decoding import RAW, decode_batch
+from koff.spark.rows.packing import pack_batches
 from koff.spark.tables.schemas import TABLES, Tables
 from koff.tracker import Tracker
 from tests.spark.parity import OF_STATE, Record, differences, tracked, tracked_lags, written_lags
@@ -75,7 +75,7 @@ def story() -> tuple[list[Record], list[tuple[int, Ends]], dict[str, str]]:
     known = Tracker()
     for partition, _, _, key, value in records:
         known.apply(partition, [key], [value])
-    slots = sorted({*known.watched(), *(at for _, at in lively if at)})
+    slots = sorted({*known.watched_partitions(), *(at for _, at in lively if at)})
     chance = random.Random(5)
     speed = {at: chance.choice([0, 1, 17]) for at in slots}
     first_ms = begin_ms - 8 * INTERVAL_MS + 1000  # the tracker forgets what nobody reads for ten minutes
@@ -97,8 +97,8 @@ def packed_frame(spark: SparkSession, records: list[Record]) -> Any:
     columns: list[pa.Array] = [
         pa.array(column, kind.type) for column, kind in zip(zip(*records, strict=True), RAW, strict=True)
     ]
-    batch = decoded(pa.RecordBatch.from_arrays(columns, schema=RAW), "c")
-    return spark.createDataFrame(pa.Table.from_batches(list(pack([batch]))))
+    batch = decode_batch(pa.RecordBatch.from_arrays(columns, schema=RAW), "c")
+    return spark.createDataFrame(pa.Table.from_batches(list(pack_batches([batch]))))
 
 
 def rounds(samples: list[tuple[int, Ends]], ids: dict[str, str]) -> list[Sample]:
@@ -121,25 +121,31 @@ def rounds(samples: list[tuple[int, Ends]], ids: dict[str, str]) -> list[Sample]
 def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, Tracker, int]:
     records, samples, ids = story()
     tables = Tables(spark, str(tmp_path_factory.mktemp("parity") / "t"))
-    tables.create()
+    tables.create_tables()
     writer = BatchWriter(tables, "c")
-    writer.sample(rounds(samples[:-1], ids), 0)
+    writer.write_sample(rounds(samples[:-1], ids), 0)
     names = {topic_id: name for name, topic_id in ids.items()}
     half = len(records) * 2 // 3
     for part in (records[:half], records[half:]):
         writer.write(packed_frame(spark, part).persist(), names)
-    writer.sample(rounds(samples[-1:], ids), 1)
-    ends = tables.of("end_offsets", "c")
+    writer.write_sample(rounds(samples[-1:], ids), 1)
+    ends = tables.cluster_frame("end_offsets", "c")
     last = ends.where(f.col("batch") == 1)
-    rows = joined(last, tables.of("current", "c"), tables.of("group_states", "c"), ends, reach_s=86_400)
-    writer.lag(rows.mapInArrow(lag_rows, TABLES["lag"].ddl))
+    rows = join_lag_inputs(
+        last,
+        tables.cluster_frame("current", "c"),
+        tables.cluster_frame("group_states", "c"),
+        ends,
+        reach_s=86_400,
+    )
+    writer.write_lag(rows.mapInArrow(lag_rows, TABLES["lag"].ddl))
     return tables, tracked(records, rounds(samples, ids)), samples[-1][0]
 
 
 def test_lag_and_status_are_the_trackers(both: tuple[Tables, Tracker, int]) -> None:
     """But of topics of which nothing but an id is known: there the tracker tells no two apart."""
     tables, tracker, now_ms = both
-    daemons = {at: told for at, told in tracked_lags(tracker.snapshot(now_ms)).items() if at[1] != "?"}
+    daemons = {at: told for at, told in tracked_lags(tracker.take_snapshot(now_ms)).items() if at[1] != "?"}
     written = written_lags(tables, now_ms)
     ours = {at: told for at, told in written.items() if at[:2] not in _nameless(tracker)}
     found = differences(daemons, ours)
@@ -155,7 +161,7 @@ def test_lag_and_status_are_the_trackers(both: tuple[Tables, Tracker, int]) -> N
 
 def _nameless(tracker: Tracker) -> set[tuple[str, str]]:
     """Groups, and the ids of topics they are assigned whose names nobody has told."""
-    snapshot = tracker.snapshot()
+    snapshot = tracker.take_snapshot()
     return {
         (group.name, topic_id)
         for group in snapshot.groups()
@@ -171,7 +177,7 @@ def test_what_does_not_depend_on_samples_is_the_trackers(
 ) -> None:
     tables, tracker, _ = both
     daemons, pipelines = OF_STATE[what]
-    found = differences(daemons(tracker.snapshot()), pipelines(tables))
+    found = differences(daemons(tracker.take_snapshot()), pipelines(tables))
     assert not found, found[:20]
 
 

@@ -110,7 +110,7 @@ class Comparison:
         self.batches += sum(each.records > 0 for each in done)
         records, samples = self._read(done[-1].batch), self._samples()
         at_ms = sampled_ms(samples[-1])
-        snapshot = tracked(records, samples).snapshot(at_ms)
+        snapshot = tracked(records, samples).take_snapshot(at_ms)
         said = {
             what: (daemons(snapshot), pipelines(self._tables))
             for what, (daemons, pipelines) in OF_STATE.items()
@@ -123,13 +123,13 @@ class Comparison:
 
     def _read(self, batch: int) -> list[Record]:
         """The log, as the daemon reads it, up to where that batch ended by what Spark wrote down."""
-        offsets = Path(self._tables.checkpoint("c")) / "offsets" / str(batch)
+        offsets = Path(self._tables.checkpoint_path("c")) / "offsets" / str(batch)
         ends = json.loads(offsets.read_text().splitlines()[2])
         records: list[Record] = []
         with Cluster(ClusterConf(self._kafka.bootstrap)).connect() as cluster, TailReader(cluster) as reader:
             while not reader.caught_up:
                 for run in reader.poll(0.2).runs:
-                    records += map(tuple, run)
+                    records += run
         return [record for record in records if record[1] < ends[str(record[0])]]
 
     def _samples(self) -> list[Sample]:

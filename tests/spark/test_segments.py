@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from koff.errors import ConfigError
-from koff.spark import named
+from koff.spark import find_koff_error
 from koff.spark.source.log_segments import SegmentsOptions, SegmentsReader
 from tests.spark.test_decoding import EVERY
 from tests.spark.test_source import reader, transact, write
@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "segments"
 def rows_of(folder: Path | str, **options: object) -> list[dict]:
     """What the source reads there, without Spark around it."""
     source = SegmentsReader(
-        SegmentsOptions.of({"path": str(folder), **{k: str(v) for k, v in options.items()}})
+        SegmentsOptions.parse({"path": str(folder), **{k: str(v) for k, v in options.items()}})
     )
     return [row for share in source.partitions() for rows in source.read(share) for row in rows.to_pylist()]
 
@@ -93,4 +93,4 @@ def test_a_path_without_segments_is_said(path, message):
 def test_a_folder_without_segments_is_said_through_spark_too(spark, tmp_path):
     with pytest.raises(Exception, match=r"no \.log files") as raised:
         spark.read.format("koff.segments").load(str(tmp_path)).count()
-    assert isinstance(named(raised.value), ConfigError)
+    assert isinstance(find_koff_error(raised.value), ConfigError)

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Producer
 
 from koff.errors import ConfigError, ConnectError, KoffError
-from koff.spark import DataLost, decode, named
-from koff.spark.source.ranges import Range, dealt
-from tests.spark.test_decoding import EVERY, decoded, raw
+from koff.spark import DataLost, decode, find_koff_error
+from koff.spark.source.ranges import Range, split_ranges
+from tests.spark.test_decoding import EVERY, decode_batch, raw
 from tests.unit.builders import commit
 
 pytestmark = pytest.mark.kafka
@@ -92,11 +92,11 @@ def test_all_golden_records_come_out_of_kafka_as_they_are_decoded_alone(spark, k
     topic = kafka.create_topic(partitions=2)
     write(kafka, topic, *EVERY[::2], partition=0)
     write(kafka, topic, *EVERY[1::2], partition=1)
-    columns = [name for name in decoded(raw(EVERY), "").schema.names if "timestamp" not in name]
+    columns = [name for name in decode_batch(raw(EVERY), "").schema.names if "timestamp" not in name]
     columns = [name for name in columns if name not in ("offsets_partition", "log_offset")]
     rows = reader(spark, kafka, topic).load().orderBy("log_offset", "offsets_partition").collect()
     assert len(rows) == len(EVERY)
-    for row, expected in zip(rows, decoded(raw(EVERY), "blue").to_pylist(), strict=True):
+    for row, expected in zip(rows, decode_batch(raw(EVERY), "blue").to_pylist(), strict=True):
         assert {name: row[name] for name in columns} == {name: expected[name] for name in columns}
 
 
@@ -137,17 +137,18 @@ def test_a_batch_that_failed_is_read_again_and_is_the_same(spark, kafka, tmp_pat
     topic = kafka.create_topic()
     write(kafka, topic, *(commit("g", "t", 0, n) for n in range(5)))
     stream = Stream(spark, kafka, topic, tmp_path)
-    take, failed = stream._take, []
+    take = stream._take
+    failed: list[int] = []
 
     def fail(df, number: int) -> None:
         failed.extend(row[0] for row in df.select("log_offset").collect())
         raise RuntimeError("on purpose")
 
-    stream._take = fail  # type: ignore[method-assign]
+    stream._take = fail  # type: ignore[method-assign]  # for one run
     with pytest.raises(Exception, match="on purpose"):
         stream.run()
     write(kafka, topic, *(commit("g", "t", 0, n) for n in range(5)))
-    stream._take = take  # type: ignore[method-assign]
+    stream._take = take  # type: ignore[method-assign]  # as it was
     stream.run()
     assert failed == [0, 1, 2, 3, 4]
     assert stream.batches == [places(0, range(5)), places(0, range(5, 10))]
@@ -184,9 +185,9 @@ def test_records_that_were_deleted_are_an_error_that_says_so_or_are_passed_over(
     _delete_before(kafka, topic, 15)
     with pytest.raises(Exception, match="offsets 10 to 14 are deleted") as raised:
         strict.run()
-    failure = named(raised.value)
+    failure = find_koff_error(raised.value)
     assert isinstance(failure, DataLost)
-    assert str(failure).startswith(f"cluster blue: partition 0 of {topic} begins at 15 now: offsets 10 to 14")
+    assert str(failure).startswith(f"cluster blue: partition 0 of {topic} now starts at 15: offsets 10 to 14")
     assert "failOnDataLoss" in str(failure)
     lenient.run()
     assert lenient.seen == places(0, [*range(10), *range(15, 20)])
@@ -205,7 +206,7 @@ def test_frames_that_came_another_way_are_decoded_too(spark):
         "offset LONG, key BINARY, value BINARY",
     )
     rows = decode(frame, "green").orderBy("log_offset").collect()
-    expected = decoded(raw(pairs), "green").to_pylist()
+    expected = decode_batch(raw(pairs), "green").to_pylist()
     for name in ("kind", "group", "topic", "committed", "tombstone", "reason", "key"):
         assert [row[name] for row in rows] == [row[name] for row in expected], name
     assert {row["offsets_partition"] for row in rows} == {None}
@@ -214,35 +215,35 @@ def test_frames_that_came_another_way_are_decoded_too(spark):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"broker": "x"}, "knows no option 'broker'"),
-        ({"starting": "soon"}, "option starting: 'soon' is no time"),
-        ({"maxOffsetsPerPartition": "0"}, "'0' is no number above zero"),
+        ({"broker": "x"}, "has no option 'broker'"),
+        ({"starting": "soon"}, "option starting: 'soon' is not a time"),
+        ({"maxOffsetsPerPartition": "0"}, "'0' is not a whole number above zero"),
     ],
 )
 def test_what_an_option_cannot_be_is_said(spark, options, message):
     with pytest.raises(Exception, match=message) as raised:
         spark.read.format("koff").options(brokers="127.0.0.1:1", **options).load()
-    assert isinstance(named(raised.value), ConfigError)
+    assert isinstance(find_koff_error(raised.value), ConfigError)
 
 
 def test_a_cluster_that_cannot_be_reached_is_named_in_one_line(spark):
     source = spark.read.format("koff").options(brokers="127.0.0.1:1", cluster="blue")
     with pytest.raises(Exception, match="cannot reach Kafka") as raised:
         source.load().count()
-    failure = named(raised.value)
+    failure = find_koff_error(raised.value)
     assert isinstance(failure, ConnectError)
     assert str(failure).startswith("cluster blue: cannot reach Kafka at 127.0.0.1:1")
     assert "\n" not in str(failure)
 
 
 def test_errors_that_are_not_koffs_have_no_name():
-    assert named(ValueError("koff was here")) is None
-    assert isinstance(named(KoffError("x")), KoffError)
+    assert find_koff_error(ValueError("koff was here")) is None
+    assert isinstance(find_koff_error(KoffError("x")), KoffError)
 
 
 def test_shares_hold_every_offset_once_and_are_alike_in_size():
     ranges = [Range(0, 5, 1_000_005), Range(1, 0, 10), Range(2, 0, 300_000)]
-    shares = dealt(ranges, 8)
+    shares = split_ranges(ranges, 8)
     assert len(shares) == 8
     for whole in ranges:
         pieces = sorted(each for share in shares for each in share if each.partition == whole.partition)
@@ -251,5 +252,5 @@ def test_shares_hold_every_offset_once_and_are_alike_in_size():
         assert all(a.end == b.start for a, b in pairwise(pieces))
     sizes = [sum(map(len, share)) for share in shares]
     assert max(sizes) < 2 * min(sizes)
-    assert dealt([Range(0, 0, 3), Range(1, 0, 4)], 16) == [[Range(0, 0, 3), Range(1, 0, 4)]]
-    assert dealt([], 4) == []
+    assert split_ranges([Range(0, 0, 3), Range(1, 0, 4)], 16) == [[Range(0, 0, 3), Range(1, 0, 4)]]
+    assert split_ranges([], 4) == []

@@ -23,7 +23,7 @@ def first(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     """Tables of version 1, with a row in some. Not to be changed: take a copy."""
     folder = tmp_path_factory.mktemp("first") / "t"
     made = Tables(spark, str(folder))
-    made.create()
+    made.create_tables()
     for name in ("commits", "groups"):
         spark.sql(f"SELECT {ROW}").write.format("delta").mode("append").save(made.path(name))
     return folder
@@ -55,7 +55,7 @@ def versions(tables: Tables) -> dict[str, str]:
 
 def changes(tables: Tables) -> dict[str, int]:
     """How often each was changed."""
-    return {name: tables.delta(name).history().count() for name in TABLES}
+    return {name: tables.delta_table(name).history().count() for name in TABLES}
 
 
 def test_every_table_is_made_and_nothing_else(first: Path) -> None:
@@ -66,16 +66,16 @@ def test_columns_that_are_new_are_added_and_rows_stay(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     next_version(monkeypatch, commits=with_note("commits"))
-    with pytest.raises(WrongTables, match="has schema 1, this koff writes 2: `koff pipeline run` brings"):
-        tables.check()
-    tables.create()
+    with pytest.raises(WrongTables, match="has schema 1, this koff writes 2: `koff pipeline run` migrates"):
+        tables.check_tables()
+    tables.create_tables()
     assert set(versions(tables).values()) == {"2"}
     (row,) = tables.frame("commits").collect()
     assert (row.cluster, row.log_offset, row.note) == ("c", 1, None)
     assert tables.frame("groups").count() == 1
     before = changes(tables)
-    tables.create()
-    tables.check()
+    tables.create_tables()
+    tables.check_tables()
     assert changes(tables) == before
 
 
@@ -92,9 +92,9 @@ def test_a_migration_that_was_cut_off_goes_on(tables: Tables, monkeypatch: pytes
 
     monkeypatch.setattr(module, "MIGRATIONS", {("groups", 1): fill})
     with pytest.raises(OSError, match="the power is gone"):
-        tables.create()
+        tables.create_tables()
     assert versions(tables)["groups"] == "1"
-    tables.create()
+    tables.create_tables()
     assert set(versions(tables).values()) == {"2"}
     assert [row.note for row in tables.frame("groups").collect()] == ["old"]
     assert [row.note for row in tables.frame("commits").collect()] == [None]
@@ -107,18 +107,18 @@ def test_what_no_migration_leads_from_is_refused_and_stays(
     next_version(monkeypatch, commits=with_note("commits"), lag=other)
     before = changes(tables)
     for _ in range(2):
-        with pytest.raises(WrongTables, match="/lag has schema 1, this koff writes 2: there is no way"):
-            tables.create()
+        with pytest.raises(WrongTables, match="/lag has schema 1, this koff writes 2: there is no migration"):
+            tables.create_tables()
     assert changes(tables) == before
     next_version(monkeypatch, lag=TABLES["lag"].columns.replace("at TIMESTAMP, ", ""))
-    with pytest.raises(WrongTables, match="there is no way from there"):
-        tables.create()
+    with pytest.raises(WrongTables, match="there is no migration; use the koff"):
+        tables.create_tables()
 
 
 def test_a_table_that_is_new_is_made(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     next_version(monkeypatch)
     monkeypatch.setattr(module, "TABLES", {**TABLES, "notes": Table("note STRING")})
-    tables.create()
+    tables.create_tables()
     assert tables.frame("notes").columns == ["cluster", "note"]
 
 
@@ -128,6 +128,6 @@ def test_a_table_that_is_new_is_made(tables: Tables, monkeypatch: pytest.MonkeyP
 def test_tables_of_a_newer_koff_and_of_others_are_refused(tables: Tables, version: str, told: str) -> None:
     table = f"delta.`{tables.path('groups')}`"
     tables.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{PROPERTY}' = '{version}')")
-    for ask in (tables.create, tables.check):
+    for ask in (tables.create_tables, tables.check_tables):
         with pytest.raises(WrongTables, match=told):
             ask()

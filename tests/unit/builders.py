@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from koff.records import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadata,
     ConsumerGroupTargetAssignmentMetadataValue,
+    DecodedRecord,
     GroupMetadata,
     GroupMetadataValue,
     Message,
@@ -115,7 +117,7 @@ def consumer_group(
     group: str, *, epoch: int, assignment_epoch: int, members: dict[str, tuple[int, int]]
 ) -> list[Pair]:
     """A KIP-848 group whose members have (epoch, state), all reading partition 3 of topic `TOPIC_ID`."""
-    records = [
+    records: list[DecodedRecord] = [
         ConsumerGroupMetadata(group_id=group, value=ConsumerGroupMetadataValue(version=0, epoch=epoch)),
         ConsumerGroupTargetAssignmentMetadata(
             group_id=group,
@@ -157,7 +159,7 @@ def consumer_group(
     return [encode(record) for record in records]
 
 
-Held = dict[str, tuple[int, ...]]
+Held = Mapping[str, tuple[int, ...]]
 """Partitions by topic id or subtopology."""
 GOLDEN = Path(__file__).parents[1] / "golden" / "golden.jsonl"
 

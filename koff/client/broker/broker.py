@@ -1,4 +1,4 @@
-"""A connection to a cluster: producers, consumers and coordinators come from here."""
+"""A connection to a cluster, which makes producers, consumers and offset coordinators."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from koff.client.broker.consumer import PartitionConsumer
 from koff.client.broker.group_offsets import GroupCoordinator
 from koff.client.broker.producer import PartitionProducer
 from koff.client.closing import Closing
-from koff.client.cluster import SPREAD_S, Cluster, ClusterConf, OffsetSpec, TopicPartition
+from koff.client.cluster import TOPIC_PROPAGATION_S, Cluster, ClusterConf, OffsetSpec, TopicPartition
 from koff.client.errors import UnknownTopic
-from koff.client.feed.shared_feed import SharedFeed, absent
+from koff.client.feed.shared_feed import SharedFeed, is_absent
 from koff.client.feed.source import FeedConf
 from koff.client.metadata import Metadata
 from koff.errors import Closed, ConfigError, ConnectError, Denied
@@ -33,27 +33,29 @@ T = TypeVar("T")
 
 
 def dial(addresses: str | Sequence[str], conf: BrokerConf | None = None) -> Broker:
-    """A connection to the cluster that has one of these "host:port" addresses, once it has told its metadata.
+    """A connection to a cluster, after its metadata was fetched once.
 
-    Raises `ConnectError` when that fails as often as `conf` allows, `Denied` at once.
+    `addresses` are "host:port" of some brokers: one text with commas, or a sequence. The caller closes the
+    connection. Raises `ConnectError` when no broker could be reached after `conf.dial_retry_limit` retries,
+    and `Denied`, without retries, when the cluster refuses the log-in.
     """
     conf = conf or BrokerConf()
-    reach = conf.cluster(addresses if isinstance(addresses, str) else ",".join(addresses))
+    cluster_conf = conf.cluster_conf(addresses if isinstance(addresses, str) else ",".join(addresses))
     for _ in range(conf.dial_retry_limit):
         try:
-            return _dialled(reach, conf)
+            return _dial_once(cluster_conf, conf)
         except Denied:
             raise
         except ConnectError:
             time.sleep(conf.dial_retry_wait_s)
-    return _dialled(reach, conf)
+    return _dial_once(cluster_conf, conf)
 
 
-def _dialled(reach: ClusterConf, conf: BrokerConf) -> Broker:
-    cluster = Cluster(reach)  # anew for each try: librdkafka tells only once that all brokers are down
+def _dial_once(cluster_conf: ClusterConf, conf: BrokerConf) -> Broker:
+    cluster = Cluster(cluster_conf)  # new for each try: a client reports only once that all brokers are down
     try:
-        cluster.connect(given_up=lambda: cluster.saw(KafkaError._ALL_BROKERS_DOWN))
-        cluster.metadata()
+        cluster.connect(should_stop=lambda: cluster.has_seen_error(KafkaError._ALL_BROKERS_DOWN))
+        cluster.fetch_metadata()
     except BaseException:
         cluster.close()
         raise
@@ -61,130 +63,151 @@ def _dialled(reach: ClusterConf, conf: BrokerConf) -> Broker:
 
 
 class Broker(Closing):
-    """A cluster that was reached; a `Client`. A context manager; threads may share it.
+    """A connection to one Kafka cluster, made by `dial`. Threads may share it.
 
-    `close` closes all that came from it. Every call after that raises `Closed`, on those too.
+    It makes producers, consumers and offset coordinators, and fetches metadata and offsets. It is a context
+    manager and a `Client`. `close` also closes everything that the connection made. After that, every call
+    on the connection and on these objects raises `Closed`.
+
+    `id` is the cluster's id, `conf` the configuration that `dial` was given.
     """
 
     def __init__(self, cluster: Cluster, conf: BrokerConf) -> None:
         self.conf = conf
         self.id = cluster.id
         self._cluster = cluster
-        self._making = threading.RLock()
+        self._lock = threading.RLock()
+        """Guards the dictionaries and the list below, and keeps `close` out while an object is made."""
         self._closed = threading.Event()
-        self._counts: dict[str, int] = {}
+        self._partition_counts: dict[str, int] = {}
         self._feeds: dict[FeedConf, list[SharedFeed]] = {}
         self._producers: dict[ProducerConf, PartitionProducer] = {}
         self._coordinators: list[GroupCoordinator] = []
 
-    def __repr__(self) -> str:
+    def __repr__(self) -> str:  # names no properties: they hold secrets
         return f"<Broker at {self._cluster.conf.brokers}{', closed' if self._closed.is_set() else ''}>"
 
     def close(self) -> None:
-        """Closes all connections. Safe to call twice."""
-        with self._making:
+        """Closes all connections, producers, consumers and coordinators. Safe to call twice."""
+        with self._lock:
             self._closed.set()
-            parts: list[_Closable] = [*self._producers.values(), *self._coordinators]
-            parts += [feed for feeds in self._feeds.values() for feed in feeds]
+            closables: list[_Closable] = [*self._producers.values(), *self._coordinators]
+            closables += [feed for feeds in self._feeds.values() for feed in feeds]
             self._producers, self._coordinators, self._feeds = {}, [], {}
-        for part in parts:
-            part.close()
+        # Without the lock: a feed's close waits for threads that are fetching.
+        for closable in closables:
+            closable.close()
         self._cluster.close()
 
     def metadata(self) -> Metadata:
-        """The brokers and topics of the cluster as they are now."""
-        return self._patiently(self._cluster.metadata)
+        """The brokers and topics of the cluster as they are now. Raises `ConnectError`."""
+        return self._with_leader_retries(self._cluster.fetch_metadata)
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions the topic has, asked anew. Raises `UnknownTopic`; never creates it."""
-        described = self._patiently(lambda: self._cluster.fetch_topic(topic, patience_s=SPREAD_S))
+        """How many partitions the topic has now. Never creates the topic.
+
+        Raises `UnknownTopic` after one second: the brokers learn of a new topic one after another.
+        """
+        described = self._with_leader_retries(
+            lambda: self._cluster.fetch_topic(topic, patience_s=TOPIC_PROPAGATION_S)
+        )
         if described is None:
-            self._counts.pop(topic, None)
-            raise UnknownTopic(f"there is no topic {topic} at {self._cluster.conf.brokers}: check its name")
-        self._counts[topic] = described.partitions
+            self._partition_counts.pop(topic, None)
+            raise UnknownTopic(
+                f"there is no topic {topic} at {self._cluster.conf.brokers}: check its name, or create it"
+            )
+        self._partition_counts[topic] = described.partitions
         return described.partitions
 
     def offset_earliest(self, topic: str, partition: int) -> int:
-        """The oldest offset of the partition."""
-        at = TopicPartition(topic, partition)
-        return self.offsets([at], OffsetSpec.EARLIEST)[at]
+        """The log start offset: the oldest offset that the partition still has. Raises as `offsets` does."""
+        place = TopicPartition(topic, partition)
+        return self.offsets([place], OffsetSpec.EARLIEST)[place]
 
     def offset_latest(self, topic: str, partition: int) -> int:
-        """The offset that the partition's next message will have."""
-        at = TopicPartition(topic, partition)
-        return self.offsets([at], OffsetSpec.LATEST)[at]
+        """The end offset: the offset of the next message of the partition. Raises as `offsets` does."""
+        place = TopicPartition(topic, partition)
+        return self.offsets([place], OffsetSpec.LATEST)[place]
 
     def offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec | int = OffsetSpec.LATEST
     ) -> dict[TopicPartition, int]:
-        """The offset of every partition, asked for together; leaders that do not answer are asked again.
+        """The offset of every partition, fetched together.
 
-        `spec` may be a time in ms: the first offset at or after it, -1 where there is none. Raises
-        `UnknownTopic`, or `ConnectError` that names the partitions without an answer.
+        `spec` may be a time in ms since the epoch: then the first offset at or after that time, -1 if there
+        is none. A request to a leader that does not respond is repeated, `leader_retry_limit` times. Then
+        raises `ConnectError` with the names of the partitions without an offset. Raises `UnknownTopic`.
         """
-        wanted = [TopicPartition(*at) for at in partitions]
-        found: dict[TopicPartition, int] = {}
+        requested = [TopicPartition(*place) for place in partitions]
+        offsets: dict[TopicPartition, int] = {}
 
-        def ask() -> None:
-            left = [at for at in wanted if at not in found]
-            answers = self._cluster.offsets(left, spec)
-            found.update({at: answer for at, answer in answers.items() if isinstance(answer, int)})
-            missing = {at: answer for at, answer in answers.items() if isinstance(answer, str)}
+        def fetch_missing() -> None:
+            # A retry requests only the offsets that are still missing.
+            results = self._cluster.fetch_offsets([at for at in requested if at not in offsets], spec)
+            offsets.update({at: result for at, result in results.items() if isinstance(result, int)})
+            missing = {at: reason for at, reason in results.items() if isinstance(reason, str)}
             for at, reason in missing.items():
-                if absent(self._cluster, at, reason):
+                if is_absent(self._cluster, at, reason):
                     raise UnknownTopic(f"there is no {at.topic}/{at.partition}: check topic and partition")
+            # Raised for `_with_leader_retries`, which calls again.
             if missing:
                 reasons = ", ".join(f"{at.topic}/{at.partition} ({why})" for at, why in missing.items())
-                raise ConnectError(f"no offset of {reasons}: check that the leaders run")
+                raise ConnectError(f"cannot fetch offsets of {reasons}: check that the leaders run")
 
-        self._patiently(ask)
-        return found
+        self._with_leader_retries(fetch_missing)
+        return offsets
 
     def producer(self, conf: ProducerConf | None = None) -> PartitionProducer:
-        """A producer; those of the same configuration are one."""
+        """A producer. Two calls with the same configuration return the same producer."""
         conf = conf or ProducerConf()
-        with self._open():
+        with self._keep_open():
             if conf not in self._producers:
-                check = _nothing if self.conf.allow_topic_creation else self._check
-                self._producers[conf] = PartitionProducer(self._conf(), conf, check)
+                check = _skip_check if self.conf.allow_topic_creation else self._check_partition
+                self._producers[conf] = PartitionProducer(self._cluster.conf, conf, check)
             return self._producers[conf]
 
     def consumer(self, conf: ConsumerConf) -> PartitionConsumer:
-        """A reader of one partition, from the start offset on. Raises `UnknownTopic`."""
+        """A consumer of one partition, which reads from `conf.start_offset`. `close` closes it at the latest.
+
+        Raises `UnknownTopic`, `ConnectError`, and `ConfigError` for a start offset that cannot be.
+        """
         self._check_open()
-        self._check(conf.topic, conf.partition)
+        self._check_partition(conf.topic, conf.partition)
+        # The start offset becomes a real offset, except OLDEST: -2 is librdkafka's OFFSET_BEGINNING.
         start = conf.start_offset
         if start < START_OFFSET_OLDEST:
             raise ConfigError(
-                f"start_offset {start}: say an offset, START_OFFSET_OLDEST or START_OFFSET_NEWEST"
+                f"start_offset {start} is not valid: 0 or more, START_OFFSET_OLDEST or START_OFFSET_NEWEST"
             )
         if start == START_OFFSET_NEWEST:
-            start = self.offset_latest(conf.topic, conf.partition)
+            start = self.offset_latest(conf.topic, conf.partition)  # now, not at the first `consume`
+        # How long fetches may fail. Each failed fetch costs one retry wait, and a search for the leader.
         leader_s = self.conf.leader_retry_limit * self.conf.leader_retry_wait_s
         patience_s = conf.retry_err_limit * (conf.retry_err_wait_s + leader_s)
-        feed_conf = _feed_conf(conf)
-        with self._open():
+        feed_conf = _build_feed_conf(conf)
+        with self._keep_open():
+            # A feed has one buffer for a partition: a second consumer of a partition needs another feed.
             for feed in self._feeds.setdefault(feed_conf, []):
-                lane = feed.open(conf.topic, conf.partition, start)
-                if lane is not None:
-                    return PartitionConsumer(feed, lane, conf, patience_s=patience_s)
+                buffer = feed.open_buffer(conf.topic, conf.partition, start)
+                if buffer is not None:
+                    return PartitionConsumer(feed, buffer, conf, patience_s=patience_s)
             feed = SharedFeed(self._cluster, feed_conf)
             self._feeds[feed_conf].append(feed)
-            lane = feed.open(conf.topic, conf.partition, start)
-            assert lane is not None
-            return PartitionConsumer(feed, lane, conf, patience_s=patience_s)
+            buffer = feed.open_buffer(conf.topic, conf.partition, start)
+            assert buffer is not None
+            return PartitionConsumer(feed, buffer, conf, patience_s=patience_s)
 
     def offset_coordinator(self, conf: OffsetCoordinatorConf) -> GroupCoordinator:
-        """Whoever keeps the offsets of the group."""
-        with self._open():
-            coordinator = GroupCoordinator(self._conf(), conf)
+        """A client of the group's coordinator, which commits and fetches the group's offsets."""
+        with self._keep_open():
+            coordinator = GroupCoordinator(self._cluster.conf, conf)
             self._coordinators.append(coordinator)
             return coordinator
 
     @contextmanager
-    def _open(self) -> Iterator[None]:
-        """Room to make things in, which nobody closes meanwhile."""
-        with self._making:
+    def _keep_open(self) -> Iterator[None]:
+        """Holds the lock, so that no thread closes the connection meanwhile. Raises `Closed`."""
+        with self._lock:
             self._check_open()
             yield
 
@@ -192,39 +215,39 @@ class Broker(Closing):
         if self._closed.is_set():
             raise Closed(f"the connection to {self._cluster.conf.brokers} is closed")
 
-    def _conf(self) -> ClusterConf:
-        return self._cluster.conf
+    def _check_partition(self, topic: str, partition: int) -> None:
+        """Raises `UnknownTopic` unless the partition exists.
 
-    def _check(self, topic: str, partition: int) -> None:
-        """Raises `UnknownTopic` unless there is that partition; what was there is taken to be there still."""
-        if not 0 <= partition < self._counts.get(topic, 0):
+        Sends no request for a partition that was seen before: partitions disappear only with their topic.
+        """
+        if not 0 <= partition < self._partition_counts.get(topic, 0):
             count = self.partition_count(topic)
             if not 0 <= partition < count:
-                raise UnknownTopic(f"{topic} has no partition {partition}: it has {count}, from 0 on")
+                raise UnknownTopic(f"{topic} has no partition {partition}: it has {count}, numbered from 0")
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
-        """The answer, asked for as often as the leader's retries allow."""
+    def _with_leader_retries(self, call: Callable[[], T]) -> T:
+        """What `call` returns. Calls it again after `ConnectError`, `leader_retry_limit` times."""
         self._check_open()
         for _ in range(self.conf.leader_retry_limit):
             try:
-                return ask()
+                return call()
             except Denied:
                 raise
             except ConnectError:
                 if self._closed.wait(self.conf.leader_retry_wait_s):
                     break
-        return ask()
+        return call()
 
 
 class _Closable(Protocol):
     def close(self) -> None: ...
 
 
-def _feed_conf(conf: ConsumerConf) -> FeedConf:
+def _build_feed_conf(conf: ConsumerConf) -> FeedConf:
     return FeedConf(
         queue_kib=16_384,
         fetch_bytes=conf.max_fetch_bytes,
-        fetch_max_bytes=max(16 << 20, conf.max_fetch_bytes),
+        fetch_max_bytes=max(16 << 20, conf.max_fetch_bytes),  # of all partitions in a fetch
         fetch_min_bytes=conf.min_fetch_bytes,
         fetch_wait_ms=int(conf.request_timeout_s * 1000),
         error_backoff_ms=int(conf.retry_err_wait_s * 1000),
@@ -232,5 +255,5 @@ def _feed_conf(conf: ConsumerConf) -> FeedConf:
     )
 
 
-def _nothing(topic: str, partition: int) -> None:
-    """The cluster decides."""
+def _skip_check(topic: str, partition: int) -> None:
+    """With `allow_topic_creation` the cluster decides whether the partition exists."""

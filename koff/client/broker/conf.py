@@ -1,4 +1,4 @@
-"""What the broker side of the client stack can be told, and what it does when it is told nothing."""
+"""Configuration of the broker connection, its producers, consumers and offset coordinators."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from enum import Enum, IntEnum
 from koff.client.cluster import ClusterConf, Isolation
 
 START_OFFSET_NEWEST = -1
-"""Start with what is produced after the consumer was made."""
+"""Start at the end offset: the consumer gets messages that are produced after it was made."""
 START_OFFSET_OLDEST = -2
-"""Start with the oldest message that is there."""
+"""Start at the oldest message of the partition."""
 
 
 class Compression(Enum):
-    """How batches of messages are compressed."""
+    """How the producer compresses record batches."""
 
     NONE = "none"
     GZIP = "gzip"
@@ -25,7 +25,10 @@ class Compression(Enum):
 
 
 class RequiredAcks(IntEnum):
-    """Who has to have written a message before it counts as written: nobody, its leader, all in sync."""
+    """Which replicas must have written a message before it counts as written.
+
+    NONE: no replica; the broker sends no acknowledgement. LOCAL: the leader. ALL: all in-sync replicas.
+    """
 
     NONE = 0
     LOCAL = 1
@@ -34,10 +37,14 @@ class RequiredAcks(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerConf:
-    """How to reach a cluster and how long to try. `properties` are librdkafka's and win (TLS, SASL).
+    """How to connect to a cluster, and how often to retry.
 
-    `leader_retry_*`: questions to a partition's leader. `dial_retry_*`: the first metadata. A retry limit
-    counts what comes after the first try.
+    - `properties`: librdkafka's (TLS, SASL); they override koff's own choices.
+    - `dial_retry_*`: of `dial`, which connects and fetches the first metadata.
+    - `leader_retry_*`: of requests for metadata and offsets.
+    - `allow_topic_creation`: a producer does not check that a topic exists, so the cluster may create it.
+
+    A retry limit does not count the first try. A wait is the pause between two tries.
     """
 
     client_id: str = "koff"
@@ -49,8 +56,8 @@ class BrokerConf:
     dial_retry_wait_s: float = 0.5
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # holds secrets
 
-    def cluster(self, addresses: str) -> ClusterConf:
-        """The same for the part of the stack that all of koff stands on."""
+    def cluster_conf(self, addresses: str) -> ClusterConf:
+        """The same settings for koff's cluster connection to `addresses` (comma-separated "host:port")."""
         return ClusterConf(
             addresses,
             properties={"socket.timeout.ms": str(int(self.dial_timeout_s * 1000)), **self.properties},
@@ -62,7 +69,11 @@ class BrokerConf:
 
 @dataclass(frozen=True, slots=True)
 class ProducerConf:
-    """How messages are written. With `required_acks` ALL a retry makes no duplicates (idempotence)."""
+    """How a producer writes messages.
+
+    With `required_acks` ALL and a retry limit above 0, a retry makes no duplicate: the producer is
+    idempotent. `request_timeout_s` is the timeout of one produce request.
+    """
 
     compression: Compression = Compression.NONE
     required_acks: RequiredAcks = RequiredAcks.ALL
@@ -73,12 +84,17 @@ class ProducerConf:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConf:
-    """What a consumer reads, from where, and how long it waits.
+    """Which partition a consumer reads, from where, and how long it waits.
 
-    A fetch waits `request_timeout_s` at the broker for `min_fetch_bytes`; at the end of the partition the
-    next one follows `retry_wait_s` later as far as `retry_limit` counts (-1: wait for ever), and
-    `retry_err_*` say the same of fetches that fail, each of which looks for the leader as the broker's
-    `leader_retry_*` say. Consumers whose fetches are alike share a client.
+    - `start_offset`: an offset, START_OFFSET_OLDEST or START_OFFSET_NEWEST.
+    - `request_timeout_s`: how long the broker waits until `min_fetch_bytes` are there.
+    - `retry_limit`, `retry_wait_s`: how often an empty fetch at the end of the partition is repeated before
+      `NoData` is raised, and the pause before each (together `no_data_after_s`). -1: waits for ever.
+    - `retry_err_limit`, `retry_err_wait_s`: the same for fetches that fail, before `ConnectError` is raised.
+      In addition, each of them looks for the leader as often as the broker's `leader_retry_*` allow.
+    - `max_fetch_bytes`: at most so much of the partition in one fetch response.
+
+    Consumers of one broker with the same fetch settings share one librdkafka client.
     """
 
     topic: str
@@ -95,13 +111,13 @@ class ConsumerConf:
 
     @property
     def no_data_after_s(self) -> float:
-        """How long the end of the partition lasts before it is `NoData`."""
+        """How long a consumer stays at the end of the partition before it raises `NoData`."""
         return max(self.retry_limit, 0) * (self.request_timeout_s + self.retry_wait_s)
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetCoordinatorConf:
-    """Which group, and how long to try."""
+    """Which group's offsets, and how often a failed request to its coordinator is repeated."""
 
     consumer_group: str
     retry_err_limit: int = 10

@@ -1,4 +1,4 @@
-"""A reader of one partition: a thin view on a feed that it shares with others."""
+"""`PartitionConsumer` reads one partition, through a feed that it shares with other consumers."""
 
 from __future__ import annotations
 
@@ -10,133 +10,157 @@ from koff.client.broker.conf import ConsumerConf
 from koff.client.closing import Closing
 from koff.client.cluster import OffsetSpec
 from koff.client.errors import NoData, OffsetOutOfRange
-from koff.client.feed.shared_feed import Lane, SharedFeed
+from koff.client.feed.shared_feed import PartitionBuffer, SharedFeed
 from koff.client.message import Message
 from koff.errors import Closed, ConnectError, Denied, KoffError
 
-_LOOK_S = 0.1
-"""How often a consumer that waits looks at the clock."""
+_WAIT_S = 0.1
+"""How long a consumer waits for messages before it checks its timeouts again."""
 
 
 class PartitionConsumer(Closing):
-    """Reads one partition in order; a `Consumer`. For one thread at a time; others may close it.
+    """Reads one partition in order. A `Consumer`, a context manager and an iterator.
 
-    A broker's restart or a new leader only makes it wait. After `ConnectError`, `NoData` or
-    `OffsetOutOfRange` the next call goes on at the same place.
+    Only one thread may read at a time; any thread may close it. A restart of a broker or a new leader only
+    makes the consumer wait. After `ConnectError`, `NoData` or `OffsetOutOfRange` the next call resumes at the
+    same offset.
     """
 
-    def __init__(self, feed: SharedFeed, lane: Lane, conf: ConsumerConf, *, patience_s: float) -> None:
+    def __init__(
+        self, feed: SharedFeed, buffer: PartitionBuffer, conf: ConsumerConf, *, patience_s: float
+    ) -> None:
         self.conf = conf
         self.feed = feed
-        self.lane = lane
+        self.buffer = buffer
         self._patience_s = patience_s
-        self._left: Iterator[Message] = iter(())
+        self._unread: Iterator[Message] = iter(())
         self._closed = False
         self._failing_since: float | None = None
-        self.begin()
+        self.start_waiting()
 
     @property
     def topic(self) -> str:
-        return self.lane.topic
+        """The topic that is read."""
+        return self.buffer.topic
 
     @property
     def partition(self) -> int:
-        return self.lane.partition
+        """The partition that is read."""
+        return self.buffer.partition
 
     def __repr__(self) -> str:
         return f"<Consumer of {self.topic}/{self.partition}{', closed' if self._closed else ''}>"
 
     def close(self) -> None:
-        """Reads no more. Safe to call twice."""
+        """Stops reading. Safe to call twice."""
         if not self._closed:
             self._closed = True
-            self.feed.drop(self.lane)
+            self.feed.close_buffer(self.buffer)
 
     def __iter__(self) -> Iterator[Message]:
-        """The messages, until there is `NoData`."""
+        """The messages. Ends where `consume` would raise `NoData`."""
         try:
             while True:
-                yield from self._left
-                self._left = iter(self.consume_batch())
+                yield from self._unread
+                self._unread = iter(self.consume_batch())
         except NoData:
             return
 
     def consume(self) -> Message:
-        """The next message. Raises `NoData`, `OffsetOutOfRange`, `ConnectError`."""
-        for message in self._left:
-            if self._closed:
+        """The next message, as soon as there is one.
+
+        Raises `NoData` when the retry limit is set and used up, `OffsetOutOfRange` when the partition does
+        not have the next offset, `ConnectError` when the leader stays away, and `Closed`.
+        """
+        for message in self._unread:
+            if self._closed:  # `consume_batch` raises `Closed`
                 break
             return message
-        self._left = iter(self.consume_batch())
-        return next(self._left)
+        self._unread = iter(self.consume_batch())
+        return next(self._unread)
 
     def consume_batch(self, max_messages: int = 10_000) -> Batch:
-        """The next messages, at least one, as soon as there are some. Raises as `consume` does."""
-        self.begin()
+        """The next messages, at least one, as soon as there are any. Raises as `consume` does."""
+        self.start_waiting()
         while True:
-            batch = self.ahead(max_messages)
+            batch = self.poll_batch(max_messages)
             if batch is not None:
                 return batch
-            self.feed.wait([self.lane], _LOOK_S)
+            self.feed.wait_for_messages([self.buffer], _WAIT_S)
 
-    def begin(self) -> None:
-        """Somebody starts to wait: that is when patience starts too."""
-        self._asked_at = time.monotonic()
+    def start_waiting(self) -> None:
+        """A caller starts to wait: the timeouts count from now."""
+        self._waiting_since = time.monotonic()
 
-    def ahead(self, max_messages: int) -> Batch | None:
-        """What has come, None for nothing yet; raises once that has lasted too long since `begin`."""
-        lane = self.lane
+    def poll_batch(self, max_messages: int) -> Batch | None:
+        """Messages that were fetched already, None if there are none. Does not wait for a fetch.
+
+        Raises as `consume` does, once the timeouts since `start_waiting` have passed.
+        """
+        buffer = self.buffer
         if self._closed:
-            raise Closed(f"the consumer of {lane.topic}/{lane.partition} is closed")
-        if left := list(self._left):
-            self._left = iter(left[max_messages:])
-            return Batch(lane.topic, lane.partition, left[:max_messages])
-        messages = self.feed.take(lane, max_messages)
+            raise Closed(f"the consumer of {buffer.topic}/{buffer.partition} is closed")
+        # First what an earlier `consume` has left of its batch, then what the feed has fetched.
+        if unread := list(self._unread):
+            self._unread = iter(unread[max_messages:])
+            return Batch(buffer.topic, buffer.partition, unread[:max_messages])
+        messages = self.feed.take_messages(buffer, max_messages)
         if messages:
             self._failing_since = None
-            self.begin()
-            return FetchedBatch(lane.topic, lane.partition, messages)
-        if lane.lost or lane.failure:
-            raise self._lost()
-        if self._due(time.monotonic()):
-            self._ask_leader()
+            self.start_waiting()
+            return FetchedBatch(buffer.topic, buffer.partition, messages)
+        # Nothing was fetched: because of an error, because of an outage, or because there is nothing.
+        if buffer.lost_reason or buffer.error:
+            raise self._take_buffer_error()
+        if self._should_check_leader(time.monotonic()):
+            self._check_leader()
         return None
 
-    def _due(self, now: float) -> bool:
-        """Whether to ask the leader: nothing comes though more should, or the end has lasted long enough."""
-        lane, conf = self.lane, self.conf
-        if lane.end is None or self.feed.trouble or self._failing_since is not None:
-            return now - max(self._asked_at, lane.served_at) >= conf.retry_err_wait_s
-        return conf.retry_limit >= 0 and now - max(self._asked_at, lane.end_at) >= conf.no_data_after_s
+    def _should_check_leader(self, now: float) -> bool:
+        """Whether messages are overdue, or the partition has been at its end for `no_data_after_s`."""
+        buffer, conf = self.buffer, self.conf
+        # Not at the end: a fetch response is overdue. At the end: `retry_limit` counts as time.
+        if buffer.end_offset is None or self.feed.unreachable or self._failing_since is not None:
+            return now - max(self._waiting_since, buffer.last_response_at) >= conf.retry_err_wait_s
+        at_end_since = max(self._waiting_since, buffer.end_seen_at)
+        return conf.retry_limit >= 0 and now - at_end_since >= conf.no_data_after_s
 
-    def _ask_leader(self) -> None:
-        lane = self.lane
+    def _check_leader(self) -> None:
+        """Fetches the end offset. Raises `NoData` if the partition has no more messages.
+
+        `NoData` is never raised because of a timeout only: the leader has confirmed the end offset.
+        """
+        buffer = self.buffer
         try:
-            latest = self.feed.offset(lane)
-        except Denied:
+            end = self.feed.fetch_offset(buffer)
+        except Denied:  # a `ConnectError` that no retry can mend
             raise
-        except ConnectError as failure:
-            self._failing(failure)
+        except ConnectError as error:
+            self._raise_after_patience(error)
         else:
             self._failing_since = None
-            if lane.end is not None and latest <= lane.next and self.conf.retry_limit >= 0:
-                raise NoData(f"{lane.topic}/{lane.partition} has nothing after offset {lane.next - 1} yet")
-        self.begin()
+            if buffer.end_offset is not None and end <= buffer.next_offset and self.conf.retry_limit >= 0:
+                last = buffer.next_offset - 1
+                raise NoData(f"{buffer.topic}/{buffer.partition} has no message after offset {last} yet")
+        self.start_waiting()
 
-    def _failing(self, failure: ConnectError) -> None:
+    def _raise_after_patience(self, error: ConnectError) -> None:
+        """Raises the error if the leader has not responded for `patience_s`."""
         now = time.monotonic()
         self._failing_since = self._failing_since or now
         if now - self._failing_since >= self._patience_s:
-            self._failing_since = None
-            raise failure
+            self._failing_since = None  # the next call has its full patience again
+            raise error
 
-    def _lost(self) -> KoffError:
-        lane, failure = self.lane, self.lane.failure
-        self.feed.forgive(lane)
-        if failure is not None:
-            return failure
+    def _take_buffer_error(self) -> KoffError:
+        """The error of the buffer. Clears it there, so that the next call reads again."""
+        buffer, error = self.buffer, self.buffer.error
+        self.feed.clear_error(buffer)
+        if error is not None:
+            return error
         try:
-            earliest, latest = self.feed.offset(lane, OffsetSpec.EARLIEST), self.feed.offset(lane)
-        except KoffError as unanswered:
-            return unanswered
-        return OffsetOutOfRange(lane.topic, lane.partition, lane.next, earliest, latest)
+            earliest = self.feed.fetch_offset(buffer, OffsetSpec.EARLIEST)
+            latest = self.feed.fetch_offset(buffer)
+        except KoffError as offset_error:  # without these offsets the range cannot be named
+            return offset_error
+        return OffsetOutOfRange(buffer.topic, buffer.partition, buffer.next_offset, earliest, latest)

@@ -1,7 +1,7 @@
-"""The committed offsets of one group, written and read at its coordinator, wherever that is.
+"""The committed offsets of one group, committed and fetched at the group's coordinator.
 
-By requests of koff's own: confluent-kafka (2.16.1) ends the metadata that it commits with a zero byte, and
-reads past the end of metadata that another client committed.
+koff sends these requests itself: confluent-kafka (2.16.1) appends a zero byte to the metadata that it
+commits, and reads past the end of metadata that another client has committed.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any, TypeVar
 
 from koff.client.broker.conf import OffsetCoordinatorConf
 from koff.client.closing import Closing
-from koff.client.cluster import SPREAD_S, ClusterConf
+from koff.client.cluster import TOPIC_PROPAGATION_S, ClusterConf
 from koff.client.errors import CoordinatorError, UnknownTopic
-from koff.client.wire.connection import Connection, Unanswerable
-from koff.client.wire.credentials import addresses
-from koff.client.wire.requests import Api, build, error_name, part, question
+from koff.client.wire.connection import Connection, UnsupportedVersion
+from koff.client.wire.credentials import parse_addresses
+from koff.client.wire.requests import Api, build_request, build_struct, encode_request, error_name
 from koff.errors import Closed, ConnectError, Denied, KoffError
 
 T = TypeVar("T")
 
-_ANSWER_S = 3.0
-_LAST = {Api.FIND_COORDINATOR: 3, Api.OFFSET_COMMIT: 7, Api.OFFSET_FETCH: 7}
-"""Versions that are about one group, with topics by name, which every broker since 2.4 has."""
-_PASSING = frozenset(
+_CONNECT_TIMEOUT_S = 3.0
+_MAX_VERSIONS = {Api.FIND_COORDINATOR: 3, Api.OFFSET_COMMIT: 7, Api.OFFSET_FETCH: 7}
+"""The last versions that are about one group and name topics (not ids). Brokers since 2.4 have them."""
+_RETRIABLE = frozenset(
     {
         "NOT_COORDINATOR",
         "COORDINATOR_NOT_AVAILABLE",
@@ -38,44 +38,51 @@ _PASSING = frozenset(
 
 
 class GroupCoordinator(Closing):
-    """Commits and reads one group's offsets; an `OffsetCoordinator`. Threads may share it.
+    """Commits and fetches the offsets of one group. An `OffsetCoordinator`. Threads may share it.
 
-    Raises `ConnectError` when no coordinator answers within the retries, `Denied`, `UnknownTopic`, and
-    `CoordinatorError` for what another try will not mend, such as members that own the group's offsets.
+    Finds the coordinator again when it moves. Every method raises
+
+    - `ConnectError` when no coordinator responds within the retries,
+    - `Denied` and `UnknownTopic`,
+    - `CoordinatorError` when a retry cannot help, for example while the group has members that own its
+      offsets,
+    - `Closed` after `close`.
     """
 
     def __init__(self, cluster: ClusterConf, conf: OffsetCoordinatorConf) -> None:
         self.conf = conf
         self._cluster = cluster
-        self._asking = threading.Lock()
+        self._request_lock = threading.Lock()
         self._closed = threading.Event()
-        self._wire: Connection | None = None
-        self._known = list(addresses(cluster.brokers))
+        self._connection: Connection | None = None
+        self._brokers = list(parse_addresses(cluster.brokers))
 
     def close(self) -> None:
-        """Lets go of the connection; a call under way ends with `Closed`. Safe to call twice."""
+        """Closes the connection. A call in progress ends with `Closed`. Safe to call twice."""
+        # Without the lock, which a call in progress holds: closing its connection is what ends that call.
         self._closed.set()
-        wire = self._wire
-        if wire is not None:
-            wire.close()
+        connection = self._connection
+        if connection is not None:
+            connection.close()
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Has the offset, that of the message to be read next, written down."""
+        """Commits `offset`, the offset of the next message that the group has to read."""
 
-        def ask(wire: Connection) -> None:
-            at = self._part(
-                wire,
+        def send_commit(connection: Connection) -> None:
+            commit = self._build_struct(
+                connection,
                 Api.OFFSET_COMMIT,
                 "OffsetCommitRequestPartition",
                 partition_index=partition,
                 committed_offset=offset,
                 committed_metadata=metadata,
             )
-            topics = self._part(
-                wire, Api.OFFSET_COMMIT, "OffsetCommitRequestTopic", name=topic, partitions=(at,)
+            topics = self._build_struct(
+                connection, Api.OFFSET_COMMIT, "OffsetCommitRequestTopic", name=topic, partitions=(commit,)
             )
-            answer = self._request(
-                wire,
+            # Generation -1 without a member id: a commit from outside the group, as admin tools send it.
+            response = self._send_request(
+                connection,
                 Api.OFFSET_COMMIT,
                 group_id=self.conf.consumer_group,
                 generation_id_or_member_epoch=-1,
@@ -83,129 +90,144 @@ class GroupCoordinator(Closing):
                 member_id="",
                 topics=(topics,),
             )
-            self._judge(answer.topics[0].partitions[0].error_code, topic, partition)
+            self._raise_for_code(response.topics[0].partitions[0].error_code, topic, partition)
 
-        self._patiently(ask)
+        self._with_retries(send_commit)
 
     def offset(self, topic: str, partition: int) -> tuple[int, str]:
-        """The committed offset and its metadata; (-1, "") where there is none."""
+        """The committed offset and its metadata. (-1, "") if the group has committed none."""
 
-        def ask(wire: Connection) -> tuple[int, str]:
-            topics = self._part(
-                wire, Api.OFFSET_FETCH, "OffsetFetchRequestTopic", name=topic, partition_indexes=(partition,)
+        def fetch_offset(connection: Connection) -> tuple[int, str]:
+            topics = self._build_struct(
+                connection,
+                Api.OFFSET_FETCH,
+                "OffsetFetchRequestTopic",
+                name=topic,
+                partition_indexes=(partition,),
             )
-            answer = self._request(
-                wire, Api.OFFSET_FETCH, group_id=self.conf.consumer_group, topics=(topics,)
+            response = self._send_request(
+                connection, Api.OFFSET_FETCH, group_id=self.conf.consumer_group, topics=(topics,)
             )
-            self._judge(getattr(answer, "error_code", 0), topic, partition)
-            (at,) = answer.topics[0].partitions
-            self._judge(at.error_code, topic, partition)
-            return at.committed_offset, at.metadata or ""
+            # First the error of the whole response (versions below 2 have none), then the partition's.
+            self._raise_for_code(getattr(response, "error_code", 0), topic, partition)
+            (committed,) = response.topics[0].partitions
+            self._raise_for_code(committed.error_code, topic, partition)
+            return committed.committed_offset, committed.metadata or ""
 
-        return self._patiently(ask)
+        return self._with_retries(fetch_offset)
 
-    def _patiently(self, ask: Callable[[Connection], T]) -> T:
-        """The answer of the coordinator, looked for again as often as the configuration says."""
-        last: KoffError | None = None
-        with self._asking:
+    def _with_retries(self, call: Callable[[Connection], T]) -> T:
+        """What `call` returns. Finds the coordinator and calls again after an error that may pass."""
+        last_error: KoffError | None = None
+        with self._request_lock:
             began = time.monotonic()
             for attempt in range(self.conf.retry_err_limit + 1):
                 if attempt and self._closed.wait(self.conf.retry_err_wait_s):
                     break
                 try:
-                    return ask(self._coordinator())
+                    return call(self._connect_coordinator())
                 except Denied:
                     raise
-                except (ConnectError, _Elsewhere) as failure:
-                    last = failure
-                    self._forget()
-                except UnknownTopic as failure:
-                    last = failure
-                    if time.monotonic() - began >= SPREAD_S or attempt == self.conf.retry_err_limit:
+                except (ConnectError, _RetriableError) as error:
+                    last_error = error
+                    self._disconnect()
+                except UnknownTopic as error:
+                    # A coordinator may learn of a new topic later than the broker that created it.
+                    last_error = error
+                    elapsed_s = time.monotonic() - began
+                    if elapsed_s >= TOPIC_PROPAGATION_S or attempt == self.conf.retry_err_limit:
                         raise
-                except (Closed, Unanswerable):
+                except (Closed, UnsupportedVersion):
                     if not self._closed.is_set():
-                        raise
+                        raise  # else `close` has closed the connection: `Closed` is raised below
             if self._closed.is_set():
-                raise Closed(f"the coordinator of {self.conf.consumer_group} is closed") from last
+                raise Closed(f"the coordinator of {self.conf.consumer_group} is closed") from last_error
         raise ConnectError(
-            f"the coordinator of group {self.conf.consumer_group} does not answer: {last}"
-        ) from last
+            f"the coordinator of group {self.conf.consumer_group} does not respond: {last_error}; check that "
+            "the brokers run"
+        ) from last_error
 
-    def _coordinator(self) -> Connection:
-        """The connection to the coordinator; looked for when there is none."""
+    def _connect_coordinator(self) -> Connection:
+        """The open connection to the coordinator; finds the coordinator and connects if there is none."""
         if self._closed.is_set():
             raise Closed(f"the coordinator of {self.conf.consumer_group} is closed")
-        if self._wire is None or self._wire.closed:
-            self._wire = self._connected(*self._found())
-        return self._wire
+        if self._connection is None or self._connection.closed:
+            self._connection = self._connect(*self._find_coordinator())
+        return self._connection
 
-    def _found(self) -> tuple[str, int]:
-        """Where the coordinator is, as the first broker says that answers."""
-        last: KoffError | None = None
-        for host, port in list(self._known):
+    def _find_coordinator(self) -> tuple[str, int]:
+        """Host and port of the coordinator, from the first broker that responds."""
+        last_error: KoffError | None = None
+        for host, port in list(self._brokers):
             try:
-                with self._connected(host, port) as wire:
-                    answer = self._request(
-                        wire, Api.FIND_COORDINATOR, key=self.conf.consumer_group, key_type=0
+                with self._connect(host, port) as connection:
+                    response = self._send_request(
+                        connection, Api.FIND_COORDINATOR, key=self.conf.consumer_group, key_type=0
                     )
             except Denied:
                 raise
-            except ConnectError as failure:
-                self._known.append(self._known.pop(0))  # who does not answer comes last
-                last = failure
+            except ConnectError as error:
+                self._brokers.append(self._brokers.pop(0))  # the next search tries this broker last
+                last_error = error
             else:
-                self._judge(answer.error_code, "", -1)
-                at = (answer.host, answer.port)
-                if at not in self._known:
-                    self._known.append(at)
-                return at
-        raise last or ConnectError("no broker is named")
+                self._raise_for_code(response.error_code, "", -1)
+                address = (response.host, response.port)
+                if address not in self._brokers:
+                    self._brokers.append(address)
+                return address
+        raise last_error or ConnectError("no broker address was given: name at least one")
 
-    def _connected(self, host: str, port: int) -> Connection:
-        patience = min(_ANSWER_S, self._cluster.connect_timeout_s)
-        return Connection.connect(self._cluster, host, port, timeout_s=patience)
+    def _connect(self, host: str, port: int) -> Connection:
+        timeout_s = min(_CONNECT_TIMEOUT_S, self._cluster.connect_timeout_s)
+        return Connection.connect(self._cluster, host, port, timeout_s=timeout_s)
 
-    def _forget(self) -> None:
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            wire.close()
-
-    @staticmethod
-    def _request(wire: Connection, api: Api, **fields: Any) -> Any:
-        (answer,) = wire.ask([question(build(api, _version(wire, api), **fields))])
-        return answer
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     @staticmethod
-    def _part(wire: Connection, api: Api, kind: str, /, **fields: Any) -> Any:
-        return part(api, _version(wire, api), kind, **fields)
+    def _send_request(connection: Connection, api: Api, **fields: Any) -> Any:
+        request = build_request(api, _choose_version(connection, api), **fields)
+        (response,) = connection.send_requests([encode_request(request)])
+        return response
 
-    def _judge(self, code: int, topic: str, partition: int) -> None:
+    @staticmethod
+    def _build_struct(connection: Connection, api: Api, kind: str, /, **fields: Any) -> Any:
+        return build_struct(api, _choose_version(connection, api), kind, **fields)
+
+    def _raise_for_code(self, code: int, topic: str, partition: int) -> None:
         error, group = error_name(code), self.conf.consumer_group
         if not error:
             return
-        if error in _PASSING:
-            raise _Elsewhere(error)
+        # Sorted by what helps: another try, a permission, a topic, or nothing that koff could do.
+        if error in _RETRIABLE:
+            raise _RetriableError(error)
         if error.endswith("AUTHORIZATION_FAILED"):
             raise Denied(
                 f"no permission for the offsets of group {group} ({error}): grant this user READ on the "
                 f"group and on topic {topic or 'that it commits for'}"
             )
         if error == "UNKNOWN_TOPIC_OR_PARTITION":
-            raise UnknownTopic(f"group {group} cannot commit for {topic}/{partition}: there is none")
-        cure = "stop its members first, or commit through them"
+            raise UnknownTopic(
+                f"group {group} cannot commit for {topic}/{partition}: there is no such partition; check "
+                "topic and partition"
+            )
+        cure = "stop the group's members first, or commit through them"
         raise CoordinatorError(
             f"the coordinator of group {group} refuses {topic}/{partition}: {error}"
             + (f"; {cure}" if error in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION") else "")
         )
 
 
-class _Elsewhere(KoffError):
-    """The coordinator is another by now, or not ready yet."""
+class _RetriableError(KoffError):
+    """Another broker is the coordinator now, or the coordinator is not ready yet."""
 
 
-def _version(wire: Connection, api: Api) -> int:
-    version = wire.version(api)
+def _choose_version(connection: Connection, api: Api) -> int:
+    version = connection.highest_version(api)
     if version is None:
-        raise Unanswerable(f"Kafka at {wire.address} has no {api.name} that koff knows")
-    return min(version, _LAST[api])
+        raise UnsupportedVersion(
+            f"Kafka at {connection.address} has no version of {api.name} that koff knows"
+        )
+    return min(version, _MAX_VERSIONS[api])

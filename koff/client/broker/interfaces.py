@@ -1,7 +1,7 @@
-"""What the broker side of the client stack promises, whoever keeps it: a real cluster or the test kit.
+"""The protocols of the broker client: what a `Client` and the objects that it makes promise.
 
-`Broker` and `koff.kafkatest.doubles.MemoryBroker` are `Client`s; code that takes these protocols runs on
-either.
+`Broker` (a real cluster) and `koff.kafkatest.doubles.MemoryBroker` (a test double) are `Client`s. Code that
+takes these protocols runs on both.
 """
 
 from __future__ import annotations
@@ -18,48 +18,57 @@ from koff.client.metadata import Metadata
 
 @runtime_checkable
 class Producer(Protocol):
-    """Writes messages to the partitions that it is told. Threads may share it."""
+    """Writes messages to the partition that the caller names. Threads may share it."""
 
     def produce(self, topic: str, partition: int, *messages: Message) -> int | None:
-        """The offset of the first message; None when no acknowledgement is required.
+        """Writes the messages and returns the offset of the first. None without acknowledgements.
 
-        Sets topic, partition and offset of each message. All are written, in order and side by side as long
-        as no other producer writes there; else `ProduceError` says which are, are not, or may be.
+        Sets topic, partition and offset of each message. The messages are written in order, and next to each
+        other if no other producer writes to the partition. Raises `ProduceError` unless all were written.
         """
         ...
 
 
 @runtime_checkable
 class DistributingProducer(Protocol):
-    """Writes messages to partitions of its own choice. Threads may share it."""
+    """Writes messages to partitions that it chooses. Threads may share it."""
 
     def distribute(self, topic: str, *messages: Message) -> int | None:
-        """The offset of the first message, or None, as `Producer.produce`; each has its partition set too."""
+        """Writes the messages; returns and raises as `Producer.produce` does.
+
+        Sets topic, partition and offset of each message.
+        """
         ...
 
 
 @runtime_checkable
 class Consumer(Protocol):
-    """Reads one partition, in order. A context manager and an iterator, which ends where there is no data.
+    """Reads one partition, in order. A context manager, and an iterator that ends where there is `NoData`.
 
-    A call that raised is no end: the next one goes on at the same place.
+    A call that raised does not end the consumer: the next call resumes at the same offset.
     """
 
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """The topic that is read."""
+        ...
 
     @property
-    def partition(self) -> int: ...
+    def partition(self) -> int:
+        """The partition that is read."""
+        ...
 
     def consume(self) -> Message:
         """The next message. Raises `NoData` when the retry limit is set and used up."""
         ...
 
     def consume_batch(self, max_messages: int = 10_000) -> Batch:
-        """The next messages, at least one, as soon as there are some. Raises as `consume` does."""
+        """The next messages, at least one, as soon as there are any. Raises as `consume` does."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Stops reading. Safe to call twice."""
+        ...
 
     def __iter__(self) -> Iterator[Message]: ...
 
@@ -70,50 +79,65 @@ class Consumer(Protocol):
 
 @runtime_checkable
 class OffsetCoordinator(Protocol):
-    """Keeps the offsets of one consumer group, which need not have members."""
+    """Keeps the committed offsets of one consumer group. The group need not have members."""
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Has the group's offset, the next one to be read, written down."""
+        """Commits `offset`, the offset of the next message that the group has to read."""
         ...
 
     def offset(self, topic: str, partition: int) -> tuple[int, str]:
-        """The group's committed offset and its metadata; (-1, "") where it has committed none."""
+        """The committed offset and its metadata. (-1, "") if the group has committed none."""
         ...
 
 
 @runtime_checkable
 class Client(Protocol):
-    """A cluster. A context manager; once closed, every call on it and what it gave out raises `Closed`."""
+    """A connection to a cluster. A context manager.
 
-    def metadata(self) -> Metadata: ...
+    After `close`, every call on it and on the objects that it made raises `Closed`.
+    """
+
+    def metadata(self) -> Metadata:
+        """The brokers and topics of the cluster as they are now."""
+        ...
 
     def partition_count(self, topic: str) -> int:
         """How many partitions the topic has. Raises `UnknownTopic`."""
         ...
 
     def offset_earliest(self, topic: str, partition: int) -> int:
-        """The oldest offset of the partition."""
+        """The log start offset: the oldest offset that the partition still has."""
         ...
 
     def offset_latest(self, topic: str, partition: int) -> int:
-        """The offset that the partition's next message will have."""
+        """The end offset: the offset of the next message of the partition."""
         ...
 
     def offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec | int = OffsetSpec.LATEST
     ) -> dict[TopicPartition, int]:
-        """The offset of every partition; `spec` may be a time in ms, -1 then stands for "none since"."""
+        """The offset of every partition.
+
+        `spec` may be a time in ms since the epoch: then the first offset at or after that time, -1 if there
+        is none.
+        """
         ...
 
-    def producer(self, conf: ProducerConf | None = None) -> Producer: ...
+    def producer(self, conf: ProducerConf | None = None) -> Producer:
+        """A producer. The client closes it."""
+        ...
 
     def consumer(self, conf: ConsumerConf) -> Consumer:
-        """A reader of one partition. Raises `UnknownTopic`. Close it, or the client."""
+        """A consumer of one partition. Raises `UnknownTopic`. The caller or the client closes it."""
         ...
 
-    def offset_coordinator(self, conf: OffsetCoordinatorConf) -> OffsetCoordinator: ...
+    def offset_coordinator(self, conf: OffsetCoordinatorConf) -> OffsetCoordinator:
+        """The committed offsets of one group. The client closes it."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the connection and all objects that it made. Safe to call twice."""
+        ...
 
     def __enter__(self) -> Self: ...
 

@@ -1,4 +1,4 @@
-"""One stream of messages from many consumers."""
+"""`merge` makes one stream of messages from many consumers."""
 
 from __future__ import annotations
 
@@ -14,48 +14,51 @@ from koff.client.errors import MxClosed, MxError, NoData
 from koff.client.message import Message
 from koff.errors import Closed
 
-_BATCH = 10_000
-_AHEAD = 4
-"""Lists of batches that wait for the caller, at most."""
-_LOOK_S = 0.1
+_BATCH_MESSAGES = 10_000
+_MAX_QUEUED = 4
+"""How many results of `ReadItems` may wait for the caller."""
+_WAIT_S = 0.1
 
-Item = Batch | MxError
-Read = Callable[[list[Consumer]], list[Item]]
+MergedItem = Batch | MxError
+ReadItems = Callable[[list[Consumer]], list[MergedItem]]
+"""Reads from the consumers once. Removes from the list each consumer that has ended."""
 
 
 def merge(*consumers: Consumer) -> Mx:
-    """One stream of what all of them read, of one broker or of many."""
+    """One stream of the messages of all consumers, of one broker or of many. The caller closes it."""
     return Mx(consumers)
 
 
 class Mx(Closing):
-    """A merged stream: a context manager and an iterator. Threads may share `consume`.
+    """A merged stream of several consumers: a context manager and an iterator. Threads may share it.
 
-    A consumer that raises `NoData` drops out; when none is left the stream closes. Any other failure comes
-    out of `consume` as `MxError` with that failure as its cause, and its consumer is asked again.
-    Consumers that share a feed share a thread here, and need none when there are no others. Closing drops
-    what was read ahead, and leaves the consumers open.
+    A consumer that raises `NoData` leaves the stream; when none is left, the stream closes. `consume` raises
+    every other error as `MxError` with that error as its cause; the stream then continues. Closing the
+    stream drops messages that were read ahead, and leaves the consumers open.
     """
 
+    # Consumers that share a feed are read by one thread. If all consumers share one feed, no thread is made:
+    # the caller of `consume` reads, because a thread in between would only cost time.
+
     def __init__(self, consumers: Sequence[Consumer]) -> None:
-        self._items: deque[list[Item]] = deque()
-        self._changed = threading.Condition()
+        self._queue: deque[list[MergedItem]] = deque()
+        self._changed = threading.Condition()  # guards the queue, `_closed` and `_running_threads`
         self._closed = False
-        self._reading = threading.Lock()
-        self._left: Iterator[Message] = iter(())
-        self._batches: deque[Item] = deque()
-        groups = _grouped(consumers)
-        self._only = groups[0] if len(groups) == 1 and groups[0][0] is _read_shared else None
-        self._working = 0 if self._only else len(groups)
-        for number, group in enumerate([] if self._only else groups):
+        self._consume_lock = threading.Lock()  # taken before `_changed`
+        self._unread: Iterator[Message] = iter(())
+        self._items: deque[MergedItem] = deque()
+        groups = _group_by_feed(consumers)
+        self._single = groups[0] if len(groups) == 1 and groups[0][0] is _read_shared else None
+        self._running_threads = 0 if self._single else len(groups)
+        for number, group in enumerate([] if self._single else groups):
             name = f"koff-mx-{number}"
-            threading.Thread(target=self._work, args=group, name=name, daemon=True).start()
+            threading.Thread(target=self._run_reader, args=group, name=name, daemon=True).start()
 
     def close(self) -> None:
-        """Ends the stream and does not wait for those who are reading for it. Safe to call twice."""
+        """Ends the stream. Does not wait for threads that read. Safe to call twice."""
         with self._changed:
             self._closed = True
-            self._items.clear()
+            self._queue.clear()
             self._changed.notify_all()
 
     def __iter__(self) -> Iterator[Message]:
@@ -67,124 +70,136 @@ class Mx(Closing):
             return
 
     def consume(self) -> Message:
-        """The next message of any consumer. Raises `MxClosed` when there will be none, and `MxError`."""
-        with self._reading:
-            message = None if self._closed else next(self._left, None)
+        """The next message of any consumer.
+
+        Raises `MxClosed` when the stream is closed, and `MxError` when a consumer failed.
+        """
+        with self._consume_lock:
+            message = None if self._closed else next(self._unread, None)
             if message is None:
-                self._left = iter(self._next())
-                message = next(self._left)
+                self._unread = iter(self._next_batch())
+                message = next(self._unread)
             return message
 
     def consume_batch(self) -> Batch:
-        """The next messages of any one consumer, at least one. Raises as `consume` does."""
-        with self._reading:
-            left = [] if self._closed else list(self._left)
-            return Batch(left[0].topic, left[0].partition, left) if left else self._next()
+        """The next messages of one of the consumers, at least one. Raises as `consume` does."""
+        with self._consume_lock:
+            unread = [] if self._closed else list(self._unread)
+            return Batch(unread[0].topic, unread[0].partition, unread) if unread else self._next_batch()
 
-    def _next(self) -> Batch:
-        if not self._batches:
-            self._batches.extend(self._read() if self._only else self._taken())
+    def _next_batch(self) -> Batch:
+        if not self._items:
+            self._items.extend(self._read_single_feed() if self._single else self._pop_queue())
         if self._closed:
             raise MxClosed("the merged stream is closed")
-        item = self._batches.popleft()
+        item = self._items.popleft()
         if isinstance(item, MxError):
             raise item
         return item
 
-    def _read(self) -> list[Item]:
-        """What the one feed has that all consumers share: a thread in between would only cost."""
-        assert self._only is not None
-        read, consumers = self._only
-        items: list[Item] = []
+    def _read_single_feed(self) -> list[MergedItem]:
+        """Reads the one feed until it has items. Closes the stream when no consumer is left."""
+        assert self._single is not None
+        read, consumers = self._single
+        items: list[MergedItem] = []
         while not items and not self._closed:
             items = read(consumers)
-            self._closed = self._closed or not (items or consumers)
+            self._closed = self._closed or not (items or consumers)  # errors are returned before the end
         return items
 
-    def _taken(self) -> list[Item]:
-        """What those have read who read for the stream."""
+    def _pop_queue(self) -> list[MergedItem]:
+        """Waits for items of the reading threads. Closes the stream when all threads have ended."""
         with self._changed:
-            self._changed.wait_for(lambda: self._items or self._closed or not self._working)
-            self._closed = self._closed or not self._items
+            self._changed.wait_for(lambda: self._queue or self._closed or not self._running_threads)
+            self._closed = self._closed or not self._queue
             self._changed.notify_all()
-            return [] if self._closed else self._items.popleft()
+            return [] if self._closed else self._queue.popleft()
 
-    def _put(self, items: list[Item]) -> bool:
-        """Hands them over once there is room; false when the stream is closed."""
+    def _put_items(self, items: list[MergedItem]) -> bool:
+        """Waits for room in the queue, and adds the items. False if the stream is closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or len(self._items) < _AHEAD)
+            self._changed.wait_for(lambda: self._closed or len(self._queue) < _MAX_QUEUED)
             if not self._closed:
-                self._items.append(items)
+                self._queue.append(items)
                 self._changed.notify_all()
             return not self._closed
 
-    def _work(self, read: Read, consumers: list[Consumer]) -> None:
-        """Reads for the stream until it is closed, or there is nobody left to read from."""
+    def _run_reader(self, read: ReadItems, consumers: list[Consumer]) -> None:
+        """Reads for the stream until it is closed or no consumer is left."""
         try:
-            going = True
-            while consumers and going:
+            is_open = True
+            while consumers and is_open:
                 items = read(consumers)
-                going = self._put(items) if items else not self._closed
+                is_open = self._put_items(items) if items else not self._closed
         finally:
             with self._changed:
-                self._working -= 1
+                self._running_threads -= 1
                 self._changed.notify_all()
 
 
-def _grouped(consumers: Sequence[Consumer]) -> list[tuple[Read, list[Consumer]]]:
-    """How to read, and from whom: together where they share a feed."""
-    shared: dict[int, list[Consumer]] = {}
-    alone: list[list[Consumer]] = []
-    for consumer in dict.fromkeys(consumers):
+def _group_by_feed(consumers: Sequence[Consumer]) -> list[tuple[ReadItems, list[Consumer]]]:
+    """Groups of consumers that are read together, with the function that reads each group."""
+    by_feed: dict[int, list[Consumer]] = {}
+    others: list[list[Consumer]] = []
+    for consumer in dict.fromkeys(consumers):  # each consumer once
         if isinstance(consumer, PartitionConsumer):
-            consumer.begin()
-            shared.setdefault(id(consumer.feed), []).append(consumer)
+            consumer.start_waiting()
+            by_feed.setdefault(id(consumer.feed), []).append(consumer)
         else:
-            alone.append([consumer])
-    return [*((_read_shared, of) for of in shared.values()), *((_read_alone, of) for of in alone)]
+            others.append([consumer])
+    return [
+        *((_read_shared, group) for group in by_feed.values()),
+        *((_read_alone, group) for group in others),
+    ]
 
 
-def _read_alone(consumers: list[Consumer]) -> list[Item]:
-    return _asked(consumers, consumers[0], lambda: consumers[0].consume_batch(_BATCH))
+def _read_alone(consumers: list[Consumer]) -> list[MergedItem]:
+    return _read_consumer(consumers, consumers[0], lambda: consumers[0].consume_batch(_BATCH_MESSAGES))
 
 
-def _read_shared(consumers: list[Consumer]) -> list[Item]:
-    """What has come for any of them; nothing after a moment without any."""
-    items: list[Item] = []
+def _read_shared(consumers: list[Consumer]) -> list[MergedItem]:
+    """What was fetched for any of the consumers. [] after `_WAIT_S` without messages."""
+    items: list[MergedItem] = []
     for consumer in list(consumers):
         assert isinstance(consumer, PartitionConsumer)
-        items += _asked(consumers, consumer, lambda of=consumer: of.ahead(_BATCH))  # type: ignore[misc]
+        items += _read_consumer(
+            consumers,
+            consumer,
+            lambda of=consumer: of.poll_batch(_BATCH_MESSAGES),  # type: ignore[misc]  # cannot infer `of`
+        )
     if not items and consumers:
-        lanes = [each.lane for each in consumers if isinstance(each, PartitionConsumer)]
-        first = next(each for each in consumers if isinstance(each, PartitionConsumer))
+        shared = [consumer for consumer in consumers if isinstance(consumer, PartitionConsumer)]
+        first = shared[0]
         try:
-            first.feed.wait(lanes, _LOOK_S)
-        except Exception as failure:
-            items.append(_named(first, failure))
-            if isinstance(failure, Closed):
+            first.feed.wait_for_messages([consumer.buffer for consumer in shared], _WAIT_S)
+        except Exception as error:
+            items.append(_wrap_error(first, error))
+            if isinstance(error, Closed):  # the feed is closed, and with it all of these consumers
                 consumers.clear()
     return items
 
 
-def _asked(consumers: list[Consumer], consumer: Consumer, ask: Callable[[], Batch | None]) -> list[Item]:
-    """Its batch or its failure; drops it from `consumers` when that was its last word."""
+def _read_consumer(
+    consumers: list[Consumer], consumer: Consumer, read: Callable[[], Batch | None]
+) -> list[MergedItem]:
+    """The consumer's batch or error. Removes the consumer from `consumers` if it has ended."""
     try:
-        batch = ask()
+        batch = read()
     except NoData:
         consumers.remove(consumer)
         return []
-    except Exception as failure:
-        if isinstance(failure, Closed):
+    except Exception as error:
+        if isinstance(error, Closed):
             consumers.remove(consumer)
-        return [_named(consumer, failure)]
+        return [_wrap_error(consumer, error)]
     return [batch] if batch is not None else []
 
 
-def _named(consumer: Consumer, failure: Exception) -> MxError:
-    error = MxError(
-        f"{consumer.topic}/{consumer.partition}: {failure}",
+def _wrap_error(consumer: Consumer, error: Exception) -> MxError:
+    wrapped = MxError(
+        f"{consumer.topic}/{consumer.partition}: {error}",
         topic=consumer.topic,
         partition=consumer.partition,
     )
-    error.__cause__ = failure
-    return error
+    wrapped.__cause__ = error
+    return wrapped

@@ -1,4 +1,4 @@
-"""Producers that choose the partition themselves, out of the first `partitions` of a topic."""
+"""Producers that choose the partition, out of the first `partitions` partitions of a topic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
 
 
 def fnv1a_32(data: bytes) -> int:
-    """The FNV-1a hash of 32 bits, unsigned (Go's hash/fnv New32a)."""
+    """The 32-bit FNV-1a hash, unsigned (Go's hash/fnv New32a)."""
     value = _FNV_OFFSET
     for byte in data:
         value = (value ^ byte) * _FNV_PRIME & 0xFFFFFFFF
@@ -23,47 +23,55 @@ def fnv1a_32(data: bytes) -> int:
 
 
 def hash_partition(key: bytes | None, partitions: int) -> int:
-    """Where a key belongs: its FNV-1a hash as a signed number, without the sign, modulo `partitions`.
+    """The partition of a key.
 
-    That is what Go's producers do; they have no answer for the one hash, -2^31, whose negative is no int32.
+    It is the absolute value of the key's FNV-1a hash (as a signed 32-bit integer) modulo `partitions`. Go's
+    producers compute the same, except for the hash -2^31: its absolute value is no int32, so they have no
+    result for it.
     """
     value = fnv1a_32(key or b"")
     return (value if value < 1 << 31 else (1 << 32) - value) % partitions
 
 
-class _Distributing:
+class _DistributingProducer:
+    """What the three producers share: the producer that writes, and the number of partitions."""
+
     def __init__(self, producer: Producer, partitions: int) -> None:
         if partitions < 1:
             raise ConfigError(
-                f"messages cannot be distributed over {partitions} partitions: name at least one"
+                f"messages cannot be distributed over {partitions} partitions: `partitions` must be at least "
+                "one"
             )
         self._producer = producer
         self._partitions = partitions
 
 
-class HashProducer(_Distributing):
-    """Messages with the same key go to the same partition; a `DistributingProducer`."""
+class HashProducer(_DistributingProducer):
+    """Writes messages with the same key to the same partition. A `DistributingProducer`."""
 
     def distribute(self, topic: str, *messages: Message) -> int | None:
-        """The offset of the first message; each goes where its key belongs, in a call for each partition.
+        """Writes each message to the partition of its key. Returns the offset of the first message.
 
-        When one call fails the others are made all the same; the `ProduceError` speaks of all messages.
+        Each partition is written by a call of its own. When one call fails, the other calls are made too.
+        The `ProduceError` then covers all messages.
         """
+        # Places of the messages in the call, by partition.
         calls: dict[int, list[int]] = {}
-        for at, message in enumerate(messages):
-            calls.setdefault(hash_partition(message.key, self._partitions), []).append(at)
+        for place, message in enumerate(messages):
+            calls.setdefault(hash_partition(message.key, self._partitions), []).append(place)
         if len(calls) <= 1:
             partition = next(iter(calls), 0)
             return self._producer.produce(topic, partition, *messages)
+
         errors: dict[int, str] = {}
         unknown: list[int] = []
         offset, cause = None, None
         for partition, places in calls.items():
             try:
-                first = self._producer.produce(topic, partition, *(messages[at] for at in places))
-            except KoffError as failure:
-                cause = cause or failure
-                _add(failure, places, errors, unknown)
+                first = self._producer.produce(topic, partition, *(messages[place] for place in places))
+            except KoffError as error:
+                cause = cause or error
+                _add_errors(error, places, errors, unknown)
             else:
                 offset = first if places[0] == 0 else offset
         if cause is not None:
@@ -71,29 +79,34 @@ class HashProducer(_Distributing):
         return offset
 
 
-class RandomProducer(_Distributing):
-    """All messages of a call go to one partition, any; a `DistributingProducer`."""
+class RandomProducer(_DistributingProducer):
+    """Writes all messages of a call to one partition, chosen at random. A `DistributingProducer`."""
 
     def distribute(self, topic: str, *messages: Message) -> int | None:
-        """The offset of the first message."""
-        return self._producer.produce(topic, random.randrange(self._partitions), *messages)  # noqa: S311
+        """Writes the messages and returns the offset of the first."""
+        partition = random.randrange(self._partitions)  # noqa: S311  # spreads load, no secret
+        return self._producer.produce(topic, partition, *messages)
 
 
-class RoundRobinProducer(_Distributing):
-    """All messages of a call go to one partition, the next one; a `DistributingProducer`."""
+class RoundRobinProducer(_DistributingProducer):
+    """Writes all messages of a call to one partition, a different one for each call, in turn.
+
+    A `DistributingProducer`.
+    """
 
     def __init__(self, producer: Producer, partitions: int) -> None:
         super().__init__(producer, partitions)
-        self._turns = itertools.count()  # its next() is one step, which threads cannot share
+        self._turns = itertools.count()  # next() is atomic, so threads need no lock
 
     def distribute(self, topic: str, *messages: Message) -> int | None:
-        """The offset of the first message."""
+        """Writes the messages and returns the offset of the first."""
         return self._producer.produce(topic, next(self._turns) % self._partitions, *messages)
 
 
-def _add(failure: KoffError, places: Sequence[int], errors: dict[int, str], unknown: list[int]) -> None:
-    if isinstance(failure, ProduceError):
-        errors.update({places[at]: reason for at, reason in failure.errors.items()})
-        unknown.extend(places[at] for at in failure.unknown)
+def _add_errors(error: KoffError, places: Sequence[int], errors: dict[int, str], unknown: list[int]) -> None:
+    """Adds the error of one call, for messages at `places`, to `errors` and `unknown`."""
+    if isinstance(error, ProduceError):
+        errors.update({places[at]: reason for at, reason in error.errors.items()})
+        unknown.extend(places[at] for at in error.unknown)
     else:
-        errors.update(dict.fromkeys(places, str(failure)))
+        errors.update(dict.fromkeys(places, str(error)))

@@ -1,4 +1,4 @@
-"""Writing messages to partitions, each call's side by side, and knowing afterwards where they are."""
+"""`PartitionProducer` writes messages to partitions, and knows afterwards at which offset each one is."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from koff.client.broker.conf import ProducerConf, RequiredAcks
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.errors import ProduceError
-from koff.client.librdkafka import cut_off, new_client
+from koff.client.librdkafka import has_no_broker, new_client
 from koff.client.message import Message
 from koff.errors import Closed
 
-_CHUNK = 10_000
-_QUEUE = 1_000_000
-_LOOK_S = 0.01
-_headers, _timestamp_ms = attrgetter("headers"), attrgetter("timestamp_ms")
+_CHUNK_MESSAGES = 10_000
+_MAX_QUEUED = 1_000_000
+_FLUSH_S = 0.01
+_get_headers, _get_timestamp_ms = attrgetter("headers"), attrgetter("timestamp_ms")
 _NOT_WRITTEN = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -42,29 +42,33 @@ _NOT_WRITTEN = frozenset(
         KafkaError._PURGE_QUEUE,
     }
 )
-"""What surely kept a message out of the log. After all else it may be there, only nobody said so."""
+"""After these errors a message is certainly not in the log. After any other error it may be there."""
 
 
 class PartitionProducer(Closing):
-    """Writes to the partitions that it is told; a `Producer`. Threads may share it.
+    """Writes messages to the partition that the caller names. A `Producer`. Threads may share it.
 
-    `check` raises when there is no such partition. The messages of a call are in one record batch up to a
-    megabyte, and in several that stand side by side beyond that.
+    `check` raises `UnknownTopic` when the partition does not exist. The messages of a call are one record
+    batch up to about a megabyte, and above that several record batches next to each other.
     """
 
     def __init__(self, cluster: ClusterConf, conf: ProducerConf, check: Callable[[str, int], None]) -> None:
         self.conf = conf
         self._cluster = cluster
-        self._check = check
-        self._queueing = threading.Lock()
+        self._check_partition = check
+        self._queue_lock = threading.Lock()
+        """Held while a call queues its messages: messages of different calls never mix."""
         self._producer: Any = None
         self._closed = False
-        self._known: dict[str, int] = {}
-        self._renew(None)
+        self._partition_counts: dict[str, int] = {}
+        self._replace_client(None)
 
     def close(self) -> None:
-        """Gives up what is not written yet: whoever waits for it gets `ProduceError`. Safe to call twice."""
-        with self._queueing:
+        """Closes the producer and drops messages that were not written yet. Safe to call twice.
+
+        A `produce` call in progress raises `ProduceError`.
+        """
+        with self._queue_lock:
             self._closed = True
             producer, self._producer = self._producer, None
         if producer is not None:
@@ -72,52 +76,62 @@ class PartitionProducer(Closing):
             producer.flush(1)
 
     def produce(self, topic: str, partition: int, *messages: Message) -> int | None:
-        """The offset of the first message; each message's place is set. None with required acks NONE, and
-        where brokers took a retry for what they had already, and did not say where: that offset stays -1.
+        """Writes the messages and returns the offset of the first.
 
-        Raises `ProduceError` unless all were written, `UnknownTopic`, `ConnectError`.
+        Sets topic, partition and offset of each message. Returns None with required acks NONE. An offset
+        stays -1, and the result is None, when a broker recognised a retry of a message that it had written
+        already, and did not return the offset. Raises `ProduceError` unless all messages were written,
+        `UnknownTopic`, `ConnectError`, and `Closed`.
         """
         if not messages:
-            raise ValueError("there is no message to produce")
-        if not self._closed:
-            self._check(topic, partition)
+            raise ValueError("there is no message to produce: pass at least one")
+        if not self._closed:  # on a closed connection the check would raise an error of its own
+            self._check_partition(topic, partition)
         call = _ProduceCall(topic, partition, messages)
-        with self._queueing:
+        with self._queue_lock:
             if self._producer is None:
                 raise Closed("the producer is closed")
             producer = self._producer
-            self._make_known(topic, partition)
-            call.queue(producer)
+            self._refresh_partition_count(topic, partition)
+            call.queue_messages(producer)
+        # `flush` sends without waiting for the linger time, and runs the delivery callbacks of all calls,
+        # also of other threads. So one thread may complete the call of another.
         while not call.done:
-            producer.flush(_LOOK_S)  # sends at once, and says who is ready, whoever's call it was
-        call.match()
-        if call.fatal or (call.failed and cut_off(producer, topic)):
-            self._renew(producer)
-        return call.settle(told=self.conf.required_acks is not RequiredAcks.NONE)
+            producer.flush(_FLUSH_S)
+        call.match_reports()
+        if call.fatal or (call.failed and has_no_broker(producer, topic)):
+            self._replace_client(producer)
+        return call.settle(acknowledged=self.conf.required_acks is not RequiredAcks.NONE)
 
-    def _make_known(self, topic: str, partition: int) -> None:
-        """Has librdkafka look again at a topic that has grown since it looked first."""
-        known = self._known.setdefault(topic, partition + 1)
+    def _refresh_partition_count(self, topic: str, partition: int) -> None:
+        """Makes librdkafka fetch the metadata again when the topic has more partitions than it knew.
+
+        Otherwise librdkafka would refuse the new partition.
+        """
+        known = self._partition_counts.setdefault(topic, partition + 1)
         if partition >= known:
             try:
-                found = self._producer.list_topics(topic, timeout=self.conf.request_timeout_s)
+                listed = self._producer.list_topics(topic, timeout=self.conf.request_timeout_s)
             except KafkaException:
-                return  # the reports will tell
-            self._known[topic] = max(known, len(found.topics[topic].partitions))
+                return  # the delivery reports will have the error
+            self._partition_counts[topic] = max(known, len(listed.topics[topic].partitions))
 
-    def _renew(self, broken: Any) -> None:
-        """Another librdkafka client for one that can go on no more."""
-        with self._queueing:
+    def _replace_client(self, broken: Any) -> None:
+        """A new librdkafka client for one that cannot be used any more.
+
+        Does nothing if another thread has replaced it already.
+        """
+        with self._queue_lock:
             if self._producer is broken and not self._closed:
-                properties = _properties(self._cluster, self.conf)
-                self._producer = new_client(confluent_kafka.Producer, properties, error_cb=_ignore)
+                properties = _build_properties(self._cluster, self.conf)
+                self._producer = new_client(confluent_kafka.Producer, properties, error_cb=_ignore_error)
 
 
 class _ProduceCall:
-    """Messages on their way, and what has become of them.
+    """The messages of one `produce` call, and the delivery reports that came for them.
 
-    Without a failure the reports need no matching: order is kept, so that sorted offsets belong to the
-    messages in turn. One shared callback is what makes a report cheap.
+    Without errors the reports need no matching: the partition keeps the order, so the sorted offsets belong
+    to the messages in turn. Therefore all messages can share one callback, which makes a report cheap.
     """
 
     def __init__(self, topic: str, partition: int, messages: Sequence[Message]) -> None:
@@ -126,97 +140,113 @@ class _ProduceCall:
         self._partition = partition
         self._messages = messages
         self._offsets: list[int] = []
-        self._errors: dict[int, KafkaError] = {}
-        self._unmatched: list[tuple[KafkaError | None, Any]] = []
-        self._placeless: set[int] = set()
+        self._errors: dict[int, KafkaError] = {}  # by index of the message
+        self._unmatched: list[tuple[KafkaError | None, Any]] = []  # reports of the shared callback
+        self._without_offset: set[int] = set()  # indices of messages that were written at an unknown offset
 
     @property
     def done(self) -> bool:
-        told = len(self._offsets) + len(self._errors) + len(self._placeless) + len(self._unmatched)
-        return told >= len(self._messages)
+        """Whether each message has its report."""
+        reports = len(self._offsets) + len(self._errors) + len(self._without_offset) + len(self._unmatched)
+        return reports >= len(self._messages)
 
-    def queue(self, producer: Any) -> None:
-        """Hands all messages over, in order, waiting for room when there is none."""
-        plain = not any(map(_headers, self._messages)) and set(map(_timestamp_ms, self._messages)) == {None}
-        singly = not plain or not hasattr(producer, "produce_batch")  # 2.16.1 takes neither in a batch
-        at, count = 0, len(self._messages)
-        while at < count:
-            while len(producer) > _QUEUE - _CHUNK:
-                producer.flush(_LOOK_S)
-            taken = self._queue_one(producer, at) if singly else self._queue_many(producer, at)
+    def queue_messages(self, producer: Any) -> None:
+        """Gives all messages to librdkafka, in order. Waits while its queue is full."""
+        plain = not any(map(_get_headers, self._messages))
+        plain = plain and set(map(_get_timestamp_ms, self._messages)) == {None}
+        # confluent-kafka 2.16.1: `produce_batch` takes neither headers nor timestamps; older ones lack it.
+        singly = not plain or not hasattr(producer, "produce_batch")
+        start, count = 0, len(self._messages)
+        while start < count:
+            while len(producer) > _MAX_QUEUED - _CHUNK_MESSAGES:
+                producer.flush(_FLUSH_S)
+            taken = self._queue_one(producer, start) if singly else self._queue_chunk(producer, start)
             if not taken:
-                producer.flush(_LOOK_S)
-            at += taken
+                producer.flush(_FLUSH_S)
+            start += taken
 
-    def _queue_one(self, producer: Any, at: int) -> int:
-        message = self._messages[at]
+    def _queue_one(self, producer: Any, index: int) -> int:
+        """1, or 0 if the queue is full."""
+        message = self._messages[index]
         try:
             producer.produce(
                 self._topic,
                 message.value,
                 message.key,
                 self._partition,
-                on_delivery=partial(self._told_of, at),
+                on_delivery=partial(self._note_report, index),
                 timestamp=message.timestamp_ms or 0,
                 headers=list(message.headers),
             )
         except BufferError:
             return 0
-        except KafkaException as failure:
-            self._errors[at] = failure.args[0]
+        except KafkaException as error:
+            self._errors[index] = error.args[0]
         return 1
 
-    def _queue_many(self, producer: Any, at: int) -> int:
-        """How many were taken, or refused for good. What does not fit is to come again, from there on."""
-        messages = self._messages[at : at + _CHUNK]
+    def _queue_chunk(self, producer: Any, start: int) -> int:
+        """How many messages from `start` on were queued, or refused for good.
+
+        Messages at the end of the chunk that did not fit into the queue are not counted: the caller queues
+        them again.
+        """
+        messages = self._messages[start : start + _CHUNK_MESSAGES]
         chunk: list[dict[str, Any]] = [
-            {"value": each.value} if each.key is None else {"value": each.value, "key": each.key}
-            for each in messages
+            {"value": message.value} if message.key is None else {"value": message.value, "key": message.key}
+            for message in messages
         ]
         queued: int = producer.produce_batch(
-            self._topic, chunk, partition=self._partition, on_delivery=self._report()
+            self._topic, chunk, partition=self._partition, on_delivery=self.make_delivery_callback()
         )
         if queued == len(chunk):
             return queued
-        refused = {number: fields["_error"] for number, fields in enumerate(chunk) if "_error" in fields}
-        kept = len(chunk)
-        while refused.get(kept - 1) is not None and refused[kept - 1].code() == KafkaError._QUEUE_FULL:
-            kept -= 1
-        self._errors |= {at + number: error for number, error in refused.items() if number < kept}
-        return kept
+        # `produce_batch` adds the error of a refused message to the message's dictionary.
+        refused = {place: fields["_error"] for place, fields in enumerate(chunk) if "_error" in fields}
+        taken = len(chunk)
+        while refused.get(taken - 1) is not None and refused[taken - 1].code() == KafkaError._QUEUE_FULL:
+            taken -= 1
+        self._errors |= {start + place: error for place, error in refused.items() if place < taken}
+        return taken
 
-    def _report(self) -> Callable[[KafkaError | None, Any], None]:
-        """A function that takes note of one report: called for each message, and so quicker than a method."""
-        keep, fail = self._offsets.append, self._unmatched.append
+    def make_delivery_callback(self) -> Callable[[KafkaError | None, Any], None]:
+        """A callback for the delivery reports of a chunk.
 
-        def told(error: KafkaError | None, message: Any) -> None:
+        A closure over two bound methods: it runs for each message, and a method would be slower.
+        """
+        add_offset, add_unmatched = self._offsets.append, self._unmatched.append
+
+        def note_report(error: KafkaError | None, message: Any) -> None:
             offset = message.offset()
             if error is None and offset is not None:
-                keep(offset)
+                add_offset(offset)
             else:
-                fail((error, message))
+                add_unmatched((error, message))
 
-        return told
+        return note_report
 
-    def _told_of(self, at: int, error: KafkaError | None, message: Any) -> None:
+    def _note_report(self, index: int, error: KafkaError | None, message: Any) -> None:
         if error is not None:
-            self._errors[at] = error
+            self._errors[index] = error
         elif message.offset() is not None:
             self._offsets.append(message.offset())
         else:
-            self._placeless.add(at)
+            self._without_offset.add(index)
 
-    def settle(self, *, told: bool) -> int | None:
-        """After `match`: the first message's offset, if it was `told`. Sets the places of those written."""
+    def settle(self, *, acknowledged: bool) -> int | None:
+        """Sets the places of the messages and returns the first offset. Call `match_reports` before.
+
+        Offsets are set only if the broker `acknowledged` messages. Raises `ProduceError`.
+        """
         topic, partition = self._topic, self._partition
         for message in self._messages:
             message.topic = topic
             message.partition = partition
-        if told:
+        # Only written messages have an offset: leave out the others before offsets and messages are paired.
+        if acknowledged:
             written: Sequence[Message] = self._messages
-            if self._errors or self._placeless:
-                without = self._placeless.union(self._errors)
-                written = [each for at, each in enumerate(self._messages) if at not in without]
+            if self._errors or self._without_offset:
+                missing = self._without_offset.union(self._errors)
+                written = [message for at, message in enumerate(self._messages) if at not in missing]
             self._offsets.sort()
             for message, offset in zip(written, self._offsets, strict=True):
                 message.offset = offset
@@ -224,36 +254,39 @@ class _ProduceCall:
             unknown = [at for at, error in self._errors.items() if error.code() not in _NOT_WRITTEN]
             reasons = {at: error.str() for at, error in self._errors.items()}
             raise ProduceError(f"{self._topic}/{self._partition}", len(self._messages), reasons, unknown)
-        return self._messages[0].offset if told and 0 not in self._placeless else None
+        return self._messages[0].offset if acknowledged and 0 not in self._without_offset else None
 
-    def match(self) -> None:
-        """Finds the message of each report without an offset: by content, as two that are alike are equal."""
-        failures = [*self._errors.values(), *(error for error, _ in self._unmatched if error)]
-        self.failed, self.fatal = bool(failures), any(error.fatal() for error in failures)
+    def match_reports(self) -> None:
+        """Finds the message of each report without an offset, and sets `failed` and `fatal`.
+
+        Messages are found by key and value. Two messages with the same content are interchangeable.
+        """
+        errors = [*self._errors.values(), *(error for error, _ in self._unmatched if error)]
+        self.failed, self.fatal = bool(errors), any(error.fatal() for error in errors)
         if not self._unmatched:
             return
-        places: dict[tuple[Any, Any], list[int]] = {}
-        for at, message in enumerate(self._messages):
-            if at not in self._errors:
-                places.setdefault((message.key, message.value), []).append(at)
+        by_content: dict[tuple[Any, Any], list[int]] = {}
+        for index, message in enumerate(self._messages):
+            if index not in self._errors:
+                by_content.setdefault((message.key, message.value), []).append(index)
         for error, message in self._unmatched:
-            at = places[message.key(), message.value()].pop()
+            index = by_content[message.key(), message.value()].pop()
             if error is None:
-                self._placeless.add(at)
+                self._without_offset.add(index)
             else:
-                self._errors[at] = error
+                self._errors[index] = error
         self._unmatched.clear()
 
 
-def _properties(cluster: ClusterConf, conf: ProducerConf) -> dict[str, Any]:
-    """librdkafka's properties for what is configured.
+def _build_properties(cluster: ClusterConf, conf: ProducerConf) -> dict[str, Any]:
+    """librdkafka's properties for the configuration.
 
-    Order is kept by idempotence, and where that is not to be had by one request at a time.
+    Idempotence keeps the order of messages. Where it is not possible, one request at a time keeps it.
     """
     wait_ms, timeout_ms = int(conf.retry_wait_s * 1000), int(conf.request_timeout_s * 1000)
     idempotent = conf.required_acks is RequiredAcks.ALL and conf.retry_limit > 0
     ordered = {"enable.idempotence": "true"} if idempotent else {"max.in.flight": 1}
-    return cluster.librdkafka(
+    return cluster.librdkafka_properties(
         **{
             "acks": int(conf.required_acks),
             "compression.type": conf.compression.value,
@@ -262,14 +295,14 @@ def _properties(cluster: ClusterConf, conf: ProducerConf) -> dict[str, Any]:
             "retry.backoff.ms": max(wait_ms, 1),
             "retry.backoff.max.ms": max(wait_ms, 1),
             "message.timeout.ms": (conf.retry_limit + 1) * (timeout_ms + wait_ms),
-            "linger.ms": 1000,  # until a flush: the messages of a call leave together
+            "linger.ms": 1000,  # `flush` ends it early: the messages of a call leave together
             "batch.num.messages": 1_000_000,
-            "queue.buffering.max.messages": _QUEUE,
+            "queue.buffering.max.messages": _MAX_QUEUED,
             "topic.metadata.propagation.max.ms": 5000,
             **ordered,
         }
     )
 
 
-def _ignore(error: KafkaError) -> None:
-    """What it does to messages is in their reports."""
+def _ignore_error(error: KafkaError) -> None:
+    """Ignores librdkafka's errors: the delivery reports have the result of each message."""

@@ -1,4 +1,4 @@
-"""Many partitions of one topic in, batches out, over one librdkafka client and without a group."""
+"""`Feed` reads many partitions of one topic, over one librdkafka client and without a group."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from koff.client.cluster import ClusterConf
-from koff.client.feed.source import GONE, LOST, FeedConf, Source
-from koff.client.foreign_errors import connect_error, denied, kafka_error
+from koff.client.feed.source import OFFSET_LOST_CODES, PARTITION_GONE_CODES, FeedConf, Source
+from koff.client.foreign_errors import extract_kafka_error, make_connect_error, make_denied_error
 from koff.client.librdkafka import consume_waiting
+
+_MAX_UNSORTED_RUNS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLost:
-    """Reading a partition cannot go on where it was. `gone` when the partition itself is no more."""
+    """A partition cannot be read further from its position. `gone`: the partition itself does not exist."""
 
     partition: int
     reason: str
@@ -27,7 +29,7 @@ class PartitionLost:
 
 
 class RawRecord(NamedTuple):
-    """A record as it stood in its partition; `timestamp_ms` is since the epoch."""
+    """A record as it stands in the log; `timestamp_ms` counts from the epoch."""
 
     partition: int
     offset: int
@@ -38,7 +40,10 @@ class RawRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Records of one partition, in log order, still in librdkafka's hands: taken out a column at a time."""
+    """Records of one partition in log order, as confluent-kafka's message objects.
+
+    The methods return one column of all records, which is much faster than to build records.
+    """
 
     partition: int
     messages: list[Message]
@@ -48,18 +53,18 @@ class Run:
 
     @property
     def next_offset(self) -> int:
-        """One past the last record's offset."""
-        last: Any = self.messages[-1].offset()
+        """The last record's offset plus one."""
+        last: Any = self.messages[-1].offset()  # typed as optional
         return int(last) + 1
 
     @property
     def leader_epoch(self) -> int:
-        """The last record's, -1 where it is not known."""
+        """The leader epoch of the last record, -1 if it is unknown."""
         epoch: Any = self.messages[-1].leader_epoch()
         return -1 if epoch is None else int(epoch)
 
     def split(self, offset: int) -> tuple[Run, Run]:
-        """The records before that offset, and the others."""
+        """The records before `offset`, and the records from `offset` on."""
         at = bisect_left(self.messages, offset, key=_offset)
         return Run(self.partition, self.messages[:at]), Run(self.partition, self.messages[at:])
 
@@ -69,7 +74,7 @@ class Run:
         return offsets
 
     def timestamps_ms(self) -> list[int]:
-        """The records' timestamps, -1 for a record without one."""
+        """The records' timestamps; -1 for a record without a timestamp."""
         return [timestamp_ms for _, timestamp_ms in map(Message.timestamp, self.messages)]
 
     def keys(self) -> list[bytes | None]:
@@ -81,16 +86,17 @@ class Run:
         return list(map(Message.value, self.messages))
 
     def __iter__(self) -> Iterator[RawRecord]:
-        m: Any
+        m: Any  # the stubs type all fields as optional
         for m in self.messages:
             yield RawRecord(self.partition, m.offset(), m.timestamp()[1], m.key(), m.value())
 
 
 @dataclass(slots=True)
 class Fetched:
-    """What one `Feed.fetch` brought: records, ends reached (partition to offset), partitions lost.
+    """The result of one `Feed.fetch`.
 
-    `full` means that more was waiting.
+    `ends` maps each partition whose end was reached to that end offset. `full` means that `max_records`
+    came: more records may be waiting.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -100,73 +106,81 @@ class Fetched:
 
 
 class Feed(Source):
-    """Reads partitions of `topic` that it was told to, commits nothing, joins nothing.
+    """Reads the partitions of `topic` that were added. It commits no offsets and joins no group.
 
-    A context manager. Broker restarts and leader changes are survived; `trouble` says why no broker can be
-    reached, while that is so.
+    A context manager. Broker restarts and leader changes do not end it. `unreachable` is the error while no
+    broker can be reached, and None otherwise.
     """
 
     def __init__(self, cluster: ClusterConf, topic: str, conf: FeedConf | None = None) -> None:
         self.topic = topic
-        self._next: dict[int, tuple[int, int]] = {}
+        self._positions: dict[int, tuple[int, int]] = {}  # next offset, leader epoch of the record before it
         super().__init__(cluster, conf or FeedConf(), f"the feed of {topic}")
 
     def add(self, offsets: Mapping[int, int], leader_epochs: Mapping[int, int] | None = None) -> None:
-        """Reads these partitions too, each from its offset.
+        """Starts to read these partitions too, each from its offset.
 
-        Where the leader epoch of the record before it is given, a log that was truncated since is `lost`.
+        `leader_epochs` may give the leader epoch of the record before that offset. Then a partition whose
+        log was truncated since is reported in `Fetched.lost`.
         """
         epochs = leader_epochs or {}
         begin = {p: (offset, epochs.get(p, -1)) for p, offset in offsets.items()}
-        self._client().incremental_assign(self._at(begin))
-        self._next.update(begin)
+        self._get_consumer().incremental_assign(self._to_assignment(begin))
+        self._positions.update(begin)
 
     def remove(self, partitions: Iterable[int]) -> None:
-        """Reads these partitions no more."""
-        gone = list(partitions)
-        self._client().incremental_unassign([TopicPartition(self.topic, p) for p in gone])
-        for partition in gone:
-            self._next.pop(partition, None)
+        """Stops reading these partitions."""
+        removed = list(partitions)
+        self._get_consumer().incremental_unassign([TopicPartition(self.topic, p) for p in removed])
+        for partition in removed:
+            self._positions.pop(partition, None)
 
     def fetch(self, max_records: int, timeout_s: float) -> Fetched:
-        """The next records, in log order within a partition; empty after `timeout_s` without any.
+        """The next records, in log order within a partition; empty if none comes within `timeout_s`.
 
-        Returns what is there as soon as the first is: a lone commit does not wait for company. Raises
-        `ConnectError` when we may not read the topic.
+        Returns as soon as a record is there, without waiting for more. Raises `ConnectError` when the
+        client fails, and `Denied` when this user may not read the topic.
         """
-        consumer = self._client()
+        consumer = self._get_consumer()
         try:
-            got = consume_waiting(consumer, max_records, timeout_s)
-        except KafkaException as failure:
-            error = kafka_error(failure)
-            raise connect_error(self._brokers, [error] if error else []) from failure
-        fetched = Fetched(full=len(got) >= max_records)
-        if any(map(Message.error, got)):
-            got = [message for message in got if not self._event(message, fetched)]
-        fetched.runs = runs(got)
-        if got or fetched.ends:
-            self.trouble = None
-            self._silence.broken()
-            self._note_places(fetched)
-        elif timeout_s and self._silence.cut_off(consumer, self.topic):
-            self._revived(consumer, self._at(self._next))
+            messages = consume_waiting(consumer, max_records, timeout_s)
+        except KafkaException as error:
+            kafka_error = extract_kafka_error(error)
+            raise make_connect_error(self._brokers, [kafka_error] if kafka_error else []) from error
+
+        # Most fetches have no event: the scan in C is cheaper than a call on each message.
+        fetched = Fetched(full=len(messages) >= max_records)
+        if any(map(Message.error, messages)):
+            messages = [message for message in messages if not self._handle_event(message, fetched)]
+        fetched.runs = split_into_runs(messages)
+
+        if messages or fetched.ends:
+            self.unreachable = None
+            self._silence.restart()
+            self._note_positions(fetched)
+        # A fetch with timeout 0 must not block, and the check sends a request.
+        elif timeout_s and self._silence.needs_new_client(consumer, self.topic):
+            self._replace_consumer(consumer, self._to_assignment(self._positions))
         return fetched
 
-    def _note_places(self, fetched: Fetched) -> None:
-        """Where each partition goes on, but for those that were removed meanwhile."""
+    def _note_positions(self, fetched: Fetched) -> None:
+        # librdkafka may still return records of a partition that was removed.
         for run in fetched.runs:
-            if run.partition in self._next:
-                self._next[run.partition] = run.next_offset, run.leader_epoch
+            if run.partition in self._positions:
+                self._positions[run.partition] = run.next_offset, run.leader_epoch
         for partition, end in fetched.ends.items():
-            if partition in self._next:
-                offset, epoch = self._next[partition]
-                self._next[partition] = max(offset, end), epoch
+            if partition in self._positions:
+                offset, epoch = self._positions[partition]
+                self._positions[partition] = max(offset, end), epoch
 
-    def _at(self, places: Mapping[int, tuple[int, int]]) -> list[TopicPartition]:
-        return [TopicPartition(self.topic, p, at, leader_epoch=epoch) for p, (at, epoch) in places.items()]
+    def _to_assignment(self, positions: Mapping[int, tuple[int, int]]) -> list[TopicPartition]:
+        return [
+            TopicPartition(self.topic, p, offset, leader_epoch=epoch)
+            for p, (offset, epoch) in positions.items()
+        ]
 
-    def _event(self, message: Any, fetched: Fetched) -> bool:
-        """Whether `message` is no record but an event, which is then written into `fetched`."""
+    def _handle_event(self, message: Any, fetched: Fetched) -> bool:
+        """Whether `message` is an event and no record. An event is noted in `fetched`."""
         error = message.error()
         if error is None:
             return False
@@ -174,11 +188,12 @@ class Feed(Source):
         if code == KafkaError._PARTITION_EOF:
             fetched.ends[partition] = message.offset()
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            raise denied(self.topic, self._brokers, "READ")
-        elif code in LOST or code in GONE:
-            fetched.lost.append(PartitionLost(partition, error.str(), gone=code in GONE))
+            raise make_denied_error(self.topic, self._brokers, "READ")
+        elif code in OFFSET_LOST_CODES or code in PARTITION_GONE_CODES:
+            gone = code in PARTITION_GONE_CODES
+            fetched.lost.append(PartitionLost(partition, error.str(), gone=gone))
         else:
-            self._note(error)
+            self._note_error(error)  # librdkafka retries by itself
         return True
 
 
@@ -187,13 +202,14 @@ def _offset(message: Any) -> int:
     return offset
 
 
-def runs(messages: list[Message]) -> list[Run]:
-    """Cuts messages where the partition changes; sorts them by partition first when they are much mixed."""
+def split_into_runs(messages: list[Message]) -> list[Run]:
+    """Cuts messages where the partition changes, and sorts them by partition first if they are much mixed."""
     if not messages:
         return []
     numbers = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
     cuts = np.flatnonzero(np.diff(numbers)) + 1
-    if len(cuts) > 200:
+    # Callers pay for each run. A stable sort keeps the log order within a partition.
+    if len(cuts) > _MAX_UNSORTED_RUNS:
         order = np.argsort(numbers, kind="stable")
         numbers, messages = numbers[order], [messages[i] for i in order.tolist()]
         cuts = np.flatnonzero(np.diff(numbers)) + 1

@@ -1,4 +1,4 @@
-"""When the records at given offsets were written, in bulk, over one librdkafka client and without a group."""
+"""`RecordTimes` reads when the records at given offsets were written: many at once, without a group."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
-from koff.client.librdkafka import consume_waiting, cut_off, new_client
+from koff.client.feed.source import PARTITION_GONE_CODES
+from koff.client.librdkafka import consume_waiting, has_no_broker, new_client
 from koff.errors import Closed
 
-_AT_ONCE = 500  # partitions assigned together
-_PATIENCE_S = 0.1
+_MAX_ASSIGNED = 500  # partitions assigned together
+_POLL_S = 0.1
 _SILENCE_S = 3.0
-"""Once there are answers, those that are still missing after so long will not come: their topic is gone."""
+"""After this time without a record, the places that are still missing will get none: their topic is gone."""
 
 
 class Place(NamedTuple):
@@ -28,9 +29,9 @@ class Place(NamedTuple):
 
 
 class FirstRecord(NamedTuple):
-    """The first record at or after a place: further on where compaction or retention took what was there.
+    """The first record at or after a place. It is later if compaction or retention removed the record there.
 
-    `timestamp_ms` is CreateTime or LogAppendTime, as the topic has it; None where the record bears none.
+    `timestamp_ms` is CreateTime or LogAppendTime, as the topic is configured; None if the record has none.
     """
 
     offset: int
@@ -38,7 +39,7 @@ class FirstRecord(NamedTuple):
 
 
 class EndReached(NamedTuple):
-    """No record is left at or after a place, up to the end `offset`: all there is are control records."""
+    """From the place to the end `offset` there is no record: only control records, if anything."""
 
     offset: int
 
@@ -64,99 +65,105 @@ class RecordTimes(Closing):
         self._consumer: Consumer | None = self._new_consumer()
 
     def _new_consumer(self) -> Consumer:
-        consumer: Consumer = new_client(Consumer, self._properties(self._cluster), error_cb=_ignore)
+        consumer: Consumer = new_client(Consumer, self._properties(self._cluster), error_cb=_ignore_error)
         return consumer
 
     @staticmethod
     def _properties(cluster: ClusterConf) -> dict[str, Any]:
-        """Asks for little; a broker answers with the one batch that holds a record, whatever its size."""
-        properties = cluster.librdkafka(
+        """Small fetches. A broker returns the one batch that holds a record even if it is larger."""
+        properties = cluster.librdkafka_properties(
             **{
                 "queued.min.messages": 1,
                 "queued.max.messages.kbytes": 1024,
-                "max.partition.fetch.bytes": 16_384,  # with 1 KiB, most answers have room for one partition
+                "max.partition.fetch.bytes": 16_384,  # with 1 KiB, most responses hold only one partition
                 "fetch.wait.max.ms": 20,
                 "fetch.queue.backoff.ms": 1,  # by default a second passes between places
                 "fetch.error.backoff.ms": 100,
-                "topic.metadata.propagation.max.ms": 500,  # a topic is known to have been there: no patience
+                "topic.metadata.propagation.max.ms": 500,  # the topic existed before: no need to wait longer
                 "check.crcs": "false",
             }
         )
         return {
             **properties,
-            "group.id": properties.get("group.id", "koff"),  # librdkafka insists on one; never joined
+            "group.id": properties.get("group.id", "koff"),  # librdkafka requires it; koff never joins
             "enable.auto.commit": "false",
             "enable.auto.offset.store": "false",
             "enable.partition.eof": "true",
-            "auto.offset.reset": "earliest",  # what retention took: the log start's record
+            "auto.offset.reset": "earliest",  # a place that retention removed: read from the log start
             "allow.auto.create.topics": "false",
             "isolation.level": "read_uncommitted",
         }
 
     def close(self) -> None:
-        """Lets go of the connection. Safe to call twice."""
+        """Releases the connections. Safe to call twice."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
 
     def read(
-        self, places: Collection[Place], timeout_s: float, given_up: Callable[[], bool] = lambda: False
+        self, places: Collection[Place], timeout_s: float, should_stop: Callable[[], bool] = lambda: False
     ) -> dict[Place, Answer]:
-        """An answer for every place, within `timeout_s`, or once `given_up` says true."""
+        """An answer for every place, within `timeout_s`, or once `should_stop` returns true.
+
+        A place for which no record came in time is `Unread`.
+        """
         until = time.monotonic() + timeout_s
         answers: dict[Place, Answer] = {}
         left = list(dict.fromkeys(places))
-        while left and time.monotonic() < until and not given_up():
-            now: dict[tuple[str, int], Place] = {}  # one place a partition at a time
+        while left and time.monotonic() < until and not should_stop():
+            # A partition can be assigned at one offset only: one place of each partition in a round.
+            chunk: dict[tuple[str, int], Place] = {}
             for place in left:
-                if len(now) < _AT_ONCE:
-                    now.setdefault((place.topic, place.partition), place)
-            answers.update(self._read(now, until, given_up))
-            missing = {place for place in now.values() if place not in answers}
-            answers.update(dict.fromkeys(missing, Unread("no answer")))
+                if len(chunk) < _MAX_ASSIGNED:
+                    chunk.setdefault((place.topic, place.partition), place)
+            answers.update(self._read_chunk(chunk, until, should_stop))
+            missing = {place for place in chunk.values() if place not in answers}
+            answers.update(dict.fromkeys(missing, Unread("no response")))
             left = [place for place in left if place not in answers]
-        return answers | dict.fromkeys(left, Unread("no answer"))
+        return answers | dict.fromkeys(left, Unread("no response"))
 
-    def _read(
-        self, wanted: dict[tuple[str, int], Place], until: float, given_up: Callable[[], bool]
+    def _read_chunk(
+        self, chunk: dict[tuple[str, int], Place], until: float, should_stop: Callable[[], bool]
     ) -> dict[Place, Answer]:
+        """The answers that come until `until`, for at most one place in each partition."""
         if self._consumer is None:
             raise Closed(f"the connection to {self._cluster.brokers} is closed")
-        consumer, answers, left = self._consumer, dict[Place, Answer](), set(wanted)
+        consumer, answers, left = self._consumer, dict[Place, Answer](), set(chunk)
         silent_at = until
         try:
-            consumer.assign([TopicPartition(*place) for place in wanted.values()])
-            while left and (patience := min(until, silent_at) - time.monotonic()) > 0 and not given_up():
-                got = consume_waiting(consumer, len(left) + 1, min(patience, _PATIENCE_S))
+            consumer.assign([TopicPartition(*place) for place in chunk.values()])
+            while left and (wait_s := min(until, silent_at) - time.monotonic()) > 0 and not should_stop():
+                # Only the first record of a partition is needed; the others of its fetch are dropped.
                 done = set()
-                for message in got:
+                for message in consume_waiting(consumer, len(left) + 1, min(wait_s, _POLL_S)):
                     at = (str(message.topic()), int(message.partition() or 0))
-                    answer = _answer(message, wanted[at]) if at in left else None
+                    answer = _to_answer(message, chunk[at]) if at in left else None
                     if answer is not None:
-                        answers[wanted[at]] = answer
+                        answers[chunk[at]] = answer
                         left.discard(at)
                         done.add(at)
                 if done:
                     silent_at = time.monotonic() + _SILENCE_S
-                if done and left:  # what follows in their batches is not asked for
+                if done and left:  # else librdkafka would fetch these partitions further
                     consumer.incremental_unassign([TopicPartition(*at) for at in done])
-        except KafkaException as failure:
-            reason = Unread(str(failure))
-            return dict.fromkeys((wanted[at] for at in left), reason) | answers
+        except KafkaException as error:
+            unread = Unread(str(error))
+            return dict.fromkeys((chunk[at] for at in left), unread) | answers
         finally:
             consumer.unassign()
-        if not answers and not given_up() and cut_off(consumer, next(iter(wanted))[0]):
+        # A client may forget all brokers for good, see `has_no_broker`.
+        if not answers and not should_stop() and has_no_broker(consumer, next(iter(chunk))[0]):
             consumer.close()
             self._consumer = self._new_consumer()
         return answers
 
 
-def _answer(message: Message, place: Place) -> Answer | None:
-    """None: not yet."""
+def _to_answer(message: Message, place: Place) -> Answer | None:
+    """The answer that a record or event gives for the place; None if it is an error that may pass."""
     error, offset = message.error(), message.offset()
     if error is None and offset is not None:
         kind, timestamp_ms = message.timestamp()
-        if offset < place.offset:  # out of range, so librdkafka went to the log start
+        if offset < place.offset:  # out of range: `auto.offset.reset` went to the log start
             return Unread("beyond the end of the log")
         return FirstRecord(offset, timestamp_ms if kind and timestamp_ms >= 0 else None)
     code = error.code() if error else None
@@ -164,13 +171,10 @@ def _answer(message: Message, place: Place) -> Answer | None:
         return EndReached(offset)
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return Unread(f"no permission to read {place.topic}", denied=True)
-    if code in _GONE:
-        return Unread("gone")
+    if code in PARTITION_GONE_CODES:
+        return Unread("the partition does not exist")
     return None
 
 
-_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
-
-
-def _ignore(error: KafkaError) -> None:
-    """Brokers that are away show as timeouts; who keeps up with the cluster says so."""
+def _ignore_error(error: KafkaError) -> None:
+    """Unreachable brokers show as timeouts here; the feeds and the sampler report them."""

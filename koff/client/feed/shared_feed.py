@@ -1,6 +1,7 @@
-"""Many partitions of many topics over one librdkafka client, each read at its own reader's pace.
+"""`SharedFeed` reads partitions of many topics over one librdkafka client, for many consumers.
 
-There is no thread here: whoever waits for a partition fetches for all, and hands out what is the others'.
+It has no thread: a consumer that waits for its partition fetches for all partitions, and appends the messages
+to the buffers of the others.
 """
 
 from __future__ import annotations
@@ -14,184 +15,195 @@ from itertools import groupby
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
-from confluent_kafka import TopicPartition as Assigned
+from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from koff.client.cluster import SPREAD_S, Cluster, Isolation, OffsetSpec, TopicPartition
+from koff.client.cluster import TOPIC_PROPAGATION_S, Cluster, Isolation, OffsetSpec, TopicPartition
 from koff.client.errors import UnknownTopic
-from koff.client.feed.feed import runs
-from koff.client.feed.source import GONE, LOST, FeedConf, Source
-from koff.client.foreign_errors import connect_error, denied, kafka_error
+from koff.client.feed.feed import split_into_runs
+from koff.client.feed.source import OFFSET_LOST_CODES, PARTITION_GONE_CODES, FeedConf, Source
+from koff.client.foreign_errors import extract_kafka_error, make_connect_error, make_denied_error
 from koff.client.librdkafka import consume_waiting
 from koff.errors import Closed, ConnectError, KoffError
 
 _PERHAPS_ABSENT = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "_NOENT"})
-_AT_ONCE = 10_000
-_ANSWER_S = 2.0
-"""How long a leader may take to say where its partition begins or ends."""
-_SLICE_S = 0.1
-"""How long a fetch waits, so that a `close` from elsewhere need not wait long."""
+_MAX_MESSAGES = 10_000  # of one fetch
+_OFFSET_TIMEOUT_S = 2.0
+"""How long a leader may take to return the start or end offset of its partition."""
+_FETCH_WAIT_S = 0.1
+"""How long one fetch waits: a `close` by another thread has to wait for it."""
 
 
-class Lane:
-    """One partition of a shared feed, what has come for it, and where it goes on (`next`).
+class PartitionBuffer:
+    """The messages of one partition that a shared feed has fetched and no consumer has taken yet.
 
-    `end` is where its end was found, at `end_at`, None once something came after that. `lost` says that the
-    offset is not there; `failure` that nothing can be read.
+    `next_offset` is the offset from which the feed reads on. `end_offset` is the end offset that was reached
+    at `end_seen_at` (monotonic), and None once messages came after that. `lost_reason` is set when
+    `next_offset` is not in the log; `error` when the partition cannot be read at all. `is_assigned`: the
+    client reads the partition. The feed's lock guards all attributes.
     """
 
     def __init__(self, topic: str, partition: int, offset: int) -> None:
         self.topic = topic
         self.partition = partition
-        self.next = offset
-        self.end: int | None = None
-        self.served_at = time.monotonic()
-        self.end_at = self.served_at
-        self.lost = ""
-        self.failure: KoffError | None = None
-        self.reading = False
-        self.chunks: deque[tuple[list[Message], int]] = deque()
-        self.held_bytes = 0
+        self.next_offset = offset
+        self.end_offset: int | None = None
+        self.last_response_at = time.monotonic()
+        self.end_seen_at = self.last_response_at
+        self.lost_reason = ""
+        self.error: KoffError | None = None
+        self.is_assigned = False
+        self.chunks: deque[tuple[list[Message], int]] = deque()  # messages, their bytes
+        self.buffered_bytes = 0
 
     @property
-    def ready(self) -> bool:
-        """Whether there is something to take, or to say."""
-        return bool(self.chunks or self.lost or self.failure)
+    def is_ready(self) -> bool:
+        """Whether the consumer has something to take: messages or an error."""
+        return bool(self.chunks or self.lost_reason or self.error)
 
-    def put(self, messages: list[Message]) -> None:
-        """Keeps what came, but for what had come before."""
+    def add_messages(self, messages: list[Message]) -> None:
+        """Appends fetched messages, without those that the buffer had received before."""
+        # A broker returns whole record batches: a fetch may begin before the offset that was requested.
         first: Any = messages[0].offset()
-        if first < self.next:  # a batch is fetched whole when it is asked for from its middle
-            messages = [each for each in messages if _offset(each) >= self.next]
+        if first < self.next_offset:
+            messages = [message for message in messages if _offset(message) >= self.next_offset]
             if not messages:
                 return
-        size = sum(map(len, messages)) if self.chunks else 0  # the first is taken soon: not worth the time
+        # To measure takes time. The first chunk is taken soon, so it counts as nothing.
+        size = sum(map(len, messages)) if self.chunks else 0
         self.chunks.append((messages, size))
-        self.held_bytes += size
-        self.next = _offset(messages[-1]) + 1
-        self.end = None
-        self.served_at = time.monotonic()
+        self.buffered_bytes += size
+        self.next_offset = _offset(messages[-1]) + 1
+        self.end_offset = None
+        self.last_response_at = time.monotonic()
 
-    def take(self, max_messages: int) -> list[Message]:
-        """The next of what has come."""
+    def take_messages(self, max_messages: int) -> list[Message]:
+        """Removes and returns the oldest messages; there must be some."""
         messages, size = self.chunks.popleft()
         if len(messages) > max_messages:
             self.chunks.appendleft((messages[max_messages:], size))
             return messages[:max_messages]
-        self.held_bytes -= size
+        self.buffered_bytes -= size
         return messages
 
-    def ended(self, offset: int) -> None:
-        """The partition ends there, unless what was put since says otherwise."""
-        self.served_at = time.monotonic()
-        if offset >= self.next:
-            self.next = self.end = offset
-            self.end_at = self.served_at
+    def note_end(self, offset: int) -> None:
+        """Notes that the partition ends at `offset`, unless newer messages have come since."""
+        self.last_response_at = time.monotonic()
+        if offset >= self.next_offset:
+            self.next_offset = self.end_offset = offset
+            self.end_seen_at = self.last_response_at
 
 
 class SharedFeed(Source):
-    """Reads lanes as they are opened; a lane that nobody takes from is not read on. Threads may share it."""
+    """Reads partitions into `PartitionBuffer`s. Threads may share it.
+
+    A partition whose buffer is full is not read until its consumer takes messages.
+    """
 
     def __init__(self, cluster: Cluster, conf: FeedConf) -> None:
         super().__init__(cluster.conf, conf, f"the connection to {cluster.conf.brokers}")
         self._cluster = cluster
         self._isolation = Isolation(conf.isolation)
-        self._lanes: dict[tuple[str, int], Lane] = {}
-        self._most_held = 2 * conf.fetch_bytes
-        self._changed = threading.Condition()
+        self._buffers: dict[tuple[str, int], PartitionBuffer] = {}
+        self._max_buffered_bytes = 2 * conf.fetch_bytes
+        self._changed = threading.Condition()  # guards everything below, and the buffers
         self._fetching = False
-        self._users = 0
+        self._users = 0  # threads that use the client without the lock
         self._closing = False
 
     def close(self) -> None:
-        """Stops reading, once those who are at it have noticed."""
+        """Stops reading. Waits until no other thread uses the client."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._users == 0)
             super().close()
 
-    def open(self, topic: str, partition: int, offset: int) -> Lane | None:
-        """A lane that starts there; None when there is one of that partition."""
-        with self._using(), self._changed:
-            if (topic, partition) in self._lanes:
+    def open_buffer(self, topic: str, partition: int, offset: int) -> PartitionBuffer | None:
+        """A new buffer for the partition, read from `offset`. None if the partition has a buffer already."""
+        with self._hold_consumer(), self._changed:
+            if (topic, partition) in self._buffers:
                 return None
-            lane = self._lanes[topic, partition] = Lane(topic, partition, offset)
-            return lane
+            buffer = self._buffers[topic, partition] = PartitionBuffer(topic, partition, offset)
+            return buffer
 
-    def drop(self, lane: Lane) -> None:
-        """Reads that lane no more."""
+    def close_buffer(self, buffer: PartitionBuffer) -> None:
+        """Stops reading the buffer's partition."""
         with self._changed:
-            if self._lanes.pop((lane.topic, lane.partition), None) and not self._closing:
-                self._halt(lane)
+            if self._buffers.pop((buffer.topic, buffer.partition), None) and not self._closing:
+                self._unassign(buffer)
 
-    def take(self, lane: Lane, max_messages: int) -> list[Message]:
-        """What has come for the lane; empty for nothing."""
+    def take_messages(self, buffer: PartitionBuffer, max_messages: int) -> list[Message]:
+        """The buffer's oldest messages. If there are none, returns [] and makes sure that it is read."""
         with self._changed:
-            consumer = self._client()
-            if lane.chunks:
-                return lane.take(max_messages)
-            if not lane.reading and not lane.ready:
-                at = Assigned(lane.topic, lane.partition, lane.next)
-                consumer.incremental_assign([at])
-                lane.reading = True
-                lane.served_at = time.monotonic()
+            consumer = self._get_consumer()
+            if buffer.chunks:
+                return buffer.take_messages(max_messages)
+            if not buffer.is_assigned and not buffer.is_ready:
+                position = KafkaTopicPartition(buffer.topic, buffer.partition, buffer.next_offset)
+                consumer.incremental_assign([position])
+                buffer.is_assigned = True
+                buffer.last_response_at = time.monotonic()
         return []
 
-    def forgive(self, lane: Lane) -> None:
-        """Forgets why the lane cannot be read: the next `take` tries again."""
-        with self._using(), self._changed:
-            self._halt(lane)
-            lane.lost, lane.failure = "", None
+    def clear_error(self, buffer: PartitionBuffer) -> None:
+        """Removes the buffer's error. The next `take_messages` tries again."""
+        with self._hold_consumer(), self._changed:
+            self._unassign(buffer)
+            buffer.lost_reason, buffer.error = "", None
 
-    def wait(self, lanes: Collection[Lane], timeout_s: float) -> None:
-        """Returns when one of the lanes is ready, or after `timeout_s`."""
+    def wait_for_messages(self, buffers: Collection[PartitionBuffer], timeout_s: float) -> None:
+        """Returns when one of the buffers is ready, or after `timeout_s`."""
         until = time.monotonic() + timeout_s
         while True:
             with self._changed:
-                self._client()
+                self._get_consumer()
                 left = until - time.monotonic()
-                if left <= 0 or any(lane.ready for lane in lanes):
+                if left <= 0 or any(buffer.is_ready for buffer in buffers):
                     return
+                # One thread fetches for all; the others wait for its `notify_all`.
                 if self._fetching:
                     self._changed.wait(left)
                     continue
                 self._fetching = True
             try:
-                with self._using() as consumer:
-                    self._fetch(consumer, min(left, _SLICE_S))
+                with self._hold_consumer() as consumer:  # outside the lock: others may take messages
+                    self._fetch(consumer, min(left, _FETCH_WAIT_S))
             finally:
                 with self._changed:
                     self._fetching = False
                     self._changed.notify_all()
 
-    def offset(self, lane: Lane, spec: OffsetSpec = OffsetSpec.LATEST) -> int:
-        """Where the lane's partition begins or ends, as its leader says now.
+    def fetch_offset(self, buffer: PartitionBuffer, spec: OffsetSpec = OffsetSpec.LATEST) -> int:
+        """The start or end offset of the buffer's partition, as its leader returns it now.
 
-        Raises `ConnectError`, `UnknownTopic`, `Denied`. Fetches wait in line at a broker, this does not.
+        Raises `ConnectError`, `UnknownTopic`, `Denied`. The request goes over the `Cluster`'s connection:
+        on the feed's own connection it would wait in line behind fetches at the broker.
         """
-        asked_at, at = time.monotonic(), TopicPartition(lane.topic, lane.partition)
+        requested_at, at = time.monotonic(), TopicPartition(buffer.topic, buffer.partition)
         try:
-            answer = self._cluster.offsets([at], spec, self._isolation, timeout_s=_ANSWER_S)[at]
+            offset = self._cluster.fetch_offsets([at], spec, self._isolation, timeout_s=_OFFSET_TIMEOUT_S)[at]
         except ConnectError:
-            self._look_for_leader(lane.topic)
+            self._refresh_leader(buffer.topic)
             raise
-        if isinstance(answer, int):
-            self.answered(asked_at)
-            return answer
-        if absent(self._cluster, at, answer):
-            raise UnknownTopic(f"{lane.topic}/{lane.partition} is not there any more")
-        if answer == "TOPIC_AUTHORIZATION_FAILED":
-            raise denied(lane.topic, self._brokers, "DESCRIBE")
-        self._look_for_leader(lane.topic)
+        if isinstance(offset, int):
+            self.note_response(requested_at)
+            return offset
+
+        # `offset` is the name of an error.
+        if is_absent(self._cluster, at, offset):
+            raise UnknownTopic(f"{buffer.topic}/{buffer.partition} does not exist any more")
+        if offset == "TOPIC_AUTHORIZATION_FAILED":
+            raise make_denied_error(buffer.topic, self._brokers, "DESCRIBE")
+        self._refresh_leader(buffer.topic)
         raise ConnectError(
-            f"the leader of {lane.topic}/{lane.partition} does not answer: {answer}; check that it runs"
+            f"the leader of {buffer.topic}/{buffer.partition} does not respond: {offset}; check that it runs"
         )
 
     @contextmanager
-    def _using(self) -> Iterator[Consumer]:
-        """The client, which nobody closes meanwhile."""
+    def _hold_consumer(self) -> Iterator[Consumer]:
+        """The client. No other thread closes or replaces it within the `with` block."""
         with self._changed:
-            consumer = self._client()
+            consumer = self._get_consumer()
             self._users += 1
         try:
             yield consumer
@@ -200,92 +212,105 @@ class SharedFeed(Source):
                 self._users -= 1
                 self._changed.notify_all()
 
-    def _client(self) -> Consumer:
+    def _get_consumer(self) -> Consumer:
         if self._closing:
             raise Closed(f"{self._name} is closed")
-        return super()._client()
+        return super()._get_consumer()
 
     def _fetch(self, consumer: Consumer, timeout_s: float) -> None:
+        """Moves what the client has fetched to the buffers. One thread at a time."""
         try:
-            got = consume_waiting(consumer, _AT_ONCE, timeout_s)
-        except KafkaException as failure:
-            error = kafka_error(failure)
-            raise connect_error(self._brokers, [error] if error else [], was_up=True) from failure
-        if not got:
-            self._look_after(consumer)
+            messages = consume_waiting(consumer, _MAX_MESSAGES, timeout_s)
+        except KafkaException as error:
+            kafka_error = extract_kafka_error(error)
+            errors = [kafka_error] if kafka_error else []
+            raise make_connect_error(self._brokers, errors, was_up=True) from error
+        if not messages:
+            self._replace_lost_consumer(consumer)
             return
-        self._silence.broken()
-        events = [message for message in got if message.error()] if any(map(Message.error, got)) else []
-        if events:
-            got = [message for message in got if message.error() is None]
+        self._silence.restart()
+
+        # Events are rare: the scan in C is cheaper than a call on each message.
+        events: list[Message] = []
+        if any(map(Message.error, messages)):
+            events = [message for message in messages if message.error()]
+            messages = [message for message in messages if message.error() is None]
+
         with self._changed:
-            for lane, messages in self._sorted(got):
-                lane.put(messages)
-                if lane.held_bytes > self._most_held:
-                    self._halt(lane)
+            for buffer, buffer_messages in self._group_by_buffer(messages):
+                buffer.add_messages(buffer_messages)
+                if buffer.buffered_bytes > self._max_buffered_bytes:
+                    self._unassign(buffer)
             for event in events:
-                self._event(event)
-            self.trouble = None if got else self.trouble
+                self._handle_event(event)
+            self.unreachable = None if messages else self.unreachable
 
-    def _look_after(self, consumer: Consumer) -> None:
-        """Reads all lanes on with a new client, once this one is of no more use and nobody else's."""
+    def _replace_lost_consumer(self, consumer: Consumer) -> None:
+        """Replaces a client that knows no broker any more; a new client reads all partitions on."""
         with self._changed:
-            topic = next((topic for topic, _ in self._lanes), "")
-        if topic and self._silence.cut_off(consumer, topic):
+            topic = next((topic for topic, _ in self._buffers), "")
+        if topic and self._silence.needs_new_client(consumer, topic):
             with self._changed:
-                self._changed.wait_for(lambda: self._users == 1)
-                reading = (lane for lane in self._lanes.values() if lane.reading)
-                self._revived(consumer, [Assigned(lane.topic, lane.partition, lane.next) for lane in reading])
+                self._changed.wait_for(lambda: self._users == 1)  # this thread
+                assigned = (buffer for buffer in self._buffers.values() if buffer.is_assigned)
+                positions = [KafkaTopicPartition(b.topic, b.partition, b.next_offset) for b in assigned]
+                self._replace_consumer(consumer, positions)
 
-    def _sorted(self, messages: list[Message]) -> Iterator[tuple[Lane, list[Message]]]:
-        """The messages by lane; those of lanes that are dropped, or halted, are left out."""
+    def _group_by_buffer(self, messages: list[Message]) -> Iterator[tuple[PartitionBuffer, list[Message]]]:
+        """The messages by buffer, without those of partitions that are not assigned any more."""
         topics: set[Any] = set(map(Message.topic, messages))
         if len(topics) == 1:
             (topic,) = topics
-            pieces = [((topic, run.partition), run.messages) for run in runs(messages)]
+            pieces = [((topic, run.partition), run.messages) for run in split_into_runs(messages)]
         else:
-            pieces = [(at, list(of)) for at, of in groupby(messages, _place)]
+            pieces = [(at, list(group)) for at, group in groupby(messages, _topic_partition)]
         for at, piece in pieces:
-            lane = self._lanes.get(at)
-            if lane is not None and lane.reading:
-                yield lane, piece
+            buffer = self._buffers.get(at)
+            # After `incremental_unassign`, librdkafka may still return messages that it had fetched. They
+            # are fetched again from `next_offset` on.
+            if buffer is not None and buffer.is_assigned:
+                yield buffer, piece
 
-    def _event(self, event: Any) -> None:
-        lane, error = self._lanes.get((event.topic(), event.partition())), event.error()
+    def _handle_event(self, event: Any) -> None:
+        buffer, error = self._buffers.get((event.topic(), event.partition())), event.error()
         code = error.code()
-        if lane is None or not lane.reading:
+        if buffer is None or not buffer.is_assigned:
             return
         if code == KafkaError._PARTITION_EOF:
-            lane.ended(event.offset())
-            self.trouble = None
+            buffer.note_end(event.offset())
+            self.unreachable = None
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            lane.failure = denied(lane.topic, self._brokers, "READ")
-        elif code in LOST:
-            lane.lost = error.str()
-        elif code in GONE:
-            lane.failure = UnknownTopic(f"{lane.topic}/{lane.partition} is not there: {error.str()}")
+            buffer.error = make_denied_error(buffer.topic, self._brokers, "READ")
+        elif code in OFFSET_LOST_CODES:
+            buffer.lost_reason = error.str()
+        elif code in PARTITION_GONE_CODES:
+            buffer.error = UnknownTopic(f"{buffer.topic}/{buffer.partition} does not exist: {error.str()}")
         else:
-            self._note(error)
+            self._note_error(error)
 
-    def _halt(self, lane: Lane) -> None:
-        if lane.reading:
-            lane.reading = False
-            self._client().incremental_unassign([Assigned(lane.topic, lane.partition)])
+    def _unassign(self, buffer: PartitionBuffer) -> None:
+        if buffer.is_assigned:
+            buffer.is_assigned = False
+            self._get_consumer().incremental_unassign([KafkaTopicPartition(buffer.topic, buffer.partition)])
 
-    def _look_for_leader(self, topic: str) -> None:
-        """librdkafka would find out by itself, but only after its own timeouts."""
-        with self._using() as consumer:
+    def _refresh_leader(self, topic: str) -> None:
+        """Makes librdkafka look for the leaders now, not only after its own timeouts."""
+        with self._hold_consumer() as consumer:
             try:
-                consumer.list_topics(topic, timeout=_ANSWER_S)
+                consumer.list_topics(topic, timeout=_OFFSET_TIMEOUT_S)
             except KafkaException:
-                pass  # what failed before says more
+                pass  # the caller raises the first error, which explains more
 
 
-def absent(cluster: Cluster, at: TopicPartition, reason: str) -> bool:
-    """Whether there is no such partition, if that may be the `reason` for which an offset was not told."""
+def is_absent(cluster: Cluster, at: TopicPartition, reason: str) -> bool:
+    """Whether the partition does not exist.
+
+    `reason` is the error's name for which its offset could not be fetched. Sends a request only if that error
+    may mean that the partition does not exist.
+    """
     if reason not in _PERHAPS_ABSENT:
         return False
-    topic = cluster.fetch_topic(at.topic, patience_s=SPREAD_S)
+    topic = cluster.fetch_topic(at.topic, patience_s=TOPIC_PROPAGATION_S)
     return topic is None or not 0 <= at.partition < topic.partitions
 
 
@@ -294,5 +319,5 @@ def _offset(message: Any) -> int:
     return offset
 
 
-def _place(message: Any) -> tuple[str, int]:
+def _topic_partition(message: Any) -> tuple[str, int]:
     return message.topic(), message.partition()

@@ -1,4 +1,4 @@
-"""One librdkafka consumer that reads what it is told to, without a group: what every feed stands on."""
+"""One librdkafka consumer that reads assigned partitions without a group: the common part of all feeds."""
 
 from __future__ import annotations
 
@@ -11,21 +11,25 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
-from koff.client.foreign_errors import FATAL_AT_START, connect_error
-from koff.client.librdkafka import Silence, new_client
+from koff.client.foreign_errors import FATAL_AT_START, make_connect_error
+from koff.client.librdkafka import SilenceTimer, new_client
 from koff.errors import Closed, ConnectError
 
-LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
-"""What is asked for is not in the log."""
-GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
-"""The partition is not there."""
+OFFSET_LOST_CODES = frozenset(
+    {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
+)
+"""The requested offset is not in the log."""
+PARTITION_GONE_CODES = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+)
+"""The partition does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedConf:
-    """How much a feed holds and waits. bench/catchup.py tells what a change does.
+    """How much a feed buffers and how long it waits. bench/catchup.py measures the effect of a change.
 
-    More is not faster: what librdkafka holds is read from memory, what fits the caches is not.
+    Larger buffers are not faster: records that fit the CPU caches are read faster than records in memory.
     """
 
     queue_kib: int = 4_096
@@ -38,9 +42,10 @@ class FeedConf:
     error_backoff_ms: int = 500
     isolation: str = "read_committed"
 
-    def librdkafka(self, cluster: ClusterConf) -> dict[str, Any]:
-        """The properties of a consumer that joins no group and starts nowhere by itself."""
-        properties = cluster.librdkafka(
+    def librdkafka_properties(self, cluster: ClusterConf) -> dict[str, Any]:
+        """The properties of a consumer that joins no group and never resets an offset by itself."""
+        # The user's properties override these ...
+        properties = cluster.librdkafka_properties(
             **{
                 "queued.max.messages.kbytes": self.queue_kib,
                 "queued.min.messages": self.queue_messages,
@@ -53,9 +58,10 @@ class FeedConf:
                 "fetch.error.backoff.ms": self.error_backoff_ms,
             }
         )
+        # ... but not these, on which the feeds rely.
         return {
             **properties,
-            "group.id": properties.get("group.id", "koff"),  # librdkafka insists on one; never joined
+            "group.id": properties.get("group.id", "koff"),  # librdkafka requires it; koff never joins
             "enable.auto.commit": "false",
             "enable.auto.offset.store": "false",
             "enable.partition.eof": "true",
@@ -66,20 +72,21 @@ class FeedConf:
 
 
 class Source(Closing):
-    """A librdkafka consumer, and why it can reach no broker (`trouble`), while that is so.
+    """A librdkafka consumer without a group.
 
-    Broker restarts and leader changes are librdkafka's to survive; one that does not is replaced.
+    `unreachable` is the error while no broker can be reached, and None otherwise. librdkafka recovers from
+    broker restarts and leader changes by itself; a client that does not recover is replaced.
     """
 
     def __init__(self, cluster: ClusterConf, conf: FeedConf, name: str) -> None:
-        self.trouble: ConnectError | None = None
+        self.unreachable: ConnectError | None = None
         self._name = name
-        self._trouble_at = 0.0
+        self._unreachable_at = 0.0
         self._brokers = cluster.brokers
         self._errors: list[KafkaError] = []
-        self._properties = conf.librdkafka(cluster)
+        self._properties = conf.librdkafka_properties(cluster)
         self._consumer: Consumer | None = self._new_consumer()
-        self._silence = Silence()
+        self._silence = SilenceTimer()
 
     def close(self) -> None:
         """Stops reading. Safe to call twice."""
@@ -87,34 +94,36 @@ class Source(Closing):
         if consumer is not None:
             consumer.close()
 
-    def answered(self, asked_at: float) -> None:
-        """The cluster answered what was asked at `asked_at` (monotonic): older trouble is over."""
-        if self._trouble_at < asked_at:
-            self.trouble = None
+    def note_response(self, requested_at: float) -> None:
+        """Clears `unreachable` if its error is older than `requested_at`.
 
-    def _note(self, error: KafkaError) -> None:
+        `requested_at` is the monotonic time of a request to which the cluster has responded since.
+        """
+        if self._unreachable_at < requested_at:
+            self.unreachable = None
+
+    def _note_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            return  # librdkafka looks for the coordinator of the group that we never join
-        del self._errors[:-20]
+            return  # librdkafka looks for the coordinator of `group.id`, a group that koff never joins
+        del self._errors[:-20]  # the newest are enough for a cause
         self._errors.append(error)
+        # The loss of one broker among several does not make the cluster unreachable.
         if error.code() == KafkaError._ALL_BROKERS_DOWN or error.code() in FATAL_AT_START:
-            self.trouble = connect_error(
-                self._brokers, self._errors, was_up=True
-            )  # one broker of several is no trouble
-            self._trouble_at = time.monotonic()
+            self.unreachable = make_connect_error(self._brokers, self._errors, was_up=True)
+            self._unreachable_at = time.monotonic()
 
     def _new_consumer(self) -> Consumer:
-        consumer: Consumer = new_client(Consumer, self._properties, error_cb=self._note)
+        consumer: Consumer = new_client(Consumer, self._properties, error_cb=self._note_error)
         return consumer
 
-    def _revived(self, consumer: Consumer, at: Iterable[TopicPartition]) -> Consumer:
-        """Another client, which reads on there, for one that is of no more use."""
+    def _replace_consumer(self, consumer: Consumer, positions: Iterable[TopicPartition]) -> Consumer:
+        """Closes a consumer that knows no broker any more; a new consumer reads from `positions` on."""
         consumer.close()
-        self._consumer = another = self._new_consumer()
-        another.incremental_assign(list(at))
-        return another
+        self._consumer = replacement = self._new_consumer()
+        replacement.incremental_assign(list(positions))
+        return replacement
 
-    def _client(self) -> Consumer:
+    def _get_consumer(self) -> Consumer:
         if self._consumer is None:
             raise Closed(f"{self._name} is closed")
         return self._consumer

@@ -1,8 +1,9 @@
-"""The same answers through confluent-kafka's admin client: slower, and less, but by any way to log in.
+"""Fetches all groups and offsets through confluent-kafka's admin client.
 
-One group a request. librdkafka leaves out groups whose protocol type is neither "" nor consumer (share,
-streams, Kafka Connect's), and tells no epochs. Metadata stays empty: confluent-kafka reads past its end
-(seen with 2.16.1: UnicodeDecodeError). A coordinator that has just started may list too few groups here.
+Slower than koff's own connections, and with less data, but for every way to log in. One group a request.
+librdkafka leaves out groups whose protocol type is neither "" nor consumer (share, streams, Kafka Connect's),
+and returns no epochs. Metadata stays empty: confluent-kafka reads past its end (seen with 2.16.1:
+UnicodeDecodeError). A coordinator that has just started may list too few groups here.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from koff.client.cluster import ClusterConf
-from koff.client.foreign_errors import connect_error, kafka_error
+from koff.client.foreign_errors import extract_kafka_error, make_connect_error
 from koff.client.groups.responses import (
     Assigned,
     DescribedGroup,
     DescribedMember,
-    GroupAnswers,
-    Offsets,
-    columns,
+    FetchedGroups,
+    PackedOffsets,
+    join_columns,
 )
 from koff.client.librdkafka import new_client
 
@@ -46,80 +47,94 @@ _STATES = {
 }
 
 
-def ask_admin(
+def fetch_through_admin(
     conf: ClusterConf,
     *,
     group_filter: Callable[[str], bool] | None = None,
     deadline_s: float = 30.0,
     describe: bool = True,
-) -> GroupAnswers:
-    """All groups that we may see, and what the classic and consumer groups among them have committed.
+) -> FetchedGroups:
+    """All groups that this user may describe, and the offsets of the classic and consumer groups among them.
 
     Raises `ConnectError` when the cluster cannot be reached.
     """
-    return _Admin(conf, deadline_s).run(group_filter, describe)
+    return _AdminFetch(conf, deadline_s).run(group_filter, describe)
 
 
-class _Admin:
-    """One asking, and what it has met with so far."""
+class _AdminFetch:
+    """The state of one `fetch_through_admin`."""
 
     def __init__(self, conf: ClusterConf, deadline_s: float) -> None:
         self._conf = conf
         self._deadline = time.monotonic() + deadline_s
         self._errors: list[KafkaError] = []
-        self._admin = new_client(AdminClient, conf.librdkafka(), error_cb=self._errors.append)
+        properties = conf.librdkafka_properties()
+        self._admin = new_client(AdminClient, properties, error_cb=self._errors.append)
         self._failed: dict[str, str] = {}
 
-    def run(self, wanted: Callable[[str], bool] | None, describe: bool) -> GroupAnswers:
-        marks = [time.monotonic()]
-        groups, incomplete = self._listed(wanted)
-        marks.append(time.monotonic())
-        named = [each.name for each in groups if each.type in _TYPES.values()]
-        offsets = columns([self._offsets(named)])
-        marks.append(time.monotonic())
+    def run(self, group_filter: Callable[[str], bool] | None, describe: bool) -> FetchedGroups:
+        times = [time.monotonic()]
+        groups, incomplete = self._list_groups(group_filter)
+        times.append(time.monotonic())
+
+        # Offsets, of the types that librdkafka can fetch offsets of.
+        names = [group.name for group in groups if group.type in _TYPES.values()]
+        offsets = join_columns([self._fetch_offsets(names)])
+        times.append(time.monotonic())
+
+        # Descriptions. A group without members has nothing more to describe.
         described: dict[str, DescribedGroup] = {}
         if describe:
-            told = set(named)
-            busy = [each for each in groups if each.name in told and each.state != "Empty"]
-            described = {each.name: each for each in self._descriptions(busy)}
-        marks.append(time.monotonic())
-        steps = zip(("list", "offsets", "describe"), marks, marks[1:], strict=False)
-        return GroupAnswers(
+            known_type = set(names)
+            not_empty = [group for group in groups if group.name in known_type and group.state != "Empty"]
+            described = {group.name: group for group in self._describe_groups(not_empty)}
+        times.append(time.monotonic())
+
+        steps = zip(("list", "offsets", "describe"), times, times[1:], strict=False)
+        return FetchedGroups(
             offsets=offsets,
-            groups=tuple(described.get(each.name, each) for each in groups),
+            groups=tuple(described.get(group.name, group) for group in groups),
             failed=self._failed,
             brokers=0,
-            seconds=marks[-1] - marks[0],
+            seconds=times[-1] - times[0],
             incomplete=incomplete,
             source="admin",
             seconds_by_step={step: until - since for step, since, until in steps},
         )
 
-    def _listed(
-        self, wanted: Callable[[str], bool] | None
+    def _list_groups(
+        self, group_filter: Callable[[str], bool] | None
     ) -> tuple[tuple[DescribedGroup, ...], tuple[str, ...]]:
-        """The groups, and which brokers did not list theirs. Nobody lists any: that is a failure."""
-        future = self._admin.list_consumer_groups(request_timeout=self._patience())
-        try:
-            answer = future.result(self._patience() + 1)
-        except (KafkaException, TimeoutError) as failure:
-            self._admin.poll(0)
-            error = kafka_error(failure)
-            raise connect_error(self._conf.brokers, [*self._errors, *([error] if error else [])]) from failure
-        groups = (_group(each) for each in answer.valid if wanted is None or wanted(each.group_id))
-        return tuple(groups), tuple(_line(failure) for failure in answer.errors)
+        """The groups, and the errors of the brokers that did not list theirs.
 
-    def _offsets(self, names: Sequence[str]) -> Offsets:
+        Raises `ConnectError` if no broker lists groups.
+        """
+        future = self._admin.list_consumer_groups(request_timeout=self._timeout_s())
+        try:
+            response = future.result(self._timeout_s() + 1)
+        except (KafkaException, TimeoutError) as error:
+            self._admin.poll(0)  # the cause may still wait in librdkafka
+            kafka_error = extract_kafka_error(error)
+            errors = [*self._errors, *([kafka_error] if kafka_error else [])]
+            raise make_connect_error(self._conf.brokers, errors) from error
+        groups = (
+            _convert_listing(listing)
+            for listing in response.valid
+            if group_filter is None or group_filter(listing.group_id)
+        )
+        return tuple(groups), tuple(_error_text(error) for error in response.errors)
+
+    def _fetch_offsets(self, names: Sequence[str]) -> PackedOffsets:
         topics: list[tuple[str, str]] = []
         rows: list[Any] = []
-        for name, answer in self._each(names, self._ask_offsets):
-            for row in answer.topic_partitions:
+        for name, response in self._send_for_each(names, self._send_offset_fetch):
+            for row in response.topic_partitions:
                 if row.error is not None:
                     self._failed[name] = row.error.name()
-                elif row.offset >= 0:
+                elif row.offset >= 0:  # negative: no commit
                     topics.append((name, row.topic))
                     rows.append(row)
-        return Offsets(
+        return PackedOffsets(
             names=[name for name, _ in topics],
             topics=[topic for _, topic in topics],
             counts=[1] * len(rows),
@@ -131,82 +146,87 @@ class _Admin:
             metadata={},
         )
 
-    def _descriptions(self, groups: Iterable[DescribedGroup]) -> Iterator[DescribedGroup]:
-        listed = {each.name: each for each in groups}
-        for name, answer in self._each(list(listed), self._ask_description):
-            yield _description(answer, listed[name])
+    def _describe_groups(self, groups: Iterable[DescribedGroup]) -> Iterator[DescribedGroup]:
+        listed = {group.name: group for group in groups}
+        for name, response in self._send_for_each(list(listed), self._send_describe):
+            yield _convert_description(response, listed[name])
 
-    def _each(self, names: Sequence[str], start: Callable[[str], Any]) -> Iterator[tuple[str, Any]]:
-        """The answer for each name that has one, `IN_FLIGHT` of them under way; the others have failed."""
-        waiting: deque[tuple[str, Any]] = deque()
+    def _send_for_each(self, names: Sequence[str], send: Callable[[str], Any]) -> Iterator[tuple[str, Any]]:
+        """Each name that gets a response, with the response. `IN_FLIGHT` requests are under way.
+
+        The other names are added to `_failed`.
+        """
+        in_flight: deque[tuple[str, Any]] = deque()
         coming = iter(names)
         while True:
-            while len(waiting) < IN_FLIGHT and (name := next(coming, None)) is not None:
+            # Fill up, then wait for the oldest request. Results that came earlier wait in their futures.
+            while len(in_flight) < IN_FLIGHT and (name := next(coming, None)) is not None:
                 if time.monotonic() > self._deadline:
-                    self._failed[name] = "not asked in time"
+                    self._failed[name] = "the deadline passed before its request was sent"
                     continue
-                waiting.append((name, start(name)))
-            if not waiting:
+                in_flight.append((name, send(name)))
+            if not in_flight:
                 return
-            name, future = waiting.popleft()
+            name, future = in_flight.popleft()
             try:
-                answer = future.result(self._patience() + 1)
-            except (KafkaException, TimeoutError) as failure:
-                self._failed[name] = _line(failure)
+                response = future.result(self._timeout_s() + 1)  # librdkafka's own timeout comes first
+            except (KafkaException, TimeoutError) as error:
+                self._failed[name] = _error_text(error)
             else:
-                yield name, answer
+                yield name, response
 
-    def _ask_offsets(self, name: str) -> Any:
+    def _send_offset_fetch(self, name: str) -> Any:
         futures = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(name)], request_timeout=self._patience()
+            [ConsumerGroupTopicPartitions(name)], request_timeout=self._timeout_s()
         )
         return futures[name]
 
-    def _ask_description(self, name: str) -> Any:
-        return self._admin.describe_consumer_groups([name], request_timeout=self._patience())[name]
+    def _send_describe(self, name: str) -> Any:
+        return self._admin.describe_consumer_groups([name], request_timeout=self._timeout_s())[name]
 
-    def _patience(self) -> float:
+    def _timeout_s(self) -> float:
         return max(min(self._conf.request_timeout_s, self._deadline - time.monotonic()), 0.1)
 
 
-def _line(failure: BaseException) -> str:
-    error = kafka_error(failure)
-    return error.name() if error else str(failure) or type(failure).__name__
+def _error_text(error: BaseException) -> str:
+    kafka_error = extract_kafka_error(error)
+    return kafka_error.name() if kafka_error else str(error) or type(error).__name__
 
 
-def _group(listing: Any) -> DescribedGroup:
+def _convert_listing(listing: Any) -> DescribedGroup:
     return DescribedGroup(
         listing.group_id,
         _TYPES.get(listing.type, ""),
         _STATES.get(listing.state, ""),
+        # Simple: offsets were committed without a group protocol.
         "" if listing.is_simple_consumer_group else "consumer",
     )
 
 
-def _description(told: Any, listed: DescribedGroup) -> DescribedGroup:
+def _convert_description(description: Any, listed: DescribedGroup) -> DescribedGroup:
     return DescribedGroup(
         listed.name,
         listed.type,
-        _STATES.get(told.state, ""),
+        _STATES.get(description.state, ""),
         listed.protocol_type,
-        told.partition_assignor,
-        members=tuple(map(_member, told.members)),
+        description.partition_assignor,
+        members=tuple(map(_convert_member, description.members)),
     )
 
 
-def _member(told: Any) -> DescribedMember:
+def _convert_member(member: Any) -> DescribedMember:
     return DescribedMember(
-        told.member_id,
-        told.client_id,
-        told.host,
-        told.group_instance_id,
-        _assigned(told.assignment),
-        None if told.target_assignment is None else _assigned(told.target_assignment),
+        member.member_id,
+        member.client_id,
+        member.host,
+        member.group_instance_id,
+        _convert_assignment(member.assignment),
+        None if member.target_assignment is None else _convert_assignment(member.target_assignment),
     )
 
 
-def _assigned(told: Any) -> Assigned:
-    found: dict[str, tuple[int, ...]] = {}
-    for each in told.topic_partitions if told else ():
-        found[each.topic] = (*found.get(each.topic, ()), each.partition)
-    return found
+def _convert_assignment(assignment: Any) -> Assigned:
+    partitions: dict[str, tuple[int, ...]] = {}
+    for at in assignment.topic_partitions if assignment else ():
+        partitions[at.topic] = (*partitions.get(at.topic, ()), at.partition)
+    return partitions

@@ -1,12 +1,14 @@
-"""All groups of a cluster with their offsets, at once: each coordinator is asked for its own.
+"""Fetches all groups of a cluster with their offsets: each coordinator returns its own.
 
-A round asks where `__consumer_offsets` is led, asks each leader at the same time (which groups there are,
-then for thousands of offsets a request), and asks again where it is led. If that has changed, a broker
-did not answer, or a group was not where it was said to be, another round asks for what is missing.
+One round fetches the leaders of `__consumer_offsets`, sends requests to all leaders at the same time (first
+ListGroups, then OffsetFetch for thousands of offsets a request), and fetches the leaders again. If the
+leaders have changed, a broker did not respond, or a group was not at its coordinator, another round fetches
+what is missing.
 
-A broker that has just been made leader lists no groups of a partition before it has begun to load it, and
-no error either (seen after a restart of 4.3.1). So each is first asked for the offsets of a group that does
-not exist, one a partition: NOT_COORDINATOR then says that the list will be short.
+A broker that has just become the leader of a partition lists none of its groups until it has begun to load
+the partition, and returns no error either (seen after a restart of 4.3.1). So each broker first gets an
+OffsetFetch for one group that does not exist in each of its partitions: the error NOT_COORDINATOR then shows
+that its list of groups will be too short.
 """
 
 from __future__ import annotations
@@ -20,13 +22,24 @@ from typing import Any
 
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
-from koff.client.groups import offset_fetch as offsetfetch
-from koff.client.groups.descriptions import Listed, descriptions, listed, share_offsets
-from koff.client.groups.leaders import BrokerAddress, Layout, layout
-from koff.client.groups.responses import DescribedGroup, GroupAnswers, Offsets, ShareOffset, columns
-from koff.client.wire.connection import QUESTION_BYTES, Connection, Unanswerable
-from koff.client.wire.credentials import TokenSource, addresses, supports
-from koff.client.wire.requests import Api, Question, error_name, question
+from koff.client.groups import offset_fetch
+from koff.client.groups.descriptions import (
+    GroupListing,
+    build_describe_requests,
+    build_share_offset_requests,
+    read_listings,
+)
+from koff.client.groups.leaders import BrokerAddress, Layout, fetch_layout
+from koff.client.groups.responses import (
+    DescribedGroup,
+    FetchedGroups,
+    PackedOffsets,
+    ShareOffset,
+    join_columns,
+)
+from koff.client.wire.connection import MAX_REQUEST_BYTES, Connection, UnsupportedVersion
+from koff.client.wire.credentials import TokenSource, check_support, parse_addresses
+from koff.client.wire.requests import Api, Request, encode_request, error_name
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.records.topics import OFFSETS_TOPIC
 
@@ -34,73 +47,84 @@ GroupFilter = Callable[[str], bool]
 
 _THREADS = 32
 _PAUSE_S = (0.05, 0.4)
-"""Between rounds: the first, and the longest that it grows to."""
-_ELSEWHERE = frozenset({"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"})
-_CHANGED = "GROUP_ID_NOT_FOUND"
-"""A group that is gone, or that has become one of another type since it was listed."""
-_CHANGES = 3
+"""The pause between rounds: the first pause, and the longest. It doubles each time."""
+_COORDINATOR_ERRORS = frozenset(
+    {"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"}
+)
+"""The group's coordinator is another broker, or is not ready: worth another round."""
+_GROUP_CHANGED = "GROUP_ID_NOT_FOUND"
+"""The group was deleted, or has become a group of another type since it was listed."""
+_MAX_GROUP_CHANGES = 3
 
 
-def ask(
+def fetch_groups(
     conf: ClusterConf,
     *,
     group_filter: GroupFilter | None = None,
     deadline_s: float = 30.0,
     describe: bool = True,
     token: TokenSource | None = None,
-) -> GroupAnswers:
-    """`ask_coordinators` where that is possible, else `ask_admin`: `source` and `reason` say so, and why."""
-    from koff.client.groups.admin import ask_admin
+) -> FetchedGroups:
+    """All groups and offsets by `fetch_from_coordinators` if possible, else by `fetch_through_admin`.
 
-    reason = supports(conf, token=token).reason
+    `source` of the result names the way, and `reason` why the first way was not possible.
+    """
+    from koff.client.groups.admin import fetch_through_admin  # only when needed: it is the rare case
+
+    reason = check_support(conf, token=token).reason
     if not reason and find_spec("kio") is None:
-        reason = "kio is not installed (pip install koff[snapshot])"
+        reason = "kio is not installed (pip install kio)"
     if not reason:
         try:
-            return ask_coordinators(
+            return fetch_from_coordinators(
                 conf, group_filter=group_filter, deadline_s=deadline_s, describe=describe, token=token
             )
-        except Unanswerable as old:
-            reason = str(old)
-    answers = ask_admin(conf, group_filter=group_filter, deadline_s=deadline_s, describe=describe)
-    return replace(answers, reason=reason)
+        except UnsupportedVersion as error:
+            reason = str(error)
+    fetched = fetch_through_admin(conf, group_filter=group_filter, deadline_s=deadline_s, describe=describe)
+    return replace(fetched, reason=reason)
 
 
-def ask_coordinators(
+def fetch_from_coordinators(
     conf: ClusterConf,
     *,
     group_filter: GroupFilter | None = None,
     deadline_s: float = 30.0,
     describe: bool = True,
     token: TokenSource | None = None,
-) -> GroupAnswers:
-    """What all coordinators say of the groups that `group_filter` lets through, within `deadline_s`.
+) -> FetchedGroups:
+    """All groups that pass `group_filter`, with their offsets, from all coordinators, within `deadline_s`.
 
-    Raises `ConnectError` (`Denied` for a refused log-in) when nobody answers at all, `ConfigError` without
-    kio or for properties that are not supported, `Unanswerable` when a broker is too old. What fails
-    later is in the answers, by name. Needs DESCRIBE on groups, on their topics, and on `__consumer_offsets`:
-    who lacks it sees less, and while coordinators change it may be less than that, with nothing said.
+    Raises `ConnectError` (`Denied` for a refused log-in) when no broker responds, `ConfigError` without kio
+    or for properties that are not supported, and `UnsupportedVersion` when a broker is too old. Later errors
+    are in the result, by group name. Needs DESCRIBE on the groups, on their topics, and on
+    `__consumer_offsets`. A user without these permissions gets fewer groups. Without DESCRIBE on
+    `__consumer_offsets`, groups may also be missing without notice while coordinators change.
     """
-    with _Interview(conf, group_filter, deadline_s, describe, token) as interview:
-        return interview.run()
+    with _CoordinatorFetch(conf, group_filter, deadline_s, describe, token) as fetch:
+        return fetch.run()
 
 
 @dataclass(slots=True)
-class _Answer:
-    """What one broker said in one round."""
+class _BrokerResponse:
+    """What one broker returned in one round."""
 
     broker: BrokerAddress
     probes: Sequence[str] = ()
-    listed: Sequence[Listed] | None = None
-    offsets: list[offsetfetch.FetchedOffsets] = field(default_factory=list)
+    listings: Sequence[GroupListing] | None = None
+    offsets: list[offset_fetch.FetchedOffsets] = field(default_factory=list)
     described: list[DescribedGroup] = field(default_factory=list)
-    share: list[tuple[str, str, list[ShareOffset]]] = field(default_factory=list)
-    trouble: str = ""
-    steps: dict[str, float] = field(default_factory=dict)
+    share_offsets: list[tuple[str, str, list[ShareOffset]]] = field(default_factory=list)
+    error: str = ""
+    seconds_by_step: dict[str, float] = field(default_factory=dict)
 
 
-class _Interview(Closing):
-    """The state of one asking, over as many rounds as it takes. Threads only ever add to an `_Answer`."""
+class _CoordinatorFetch(Closing):
+    """The state of one `fetch_from_coordinators`, over all rounds.
+
+    A round has a thread for each broker, which changes only its own `_BrokerResponse` and connection (and
+    `_bytes`, when it replaces a closed connection).
+    """
 
     def __init__(
         self,
@@ -111,231 +135,274 @@ class _Interview(Closing):
         token: TokenSource | None,
     ) -> None:
         self._conf = conf
-        self._wanted = group_filter
+        self._group_filter = group_filter
         self._describe = describe
         self._token = token
         self._began = time.monotonic()
         self._deadline = self._began + deadline_s
-        self._wires: dict[tuple[str, int], Connection] = {}
-        self._seeds = list(addresses(conf.brokers))
-        if not self._seeds:
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._bootstrap = list(parse_addresses(conf.brokers))
+        if not self._bootstrap:
             raise ConfigError("--brokers names no broker")
-        self._listed: dict[str, Listed] = {}
-        self._offsets: list[Offsets] = []
-        self._share: list[ShareOffset] = []
-        self._fetched: set[str] = set()
+        self._listings: dict[str, GroupListing] = {}
+        self._offsets: list[PackedOffsets] = []
+        self._share_offsets: list[ShareOffset] = []
+        self._fetched: set[str] = set()  # groups whose offsets are complete, or failed for good
         self._described: dict[str, DescribedGroup] = {}
-        self._failed: dict[str, str] = {}
-        self._pending: dict[str, str] = {}
+        self._failed: dict[str, str] = {}  # for good
+        self._pending: dict[str, str] = {}  # the next round tries these groups again
         self._changes: dict[str, int] = {}
-        self._steps: dict[str, float] = {}
+        self._seconds_by_step: dict[str, float] = {}
         self._bytes = 0
 
     def close(self) -> None:
         """Closes all connections."""
-        for wire in self._wires.values():
-            wire.close()
+        for connection in self._connections.values():
+            connection.close()
 
-    def run(self) -> GroupAnswers:
-        now, pause, rounds = self._layout(), _PAUSE_S[0], 0
+    def run(self) -> FetchedGroups:
+        layout, pause, rounds = self._fetch_layout(), _PAUSE_S[0], 0
         while True:
             rounds += 1
-            answers = self._round(now)
-            self._take(answers)
-            trouble = [f"{answer.broker}: {answer.trouble}" for answer in answers if answer.trouble]
+            responses = self._run_round(layout)
+            self._apply(responses)
+            errors = [f"{response.broker}: {response.error}" for response in responses if response.error]
+
+            # Were the brokers of this round still the coordinators at its end?
             try:
-                before, now = now, self._layout()
-            except ConnectError as failure:
-                trouble.append(str(failure))
+                before, layout = layout, self._fetch_layout()
+            except ConnectError as error:
+                errors.append(str(error))
             else:
-                trouble += _moved(before, now)
-            if not trouble and not self._pending:
+                errors += _describe_changes(before, layout)
+
+            if not errors and not self._pending:
                 break
             if time.monotonic() + pause >= self._deadline:
-                break
+                break  # what is missing is in `failed` and `incomplete`
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_S[1])
-        self._bytes += sum(wire.bytes_read for wire in self._wires.values())
-        return GroupAnswers(
-            offsets=columns(self._offsets),
-            groups=tuple(map(self._group, self._listed.values())),
+
+        self._bytes += sum(connection.bytes_read for connection in self._connections.values())
+        return FetchedGroups(
+            offsets=join_columns(self._offsets),
+            groups=tuple(map(self._to_described_group, self._listings.values())),
             failed={**self._pending, **self._failed},
-            brokers=sum(answer.listed is not None for answer in answers),
+            brokers=sum(response.listings is not None for response in responses),
             seconds=time.monotonic() - self._began,
-            share=tuple(self._share),
-            incomplete=tuple(trouble),
+            share_offsets=tuple(self._share_offsets),
+            incomplete=tuple(errors),
             rounds=rounds,
             bytes_read=self._bytes,
-            seconds_by_step=self._steps,
+            seconds_by_step=self._seconds_by_step,
         )
 
-    def _layout(self) -> Layout:
-        """As the first broker tells it that answers. One that has just failed comes last."""
+    def _fetch_layout(self) -> Layout:
+        """The layout from the first broker that responds. Raises `ConnectError` when none responds.
+
+        Brokers with an open connection come first, and brokers whose connection failed come last.
+        """
         began = time.monotonic()
-        failures: list[ConnectError] = []
-        connected = [address for address, wire in self._wires.items() if not wire.closed]
-        for host, port in dict.fromkeys([*connected, *self._seeds, *self._wires]):
+        errors: list[ConnectError] = []
+        connected = [address for address, connection in self._connections.items() if not connection.closed]
+        # `dict.fromkeys` removes duplicates and keeps the order.
+        for host, port in dict.fromkeys([*connected, *self._bootstrap, *self._connections]):
             try:
-                found = layout(self._wire(host, port, share_of=1 if self._wires else len(self._seeds)))
+                share_of = 1 if self._connections else len(self._bootstrap)
+                layout = fetch_layout(self._connect(host, port, share_of=share_of))
             except Denied:
-                raise
-            except ConnectError as failure:
-                failures.append(failure)
+                raise  # the other brokers would refuse the log-in too
+            except ConnectError as error:
+                errors.append(error)
             else:
-                self._steps["metadata"] = self._steps.get("metadata", 0.0) + time.monotonic() - began
-                return found
-        raise failures[0]
+                spent = self._seconds_by_step.get("metadata", 0.0)
+                self._seconds_by_step["metadata"] = spent + time.monotonic() - began
+                return layout
+        raise errors[0]
 
-    def _wire(self, host: str, port: int, *, share_of: int = 1) -> Connection:
-        """The connection to that address, made when there is none. Raises `ConnectError`."""
-        wire = self._wires.get((host, port))
-        if wire is None or wire.closed:
-            if wire is not None:
-                self._bytes += self._wires.pop((host, port)).bytes_read
-            patience = min(self._conf.connect_timeout_s / share_of, self._deadline - time.monotonic())
-            wire = Connection.connect(
-                self._conf, host, port, token=self._token, timeout_s=max(patience, 0.001)
+    def _connect(self, host: str, port: int, *, share_of: int = 1) -> Connection:
+        """The connection to that address, opened if there is none. Raises `ConnectError`.
+
+        `share_of` divides the connect timeout among so many addresses.
+        """
+        connection = self._connections.get((host, port))
+        if connection is None or connection.closed:
+            if connection is not None:
+                self._bytes += self._connections.pop((host, port)).bytes_read
+            # The connect timeout is for the whole start: unreachable bootstrap servers share it.
+            timeout_s = min(self._conf.connect_timeout_s / share_of, self._deadline - time.monotonic())
+            connection = Connection.connect(
+                self._conf, host, port, token=self._token, timeout_s=max(timeout_s, 0.001)
             )
-            wire.deadline = self._deadline
-            self._wires[host, port] = wire
-        return wire
+            connection.deadline = self._deadline
+            self._connections[host, port] = connection
+        return connection
 
-    def _round(self, now: Layout) -> list[_Answer]:
-        answers = [_Answer(broker, now.probes(broker)) for broker in now.coordinators]
-        if len(answers) == 1:
-            self._ask(answers[0])
-        elif answers:
-            with ThreadPoolExecutor(min(len(answers), _THREADS), "koff-coordinators") as threads:
-                list(threads.map(self._ask, answers))
-        for step in ("connect", "list", "ask"):
-            longest = max((answer.steps.get(step, 0.0) for answer in answers), default=0.0)
-            self._steps[step] = self._steps.get(step, 0.0) + longest
-        return answers
+    def _run_round(self, layout: Layout) -> list[_BrokerResponse]:
+        responses = [_BrokerResponse(broker, layout.probe_groups(broker)) for broker in layout.coordinators]
+        if len(responses) == 1:  # no thread needed
+            self._query_broker(responses[0])
+        elif responses:
+            with ThreadPoolExecutor(min(len(responses), _THREADS), "koff-coordinators") as threads:
+                list(threads.map(self._query_broker, responses))
+        # The brokers work in parallel: the slowest one counts.
+        for step in ("connect", "list", "fetch"):
+            slowest = max((response.seconds_by_step.get(step, 0.0) for response in responses), default=0.0)
+            self._seconds_by_step[step] = self._seconds_by_step.get(step, 0.0) + slowest
+        return responses
 
-    def _ask(self, answer: _Answer) -> None:
-        """All that one broker has to say. What it said before it failed is kept."""
+    def _query_broker(self, response: _BrokerResponse) -> None:
+        """Fetches everything from one broker. What came before an error is kept."""
         times = [time.monotonic()]
         try:
-            wire = self._wire(answer.broker.host, answer.broker.port)
+            connection = self._connect(response.broker.host, response.broker.port)
             times.append(time.monotonic())
-            *probed, response = wire.ask(_list_questions(wire, answer.probes))
+
+            # The groups. The probes come first: see the top of this file.
+            *probed, listed = connection.send_requests(_build_list_requests(connection, response.probes))
             times.append(time.monotonic())
-            if response.error_code:
-                answer.trouble = f"does not list its groups: {error_name(response.error_code)}"
+            if listed.error_code:
+                response.error = f"cannot list its groups: {error_name(listed.error_code)}"
                 return
-            loading = [error for each in probed for error in each.errors.values() if error in _ELSEWHERE]
+            loading = [
+                error
+                for fetched in probed
+                for error in fetched.errors.values()
+                if error in _COORDINATOR_ERRORS
+            ]
             if loading:
-                answer.trouble = f"is not ready for {len(loading)} of its partitions: {loading[0]}"
-            wanted = self._wanted
-            answer.listed = [each for each in listed(response) if wanted is None or wanted(each.name)]
-            asked = list(self._questions(wire, answer))
-            for (_, take), said in zip(asked, wire.ask(each for each, _ in asked), strict=True):
-                take(said)
-        except ConnectError as failure:
-            answer.trouble = str(failure)
+                response.error = f"is not ready for {len(loading)} of its partitions: {loading[0]}"
+            keep = self._group_filter
+            response.listings = [each for each in read_listings(listed) if keep is None or keep(each.name)]
+
+            # Offsets and descriptions. The results of a broker that fails half-way are kept.
+            requests = list(self._build_requests(connection, response))
+            results = connection.send_requests(request for request, _ in requests)
+            for (_, add_result), result in zip(requests, results, strict=True):
+                add_result(result)
+        except ConnectError as error:
+            response.error = str(error)
         finally:
             times.append(time.monotonic())
-            steps = zip(("connect", "list", "ask"), times, times[1:], strict=False)
-            answer.steps = {step: until - since for step, since, until in steps}
+            steps = zip(("connect", "list", "fetch"), times, times[1:], strict=False)
+            response.seconds_by_step = {step: until - since for step, since, until in steps}
 
-    def _questions(
-        self, wire: Connection, answer: _Answer
-    ) -> Iterator[tuple[Question[Any], Callable[[Any], None]]]:
-        """What is still to be asked of this broker, each with where the answer goes."""
-        groups = answer.listed or ()
-        missing = [each for each in groups if each.name not in self._fetched]
-        names = [each.name for each in missing if each.type != "share"]
-        for offsets in _offset_questions(wire, names):
-            yield offsets, answer.offsets.append
-        names = [each.name for each in missing if each.type == "share"]
-        if names and wire.version(Api.DESCRIBE_SHARE_GROUP_OFFSETS) is not None:
-            for share in share_offsets(wire, names):
-                yield share, answer.share.extend
+    def _build_requests(
+        self, connection: Connection, response: _BrokerResponse
+    ) -> Iterator[tuple[Request[Any], Callable[[Any], None]]]:
+        """The requests for what is missing of this broker's groups, each with the function for its result."""
+        listings = response.listings or ()
+        missing = [listing for listing in listings if listing.name not in self._fetched]
+        names = [listing.name for listing in missing if listing.type != "share"]
+        for request in _build_offset_requests(connection, names):
+            yield request, response.offsets.append
+
+        share_names = [listing.name for listing in missing if listing.type == "share"]
+        if share_names and connection.highest_version(Api.DESCRIBE_SHARE_GROUP_OFFSETS) is not None:
+            for share_request in build_share_offset_requests(connection, share_names):
+                yield share_request, response.share_offsets.extend
+
         if self._describe:
-            unknown = [each for each in groups if each.name not in self._described]
-            for api in dict.fromkeys(each.described_by for each in unknown):
-                if api is not None and wire.version(api) is not None:
-                    of = [each for each in unknown if each.described_by is api]
-                    for description in descriptions(wire, api, of):
-                        yield description, answer.described.extend
+            undescribed = [listing for listing in listings if listing.name not in self._described]
+            for api in dict.fromkeys(listing.describe_api for listing in undescribed):
+                if api is not None and connection.highest_version(api) is not None:
+                    same_api = [listing for listing in undescribed if listing.describe_api is api]
+                    for describe_request in build_describe_requests(connection, api, same_api):
+                        yield describe_request, response.described.extend
 
-    def _take(self, answers: Sequence[_Answer]) -> None:
-        """Puts the answers to what is known, and finds out what is still missing, and why."""
-        everyone = all(answer.listed is not None and not answer.trouble for answer in answers)
-        listed = {each.name: (each, answer.trouble) for answer in answers for each in answer.listed or ()}
-        if everyone:  # what is not listed any more is gone; what it had committed until then stays
-            gone = [name for name in self._pending if name not in listed]
-            for name in gone:
+    def _apply(self, responses: Sequence[_BrokerResponse]) -> None:
+        """Adds a round's responses to the state, and notes in `_pending` what is still missing, and why."""
+        listed = {
+            listing.name: (listing, response.error)
+            for response in responses
+            for listing in response.listings or ()
+        }
+        # If all brokers listed their groups, a pending group that is not listed any more was deleted. Offsets
+        # that were fetched before stay in the result.
+        if all(response.listings is not None and not response.error for response in responses):
+            deleted = [name for name in self._pending if name not in listed]
+            for name in deleted:
                 del self._pending[name]
                 if name not in self._fetched:
-                    self._listed.pop(name, None)
-        self._listed |= {name: each for name, (each, _) in listed.items()}
-        errors: dict[str, str] = {}
-        for answer in answers:
-            self._take_offsets(answer, errors)
-            self._take_descriptions(answer, errors)
-        for name, (each, trouble) in listed.items():
-            if name in errors:
-                self._pending[name] = errors[name]
-            elif self._done(each) or not trouble:
+                    self._listings.pop(name, None)
+        self._listings |= {name: listing for name, (listing, _) in listed.items()}
+
+        retry: dict[str, str] = {}
+        for response in responses:
+            self._apply_offsets(response, retry)
+            self._apply_descriptions(response, retry)
+
+        # A listed group needs another round if it has an error that may pass, or if its broker failed before
+        # the group was complete.
+        for name, (listing, broker_error) in listed.items():
+            if name in retry:
+                self._pending[name] = retry[name]
+            elif self._is_complete(listing) or not broker_error:
                 self._pending.pop(name, None)
             else:
-                self._pending[name] = f"its coordinator failed: {trouble}"
+                self._pending[name] = f"its coordinator failed: {broker_error}"
 
-    def _take_offsets(self, answer: _Answer, errors: dict[str, str]) -> None:
-        for fetched in answer.offsets:
+    def _apply_offsets(self, response: _BrokerResponse, retry: dict[str, str]) -> None:
+        for fetched in response.offsets:
             self._offsets.append(fetched.offsets)
-            self._fetched.update(fetched.answered)
+            self._fetched.update(fetched.groups)
             self._fetched.update(
-                name for name, error in fetched.errors.items() if self._final(name, error, errors)
+                name for name, error in fetched.errors.items() if self._note_failure(name, error, retry)
             )
-        for name, error, offsets in answer.share:
-            if not error or self._final(name, error, errors):
+        for name, error, offsets in response.share_offsets:
+            if not error or self._note_failure(name, error, retry):
                 self._fetched.add(name)
-                self._share += offsets
+                self._share_offsets += offsets
 
-    def _take_descriptions(self, answer: _Answer, errors: dict[str, str]) -> None:
-        for group in answer.described:
-            if not group.error or self._final(group.name, group.error, errors):
+    def _apply_descriptions(self, response: _BrokerResponse, retry: dict[str, str]) -> None:
+        for group in response.described:
+            if not group.error or self._note_failure(group.name, group.error, retry):
                 self._described[group.name] = group
 
-    def _final(self, name: str, error: str, errors: dict[str, str]) -> bool:
-        """Whether the error is for good, and so the group has failed. Others are worth another round."""
-        if error == _CHANGED:
+    def _note_failure(self, name: str, error: str, retry: dict[str, str]) -> bool:
+        """Notes a group's error. Returns whether the group has failed for good.
+
+        An error that another round may cure goes into `retry` instead.
+        """
+        if error == _GROUP_CHANGED:
             self._changes[name] = self._changes.get(name, 0) + 1
-        if error in _ELSEWHERE or (error == _CHANGED and self._changes[name] < _CHANGES):
-            errors[name] = error
+        changed_again = error == _GROUP_CHANGED and self._changes[name] < _MAX_GROUP_CHANGES
+        if error in _COORDINATOR_ERRORS or changed_again:
+            retry[name] = error
             return False
         self._failed[name] = error
         return True
 
-    def _done(self, group: Listed) -> bool:
-        described = not self._describe or group.described_by is None or group.name in self._described
-        return described and group.name in self._fetched
+    def _is_complete(self, listing: GroupListing) -> bool:
+        described = not self._describe or listing.describe_api is None or listing.name in self._described
+        return described and listing.name in self._fetched
 
-    def _group(self, group: Listed) -> DescribedGroup:
-        known = self._described.get(group.name)
-        return known or group.described(self._failed.get(group.name) or self._pending.get(group.name, ""))
-
-
-def _list_questions(wire: Connection, probes: Sequence[str]) -> Iterator[Question[Any]]:
-    """Whether the broker is ready, and then, on the same connection and so later, its groups."""
-    yield from _offset_questions(wire, probes)
-    yield question(wire.build(Api.LIST_GROUPS))
+    def _to_described_group(self, listing: GroupListing) -> DescribedGroup:
+        described = self._described.get(listing.name)
+        error = self._failed.get(listing.name) or self._pending.get(listing.name, "")
+        return described or listing.to_described_group(error)
 
 
-def _offset_questions(
-    wire: Connection, groups: Sequence[str]
-) -> Iterator[Question[offsetfetch.FetchedOffsets]]:
-    version = min(wire.version(Api.OFFSET_FETCH) or 0, offsetfetch.LAST)
-    if version < offsetfetch.FIRST:
-        raise Unanswerable(f"Kafka at {wire.address} takes one group a request (older than 3.0)")
-    return offsetfetch.questions(groups, version, max_bytes=QUESTION_BYTES)
+def _build_list_requests(connection: Connection, probes: Sequence[str]) -> Iterator[Request[Any]]:
+    """The probes, then ListGroups: on one connection, the broker processes it after the probes."""
+    yield from _build_offset_requests(connection, probes)
+    yield encode_request(connection.build_request(Api.LIST_GROUPS))
 
 
-def _moved(before: Layout, now: Layout) -> Iterator[str]:
-    """Why there may be groups that no answer has named, although all have answered."""
-    if now.headless:
-        yield f"{OFFSETS_TOPIC} has no leader for partitions {', '.join(map(str, now.headless))}"
-    elif now != before:
-        yield f"the leaders of {OFFSETS_TOPIC} have changed while they were asked"
+def _build_offset_requests(
+    connection: Connection, groups: Sequence[str]
+) -> Iterator[Request[offset_fetch.FetchedOffsets]]:
+    version = min(connection.highest_version(Api.OFFSET_FETCH) or 0, offset_fetch.LAST_VERSION)
+    if version < offset_fetch.FIRST_VERSION:
+        raise UnsupportedVersion(
+            f"Kafka at {connection.address} takes only one group in an OffsetFetch request (older than 3.0)"
+        )
+    return offset_fetch.build_requests(groups, version, max_bytes=MAX_REQUEST_BYTES)
+
+
+def _describe_changes(before: Layout, after: Layout) -> Iterator[str]:
+    """Why groups may be missing although all brokers have responded."""
+    if after.leaderless:
+        yield f"{OFFSETS_TOPIC} has no leader for partitions {', '.join(map(str, after.leaderless))}"
+    elif after != before:
+        yield f"the leaders of {OFFSETS_TOPIC} changed while the groups were fetched"

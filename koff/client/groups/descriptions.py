@@ -1,6 +1,6 @@
-"""Describing groups: the request for each type of group, and what its answers mean in koff's words.
+"""Describes groups: builds the request for each type of group and converts its response.
 
-Answers are kio's, one class a version; they are taken by field name.
+Responses are kio's, which has one class for each version; they are read by field name.
 """
 
 from __future__ import annotations
@@ -10,31 +10,31 @@ from typing import Any, NamedTuple
 
 from koff.client.groups.responses import Assigned, DescribedGroup, DescribedMember, ShareOffset
 from koff.client.wire.connection import Connection
-from koff.client.wire.requests import Api, Question, error_name, question, topic_id
-from koff.records import Assignment, Subscription, assignment, subscription
+from koff.client.wire.requests import Api, Request, encode_request, error_name, format_topic_id
+from koff.records import Assignment, Subscription, decode_assignment, decode_subscription
 from koff.records.consumer_protocol import CONSUMER
 
-_CLASSIC, _UNTOLD = 0, -1
+_CLASSIC, _UNKNOWN = 0, -1
 """Types of a consumer group's member (ConsumerGroupDescribe v1)."""
 BATCH_BYTES = 16 << 10
-"""Of group names in a request. Members make answers large, not requests."""
+"""How many bytes of group names go into one request. Members make the responses large, not the requests."""
 
 
-class Listed(NamedTuple):
-    """What ListGroups says of a group. `type` and `state` are "" from brokers that do not tell them."""
+class GroupListing(NamedTuple):
+    """A group in a response to ListGroups. `type` and `state` are "" from brokers too old to return them."""
 
     name: str
     type: str
     state: str
     protocol_type: str
 
-    def described(self, error: str = "") -> DescribedGroup:
-        """As a description, for a group of which there is no more to say, or nothing was asked."""
+    def to_described_group(self, error: str = "") -> DescribedGroup:
+        """A `DescribedGroup` of this data only, for a group that needs no description or has none."""
         return DescribedGroup(self.name, self.type, self.state, self.protocol_type, error=error)
 
     @property
-    def described_by(self) -> Api | None:
-        """The request that tells more than this; None for a classic group without members."""
+    def describe_api(self) -> Api | None:
+        """The request that describes the group; None for a classic group without members."""
         if self.type in ("", "classic"):
             return None if self.state == "Empty" else Api.DESCRIBE_GROUPS
         return _APIS.get(self.type)
@@ -47,10 +47,11 @@ _APIS = {
 }
 
 
-def listed(response: Any) -> Iterator[Listed]:
-    """The groups in a response to ListGroups, of whatever version."""
+def read_listings(response: Any) -> Iterator[GroupListing]:
+    """The groups in a response to ListGroups of any version."""
+    # `group_state` came with version 4, `group_type` with version 5.
     for group in response.groups:
-        yield Listed(
+        yield GroupListing(
             group.group_id,
             getattr(group, "group_type", "").lower(),
             getattr(group, "group_state", ""),
@@ -58,48 +59,52 @@ def listed(response: Any) -> Iterator[Listed]:
         )
 
 
-def descriptions(
-    wire: Connection, api: Api, groups: Sequence[Listed]
-) -> Iterator[Question[list[DescribedGroup]]]:
-    """Requests that describe the groups, all of which have `api` for it."""
-    known = {group.name: group for group in groups}
+def build_describe_requests(
+    connection: Connection, api: Api, groups: Sequence[GroupListing]
+) -> Iterator[Request[list[DescribedGroup]]]:
+    """Requests that describe the groups. `api` must be the `describe_api` of all of them."""
+    listings = {group.name: group for group in groups}
+    # DescribeGroups is older than the other requests and names its field differently.
     field = "groups" if api is Api.DESCRIBE_GROUPS else "group_ids"
-    for names in _batches(known):
-        request = wire.build(api, **{field: names}, include_authorized_operations=False)
-        yield _then(
-            question(request), lambda answer: [_described(api, each, known) for each in answer.groups]
+    for names in _split_into_batches(listings):
+        request = connection.build_request(api, **{field: names}, include_authorized_operations=False)
+        yield _convert_response(
+            encode_request(request),
+            lambda response: [_convert_group(api, group, listings) for group in response.groups],
         )
 
 
-def share_offsets(
-    wire: Connection, groups: Iterable[str]
-) -> Iterator[Question[list[tuple[str, str, list[ShareOffset]]]]]:
-    """Requests for all offsets of share groups; of each group its name, error and offsets come back."""
+def build_share_offset_requests(
+    connection: Connection, groups: Iterable[str]
+) -> Iterator[Request[list[tuple[str, str, list[ShareOffset]]]]]:
+    """Requests for all offsets of share groups. A response holds each group's name, error and offsets."""
     api = Api.DESCRIBE_SHARE_GROUP_OFFSETS
-    for names in _batches(groups):
-        each = [
-            wire.part(api, "DescribeShareGroupOffsetsRequestGroup", group_id=name, topics=None)
+    for names in _split_into_batches(groups):
+        structs = [
+            connection.build_struct(api, "DescribeShareGroupOffsetsRequestGroup", group_id=name, topics=None)
             for name in names
         ]
-        yield _then(question(wire.build(api, groups=tuple(each))), _share_offsets)
+        request = connection.build_request(api, groups=tuple(structs))
+        yield _convert_response(encode_request(request), _convert_share_offsets)
 
 
-def _then(asked: Question[Any], meaning: Callable[[Any], Any]) -> Question[Any]:
-    return Question(
-        asked.api,
-        asked.version,
-        asked.body,
-        lambda buffer, at: meaning(asked.read(buffer, at)),
-        flexible=asked.flexible,
-        flexible_answer=asked.flexible_answer,
+def _convert_response(request: Request[Any], convert: Callable[[Any], Any]) -> Request[Any]:
+    """The same request, whose decoded response is passed through `convert`."""
+    return Request(
+        request.api,
+        request.version,
+        request.body,
+        lambda buffer, at: convert(request.decode(buffer, at)),
+        flexible=request.flexible,
+        flexible_response=request.flexible_response,
     )
 
 
-def _batches(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
+def _split_into_batches(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
     batch, size = [], 0
     for name in names:
         batch.append(name)
-        size += len(name.encode()) + 8
+        size += len(name.encode()) + 8  # 8: the length and the fields of an entry
         if size >= BATCH_BYTES:
             yield tuple(batch)
             batch, size = [], 0
@@ -107,162 +112,170 @@ def _batches(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
         yield tuple(batch)
 
 
-def _described(api: Api, group: Any, known: Mapping[str, Listed]) -> DescribedGroup:
-    listed = known[group.group_id]
+def _convert_group(api: Api, group: Any, listings: Mapping[str, GroupListing]) -> DescribedGroup:
+    listing = listings[group.group_id]
     if group.error_code:
-        return listed.described(error_name(group.error_code))
-    return _MEANINGS[api](group, listed)
+        return listing.to_described_group(error_name(group.error_code))
+    return _CONVERTERS[api](group, listing)
 
 
-def _classic(group: Any, listed: Listed) -> DescribedGroup:
+def _convert_classic_group(group: Any, listing: GroupListing) -> DescribedGroup:
     return DescribedGroup(
         group.group_id,
-        listed.type,
+        listing.type,
         group.group_state,
         group.protocol_type,
         group.protocol_data,
-        members=tuple(_classic_member(member, group.protocol_type) for member in group.members),
+        members=tuple(_convert_classic_member(member, group.protocol_type) for member in group.members),
     )
 
 
-def _classic_member(member: Any, protocol_type: str) -> DescribedMember:
-    """Connect's workers and others have assignments of their own, which we do not read."""
+def _convert_classic_member(member: Any, protocol_type: str) -> DescribedMember:
+    """Only consumers' assignments are decoded: Connect's workers and others have formats of their own."""
     assigned: Assigned = {}
     subscribed: tuple[str, ...] = ()
     if protocol_type == CONSUMER:
-        given = assignment(bytes(member.member_assignment))
-        wanted = subscription(bytes(member.member_metadata))
-        if isinstance(given, Assignment):
-            assigned = _by_topic((each.topic, each.partitions) for each in given.assigned_partitions)
-        if isinstance(wanted, Subscription):
-            subscribed = wanted.topics
+        # The bytes come from the member, and may be anything: both decoders return a value for bad bytes.
+        assignment = decode_assignment(bytes(member.member_assignment))
+        subscription = decode_subscription(bytes(member.member_metadata))
+        if isinstance(assignment, Assignment):
+            assigned = _join_topics((each.topic, each.partitions) for each in assignment.assigned_partitions)
+        if isinstance(subscription, Subscription):
+            subscribed = subscription.topics
     return DescribedMember(
         member.member_id,
         member.client_id,
         member.client_host,
-        getattr(member, "group_instance_id", None),
+        getattr(member, "group_instance_id", None),  # version 4
         assigned,
         subscribed=subscribed,
     )
 
 
-def _modern(group: Any, listed: Listed) -> DescribedGroup:
-    """Consumer and share groups; of the latter, members are told neither target nor instance."""
+def _convert_modern_group(group: Any, listing: GroupListing) -> DescribedGroup:
+    """A consumer or a share group. A share group's members have no target assignment and no instance id."""
     return DescribedGroup(
         group.group_id,
-        listed.type,
+        listing.type,
         group.group_state,
-        listed.protocol_type,
+        listing.protocol_type,
         group.assignor_name,
         group.group_epoch,
         group.assignment_epoch,
-        tuple(map(_modern_member, group.members)),
+        tuple(map(_convert_modern_member, group.members)),
         topic_ids={
-            each.topic_name: topic_id(each.topic_id)
+            topic.topic_name: format_topic_id(topic.topic_id)
             for member in group.members
-            for of in (member.assignment, getattr(member, "target_assignment", None))
-            for each in (of.topic_partitions if of else ())
-            if each.topic_name
+            for assignment in (member.assignment, getattr(member, "target_assignment", None))
+            for topic in (assignment.topic_partitions if assignment else ())
+            if topic.topic_name
         },
     )
 
 
-def _modern_member(member: Any) -> DescribedMember:
+def _convert_modern_member(member: Any) -> DescribedMember:
     target = getattr(member, "target_assignment", None)
     return DescribedMember(
         member.member_id,
         member.client_id,
         member.client_host,
         getattr(member, "instance_id", None),
-        _topics(member.assignment),
-        None if target is None else _topics(target),
+        _convert_topics(member.assignment),
+        None if target is None else _convert_topics(target),
         tuple(member.subscribed_topic_names),
         getattr(member, "subscribed_topic_regex", None) or None,
         member.member_epoch,
         member.rack_id or None,
-        getattr(member, "member_type", _UNTOLD) == _CLASSIC,
+        getattr(member, "member_type", _UNKNOWN) == _CLASSIC,  # version 1
     )
 
 
-def _topics(of: Any) -> Assigned:
-    """By name; a topic that is gone has but its id."""
-    return _by_topic(
-        (each.topic_name or topic_id(each.topic_id), each.partitions) for each in of.topic_partitions
+def _convert_topics(assignment: Any) -> Assigned:
+    """Partitions by topic name; by topic id if the topic was deleted, because then it has no name."""
+    return _join_topics(
+        (topic.topic_name or format_topic_id(topic.topic_id), topic.partitions)
+        for topic in assignment.topic_partitions
     )
 
 
-def _streams(group: Any, listed: Listed) -> DescribedGroup:
+def _convert_streams_group(group: Any, listing: GroupListing) -> DescribedGroup:
     topology = group.topology
-    parts = topology.subtopologies or () if topology else ()
-    internal = {each.subtopology_id: tuple(t.name for t in each.repartition_source_topics) for each in parts}
+    subtopologies = topology.subtopologies or () if topology else ()
+    internal = {
+        each.subtopology_id: tuple(topic.name for topic in each.repartition_source_topics)
+        for each in subtopologies
+    }
     return DescribedGroup(
         group.group_id,
-        listed.type,
+        listing.type,
         group.group_state,
-        listed.protocol_type,
+        listing.protocol_type,
         "",
         group.group_epoch,
         group.assignment_epoch,
-        tuple(map(_streams_member, group.members)),
+        tuple(map(_convert_streams_member, group.members)),
         topics={
-            id_: (*each.source_topics, *internal[id_]) for each in parts for id_ in [each.subtopology_id]
+            each.subtopology_id: (*each.source_topics, *internal[each.subtopology_id])
+            for each in subtopologies
         },
         repartition_topics=internal,
         topology_epoch=topology.epoch if topology else None,
     )
 
 
-def _streams_member(member: Any) -> DescribedMember:
+def _convert_streams_member(member: Any) -> DescribedMember:
     return DescribedMember(
         member.member_id,
         member.client_id,
         member.client_host,
         member.instance_id,
-        _tasks(member.assignment.active_tasks),
-        _tasks(member.target_assignment.active_tasks),
+        _convert_tasks(member.assignment.active_tasks),
+        _convert_tasks(member.target_assignment.active_tasks),
         epoch=member.member_epoch,
         rack_id=member.rack_id or None,
         process_id=member.process_id,
-        others=_others(member.assignment),
-        target_others=_others(member.target_assignment),
+        others=_standby_and_warmup_tasks(member.assignment),
+        target_others=_standby_and_warmup_tasks(member.target_assignment),
     )
 
 
-def _others(of: Any) -> tuple[Assigned, Assigned]:
-    return _tasks(of.standby_tasks), _tasks(of.warmup_tasks)
+def _standby_and_warmup_tasks(assignment: Any) -> tuple[Assigned, Assigned]:
+    return _convert_tasks(assignment.standby_tasks), _convert_tasks(assignment.warmup_tasks)
 
 
-def _tasks(tasks: Any) -> Assigned:
-    return _by_topic((each.subtopology_id, each.partitions) for each in tasks)
+def _convert_tasks(tasks: Any) -> Assigned:
+    return _join_topics((task.subtopology_id, task.partitions) for task in tasks)
 
 
-def _by_topic(given: Iterable[tuple[str, Iterable[int]]]) -> Assigned:
-    """A topic may occur twice: what it has there belongs together."""
-    found: dict[str, tuple[int, ...]] = {}
-    for topic, partitions in given:
-        found[topic] = (*found.get(topic, ()), *map(int, partitions))
-    return found
+def _join_topics(entries: Iterable[tuple[str, Iterable[int]]]) -> Assigned:
+    """Partitions by name. A name may occur in several entries; their partitions are joined."""
+    joined: dict[str, tuple[int, ...]] = {}
+    for name, partitions in entries:
+        joined[name] = (*joined.get(name, ()), *map(int, partitions))
+    return joined
 
 
-def _share_offsets(answer: Any) -> list[tuple[str, str, list[ShareOffset]]]:
-    """Of each group the offsets that it has, and the first error if there is any."""
-    found = []
-    for group in answer.groups:
+def _convert_share_offsets(response: Any) -> list[tuple[str, str, list[ShareOffset]]]:
+    """For each group its name, its first error ("" if there is none), and the offsets without an error."""
+    converted = []
+    for group in response.groups:
         rows = [(topic, partition) for topic in group.topics for partition in topic.partitions]
         codes = [group.error_code, *(partition.error_code for _, partition in rows)]
         offsets = [
-            _share_offset(group, topic, partition) for topic, partition in rows if not partition.error_code
+            _convert_share_offset(group, topic, partition)
+            for topic, partition in rows
+            if not partition.error_code
         ]
-        found.append((group.group_id, error_name(next(filter(None, codes), 0)), offsets))
-    return found
+        converted.append((group.group_id, error_name(next(filter(None, codes), 0)), offsets))
+    return converted
 
 
-def _share_offset(group: Any, topic: Any, partition: Any) -> ShareOffset:
-    lag = getattr(partition, "lag", -1)
+def _convert_share_offset(group: Any, topic: Any, partition: Any) -> ShareOffset:
+    lag = getattr(partition, "lag", -1)  # version 1 (KIP-1226)
     return ShareOffset(
         group.group_id,
         topic.topic_name,
-        topic_id(topic.topic_id),
+        format_topic_id(topic.topic_id),
         partition.partition_index,
         partition.start_offset,
         partition.leader_epoch,
@@ -270,9 +283,9 @@ def _share_offset(group: Any, topic: Any, partition: Any) -> ShareOffset:
     )
 
 
-_MEANINGS = {
-    Api.DESCRIBE_GROUPS: _classic,
-    Api.CONSUMER_GROUP_DESCRIBE: _modern,
-    Api.SHARE_GROUP_DESCRIBE: _modern,
-    Api.STREAMS_GROUP_DESCRIBE: _streams,
+_CONVERTERS = {
+    Api.DESCRIBE_GROUPS: _convert_classic_group,
+    Api.CONSUMER_GROUP_DESCRIBE: _convert_modern_group,
+    Api.SHARE_GROUP_DESCRIBE: _convert_modern_group,
+    Api.STREAMS_GROUP_DESCRIBE: _convert_streams_group,
 }

@@ -1,4 +1,4 @@
-"""Which broker coordinates groups: those that lead a partition of `__consumer_offsets`."""
+"""Which brokers coordinate groups: the leaders of the partitions of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class BrokerAddress(NamedTuple):
         return f"broker {self.id} at {self.host}:{self.port}"
 
 
-class Led(NamedTuple):
-    """Who leads a partition, -1 for nobody; each change of that has an epoch of its own."""
+class PartitionLeader(NamedTuple):
+    """The leader of a partition, -1 if there is none. Each change of leader has a new leader epoch."""
 
     partition: int
     leader: int
@@ -37,63 +37,70 @@ class Led(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The brokers, and the leaders of the offsets topic: None when we may not see it, empty without it.
+    """The brokers, and the leaders of the offsets topic.
 
-    Two that are equal, one before and one after asking, say that no group has moved meanwhile.
+    `leaders` is None if this user may not describe the topic, and empty if the topic does not exist. If the
+    layouts before and after a round of requests are equal, no group has moved to another broker meanwhile.
     """
 
     brokers: frozenset[BrokerAddress]
-    leaders: tuple[Led, ...] | None
+    leaders: tuple[PartitionLeader, ...] | None
 
     @property
     def coordinators(self) -> tuple[BrokerAddress, ...]:
-        """Whom to ask: all brokers, when the leaders do not say."""
+        """The brokers that lead a partition; all brokers if no leader is known."""
         leaders = {each.leader for each in self.leaders or ()}
-        return tuple(sorted(each for each in self.brokers if not leaders or each.id in leaders))
+        return tuple(sorted(broker for broker in self.brokers if not leaders or broker.id in leaders))
 
-    def probes(self, broker: BrokerAddress) -> tuple[str, ...]:
-        """For each partition that the broker leads, the name of a group that would be in it."""
-        names = _probes(len(self.leaders or ()))
+    def probe_groups(self, broker: BrokerAddress) -> tuple[str, ...]:
+        """For each partition that the broker leads, the name of a group that would belong to it."""
+        names = _probe_names(len(self.leaders or ()))
         return tuple(names[each.partition] for each in self.leaders or () if each.leader == broker.id)
 
     @property
-    def headless(self) -> tuple[int, ...]:
-        """The partitions that no broker of the cluster leads: nobody knows their groups."""
-        known = {each.id for each in self.brokers}
+    def leaderless(self) -> tuple[int, ...]:
+        """The partitions that no broker of the cluster leads: their groups have no coordinator."""
+        # -1, or a broker that has died and is not in the metadata any more.
+        known = {broker.id for broker in self.brokers}
         return tuple(each.partition for each in self.leaders or () if each.leader not in known)
 
 
 @functools.lru_cache(maxsize=8)
-def _probes(partitions: int) -> tuple[str, ...]:
-    found: dict[int, str] = {}
+def _probe_names(partitions: int) -> tuple[str, ...]:
+    """A group name for each partition, found by trying names until every partition has one."""
+    names: dict[int, str] = {}
+    # The partition is a hash of the name, so names can only be found by trial.
     for number in itertools.count():
-        if len(found) == partitions:
+        if len(names) == partitions:
             break
         name = f"koff-probe-{number}"
-        found.setdefault(group_partition(name, partitions), name)
-    return tuple(name for _, name in sorted(found.items()))
+        names.setdefault(group_partition(name, partitions), name)
+    return tuple(name for _, name in sorted(names.items()))
 
 
-def layout(wire: Connection) -> Layout:
+def fetch_layout(connection: Connection) -> Layout:
     """The layout as that broker sees it. Raises `ConnectError`."""
-    topic = wire.part(Api.METADATA, "MetadataRequestTopic", name=OFFSETS_TOPIC, topic_id=None)
-    request = wire.build(
+    topic = connection.build_struct(Api.METADATA, "MetadataRequestTopic", name=OFFSETS_TOPIC, topic_id=None)
+    request = connection.build_request(
         Api.METADATA,
         topics=(topic,),
         allow_auto_topic_creation=False,
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=False,
     )
-    answer = wire.request(request)
-    brokers = frozenset(BrokerAddress(each.node_id, each.host, each.port) for each in answer.brokers)
-    (topic,) = answer.topics
+    # kio has a class for each version: `leader_epoch` is missing before version 7.
+    response = connection.send_request(request)
+    brokers = frozenset(BrokerAddress(each.node_id, each.host, each.port) for each in response.brokers)
+    (topic,) = response.topics
     error = error_name(topic.error_code)
     if error == _HIDDEN:
         return Layout(brokers, None)
     if error and error != _ABSENT:
-        raise ConnectError(f"Kafka at {wire.address} does not tell the leaders of {OFFSETS_TOPIC}: {error}")
+        raise ConnectError(
+            f"Kafka at {connection.address} does not return the leaders of {OFFSETS_TOPIC}: {error}"
+        )
     leaders = (
-        Led(each.partition_index, each.leader_id, getattr(each, "leader_epoch", -1))
+        PartitionLeader(each.partition_index, each.leader_id, getattr(each, "leader_epoch", -1))
         for each in topic.partitions
     )
     return Layout(brokers, tuple(sorted(leaders)))

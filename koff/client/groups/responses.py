@@ -1,4 +1,4 @@
-"""What the coordinators of a cluster say about all its groups, whoever asked them."""
+"""The groups of a cluster and their offsets as the coordinators return them, by either way of fetching."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class CommittedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OffsetColumns:
-    """Committed offsets, a row each. `group` and `topic` are codes: places in `groups` and `topics`.
+    """Committed offsets, one row each. `group` and `topic` are indexes into `groups` and `topics`.
 
-    Each name occurs once. Rows of a group lie together, and those of a topic in it. `metadata` is a list
-    of texts. `leader_epoch` is -1 where unknown.
+    Each name occurs once in `groups` or `topics`. The rows of a group are adjacent, and within a group the
+    rows of a topic. `metadata` is a list of texts. `leader_epoch` is -1 if unknown.
     """
 
     groups: Sequence[str]
@@ -45,7 +45,7 @@ class OffsetColumns:
         return len(self.offset)
 
     def rows(self) -> Iterator[CommittedOffset]:
-        """The same, row by row: for looking at few."""
+        """The rows as tuples. Slow: meant for few rows."""
         columns = (
             map(self.groups.__getitem__, self.group.tolist()),
             map(self.topics.__getitem__, self.topic.tolist()),
@@ -59,9 +59,10 @@ class OffsetColumns:
 
 @dataclass(frozen=True, slots=True)
 class ShareOffset:
-    """Where a share group stands in a partition. `start` is -1 before the group has read there.
+    """A share group's position in a partition. `start` is -1 until the group has read the partition.
 
-    `lag` is the coordinator's own (KIP-1226); None where it does not know, or is older than 4.2.
+    `lag` is the coordinator's own figure (KIP-1226); None if the coordinator does not know it, or is older
+    than 4.2.
     """
 
     group: str
@@ -75,12 +76,12 @@ class ShareOffset:
 
 @dataclass(frozen=True, slots=True)
 class DescribedMember:
-    """A member. `assigned` is by topic name; of streams groups, active tasks by subtopology.
+    """A member. `assigned` is by topic name; in streams groups it holds the active tasks by subtopology.
 
-    `target` is what the coordinator has in mind for it, where the protocol tells (KIP-848, streams).
-    `subscribed` are topic names, and `pattern` the regular expression that it subscribed to, if it did.
-    `classic`: it speaks the classic protocol to a consumer group. Of streams groups also `others`, the
-    standby and the warm-up tasks, and those that it shall have.
+    `target` is the assignment that the coordinator wants the member to reach, if the protocol has one
+    (KIP-848, streams). `subscribed` holds topic names, `pattern` the regular expression of the subscription
+    if there is one. `classic`: the member of a consumer group uses the classic protocol. In streams groups,
+    `others` holds the standby and the warm-up tasks, and `target_others` those that the member shall have.
     """
 
     id: str
@@ -101,13 +102,14 @@ class DescribedMember:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroup:
-    """A group. `type` is classic, consumer, share, streams, or "" when the broker is too old to tell.
+    """A group. `type` is classic, consumer, share, streams, or "" if the broker is too old to return it.
 
-    `state` is as Kafka spells it (`Stable`, `PreparingRebalance`). Classic groups have no epochs here:
-    their generation is not told. `protocol` is the assignor. `error` is Kafka's name for why it could not
-    be described: then only name, type, state and protocol type are known. `topics` are those that a
-    streams group's subtopologies read, and of these `repartition_topics` the internal ones, by subtopology.
-    `topic_ids` of assigned topics by name, where they were told.
+    `state` is spelled as Kafka spells it (`Stable`, `PreparingRebalance`). A classic group has no epochs
+    here: DescribeGroups does not return its generation. `protocol` is the assignor. `error` is the name of
+    Kafka's error if the group could not be described: then only name, type, state and protocol type are
+    known. `topics` holds the topics that a streams group reads, by subtopology; `repartition_topics` holds
+    the internal ones among them. `topic_ids` maps names of assigned topics to ids, as far as they were
+    returned.
     """
 
     name: str
@@ -126,12 +128,12 @@ class DescribedGroup:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GroupAnswers:
-    """All groups that we may see, and what they have committed.
+class FetchedGroups:
+    """All groups that this user may describe, and their committed offsets.
 
-    `failed` names each group of which a part is missing, with the reason. `incomplete` says why there may
-    be groups that cannot even be named: a coordinator that did not answer. Kafka leaves out groups and
-    topics that we may not DESCRIBE, and says nothing: their absence cannot be seen here.
+    `failed` maps the name of each group of which a part is missing to the reason. `incomplete` lists reasons
+    why there may be more groups, with unknown names: for example a coordinator that did not respond. Kafka
+    silently leaves out groups and topics on which this user lacks DESCRIBE: neither field shows them.
     """
 
     offsets: OffsetColumns
@@ -139,20 +141,23 @@ class GroupAnswers:
     failed: Mapping[str, str]
     brokers: int
     seconds: float
-    share: tuple[ShareOffset, ...] = ()
+    share_offsets: tuple[ShareOffset, ...] = ()
     incomplete: tuple[str, ...] = ()
     source: str = "wire"
-    """wire or admin."""
+    """"wire" (koff's own connections) or "admin" (confluent-kafka's admin client)."""
     reason: str = ""
-    """Why it was not asked over connections of our own."""
+    """Why koff's own connections were not used."""
     rounds: int = 1
     bytes_read: int = 0
     seconds_by_step: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Offsets:
-    """The commits of some groups: `counts[i]` rows for `names[i]` in `topics[i]`. A group comes once."""
+class PackedOffsets:
+    """Commits of some groups: `counts[i]` rows for group `names[i]` and topic `topics[i]`.
+
+    Each group is in one `PackedOffsets` only.
+    """
 
     names: list[str]
     topics: list[str]
@@ -161,29 +166,31 @@ class Offsets:
     offset: npt.NDArray[np.int64]
     leader_epoch: npt.NDArray[np.int32]
     metadata: Mapping[int, str]
-    """By row, where it is not empty."""
+    """By row number, only where the metadata is not empty."""
 
 
-def columns(parts: Iterable[Offsets]) -> OffsetColumns:
-    """All parts behind each other, with names as codes."""
-    every = list(parts)
+def join_columns(parts: Iterable[PackedOffsets]) -> OffsetColumns:
+    """The rows of all parts, one part after the other, with group and topic names as indexes."""
+    packed = list(parts)
     groups: dict[str, int] = {}
     topics: dict[str, int] = {}
-    group_codes = [groups.setdefault(name, len(groups)) for each in every for name in each.names]
-    topic_codes = [topics.setdefault(name, len(topics)) for each in every for name in each.topics]
-    counts = [count for each in every for count in each.counts]
+    group_codes = [groups.setdefault(name, len(groups)) for part in packed for name in part.names]
+    topic_codes = [topics.setdefault(name, len(topics)) for part in packed for name in part.topics]
+    counts = [count for part in packed for count in part.counts]
+    # A part counts its rows from 0.
     metadata, start = [""] * sum(counts), 0
-    for each in every:
-        for row, text in each.metadata.items():
+    for part in packed:
+        for row, text in part.metadata.items():
             metadata[start + row] = text
-        start += len(each.offset)
+        start += len(part.offset)
+    # `np.concatenate` fails on an empty list: each column begins with an empty array.
     return OffsetColumns(
         groups=list(groups),
         topics=list(topics),
         group=np.repeat(np.array(group_codes, np.int32), counts),
         topic=np.repeat(np.array(topic_codes, np.int32), counts),
-        partition=np.concatenate([np.empty(0, np.int32), *(each.partition for each in every)]),
-        offset=np.concatenate([np.empty(0, np.int64), *(each.offset for each in every)]),
-        leader_epoch=np.concatenate([np.empty(0, np.int32), *(each.leader_epoch for each in every)]),
+        partition=np.concatenate([np.empty(0, np.int32), *(part.partition for part in packed)]),
+        offset=np.concatenate([np.empty(0, np.int64), *(part.offset for part in packed)]),
+        leader_epoch=np.concatenate([np.empty(0, np.int32), *(part.leader_epoch for part in packed)]),
         metadata=metadata,
     )

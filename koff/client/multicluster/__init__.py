@@ -1,4 +1,4 @@
-"""Many clusters as one: a reader of all of them, a writer that goes on with the others when one fails."""
+"""Many clusters as one: a reader of all clusters, and a writer that uses another cluster when one fails."""
 
 from koff.client.multicluster.balancers import Balancer, Hash, LeastBytes, RoundRobin
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf, RWMode, WriterConf

@@ -1,4 +1,4 @@
-"""What a reader and a writer of many clusters can be told."""
+"""Configuration of the reader and the writer of many clusters."""
 
 from __future__ import annotations
 
@@ -13,18 +13,25 @@ from koff.client.multicluster.errors import WriteErrors
 from koff.errors import ConfigError
 
 FIRST_OFFSET = -2
-"""The first offset that the partition still has."""
+"""The oldest offset that the partition still has (the log start offset)."""
 LAST_OFFSET = -1
-"""The end of the partition: only what is written from now on."""
+"""The end of the partition: the reader gets only messages that are written from now on."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderConf:
-    """What to read from one cluster: a partition of a topic (0 by default), or all that a group is given.
+    """What to read from one cluster: a partition of a topic, or the partitions assigned to a group's member.
 
-    `name` goes into each message as its cluster; by default that is `brokers`. A reader that has had no
-    answer for `fail_after_s` has failed, until there is one again. A group commits what was read every
-    `commit_interval_s`, and at its end.
+    - `partition`: 0 by default. `group_id`: joins this group, and reads the partitions that it is assigned.
+    - `name`: the cluster's name, set as `cluster` in each message; by default `brokers`.
+    - `fail_after_s`: the reader has failed when the cluster has not responded for so long. It recovers with
+      the next response.
+    - `commit_interval_s`: a group commits what was read this often, and when the reader is closed.
+    - `properties`: librdkafka's (TLS, SASL).
+    - `min_bytes`, `max_bytes`, `max_wait_s`: of a fetch request.
+    - `queue_capacity`: so many fetched messages may wait to be read.
+
+    Raises `ConfigError` when the values contradict each other.
     """
 
     brokers: str
@@ -44,43 +51,58 @@ class ReaderConf:
 
     def __post_init__(self) -> None:
         if self.group_id and self.partition is not None:
-            raise ConfigError("a reader has a partition or a group_id, not both: leave one out")
+            raise ConfigError(
+                "a reader has either a partition or a group_id, not both: leave one of them out"
+            )
         if self.group_id and self.start_offset not in (FIRST_OFFSET, LAST_OFFSET):
-            raise ConfigError("a group starts at FIRST_OFFSET or LAST_OFFSET where it has no commit")
+            raise ConfigError(
+                "a group without a commit starts at FIRST_OFFSET or LAST_OFFSET: use one as start_offset"
+            )
         if self.start_offset < FIRST_OFFSET:
-            raise ConfigError(f"start_offset {self.start_offset} is no offset: FIRST_OFFSET or LAST_OFFSET?")
+            raise ConfigError(
+                f"start_offset {self.start_offset} is no offset: use 0 or more, FIRST_OFFSET or LAST_OFFSET"
+            )
         if self.queue_capacity < 1:
-            raise ConfigError("queue_capacity must be 1 at least")
+            raise ConfigError("queue_capacity must be at least 1")
 
-    def cluster(self) -> ClusterConf:
-        """How to reach the cluster. A broker that hangs is left for another."""
-        waits_ms = int(self.max_wait_s * 1000)
-        patience = {
-            "socket.timeout.ms": str(waits_ms + 10_000),
-        }
-        return ClusterConf(self.brokers, {**patience, **self.properties}, request_timeout_s=2.0)
+    def cluster_conf(self) -> ClusterConf:
+        """The `ClusterConf` for this reader's connections.
+
+        The socket timeout is short (10 s more than a fetch may wait), so that librdkafka leaves a broker
+        that hangs and uses another one.
+        """
+        max_wait_ms = int(self.max_wait_s * 1000)
+        defaults = {"socket.timeout.ms": str(max_wait_ms + 10_000)}
+        return ClusterConf(self.brokers, {**defaults, **self.properties}, request_timeout_s=2.0)
 
 
 class RWMode(Enum):
-    """Which cluster is written to: each in turn, or the first one as long as it can be."""
+    """Which cluster a writer uses: all clusters in turn, or the first cluster while it can be reached."""
 
     ROUND_ROBIN = "round_robin"
     PRIMARY_BACKUP = "primary_backup"
 
 
 Completion = Callable[[Sequence[Message], WriteErrors | None], None]
-"""Told the messages of one call when each of them was written or given up."""
+"""Called with the messages of one `write_messages` call when each was written or has failed for good; the
+second argument is None when all were written."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriterConf:
-    """How to write to `topic`, which has that name in each cluster.
+    """How to write to `topic`, which has the same name in each cluster.
 
-    An attempt is a cluster that did not take a message within `write_timeout_s`, or finding none that can be
-    reached. Batches are by partition: full with `batch_size` messages or `batch_bytes`, sent half full after
-    `batch_timeout_s`. With `asynchronous` a write returns at once (it waits only while `queue_capacity`
-    messages are under way), and `on_completion` hears how it went, from a thread of the writer's that
-    it must not hold up: no waiting and no writing in there.
+    - `max_attempts`: how often a message is tried. An attempt fails when a cluster does not acknowledge the
+      message within `write_timeout_s`, or when no cluster can be reached.
+    - `batch_size`, `batch_bytes`, `batch_timeout_s`: a batch has messages of one partition. It is sent when
+      it has so many messages or bytes, or after this time.
+    - `balancer`: called once for each cluster; makes that cluster's `Balancer`.
+    - `compression`: librdkafka's `compression.type`.
+    - `asynchronous`: `write_messages` returns at once; it waits only while `queue_capacity` messages are in
+      flight. `on_completion` gets the result of each call.
+    - `on_completion` usually runs in a thread of the writer: it must not block and must not write.
+
+    Raises `ConfigError` when `max_attempts` or `queue_capacity` is less than 1.
     """
 
     topic: str
@@ -98,4 +120,4 @@ class WriterConf:
 
     def __post_init__(self) -> None:
         if self.max_attempts < 1 or self.queue_capacity < 1:
-            raise ConfigError("max_attempts and queue_capacity must be 1 at least")
+            raise ConfigError("max_attempts and queue_capacity must each be at least 1")

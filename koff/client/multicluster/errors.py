@@ -1,4 +1,4 @@
-"""What goes wrong with many clusters: said once for each message, or for each reader."""
+"""Errors of the reader and the writer of many clusters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from koff.errors import KoffError
 
 
 class WriteError(KoffError):
-    """Why one message was not written. `in_doubt`: some cluster may have it all the same, unacknowledged."""
+    """Why one message was not acknowledged by any cluster.
+
+    `in_doubt` is true when a cluster may have written the message, but its acknowledgement did not arrive.
+    """
 
     def __init__(self, reason: str, *, in_doubt: bool = False) -> None:
         super().__init__(reason)
@@ -16,7 +19,7 @@ class WriteError(KoffError):
 
 
 class WriteErrors(KoffError):
-    """How it went with each message of a call: its error, or None where it was written."""
+    """The result of each message of a call, in order: its `WriteError`, or None if it was written."""
 
     def __init__(self, errors: Sequence[WriteError | None]) -> None:
         self.errors = tuple(errors)
@@ -33,26 +36,26 @@ class WriteErrors(KoffError):
     def __iter__(self) -> Iterator[WriteError | None]:
         return iter(self.errors)
 
-    def __getitem__(self, place: int) -> WriteError | None:
-        return self.errors[place]
+    def __getitem__(self, index: int) -> WriteError | None:
+        return self.errors[index]
 
 
 class ReadErrors(KoffError):
-    """All readers have failed: the error of each, in the order of their configurations."""
+    """All readers have failed. `errors` has the error of each reader, in the order of the configurations."""
 
     def __init__(self, errors: Sequence[KoffError]) -> None:
         self.errors = tuple(errors)
-        told = "; ".join(dict.fromkeys(map(str, errors)))
-        super().__init__(f"none of {len(self.errors)} readers can read: {told}")
+        reasons = "; ".join(dict.fromkeys(map(str, errors)))
+        super().__init__(f"none of {len(self.errors)} readers can read: {reasons}")
 
 
 class ReadError(KoffError):
-    """Why one reader cannot read."""
+    """Why one reader of a `Reader` cannot read."""
 
 
 class CommitError(KoffError):
-    """Offsets could not be committed for a group."""
+    """The offsets of a group were not committed, or only some of them were."""
 
 
 class Unavailable(KoffError):
-    """A question that only readers with a consumer group, or only those without, can answer."""
+    """The method is not available for this reader: it needs a consumer group, or a reader without one."""

@@ -1,4 +1,4 @@
-"""What is known of one of a reader's configurations, and the messages that wait to be read."""
+"""The inbox of a `Reader`: fetched messages that wait to be read, and the state of each subscription."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from koff.client.message import Message
-from koff.client.multicluster.balancers import size
+from koff.client.multicluster.balancers import payload_bytes
 from koff.client.multicluster.conf import ReaderConf
 from koff.client.multicluster.stats import ReaderStats
 from koff.errors import KoffError
@@ -20,39 +20,43 @@ log = structlog.get_logger(component="client.multicluster")
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
-    """One configuration: where its reader stands, what it counted, why it failed.
+class ReaderSubscription:
+    """What one `ReaderConf` of a reader reads: its position, its counts, and why it fails.
 
-    `generation` goes up with each `set_offset`: what was fetched before is then of no use.
+    - `generation`: raised by each `set_offset`. Messages that were fetched for an older generation are
+      dropped.
+    - `unreported_error`: an error that `take_batches` has not returned yet. `failure` is the error's text;
+      it stays until the subscription can be read again.
+    - `queued`: how many of its messages are in the inbox.
     """
 
     conf: ReaderConf
     offset: int
     lag: int = -1
     generation: int = 0
-    error: KoffError | None = None
+    unreported_error: KoffError | None = None
     failure: str = ""
     queued: int = 0
     counts: dict[str, int] = field(default_factory=dict)
 
     @property
-    def name(self) -> str:
-        """The cluster's."""
+    def cluster(self) -> str:
+        """The name of the cluster."""
         return self.conf.name or self.conf.brokers
 
     @property
     def partition(self) -> int:
-        """-1 with a group."""
+        """The partition that is read; -1 with a group."""
         return -1 if self.conf.group_id else self.conf.partition or 0
 
-    def count(self, what: str, number: int = 1) -> None:
-        self.counts[what] = self.counts.get(what, 0) + number
+    def add_count(self, name: str, number: int = 1) -> None:
+        self.counts[name] = self.counts.get(name, 0) + number
 
-    def stats(self) -> ReaderStats:
-        """What happened since the last call."""
+    def take_stats(self) -> ReaderStats:
+        """The statistics; the counts start again at 0."""
         counts, self.counts = self.counts, {}
         return ReaderStats(
-            cluster=self.name,
+            cluster=self.cluster,
             topic=self.conf.topic,
             partition=self.partition,
             offset=self.offset,
@@ -66,116 +70,138 @@ class Slot:
 
 @dataclass(slots=True, eq=False)
 class InboxBatch:
-    """Messages of one partition in log order, fetched when the partition ended at `end`."""
+    """Messages of one partition in log order, fetched when the partition ended at `end_offset`."""
 
-    slot: Slot
+    subscription: ReaderSubscription
     generation: int
     messages: Sequence[Message]
-    end: int = -1
+    end_offset: int = -1
 
 
 class Inbox:
-    """What all readers have fetched and nobody has read yet; for threads.
+    """Messages that were fetched by all subscriptions and not read yet. Threads may share it.
 
-    Each failure is told once; one that lasts is put in again. `failure` stays until something is read.
+    Each error is returned once; a fetching thread reports an error again while it lasts.
     """
 
-    def __init__(self, slots: Sequence[Slot]) -> None:
-        self.lock = threading.RLock()
+    def __init__(self, subscriptions: Sequence[ReaderSubscription]) -> None:
+        self.lock = threading.RLock()  # guards the subscriptions too; `Reader.set_offset` holds it
         self.closed = False
-        self._filled = threading.Condition(self.lock)
-        self._taken = threading.Condition(self.lock)
-        self._slots = slots
+        self._changed = threading.Condition(self.lock)  # a batch or an error was added
+        self._room_freed = threading.Condition(self.lock)
+        self._subscriptions = subscriptions
         self._batches: deque[InboxBatch] = deque()
 
-    def put(self, batches: Iterable[InboxBatch]) -> None:
-        """Adds what was fetched."""
+    def put_batches(self, batches: Iterable[InboxBatch]) -> None:
+        """Adds the batches, except batches of an older generation: `set_offset` has moved away from them."""
         with self.lock:
             for batch in batches:
-                if batch.generation == batch.slot.generation:
-                    batch.slot.queued += len(batch.messages)
+                # `set_offset` may have come while the fetch was in progress.
+                if batch.generation == batch.subscription.generation:
+                    batch.subscription.queued += len(batch.messages)
                     self._batches.append(batch)
-                    self.well(batch.slot)
-            self._filled.notify_all()
+                    self.clear_error(batch.subscription)
+            self._changed.notify_all()
 
-    def fail(self, slot: Slot, error: KoffError) -> None:
-        """Writes down why that reader cannot read."""
+    def report_error(self, subscription: ReaderSubscription, error: KoffError) -> None:
+        """Keeps the reason why the subscription cannot be read. Logs it, once until `clear_error`."""
         with self.lock:
-            if not slot.failure:
-                log.warning("reader failed", cluster=slot.name, topic=slot.conf.topic, reason=str(error))
-            slot.error, slot.failure = error, str(error)
-            slot.count("errors")
-            self._filled.notify_all()
+            if not subscription.failure:
+                log.warning(
+                    "reader cannot read its cluster: the other clusters are read on",
+                    cluster=subscription.cluster,
+                    topic=subscription.conf.topic,
+                    reason=str(error),
+                )
+            subscription.unreported_error, subscription.failure = error, str(error)
+            subscription.add_count("errors")
+            self._changed.notify_all()
 
-    def well(self, slot: Slot) -> None:
-        """That reader can read."""
+    def clear_error(self, subscription: ReaderSubscription) -> None:
+        """The subscription can be read, so its error is over."""
         with self.lock:
-            if slot.failure:
-                log.info("reader reads again", cluster=slot.name, topic=slot.conf.topic)
-            slot.error, slot.failure = None, ""
+            if subscription.failure:
+                log.info(
+                    "reader can read its cluster again",
+                    cluster=subscription.cluster,
+                    topic=subscription.conf.topic,
+                )
+            subscription.unreported_error, subscription.failure = None, ""
 
-    def take(self, timeout_s: float | None) -> tuple[list[InboxBatch], list[KoffError]]:
-        """The next batches of one cluster, or the errors of all readers; neither after timeout or end.
+    def take_batches(self, timeout_s: float | None) -> tuple[list[InboxBatch], list[KoffError]]:
+        """The next batches of one cluster, or the errors of all subscriptions if all have failed.
 
-        Only batches that are neighbours come together, so that each cluster has its turn.
+        Both are empty after `timeout_s` or once the inbox is closed. Only batches that stand next to each
+        other are returned together, so that each cluster has its turn.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self.lock:
             while not self.closed:
                 if self._batches:
-                    return self._next(), []
-                errors = [slot.error for slot in self._slots if slot.error is not None]
-                if len(errors) == len(self._slots):
-                    for slot in self._slots:
-                        slot.error = None
+                    return self._pop_batches(), []
+                # No messages: if every reader has failed, waiting would be in vain.
+                errors = [
+                    subscription.unreported_error
+                    for subscription in self._subscriptions
+                    if subscription.unreported_error is not None
+                ]
+                if len(errors) == len(self._subscriptions):
+                    for subscription in self._subscriptions:
+                        subscription.unreported_error = None
                     return [], errors
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
+                left_s = None if deadline is None else deadline - time.monotonic()
+                if left_s is not None and left_s <= 0:
                     break
-                self._filled.wait(left)
+                self._changed.wait(left_s)
         return [], []
 
-    def room(self, slots: Sequence[Slot], patience_s: float) -> int:
-        """How many messages the queues of these readers have room for, waiting a little when it is none."""
-        with self.lock:
-            if self._room(slots) <= 0:
-                self._taken.wait(patience_s)
-            return max(self._room(slots), 0)
+    def wait_for_room(self, subscriptions: Sequence[ReaderSubscription], timeout_s: float) -> int:
+        """How many messages the queues of these subscriptions have room for.
 
-    def drop(self, useless: Callable[[InboxBatch], bool]) -> None:
-        """Forgets such batches."""
+        Waits up to `timeout_s` while there is no room, then returns 0.
+        """
         with self.lock:
-            kept = deque(batch for batch in self._batches if not useless(batch))
+            if _free_capacity(subscriptions) <= 0:
+                self._room_freed.wait(timeout_s)
+            return max(_free_capacity(subscriptions), 0)
+
+    def drop_batches(self, should_drop: Callable[[InboxBatch], bool]) -> None:
+        """Drops the batches for which `should_drop` is true."""
+        with self.lock:
+            kept = deque(batch for batch in self._batches if not should_drop(batch))
             for batch in self._batches:
-                if useless(batch):
-                    batch.slot.queued -= len(batch.messages)
+                if should_drop(batch):
+                    batch.subscription.queued -= len(batch.messages)
             self._batches = kept
-            self._taken.notify_all()
+            self._room_freed.notify_all()
 
     def close(self) -> None:
-        """Wakes whoever waits."""
+        """Drops all batches and wakes all threads that wait."""
         with self.lock:
             self.closed = True
             self._batches.clear()
-            self._filled.notify_all()
-            self._taken.notify_all()
+            self._changed.notify_all()
+            self._room_freed.notify_all()
 
-    @staticmethod
-    def _room(slots: Sequence[Slot]) -> int:
-        return sum(slot.conf.queue_capacity - slot.queued for slot in slots)
-
-    def _next(self) -> list[InboxBatch]:
+    def _pop_batches(self) -> list[InboxBatch]:
         taken = [self._batches.popleft()]
-        name = taken[0].slot.name
-        while self._batches and self._batches[0].slot.name == name:
+        # Batches of the same cluster that follow: the next cluster's batch ends the turn.
+        cluster = taken[0].subscription.cluster
+        while self._batches and self._batches[0].subscription.cluster == cluster:
             taken.append(self._batches.popleft())
+        # Messages count as read when they are handed out.
         for batch in taken:
-            slot, last = batch.slot, batch.messages[-1]
-            slot.queued -= len(batch.messages)
-            slot.count("messages", len(batch.messages))
-            slot.count("bytes", sum(map(size, batch.messages)))
-            if not slot.conf.group_id:
-                slot.offset = last.offset + 1
-                slot.lag = max(batch.end - slot.offset, 0)
-        self._taken.notify_all()
+            subscription, last = batch.subscription, batch.messages[-1]
+            subscription.queued -= len(batch.messages)
+            subscription.add_count("messages", len(batch.messages))
+            subscription.add_count("bytes", sum(map(payload_bytes, batch.messages)))
+            if not subscription.conf.group_id:  # a group's offsets are at its coordinator
+                subscription.offset = last.offset + 1
+                subscription.lag = max(batch.end_offset - subscription.offset, 0)
+        self._room_freed.notify_all()
         return taken
+
+
+def _free_capacity(subscriptions: Sequence[ReaderSubscription]) -> int:
+    """Free places in the queues; negative when a fetch brought more than there was room for."""
+    return sum(each.conf.queue_capacity - each.queued for each in subscriptions)

@@ -10,146 +10,171 @@ from koff.client.cluster import OffsetSpec
 from koff.client.message import Message
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import ReadErrors, Unavailable
-from koff.client.multicluster.inbox import Inbox, InboxBatch, Slot
+from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
 from koff.client.multicluster.reading_threads import FeedStream, GroupStream, MessageStream
 from koff.client.multicluster.stats import ReaderStats
 from koff.errors import Closed, ConfigError
 
 
 class Reader(Closing):
-    """All that `configs` name, each of them numbered from 0 (`i` below) as a reader of its own.
+    """Reads what all `configs` name. Each configuration is a reader with a number from 0, `i` below.
 
-    A context manager and an iterator of lists of messages, for any number of threads. When a cluster does
-    not answer, the others are read on; it is read again when it is back, without a gap or a repeat.
+    A context manager, and an iterator of lists of messages. Threads may share it. When a cluster does not
+    respond, the others are read on. Reading resumes when the cluster is back, without a gap or a repeat.
+    Raises `ConfigError` for configurations that contradict each other and for refused librdkafka properties.
     """
 
     def __init__(self, configs: Sequence[ReaderConf]) -> None:
         if not configs:
-            raise ConfigError("a reader needs one configuration at least")
-        self._slots = [Slot(conf, -1 if conf.group_id else conf.start_offset) for conf in configs]
-        self._inbox = Inbox(self._slots)
-        self._streams: dict[Slot, FeedStream | GroupStream] = {}
+            raise ConfigError("a reader needs at least one configuration: pass one ReaderConf or more")
+        self._subscriptions = [
+            ReaderSubscription(conf, -1 if conf.group_id else conf.start_offset) for conf in configs
+        ]
+        self._inbox = Inbox(self._subscriptions)
+        self._streams: dict[ReaderSubscription, FeedStream | GroupStream] = {}
         self._groups: dict[tuple[str, str], GroupStream] = {}
-        _refuse_twins(self._slots)
+        _refuse_duplicates(self._subscriptions)
         try:
-            for slots in _together(self._slots):
-                self._open(slots)
-        except BaseException:  # a property that librdkafka refuses
+            for subscriptions in _group_by_client(self._subscriptions):
+                self._start_stream(subscriptions)
+        except BaseException:  # librdkafka may refuse a property; streams before it already run
             self.close()
             raise
 
     def read_message(self, timeout_s: float | None = None) -> list[Message]:
-        """The next messages of some cluster, as soon as there is one; none after `timeout_s` without.
+        """The next messages of one cluster, as soon as there are any; an empty list after `timeout_s`.
 
-        What groups read counts as processed, and is committed before long: before you are done with it, it
-        may be; see `fetch_message`. Raises `ReadErrors` when all readers have failed (and were not reported
-        since), `Closed` after `close`.
+        With a group, the returned messages count as processed: their offsets are committed soon, maybe
+        before the caller has processed them (see `fetch_message`). Raises `ReadErrors` when all readers have
+        failed, once for each failure, and `Closed` after `close`.
         """
-        batches = self._take(timeout_s)
+        batches = self._take_batches(timeout_s)
         for batch in batches:
-            stream = self._streams[batch.slot]
+            stream = self._streams[batch.subscription]
             if isinstance(stream, GroupStream):
-                stream.store(batch.messages)
+                stream.store_offsets(batch.messages)
         return [message for batch in batches for message in batch.messages]
 
     def fetch_message(self, timeout_s: float | None = None) -> list[Message]:
-        """The same, and what groups read is left for `commit_messages`."""
-        return [message for batch in self._take(timeout_s) for message in batch.messages]
+        """As `read_message`, but a group's offsets are committed only by `commit_messages`."""
+        return [message for batch in self._take_batches(timeout_s) for message in batch.messages]
 
     def commit_messages(self, *messages: Message) -> None:
-        """Commits, for their groups, all up to and with these messages; waits for the coordinators.
+        """Commits, for the groups that read them, everything up to and including these messages.
 
-        Raises `CommitError`, after each cluster was tried; `Unavailable` for messages of no group.
+        Returns when the coordinators have committed. Raises `CommitError` after all clusters were tried, and
+        `Unavailable` for messages that no group of this reader reads.
         """
         by_stream: dict[GroupStream, list[Message]] = {}
         for message in messages:
             stream = self._groups.get((message.cluster, message.topic))
             if stream is None:
                 raise Unavailable(
-                    f"no group reads {message.topic} at {message.cluster}: nothing to commit there"
+                    f"no group reads {message.topic} at {message.cluster}: only messages that a reader with "
+                    "a group_id returned can be committed"
                 )
             by_stream.setdefault(stream, []).append(message)
         self._check_open()
-        commits = [stream.commit(own) for stream, own in by_stream.items()]
-        failures = [failure for done in commits if (failure := done.exception()) is not None]
-        if failures:
-            raise failures[0]
+        # All commits are started before the first one is waited for.
+        commits = [stream.commit_offsets(messages) for stream, messages in by_stream.items()]
+        errors = [error for commit in commits if (error := commit.exception()) is not None]
+        if errors:
+            raise errors[0]
 
     def lag(self, i: int) -> int:
-        """How many offsets followed the last message read when it was fetched; else -1, as with a group."""
-        return self._slots[i].lag
+        """How many offsets followed the last returned message when it was fetched.
+
+        -1 before the first message, and with a group.
+        """
+        return self._subscriptions[i].lag
 
     def offset(self, i: int) -> int:
-        """The next offset to be read; -1 with a group. Before the first answer it may be FIRST_OFFSET."""
-        return self._slots[i].offset
+        """The next offset to read; -1 with a group.
+
+        FIRST_OFFSET or LAST_OFFSET until the cluster has returned the offset that this stands for.
+        """
+        return self._subscriptions[i].offset
 
     def read_lag(self, i: int) -> int:
-        """How many offsets there are now from `offset(i)` to the end, which the cluster is asked for."""
-        slot, stream = self._without_group(i)
-        end = stream.ask(slot.partition, OffsetSpec.LATEST)
-        return max(end - slot.offset, 0) if slot.offset >= 0 else 0
+        """How many offsets there are now from `offset(i)` to the end of the partition.
+
+        Fetches the end offset. 0 while `offset(i)` is negative. Raises `ConnectError`, `ReadError`, and
+        `Unavailable` with a group.
+        """
+        subscription, stream = self._get_feed_stream(i)
+        end = stream.fetch_offset(subscription.partition, OffsetSpec.LATEST)
+        return max(end - subscription.offset, 0) if subscription.offset >= 0 else 0
 
     def set_offset(self, i: int, offset: int) -> None:
-        """Reads on from that offset (FIRST_OFFSET and LAST_OFFSET too); what waits to be read is dropped."""
-        slot, stream = self._without_group(i)
+        """Continues at that offset (FIRST_OFFSET and LAST_OFFSET too) and drops fetched, unread messages.
+
+        Raises `ValueError` for other negative offsets, and `Unavailable` with a group.
+        """
+        subscription, stream = self._get_feed_stream(i)
         if offset < 0 and offset not in (FIRST_OFFSET, LAST_OFFSET):
-            raise ValueError(f"{offset} is no offset: 0 or more, FIRST_OFFSET or LAST_OFFSET")
+            raise ValueError(f"{offset} is no offset: use 0 or more, FIRST_OFFSET or LAST_OFFSET")
         with self._inbox.lock:
-            slot.generation += 1
-            slot.offset, slot.lag, slot.error, slot.failure = offset, -1, None, ""
-            self._inbox.drop(lambda batch: batch.slot is slot)
-            stream.move(slot, offset)
+            # A fetch for the old position may be in progress: the new generation makes the inbox refuse it.
+            subscription.generation += 1
+            subscription.offset, subscription.lag = offset, -1
+            subscription.unreported_error, subscription.failure = None, ""
+            self._inbox.drop_batches(lambda batch: batch.subscription is subscription)
+            stream.seek(subscription, offset)
 
     def set_offset_at(self, i: int, at: datetime | float) -> None:
-        """Reads on from the first message at or after that time (a number is seconds since the epoch).
+        """Continues at the first message at or after that time (a number is seconds since the epoch).
 
-        Where there is none yet, from the end. Raises `ConnectError` or `ReadError` when the cluster does
-        not tell.
+        Continues at the end of the partition if there is no such message. Raises `ConnectError` or
+        `ReadError` when the cluster does not return the offset, and `Unavailable` with a group.
         """
-        slot, stream = self._without_group(i)
+        subscription, stream = self._get_feed_stream(i)
         seconds = at.timestamp() if isinstance(at, datetime) else at
-        found = stream.ask(slot.partition, int(seconds * 1000))
-        self.set_offset(i, found if found >= 0 else stream.ask(slot.partition, OffsetSpec.LATEST))
+        offset = stream.fetch_offset(subscription.partition, int(seconds * 1000))
+        if offset < 0:  # no message at or after that time
+            offset = stream.fetch_offset(subscription.partition, OffsetSpec.LATEST)
+        self.set_offset(i, offset)
 
     def stats(self, i: int) -> ReaderStats:
-        """What that reader did since the last call, or since it was made."""
+        """What reader `i` did since the last call, or since it was made."""
         with self._inbox.lock:
-            return self._slots[i].stats()
+            return self._subscriptions[i].take_stats()
 
     def close(self) -> None:
-        """Stops reading; groups commit what was read, and are left. Safe to call twice."""
+        """Stops reading. Each group commits what was read, and is left. Safe to call twice."""
+        # Only the first call ends the streams.
         with self._inbox.lock:
-            closed, self._inbox.closed = self._inbox.closed, True
-        if closed:
+            was_closed, self._inbox.closed = self._inbox.closed, True
+        if was_closed:
             return
         self._inbox.close()
         for stream in dict.fromkeys(self._streams.values()):
             stream.close()
 
     def __iter__(self) -> Iterator[list[Message]]:
-        """What `read_message` gives, until the reader is closed."""
+        """The lists that `read_message` returns, until the reader is closed."""
         try:
             while True:
                 yield self.read_message()
         except Closed:
             return
 
-    def _open(self, slots: Sequence[Slot]) -> None:
+    def _start_stream(self, subscriptions: Sequence[ReaderSubscription]) -> None:
         stream: FeedStream | GroupStream
-        if slots[0].conf.group_id:
-            stream = GroupStream(slots[0], self._inbox)
-            self._groups[slots[0].name, slots[0].conf.topic] = stream
+        first = subscriptions[0]
+        if first.conf.group_id:
+            stream = GroupStream(first, self._inbox)
+            self._groups[first.cluster, first.conf.topic] = stream
         else:
-            stream = FeedStream(slots, self._inbox)
+            stream = FeedStream(subscriptions, self._inbox)
         stream.start()
-        self._streams.update(dict.fromkeys(slots, stream))
+        self._streams.update(dict.fromkeys(subscriptions, stream))
 
-    def _take(self, timeout_s: float | None) -> list[InboxBatch]:
+    def _take_batches(self, timeout_s: float | None) -> list[InboxBatch]:
         self._check_open()
-        batches, errors = self._inbox.take(timeout_s)
+        batches, errors = self._inbox.take_batches(timeout_s)
         if errors:
             raise ReadErrors(errors)
-        if not batches:
+        if not batches:  # after the timeout, or because another thread has closed the reader
             self._check_open()
         return batches
 
@@ -157,35 +182,42 @@ class Reader(Closing):
         if self._inbox.closed:
             raise Closed("the reader is closed")
 
-    def _without_group(self, i: int) -> tuple[Slot, FeedStream]:
+    def _get_feed_stream(self, i: int) -> tuple[ReaderSubscription, FeedStream]:
         self._check_open()
-        slot = self._slots[i]
-        stream: MessageStream = self._streams[slot]
+        subscription = self._subscriptions[i]
+        stream: MessageStream = self._streams[subscription]
         if not isinstance(stream, FeedStream):
-            raise Unavailable(f"group {slot.conf.group_id} keeps the offsets of reader {i}: ask it for them")
-        return slot, stream
+            raise Unavailable(
+                f"group {subscription.conf.group_id} keeps the offsets of reader {i}: use this method only "
+                "for readers without a group_id"
+            )
+        return subscription, stream
 
 
-def _together(slots: Sequence[Slot]) -> list[list[Slot]]:
-    """The readers that can share a client: partitions of one topic, reached and fetched in one way."""
-    shared: dict[object, list[Slot]] = {}
-    for slot in slots:
-        conf = slot.conf
-        alike = (
+def _group_by_client(subscriptions: Sequence[ReaderSubscription]) -> list[list[ReaderSubscription]]:
+    """The subscriptions that can share a client: partitions of one topic with the same settings.
+
+    A group's subscription always has a client of its own.
+    """
+    by_key: dict[object, list[ReaderSubscription]] = {}
+    for subscription in subscriptions:
+        conf = subscription.conf
+        settings = (
             *(conf.brokers, conf.topic, conf.name, tuple(sorted(conf.properties.items()))),
             *(conf.min_bytes, conf.max_bytes, conf.max_wait_s, conf.fail_after_s, conf.isolation),
         )
-        shared.setdefault(slot if conf.group_id else alike, []).append(slot)
-    return list(shared.values())
+        by_key.setdefault(subscription if conf.group_id else settings, []).append(subscription)
+    return list(by_key.values())
 
 
-def _refuse_twins(slots: Sequence[Slot]) -> None:
+def _refuse_duplicates(subscriptions: Sequence[ReaderSubscription]) -> None:
     seen = set()
-    for slot in slots:
-        place = (slot.name, slot.conf.topic, slot.partition)
-        if place in seen:
+    for subscription in subscriptions:
+        # `commit_messages` finds a group by cluster and topic only.
+        source = (subscription.cluster, subscription.conf.topic, subscription.partition)
+        if source in seen:
             raise ConfigError(
-                f"two configurations read {slot.conf.topic} at {slot.name}: give each group's cluster a name "
-                "of its own, and each partition one reader"
+                f"two configurations read {subscription.conf.topic} at {subscription.cluster}: give each "
+                "group's cluster a name of its own, and each partition one reader"
             )
-        seen.add(place)
+        seen.add(source)

@@ -1,4 +1,4 @@
-"""What fills a reader's inbox: a thread for each cluster and topic, or for each member of a group."""
+"""The threads that fill a reader's inbox: one for each cluster and topic, or one for each group."""
 
 from __future__ import annotations
 
@@ -16,398 +16,460 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from koff.client.batch import FetchedBatch
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster, OffsetSpec
-from koff.client.cluster import TopicPartition as Place
+from koff.client.cluster import TopicPartition as KoffTopicPartition
 from koff.client.feed.feed import Feed, PartitionLost
 from koff.client.feed.source import FeedConf
-from koff.client.foreign_errors import FATAL_AT_START, connect_error, kafka_error
-from koff.client.librdkafka import Silence, consume_waiting, new_client
+from koff.client.foreign_errors import FATAL_AT_START, extract_kafka_error, make_connect_error
+from koff.client.librdkafka import SilenceTimer, consume_waiting, new_client
 from koff.client.message import Message
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import CommitError, ReadError
-from koff.client.multicluster.inbox import Inbox, InboxBatch, Slot
+from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
 from koff.errors import Closed, ConnectError, KoffError
 
 log = structlog.get_logger(component="client.multicluster")
 
 _FETCH_S = 0.1
+"""How long one fetch waits for messages, and so how long a task of another thread may wait."""
 _RETRY_S = 1.0
 
 
 class MessageStream(Closing, ABC):
-    """A thread that fetches, watches whether the cluster answers, and does what others ask it to.
+    """A thread that fetches messages, checks that the cluster responds, and runs tasks of other threads.
 
-    The consumer is touched by that thread alone: while it polls, another's call may wait for many seconds.
+    Only this thread calls its librdkafka consumer: while one thread polls a consumer, a call from another
+    thread may block for many seconds.
     """
 
-    def __init__(self, slots: Sequence[Slot], inbox: Inbox) -> None:
-        self.slots = slots
+    def __init__(self, subscriptions: Sequence[ReaderSubscription], inbox: Inbox) -> None:
+        self.subscriptions = subscriptions
         self._inbox = inbox
-        self._conf = slots[0].conf
-        self._cluster = Cluster(self._conf.cluster())
-        self._asking, self._ordering = threading.Lock(), threading.Lock()
-        self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._over = threading.Event()
+        self._conf = subscriptions[0].conf
+        self._cluster_name = subscriptions[0].cluster
+        self._cluster = Cluster(self._conf.cluster_conf())
+        self._request_lock, self._tasks_lock = threading.Lock(), threading.Lock()
+        self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._stopping = threading.Event()
         self._ended = False
-        self._heard_at = dict.fromkeys(slots, time.monotonic())
-        self._told_at: dict[Slot, float] = {}
-        self._watch_at = 0.0
-        self._thread = threading.Thread(target=self._run, name=f"koff-read-{slots[0].name}", daemon=True)
+        self._response_at = dict.fromkeys(subscriptions, time.monotonic())
+        self._error_reported_at: dict[ReaderSubscription, float] = {}
+        self._next_check_at = 0.0
+        self._thread = threading.Thread(target=self._run, name=f"koff-read-{self._cluster_name}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread and its client. The inbox is closed by now."""
-        self._over.set()
+        """Ends the thread and closes its client. The caller has closed the inbox before."""
+        self._stopping.set()
         self._thread.join()
         self._cluster.close()
 
-    def ask(self, partition: int, spec: OffsetSpec | int) -> int:
-        """An offset of one partition as the cluster tells it now. Raises `ConnectError` or `ReadError`."""
-        answer = self._ask([partition], spec)[partition]
-        if isinstance(answer, KoffError):
-            raise answer
-        return answer
+    def fetch_offset(self, partition: int, spec: OffsetSpec | int) -> int:
+        """An offset of one partition, as the cluster returns it now. Raises `ConnectError` or `ReadError`."""
+        result = self._fetch_offsets([partition], spec)[partition]
+        if isinstance(result, KoffError):
+            raise result
+        return result
 
-    def order(self, do: Callable[[], None]) -> None:
-        """Has the thread do that between two fetches."""
-        with self._ordering:
+    def run_in_thread(self, task: Callable[[], None]) -> None:
+        """Queues a task that the thread runs between two fetches. Raises `Closed` if the thread has ended."""
+        with self._tasks_lock:
             if self._ended:
                 raise Closed("the reader is closed")
-            self._orders.put(do)
+            self._tasks.put(task)
 
-    def _ask(self, partitions: Iterable[int], spec: OffsetSpec | int) -> dict[int, int | KoffError]:
-        """An offset of each partition, or why there is none. Raises `ConnectError` when nobody answers."""
-        topic, name = self._conf.topic, self.slots[0].name
-        with self._asking:
-            answers = self._cluster.offsets([Place(topic, p) for p in partitions], spec, self._conf.isolation)
+    def _fetch_offsets(self, partitions: Iterable[int], spec: OffsetSpec | int) -> dict[int, int | KoffError]:
+        """An offset of each partition, or the error. Raises `ConnectError` if no broker responds."""
+        topic = self._conf.topic
+        with self._request_lock:
+            results = self._cluster.fetch_offsets(
+                [KoffTopicPartition(topic, p) for p in partitions], spec, self._conf.isolation
+            )
         return {
-            place.partition: answer
-            if isinstance(answer, int)
-            else ReadError(f"{topic} partition {place.partition} at {name}: {answer}")
-            for place, answer in answers.items()
+            place.partition: result
+            if isinstance(result, int)
+            else ReadError(f"{topic} partition {place.partition} at {self._cluster_name}: {result}")
+            for place, result in results.items()
         }
 
     def _run(self) -> None:
         try:
-            while not self._over.is_set():
+            while not self._stopping.is_set():
                 try:
-                    self._obey()
-                    self._step()
-                    self._watch()
-                except KoffError as failure:  # told; perhaps the next try goes better
-                    self._fail(failure)
-                    self._over.wait(_RETRY_S)
-        except Exception as failure:  # without the thread nobody would ever hear of it
-            log.exception("reading ended", cluster=self.slots[0].name)
-            self._fail(ReadError(f"reading {self.slots[0].name} ended: {failure!r}"))
+                    self._run_tasks()
+                    self._fetch_once()
+                    self._check_silent()
+                except KoffError as error:  # reported; the next try may succeed
+                    self._report_error(error)
+                    self._stopping.wait(_RETRY_S)
+        except Exception as error:  # a bug: without this report readers would wait for ever
+            log.exception("reading thread ended with an error", cluster=self._cluster_name)
+            self._report_error(ReadError(f"reading {self._cluster_name} ended: {error!r}"))
             raise
         finally:
-            with self._ordering:
+            # After `_ended` is set no task can be added, so the last run of the tasks misses none.
+            with self._tasks_lock:
                 self._ended = True
-            self._obey()
-            self._end()
+            self._run_tasks()
+            self._close_client()
 
-    def _obey(self) -> None:
-        while not self._orders.empty():
-            self._orders.get()()
-
-    @abstractmethod
-    def _step(self) -> None:
-        """One fetch."""
+    def _run_tasks(self) -> None:
+        while not self._tasks.empty():
+            self._tasks.get()()
 
     @abstractmethod
-    def _end(self) -> None:
-        """Closes the client."""
+    def _fetch_once(self) -> None:
+        """Fetches once, and puts the messages into the inbox."""
 
-    def _fail(self, failure: KoffError) -> None:
-        for slot in self.slots:
-            self._inbox.fail(slot, failure)
+    @abstractmethod
+    def _close_client(self) -> None:
+        """Closes the librdkafka client."""
 
-    def _heard(self, slots: Iterable[Slot]) -> None:
-        self._heard_at.update(dict.fromkeys(slots, time.monotonic()))
+    def _report_error(self, error: KoffError) -> None:
+        for subscription in self.subscriptions:
+            self._inbox.report_error(subscription, error)
 
-    def _expects(self, slot: Slot) -> bool:
-        """Whether there is a reason to ask why nothing comes."""
+    def _note_response(self, subscriptions: Iterable[ReaderSubscription]) -> None:
+        self._response_at.update(dict.fromkeys(subscriptions, time.monotonic()))
+
+    def _expects_data(self, subscription: ReaderSubscription) -> bool:
+        """Whether silence of this subscription is a reason to check the cluster."""
         return True
 
-    def _watch(self) -> None:
-        """Asks for a sign of life where nothing was heard for long; without one these readers fail."""
-        now, patience_s = time.monotonic(), self._conf.fail_after_s
-        silent = {
-            max(slot.partition, 0): slot
-            for slot, heard_at in self._heard_at.items()
-            if now - heard_at >= patience_s and self._expects(slot)
-        }
-        if not silent or now < self._watch_at:
-            return
-        answers: dict[int, int | KoffError]
-        try:
-            answers = self._ask(silent, OffsetSpec.LATEST)
-        except KoffError as failure:
-            answers = dict.fromkeys(silent, failure)
-        self._watch_at = time.monotonic() + _RETRY_S
-        for partition, slot in silent.items():
-            answer = answers[partition]
-            if isinstance(answer, int):
-                self._told_at.pop(slot, None)
-                self._heard([slot])
-                self._inbox.well(slot)
-            elif now - self._told_at.get(slot, 0.0) >= patience_s:
-                self._told_at[slot] = now
-                self._inbox.fail(slot, answer)
+    def _check_silent(self) -> None:
+        """Requests end offsets for subscriptions without a response for `fail_after_s`.
 
-    def _messages(self, name: str, partition: int, raw: list[Any]) -> list[Message]:
+        Reports an error for each subscription whose partition does not respond, again every `fail_after_s`.
+        """
+        now, fail_after_s = time.monotonic(), self._conf.fail_after_s
+        silent = {
+            max(subscription.partition, 0): subscription  # a group: any partition shows that Kafka responds
+            for subscription, response_at in self._response_at.items()
+            if now - response_at >= fail_after_s and self._expects_data(subscription)
+        }
+        if not silent or now < self._next_check_at:
+            return
+        results: dict[int, int | KoffError]
+        try:
+            results = self._fetch_offsets(silent, OffsetSpec.LATEST)
+        except KoffError as error:
+            results = dict.fromkeys(silent, error)
+        self._next_check_at = time.monotonic() + _RETRY_S
+        for partition, subscription in silent.items():
+            result = results[partition]
+            if isinstance(result, int):
+                self._error_reported_at.pop(subscription, None)
+                self._note_response([subscription])
+                self._inbox.clear_error(subscription)
+            elif now - self._error_reported_at.get(subscription, 0.0) >= fail_after_s:
+                self._error_reported_at[subscription] = now
+                self._inbox.report_error(subscription, result)
+
+    def _build_messages(self, partition: int, raw: list[Any]) -> list[Message]:
         messages = list(FetchedBatch(self._conf.topic, partition, raw))
         for message in messages:
-            message.cluster = name
+            message.cluster = self._cluster_name
         return messages
 
 
 class FeedStream(MessageStream):
-    """Partitions of one topic in one cluster, all over one librdkafka client, without a group."""
+    """Reads partitions of one topic in one cluster, without a group, with one librdkafka client."""
 
-    def __init__(self, slots: Sequence[Slot], inbox: Inbox) -> None:
-        super().__init__(slots, inbox)
-        self._by_partition = {slot.partition: slot for slot in slots}
-        self._feed = _WatchedFeed(self._conf.cluster(), self._conf.topic, _feed_conf(self._conf))
+    def __init__(self, subscriptions: Sequence[ReaderSubscription], inbox: Inbox) -> None:
+        super().__init__(subscriptions, inbox)
+        self._by_partition = {subscription.partition: subscription for subscription in subscriptions}
+        self._feed = _FeedWithEndOffsets(
+            self._conf.cluster_conf(), self._conf.topic, _build_feed_conf(self._conf)
+        )
         self._generation: dict[int, int] = {}
         self._position: dict[int, int] = {}
-        self._wanted = {slot.partition: (slot.offset, slot.generation) for slot in slots}
-        self._place_at = 0.0
-        self._stuck: set[int] = set()
+        self._to_start = {each.partition: (each.offset, each.generation) for each in subscriptions}
+        """Partitions that are not fetched yet: the offset to start at, and the generation that wants it."""
+        self._next_start_at = 0.0
+        self._out_of_range: set[int] = set()
+        """Partitions whose position is beyond the end of the log: only `set_offset` can resume them."""
 
-    def move(self, slot: Slot, offset: int) -> None:
-        """Reads that partition on from the offset; the inbox drops what was fetched for the last one."""
-        wanted = (offset, slot.generation)
+    def seek(self, subscription: ReaderSubscription, offset: int) -> None:
+        """Continues the subscription at the offset. The caller has raised its generation."""
+        start = (offset, subscription.generation)
 
-        def do() -> None:
-            self._leave(slot.partition)
-            self._stuck.discard(slot.partition)
-            self._wanted[slot.partition] = wanted
-            self._place_at = 0.0
+        def restart_partition() -> None:
+            self._stop_partition(subscription.partition)
+            self._out_of_range.discard(subscription.partition)
+            self._to_start[subscription.partition] = start
+            self._next_start_at = 0.0
 
-        self.order(do)
+        self.run_in_thread(restart_partition)
 
-    def _step(self) -> None:
-        if self._wanted and time.monotonic() >= self._place_at:
-            self._place()
-        room = self._inbox.room(self.slots, _FETCH_S)
+    def _fetch_once(self) -> None:
+        if self._to_start and time.monotonic() >= self._next_start_at:
+            self._start_partitions()
+        room = self._inbox.wait_for_room(self.subscriptions, _FETCH_S)
         if not room:
-            self._heard(self.slots)  # it is we who do not listen
+            self._note_response(self.subscriptions)  # the caller is slow: the cluster is not silent
             return
         fetched = self._feed.fetch(room, _FETCH_S)
-        batches = [self._batch(run.partition, run.messages) for run in fetched.runs]
-        ended = [self._by_partition[partition] for partition in fetched.ends]
-        self._heard([*ended, *(batch.slot for batch in batches)])
-        for slot in ended:
-            self._inbox.well(slot)
-        self._inbox.put(batches)
+        batches = [self._build_batch(run.partition, run.messages) for run in fetched.runs]
+        at_end = [self._by_partition[partition] for partition in fetched.ends]
+        self._note_response([*at_end, *(batch.subscription for batch in batches)])
+        for subscription in at_end:
+            self._inbox.clear_error(subscription)
+        self._inbox.put_batches(batches)
         for lost in fetched.lost:
-            self._lost(lost)
+            self._handle_lost(lost)
 
-    def _end(self) -> None:
+    def _close_client(self) -> None:
         self._feed.close()
 
-    def _batch(self, partition: int, raw: list[Any]) -> InboxBatch:
-        slot = self._by_partition[partition]
-        messages = self._messages(slot.name, partition, raw)
+    def _build_batch(self, partition: int, raw: list[Any]) -> InboxBatch:
+        messages = self._build_messages(partition, raw)
         self._position[partition] = messages[-1].offset + 1
-        return InboxBatch(slot, self._generation[partition], messages, self._feed.end(partition))
+        return InboxBatch(
+            self._by_partition[partition],
+            self._generation[partition],
+            messages,
+            self._feed.last_end_offset(partition),
+        )
 
-    def _expects(self, slot: Slot) -> bool:
-        return slot.partition not in self._stuck
+    def _expects_data(self, subscription: ReaderSubscription) -> bool:
+        return subscription.partition not in self._out_of_range
 
-    def _place(self) -> None:
-        """Begins to read what is wanted, where it is wanted; what cannot be told now is asked again."""
-        self._place_at = time.monotonic() + _RETRY_S
-        asked = {FIRST_OFFSET: OffsetSpec.EARLIEST, LAST_OFFSET: OffsetSpec.LATEST}
-        offsets: dict[int, int | KoffError] = {p: at for p, (at, _) in self._wanted.items() if at >= 0}
-        for named, spec in asked.items():
-            partitions = [p for p, (at, _) in self._wanted.items() if at == named]
+    def _start_partitions(self) -> None:
+        """Starts to fetch the partitions of `_to_start`. A partition without an offset stays there."""
+        self._next_start_at = time.monotonic() + _RETRY_S
+        # FIRST_OFFSET and LAST_OFFSET become real offsets.
+        offsets: dict[int, int | KoffError] = {p: at for p, (at, _) in self._to_start.items() if at >= 0}
+        for name, spec in ((FIRST_OFFSET, OffsetSpec.EARLIEST), (LAST_OFFSET, OffsetSpec.LATEST)):
+            partitions = [p for p, (at, _) in self._to_start.items() if at == name]
             try:
-                offsets.update(self._ask(partitions, spec))
+                offsets.update(self._fetch_offsets(partitions, spec))
             except ConnectError:
-                pass  # when it goes on like that, watching tells it
+                pass  # if this lasts, `_check_silent` reports it
         for partition, offset in offsets.items():
-            slot = self._by_partition[partition]
+            subscription = self._by_partition[partition]
             if isinstance(offset, KoffError):
-                self._inbox.fail(slot, offset)
+                self._inbox.report_error(subscription, offset)
                 continue
-            _, self._generation[partition] = self._wanted.pop(partition)
+            _, self._generation[partition] = self._to_start.pop(partition)
             self._position[partition] = offset
             self._feed.add({partition: offset})
             with self._inbox.lock:
-                if slot.generation == self._generation[partition] and slot.offset < 0:
-                    slot.offset = offset
+                # `set_offset` may have moved the subscription meanwhile: its task follows.
+                if subscription.generation == self._generation[partition] and subscription.offset < 0:
+                    subscription.offset = offset
 
-    def _leave(self, partition: int) -> None:
+    def _stop_partition(self, partition: int) -> None:
         if self._position.pop(partition, None) is not None:
             self._feed.remove([partition])
 
-    def _lost(self, lost: PartitionLost) -> None:
-        """Goes on at the start of the log when that has overtaken us; else only the user knows where."""
-        partition, slot = lost.partition, self._by_partition[lost.partition]
-        stood, generation = self._position.get(partition, slot.offset), self._generation[partition]
-        self._leave(partition)
-        self._wanted[partition] = (stood, generation)
-        self._place_at = time.monotonic() + _RETRY_S
-        what = f"{slot.conf.topic} partition {partition} at {slot.name}"
+    def _handle_lost(self, lost: PartitionLost) -> None:
+        """Resumes a lost partition: at its log start offset if the position is older than that.
+
+        A position beyond the end of the log is an error; the user has to call `set_offset`.
+        """
+        partition, subscription = lost.partition, self._by_partition[lost.partition]
+        position = self._position.get(partition, subscription.offset)  # the thread's, not the user's
+        generation = self._generation[partition]
+        # Unless something below changes it, the next try starts at the same position, after a pause.
+        self._stop_partition(partition)
+        self._to_start[partition] = (position, generation)
+        self._next_start_at = time.monotonic() + _RETRY_S
+        place = f"{subscription.conf.topic} partition {partition} at {subscription.cluster}"
         if lost.gone:
-            cause = f"{what} is not there: {lost.reason}; create it, or leave its reader out"
-            self._inbox.fail(slot, ReadError(cause))
+            text = f"{place} does not exist: {lost.reason}; create it, or remove its ReaderConf"
+            self._inbox.report_error(subscription, ReadError(text))
             return
         try:
-            first, end = self.ask(partition, OffsetSpec.EARLIEST), self.ask(partition, OffsetSpec.LATEST)
-        except KoffError as failure:  # it will be tried, and lost, again
-            self._inbox.fail(slot, failure)
+            start = self.fetch_offset(partition, OffsetSpec.EARLIEST)
+            end = self.fetch_offset(partition, OffsetSpec.LATEST)
+        except KoffError as error:  # the next try is lost again, and comes back here
+            self._inbox.report_error(subscription, error)
             return
-        if stood < first:
-            log.warning("offsets were deleted before they were read", what=what, first=stood, next=first)
+        self._resume_lost(lost, place, start, end)
+
+    def _resume_lost(self, lost: PartitionLost, place: str, start: int, end: int) -> None:
+        """Chooses where to resume, now that the partition's offsets from `start` to `end` are known."""
+        partition, subscription = lost.partition, self._by_partition[lost.partition]
+        position, generation = self._to_start[partition]
+        if position < start:
+            log.warning(
+                "retention deleted offsets before they were read: reading from the log start offset",
+                place=place,
+                position=position,
+                log_start_offset=start,
+            )
             with self._inbox.lock:
-                slot.count("skipped", first - stood)
-            self._wanted[partition], self._place_at = (first, generation), 0.0
-        elif stood > end:
-            del self._wanted[partition]
-            self._stuck.add(partition)
-            cause = f"offset {stood} of {what} is out of range, it has {first} to {end}; set_offset to go on"
-            self._inbox.fail(slot, ReadError(cause))
+                subscription.add_count("skipped", start - position)
+            self._to_start[partition], self._next_start_at = (start, generation), 0.0
+        elif position > end:
+            del self._to_start[partition]
+            self._out_of_range.add(partition)
+            text = (
+                f"offset {position} of {place} is out of range, it has {start} to {end}; "
+                "set_offset resumes the reader at another offset"
+            )
+            self._inbox.report_error(subscription, ReadError(text))
         else:
             log.warning(
-                "the log may have been cut and grown: read on", what=what, at=stood, reason=lost.reason
+                "partition lost, perhaps its log was truncated: reading it again from the same offset",
+                place=place,
+                offset=position,
+                reason=lost.reason,
             )
 
 
 class GroupStream(MessageStream):
-    """A member of a consumer group. What is stored is committed at an interval, at rebalances, at the end."""
+    """A member of a consumer group.
 
-    def __init__(self, slot: Slot, inbox: Inbox) -> None:
-        super().__init__([slot], inbox)
-        self._slot = slot
-        self._silence = Silence()
-        self._join()
+    Stored offsets are committed every `commit_interval_s`, at rebalances, and when the stream is closed.
+    """
 
-    def _join(self) -> None:
-        self._consumer: Consumer = new_client(Consumer, _group_properties(self._slot.conf))
-        topic = self._slot.conf.topic
-        self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked)
+    def __init__(self, subscription: ReaderSubscription, inbox: Inbox) -> None:
+        super().__init__([subscription], inbox)
+        self._subscription = subscription
+        self._silence = SilenceTimer()
+        self._join_group()
 
-    def store(self, messages: Sequence[Message]) -> None:
-        """Commits them before long. What was taken from us meanwhile is another member's to commit."""
-        offsets = self._offsets(messages)
+    def _join_group(self) -> None:
+        self._consumer: Consumer = new_client(Consumer, _build_group_properties(self._conf))
+        self._consumer.subscribe([self._conf.topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
 
-        def do() -> None:
+    def store_offsets(self, messages: Sequence[Message]) -> None:
+        """Has the offsets after these messages committed soon.
+
+        Offsets of a partition that was revoked meanwhile are left out: its new owner commits them.
+        """
+        offsets = self._next_offsets(messages)
+
+        def store() -> None:
             for offset in offsets:
                 try:
                     self._consumer.store_offsets(offsets=[offset])
-                except KafkaException:
-                    log.info("not committed: taken away", topic=offset.topic, partition=offset.partition)
+                except KafkaException:  # librdkafka refuses partitions that are not assigned
+                    log.info(
+                        "offset not committed: the partition is assigned to another member now",
+                        topic=offset.topic,
+                        partition=offset.partition,
+                    )
 
-        self.order(do)
+        self.run_in_thread(store)
 
-    def commit(self, messages: Sequence[Message]) -> Future[None]:
-        """Done when the coordinator has them."""
+    def commit_offsets(self, messages: Sequence[Message]) -> Future[None]:
+        """Done when the coordinator has committed the offsets after these messages."""
         done: Future[None] = Future()
-        offsets = self._offsets(messages)
+        offsets = self._next_offsets(messages)
 
-        def do() -> None:
+        def commit() -> None:
             try:
-                self._commit(offsets)
-            except Exception as failure:
-                done.set_exception(failure)
+                self._commit_and_wait(offsets)
+            except Exception as error:
+                done.set_exception(error)
             else:
                 done.set_result(None)
 
-        self.order(do)
+        self.run_in_thread(commit)
         return done
 
-    def _commit(self, offsets: list[TopicPartition]) -> None:
-        """What is no longer ours is not committed: its owner may be further on."""
-        conf = self._slot.conf
-        who = f"group {conf.group_id} at {self._slot.name} did not commit {conf.topic}"
-        try:
-            ours = {each.partition for each in self._consumer.assignment()}
-            kept = [offset for offset in offsets if offset.partition in ours]
-            answers: Any = self._consumer.commit(offsets=kept, asynchronous=False) if kept else []
-        except KafkaException as failure:
-            error = kafka_error(failure)
-            raise CommitError(f"{who}: {error.str() if error else failure}") from failure
-        for answer in answers:
-            if answer.error is not None:
-                raise CommitError(f"{who} partition {answer.partition}: {answer.error.str()}")
-        gone = sorted({offset.partition for offset in offsets} - ours)
-        if gone:
-            raise CommitError(f"{who} partitions {gone}: other members have them now and read them again")
+    def _commit_and_wait(self, offsets: list[TopicPartition]) -> None:
+        """Commits the offsets of assigned partitions. Raises `CommitError`, also for partitions left out.
 
-    def _step(self) -> None:
-        room = self._inbox.room(self.slots, _FETCH_S)
+        A partition that is no longer assigned is left out: its new owner may have committed a higher offset.
+        """
+        conf = self._conf
+        subject = f"group {conf.group_id} at {self._cluster_name} did not commit {conf.topic}"
+        try:
+            assigned = {each.partition for each in self._consumer.assignment()}
+            to_commit = [offset for offset in offsets if offset.partition in assigned]
+            results: Any = self._consumer.commit(offsets=to_commit, asynchronous=False) if to_commit else []
+        except KafkaException as error:
+            kafka_error = extract_kafka_error(error)
+            raise CommitError(f"{subject}: {kafka_error.str() if kafka_error else error}") from error
+        for result in results:
+            if result.error is not None:
+                raise CommitError(f"{subject} partition {result.partition}: {result.error.str()}")
+        revoked = sorted({offset.partition for offset in offsets} - assigned)
+        if revoked:
+            raise CommitError(
+                f"{subject} partitions {revoked}: other members have them now and read them again"
+            )
+
+    def _fetch_once(self) -> None:
+        room = self._inbox.wait_for_room(self.subscriptions, _FETCH_S)
         if not room:
-            self._heard(self.slots)
+            self._note_response(self.subscriptions)  # the caller is slow: the cluster is not silent
             return
-        got = consume_waiting(self._consumer, room, _FETCH_S)
         by_partition: dict[int, list[Any]] = {}
-        for message in got:
+        for message in consume_waiting(self._consumer, room, _FETCH_S):
             error = message.error()
             if error is not None:
-                self._inbox.fail(self._slot, self._read_error(error))
+                self._inbox.report_error(self._subscription, self._build_error(error))
             else:
                 by_partition.setdefault(message.partition() or 0, []).append(message)
+        # Messages show that the cluster responds. Long silence may mean that the client knows no broker.
         if by_partition:
-            self._heard(self.slots)
-            self._silence.broken()
-        elif self._silence.cut_off(self._consumer, self._slot.conf.topic) and self._cluster_answers():
-            self._consumer.close()  # its group may wait for it until its session ends: no cure for an outage
-            self._join()
-        slot = self._slot
-        self._inbox.put(
-            InboxBatch(slot, slot.generation, self._messages(slot.name, partition, raw))
+            self._note_response(self.subscriptions)
+            self._silence.restart()
+        elif self._silence.needs_new_client(self._consumer, self._conf.topic) and self._is_reachable():
+            # Only when the cluster responds to another client: during an outage a new member would not
+            # help, and the group might wait for the old member until its session times out.
+            self._consumer.close()
+            self._join_group()
+        subscription = self._subscription
+        self._inbox.put_batches(
+            InboxBatch(subscription, subscription.generation, self._build_messages(partition, raw))
             for partition, raw in by_partition.items()
         )
 
-    def _cluster_answers(self) -> bool:
+    def _is_reachable(self) -> bool:
         try:
-            self._ask([0], OffsetSpec.LATEST)
+            self._fetch_offsets([0], OffsetSpec.LATEST)
         except ConnectError:
             return False
         return True
 
-    def _end(self) -> None:
+    def _close_client(self) -> None:
         self._consumer.close()
 
-    def _assigned(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
-        self._heard(self.slots)
+    def _on_assign(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        self._note_response(self.subscriptions)
         with self._inbox.lock:
-            self._slot.count("rebalances")
+            self._subscription.add_count("rebalances")
 
-    def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """What waits of these partitions comes to their next owner, who starts after what was committed."""
-        self._obey()  # what was read counts, while it can
-        gone = {each.partition for each in partitions}
-        self._inbox.drop(lambda batch: batch.slot is self._slot and batch.messages[0].partition in gone)
-
-    def _read_error(self, error: KafkaError) -> KoffError:
-        conf = self._slot.conf
-        if error.code() in FATAL_AT_START or error.code() == KafkaError._ALL_BROKERS_DOWN:
-            return connect_error(conf.brokers, [error], was_up=True)
-        return ReadError(
-            f"group {conf.group_id} cannot read {conf.topic} at {self._slot.name}: {error.str()}"
+    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Drops unread messages of revoked partitions: the next owner reads them, after the last commit."""
+        self._run_tasks()  # stores what was read, while this member may still commit it
+        revoked = {each.partition for each in partitions}
+        self._inbox.drop_batches(
+            lambda batch: batch.subscription is self._subscription and batch.messages[0].partition in revoked
         )
 
-    def _offsets(self, messages: Sequence[Message]) -> list[TopicPartition]:
-        following: dict[int, int] = {}
+    def _build_error(self, error: KafkaError) -> KoffError:
+        conf = self._conf
+        if error.code() in FATAL_AT_START or error.code() == KafkaError._ALL_BROKERS_DOWN:
+            return make_connect_error(conf.brokers, [error], was_up=True)
+        return ReadError(
+            f"group {conf.group_id} cannot read {conf.topic} at {self._cluster_name}: {error.str()}"
+        )
+
+    def _next_offsets(self, messages: Sequence[Message]) -> list[TopicPartition]:
+        """For each partition the offset after its last message, which is the offset to commit."""
+        offsets: dict[int, int] = {}
         for message in messages:
-            following[message.partition] = max(message.offset + 1, following.get(message.partition, 0))
-        return [TopicPartition(self._slot.conf.topic, *at) for at in following.items()]
+            offsets[message.partition] = max(message.offset + 1, offsets.get(message.partition, 0))
+        return [TopicPartition(self._conf.topic, partition, offset) for partition, offset in offsets.items()]
 
 
-class _WatchedFeed(Feed):
-    def end(self, partition: int) -> int:
-        """Where the partition ended at the last fetch; asks nobody."""
-        known = self._client().get_watermark_offsets(TopicPartition(self.topic, partition), cached=True)
-        return int(known[1]) if known else -1
+class _FeedWithEndOffsets(Feed):
+    def last_end_offset(self, partition: int) -> int:
+        """The end offset in the last fetch response, -1 if unknown. Sends no request."""
+        watermarks = self._get_consumer().get_watermark_offsets(
+            TopicPartition(self.topic, partition), cached=True
+        )
+        return int(watermarks[1]) if watermarks else -1
 
 
-def _feed_conf(conf: ReaderConf) -> FeedConf:
+def _build_feed_conf(conf: ReaderConf) -> FeedConf:
     return FeedConf(
         fetch_bytes=conf.max_bytes,
         fetch_max_bytes=conf.max_bytes,
@@ -417,10 +479,10 @@ def _feed_conf(conf: ReaderConf) -> FeedConf:
     )
 
 
-def _group_properties(conf: ReaderConf) -> dict[str, Any]:
-    cluster, feed = conf.cluster(), _feed_conf(conf)
+def _build_group_properties(conf: ReaderConf) -> dict[str, Any]:
+    cluster, feed = conf.cluster_conf(), _build_feed_conf(conf)
     return {
-        **feed.librdkafka(cluster),
+        **feed.librdkafka_properties(cluster),  # with enable.auto.offset.store=false: only stored offsets
         "group.id": conf.group_id,
         "enable.auto.commit": "true",
         "auto.commit.interval.ms": int(conf.commit_interval_s * 1000),

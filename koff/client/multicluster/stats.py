@@ -1,4 +1,4 @@
-"""What readers and writers of many clusters have done since they were last asked."""
+"""Statistics of the reader and the writer of many clusters. Counts start again at each call of `stats`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ReaderStats:
-    """One reader: counts since the last call, and how it is now.
+    """One reader: counts since the last call of `stats`, and its state now.
 
-    `skipped` are offsets that retention took before they were read. `lag` and `offset` are -1 with a group.
-    `failure` says why it cannot read just now, "" when it can.
+    - `skipped`: offsets that retention deleted before the reader read them.
+    - `partition`, `offset`, `lag`: -1 with a group.
+    - `queue_length`: messages that were fetched and wait to be read.
+    - `failure`: why the reader cannot read now; "" when it can.
     """
 
     cluster: str
@@ -31,7 +33,11 @@ class ReaderStats:
 
 @dataclass(frozen=True, slots=True)
 class ClusterWrites:
-    """One cluster: what it acknowledged, how many messages it did not take, whether it can be written to."""
+    """One cluster of a writer: what it acknowledged since the last call of `stats`, and its state now.
+
+    - `failures`: attempts to write a message that this cluster did not acknowledge.
+    - `failure`: why the writer cannot write to it now; "" when it can.
+    """
 
     messages: int = 0
     bytes: int = 0
@@ -42,11 +48,13 @@ class ClusterWrites:
 
 @dataclass(frozen=True, slots=True)
 class WriterStats:
-    """The messages written, tried again and given up (`errors`) since the last call.
+    """Counts of messages since the last call of `stats`.
 
-    `possible_duplicates` were acknowledged after an attempt that may have written them as well; `in_doubt`
-    were given up, and may have been written. `seconds` and `longest_s` are from the call to the
-    acknowledgement, over all and of the slowest.
+    - `messages`, `bytes`: acknowledged by a cluster.
+    - `errors`: not acknowledged within the attempts. `in_doubt` of them may have been written.
+    - `retries`: attempts after a failed attempt. `failovers`: attempts that went to another cluster.
+    - `possible_duplicates`: acknowledged, after an earlier attempt that may have written the message too.
+    - `seconds`, `longest_s`: time from the call to the acknowledgement, summed and of the slowest message.
     """
 
     messages: int = 0

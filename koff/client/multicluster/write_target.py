@@ -1,4 +1,4 @@
-"""One of the clusters that are written to: its producer, its partitions, and whether it can be reached."""
+"""A cluster that a `Writer` writes to: its producer, its partitions, and whether it can be reached."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
-from koff.client.foreign_errors import connect_error, kafka_error
-from koff.client.librdkafka import Silence, new_client
+from koff.client.foreign_errors import extract_kafka_error, make_connect_error
+from koff.client.librdkafka import SilenceTimer, new_client
 from koff.client.message import Message
 from koff.client.multicluster.conf import WriterConf
 from koff.errors import ConfigError
@@ -25,10 +25,16 @@ log = structlog.get_logger(component="client.multicluster")
 
 _POLL_S = 0.1
 _PROBE_S = 1.0
-"""How long a cluster may take to tell its partitions, and how soon it is asked again."""
-_PARTITIONS_AGE_S = 60.0
-_FULL_S = 0.01
-_OWN = ("acks", "request.required.acks", "enable.idempotence", "message.timeout.ms", "delivery.timeout.ms")
+"""How long a metadata request may take, and how soon a cluster that failed is asked again."""
+_METADATA_AGE_S = 60.0
+_QUEUE_FULL_WAIT_S = 0.01
+_RESERVED_PROPERTIES = (
+    "acks",
+    "request.required.acks",
+    "enable.idempotence",
+    "message.timeout.ms",
+    "delivery.timeout.ms",
+)
 
 _TOPIC_REFUSED = frozenset(
     {
@@ -49,11 +55,11 @@ _MESSAGE_REFUSED = frozenset(
     }
 )
 _REFUSED = _TOPIC_REFUSED | _MESSAGE_REFUSED
-"""Errors after which a message is surely not in the log, nor would be after another try there."""
+"""After these errors a message is certainly not in the log, and another try at the cluster cannot help."""
 
 
 class Reach(Enum):
-    """Whether a cluster can be written to, as far as is known."""
+    """Whether a cluster can be written to. UNKNOWN until its first response or its connect timeout."""
 
     UNKNOWN = "unknown"
     UP = "up"
@@ -61,72 +67,85 @@ class Reach(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Item:
-    """A message on its way into some cluster. `number` is its place among all that were handed in."""
+class PendingWrite:
+    """A message that no cluster has acknowledged yet.
+
+    - `sequence`: its place among all messages that the writer was given; `index`: its place in its `call`.
+    - `due_at`: when to try again (monotonic).
+    - `in_doubt`: a cluster may have written it, but its acknowledgement did not arrive.
+    - `refused_by`: clusters that will never take it.
+    """
 
     message: Message
-    number: int
-    place: int
+    sequence: int
+    index: int
     call: Any
-    began: float
+    started_at: float
     attempts: int = 0
-    due: float = 0.0
+    due_at: float = 0.0
     in_doubt: bool = False
     reason: str = ""
-    last: Target | None = None
-    refused: set[Target] = field(default_factory=set)
+    last_target: WriteTarget | None = None
+    refused_by: set[WriteTarget] = field(default_factory=set)
 
 
-Settle = Callable[["Target", Item, "KafkaError | None", Any], None]
-"""Told what became of an item: the error, if any, and librdkafka's message, None where that never had it."""
+SettleWrite = Callable[["WriteTarget", PendingWrite, "KafkaError | None", Any], None]
+"""Called with the result of a write: the error or None, and librdkafka's message, which is None if librdkafka
+never accepted the message."""
 
 
-class Target(Closing):
-    """Writes into one cluster, idempotently: what librdkafka tries again neither doubles nor swaps anything.
+class WriteTarget(Closing):
+    """Writes to one cluster. Idempotent: librdkafka's retries neither duplicate nor reorder messages.
 
-    A thread of its own serves deliveries, and asks a cluster that failed whether it is back. No message is
-    sent to find that out.
+    A thread runs the delivery callbacks, and requests metadata from a cluster that failed until it responds.
+    No message is sent to find that out.
     """
 
     def __init__(
-        self, name: str, cluster: ClusterConf, conf: WriterConf, settle: Settle, changed: Callable[[], None]
+        self,
+        name: str,
+        cluster: ClusterConf,
+        conf: WriterConf,
+        settle: SettleWrite,
+        on_reach_changed: Callable[[], None],
     ) -> None:
         self.name = name
         self.reach = Reach.UNKNOWN
         self.failure = ""
         self._cluster, self._conf = cluster, conf
-        self._settle, self._changed = settle, changed
+        self._settle, self._on_reach_changed = settle, on_reach_changed
         self._balancer = conf.balancer()
         self._partitions = 0
-        self._ask_at = 0.0
-        self._give_up_at = time.monotonic() + cluster.connect_timeout_s
+        self._next_probe_at = 0.0
+        self._connect_deadline = time.monotonic() + cluster.connect_timeout_s
         self._broken = False
-        self._silence = Silence()
-        self._sending = threading.Lock()
-        self._over = threading.Event()
-        self._producer = self._new_producer()
-        self._thread = threading.Thread(target=self._serve, name=f"koff-write-{name}", daemon=True)
+        self._silence = SilenceTimer()
+        self._send_lock = threading.Lock()  # guards `_producer` and the balancer, keeps messages in order
+        self._stopping = threading.Event()
+        self._producer = self._create_producer()
+        self._thread = threading.Thread(target=self._run, name=f"koff-write-{name}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread. Whoever calls it has waited until every item was settled."""
-        self._over.set()
+        """Ends the thread. The caller has waited until every write was settled."""
+        self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
 
-    def send(self, items: Sequence[Item]) -> None:
-        """Hands the items to librdkafka, next to each other and in that order; each will be settled."""
-        with self._sending:
-            failed = [(item, error) for item in items if (error := self._produce(item)) is not None]
-        for item, error in failed:
-            self._settle(self, item, error, None)
+    def send_writes(self, writes: Sequence[PendingWrite]) -> None:
+        """Gives the messages to librdkafka, next to each other and in this order. Each is settled later."""
+        with self._send_lock:
+            failed = [(write, error) for write in writes if (error := self._send_one(write)) is not None]
+        # Without the lock: `_settle` may run `on_completion`, which is the user's code.
+        for write, error in failed:
+            self._settle(self, write, error, None)
 
-    def _produce(self, item: Item) -> KafkaError | None:
-        """Why it could not even be handed over, if it could not."""
-        message, deadline = item.message, time.monotonic() + self._conf.write_timeout_s
-        item.last = self
+    def _send_one(self, write: PendingWrite) -> KafkaError | None:
+        """Gives one message to librdkafka. Returns an error if librdkafka does not accept it."""
+        message, deadline = write.message, time.monotonic() + self._conf.write_timeout_s
+        write.last_target = self
         while True:
             try:
                 partition = self._balancer.balance(message, self._partitions)
@@ -137,120 +156,126 @@ class Target(Closing):
                     partition=partition,
                     headers=list(message.headers),
                     timestamp=message.timestamp_ms or 0,
-                    on_delivery=partial(self._delivered, item),
+                    on_delivery=partial(self._on_delivery, write),
                 )
-            except BufferError as full:  # so many bytes (queue.buffering.max.kbytes) are under way
-                if self._over.wait(_FULL_S) or time.monotonic() > deadline:
+            except BufferError as full:  # too many bytes in librdkafka's queue (queue.buffering.max.kbytes)
+                if self._stopping.wait(_QUEUE_FULL_WAIT_S) or time.monotonic() > deadline:
                     return KafkaError(KafkaError._QUEUE_FULL, str(full))
-            except KafkaException as failure:
-                error = kafka_error(failure) or KafkaError(KafkaError._FAIL, str(failure))
-                self._broken = self._broken or error.fatal()
-                return error
-            except Exception as failure:  # a balancer's, or what is no bytes
-                return KafkaError(KafkaError._INVALID_ARG, f"{type(failure).__name__}: {failure}")
+            except KafkaException as error:
+                kafka_error = extract_kafka_error(error) or KafkaError(KafkaError._FAIL, str(error))
+                self._broken = self._broken or kafka_error.fatal()
+                return kafka_error
+            except Exception as error:  # the user's balancer failed, or key or value are no bytes
+                return KafkaError(KafkaError._INVALID_ARG, f"{type(error).__name__}: {error}")
             else:
                 return None
 
-    def _delivered(self, item: Item, error: KafkaError | None, delivered: Any) -> None:
+    def _on_delivery(self, write: PendingWrite, error: KafkaError | None, delivered: Any) -> None:
         if error is not None:
             self._broken = self._broken or error.fatal()
-            if error.code() not in _MESSAGE_REFUSED:
-                self._went_down(error.str())
-        self._settle(self, item, error, delivered)
+            if error.code() not in _MESSAGE_REFUSED:  # else only this message is to blame
+                self._mark_down(error.str())
+        self._settle(self, write, error, delivered)
 
-    def _serve(self) -> None:
-        while not self._over.is_set():
+    def _run(self) -> None:
+        while not self._stopping.is_set():
             self._producer.poll(_POLL_S)
             if self._broken:
-                self._replace()
-            if time.monotonic() >= self._ask_at:
-                self._ask()
+                self._replace_producer()
+            if time.monotonic() >= self._next_probe_at:
+                self._probe_cluster()
 
-    def _ask(self) -> None:
-        """Learns the topic's partitions, and so whether the cluster can be written to."""
+    def _probe_cluster(self) -> None:
+        """Requests the topic's metadata: how many partitions it has, and whether the cluster responds."""
         try:
             topic = self._producer.list_topics(self._conf.topic, timeout=_PROBE_S).topics[self._conf.topic]
-        except KafkaException as failure:
-            if self._silence.long and not len(self._producer):
-                self._broken = True  # see `cut_off`: what asks next is a new client
-                self._silence.broken()
-            error = kafka_error(failure)
-            self._no_answer(connect_error(self._cluster.brokers, [error] if error else []))
+        except KafkaException as error:
+            if self._silence.has_expired and not len(self._producer):
+                # librdkafka may have forgotten all brokers, see `has_no_broker`: replace the client.
+                self._broken = True
+                self._silence.restart()
+            kafka_error = extract_kafka_error(error)
+            self._note_no_response(
+                make_connect_error(self._cluster.brokers, [kafka_error] if kafka_error else [])
+            )
             return
-        self._silence.broken()
-        led = [partition for partition in topic.partitions.values() if partition.leader >= 0]
+        # The cluster responded. One partition with a leader is enough to write to it.
+        self._silence.restart()
+        with_leader = [partition for partition in topic.partitions.values() if partition.leader >= 0]
         if topic.error is not None:
-            self._went_down(f"{self._conf.topic}: {topic.error.str()}")
-        elif not led:
-            self._went_down(f"no partition of {self._conf.topic} has a leader")
+            self._mark_down(f"{self._conf.topic}: {topic.error.str()}")
+        elif not with_leader:
+            self._mark_down(f"all partitions of {self._conf.topic} are leaderless")
         else:
             self._partitions = len(topic.partitions)
-            self._came_up()
+            self._mark_up()
 
-    def _no_answer(self, failure: Exception) -> None:
-        if self.reach is Reach.UP:  # it was but the age of the partitions that made us ask
-            self._ask_at = time.monotonic() + _PROBE_S
-        elif self.reach is Reach.UNKNOWN and time.monotonic() < self._give_up_at:
-            self._ask_at = 0.0
+    def _note_no_response(self, error: Exception) -> None:
+        if self.reach is Reach.UP:  # only a refresh of the metadata failed: deliveries decide
+            self._next_probe_at = time.monotonic() + _PROBE_S
+        elif self.reach is Reach.UNKNOWN and time.monotonic() < self._connect_deadline:
+            self._next_probe_at = 0.0
         else:
-            self._went_down(str(failure))
+            self._mark_down(str(error))
 
-    def _came_up(self) -> None:
-        back, self.reach, self.failure = self.reach is Reach.DOWN, Reach.UP, ""
-        self._ask_at = time.monotonic() + _PARTITIONS_AGE_S
-        if back:
-            log.info("cluster is written to again", cluster=self.name, topic=self._conf.topic)
-        self._changed()
+    def _mark_up(self) -> None:
+        was_down, self.reach, self.failure = self.reach is Reach.DOWN, Reach.UP, ""
+        self._next_probe_at = time.monotonic() + _METADATA_AGE_S
+        if was_down:
+            log.info("cluster can be written to again", cluster=self.name, topic=self._conf.topic)
+        self._on_reach_changed()
 
-    def _went_down(self, reason: str) -> None:
-        told, self.reach, self.failure = self.reach is Reach.DOWN, Reach.DOWN, reason
-        self._ask_at = time.monotonic() + _PROBE_S
-        if not told:
+    def _mark_down(self, reason: str) -> None:
+        was_down, self.reach, self.failure = self.reach is Reach.DOWN, Reach.DOWN, reason
+        self._next_probe_at = time.monotonic() + _PROBE_S
+        if not was_down:
             log.warning(
-                "cluster cannot be written to: others take its messages until it answers",
+                "cluster cannot be written to: other clusters take its messages until it responds",
                 cluster=self.name,
                 topic=self._conf.topic,
                 reason=reason,
             )
-            self._changed()
+            self._on_reach_changed()
 
-    def _note(self, error: KafkaError) -> None:
+    def _on_client_error(self, error: KafkaError) -> None:
         self._broken = self._broken or error.fatal()
         if error.code() == KafkaError._ALL_BROKERS_DOWN or error.fatal():
-            self._went_down(str(connect_error(self._cluster.brokers, [error], was_up=True)))
+            self._mark_down(str(make_connect_error(self._cluster.brokers, [error], was_up=True)))
 
-    def _replace(self) -> None:
-        """A new producer for one that is beyond repair, whose messages are all settled as failed."""
-        with self._sending:
-            broken, self._producer, self._broken = self._producer, self._new_producer(), False
+    def _replace_producer(self) -> None:
+        """Makes a new producer for one that cannot be used any more. Its messages are settled as failed."""
+        with self._send_lock:
+            broken, self._producer, self._broken = self._producer, self._create_producer(), False
+        # Without the lock: `flush` runs delivery callbacks, which settle messages.
         broken.purge()
         broken.flush(_PROBE_S)
 
-    def _new_producer(self) -> Producer:
-        conf, given = self._conf, self._cluster.properties
-        for name in _OWN:
-            if name in given:
+    def _create_producer(self) -> Producer:
+        conf, user_properties = self._conf, self._cluster.properties
+        # These properties are what the writer's guarantees rest on.
+        for name in _RESERVED_PROPERTIES:
+            if name in user_properties:
                 raise ConfigError(
                     f"{name} is the writer's own: leave it out of the properties of {self.name}"
                 )
         timeout_ms = max(int(conf.write_timeout_s * 1000), 1)
-        properties = self._cluster.librdkafka(
+        properties = self._cluster.librdkafka_properties(
             **{
                 "linger.ms": conf.batch_timeout_s * 1000,
                 "batch.num.messages": conf.batch_size,
                 "batch.size": conf.batch_bytes,
                 "compression.type": conf.compression,
-                "queue.buffering.max.messages": 0,  # the writer counts
+                "queue.buffering.max.messages": 0,  # no limit: the writer limits messages in flight
                 "socket.timeout.ms": max(timeout_ms, 1_000),
                 "retry.backoff.ms": 50,
                 "retry.backoff.max.ms": 500,
             }
         )
-        own = {"acks": "all", "enable.idempotence": True, "message.timeout.ms": timeout_ms}
-        producer: Producer = new_client(Producer, {**properties, **own}, error_cb=self._note)
+        reserved = {"acks": "all", "enable.idempotence": True, "message.timeout.ms": timeout_ms}
+        producer: Producer = new_client(Producer, {**properties, **reserved}, error_cb=self._on_client_error)
         return producer
 
 
-def refused(error: KafkaError) -> bool:
-    """Whether that cluster surely did not write the message, and never will."""
+def is_refusal(error: KafkaError) -> bool:
+    """Whether the cluster certainly did not write the message, and never will."""
     return error.code() in _REFUSED

@@ -1,4 +1,4 @@
-"""Writes to many clusters: what one of them does not take goes to another."""
+"""Writes to many clusters: a message that one cluster does not take goes to another cluster."""
 
 from __future__ import annotations
 
@@ -16,93 +16,99 @@ from confluent_kafka import KafkaError
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.message import Message
-from koff.client.multicluster.balancers import size
+from koff.client.multicluster.balancers import payload_bytes
 from koff.client.multicluster.conf import RWMode, WriterConf
 from koff.client.multicluster.errors import WriteError, WriteErrors
 from koff.client.multicluster.stats import ClusterWrites, WriterStats
-from koff.client.multicluster.write_target import Item, Reach, Target, refused
+from koff.client.multicluster.write_target import PendingWrite, Reach, WriteTarget, is_refusal
 from koff.errors import Closed, ConfigError
 
 log = structlog.get_logger(component="client.multicluster")
 
 _BACKOFF_S, _MAX_BACKOFF_S = 0.1, 1.0
-_GATHER_S = 0.02
-"""Failures of one batch come one by one: those of so short a time go on together, in their order."""
+_COLLECT_S = 0.02
+"""The messages of a failed batch are reported one by one. Failed messages wait for so long, so that they are
+retried together and in their order."""
 
 
 class _WriteCall:
-    """The messages of one `write_messages`, and what became of them."""
+    """The messages of one `write_messages` call, and the result of each."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.messages = messages
         self.errors: list[WriteError | None] = [None] * len(messages)
-        self.left = len(messages)
+        self.unsettled = len(messages)
         self.done = threading.Event()
 
-    def outcome(self) -> WriteErrors | None:
+    def build_errors(self) -> WriteErrors | None:
+        """The errors of the call, None if all messages were written."""
         return WriteErrors(self.errors) if any(self.errors) else None
 
 
 class Writer(Closing):
-    """Writes messages to some of many clusters, by name: in turn, or to the first that can be reached.
+    """Writes messages to one of several clusters (by name): to each in turn, or to the first that is up.
 
-    A context manager, for any number of threads. The messages of one call go to one cluster, in their order
-    within a partition. When that one fails, those not acknowledged go to the next, in their order again:
-    then they may be behind messages of later calls, and whoever reads both clusters may find some twice
-    (`stats().possible_duplicates` counts them). Nothing acknowledged is lost: all replicas in sync have it.
+    A context manager. Threads may share it. The messages of one call go to one cluster, in their order within
+    a partition. If that cluster fails, the messages that it did not acknowledge go to the next cluster, again
+    in their order. They may then come after messages of later calls, and a consumer that reads both clusters
+    may read some of them twice (`stats().possible_duplicates` counts these). An acknowledged message is not
+    lost: all in-sync replicas of its cluster have it.
     """
 
     def __init__(self, clusters: Mapping[str, ClusterConf], conf: WriterConf) -> None:
         if not clusters:
-            raise ConfigError("a writer needs one cluster at least")
+            raise ConfigError("a writer needs at least one cluster: pass a name and a ClusterConf")
         self._conf = conf
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)  # what waits may have somewhere to go
-        self._room = threading.Condition(self._lock)  # less is under way
+        self._retries_changed = threading.Condition(self._lock)
+        self._room_freed = threading.Condition(self._lock)  # fewer messages are in flight
         self._turn = 0
-        self._numbers = itertools.count()
-        self._under_way = 0
-        self._again: list[tuple[float, int, Item]] = []
-        self._closing = self._over = False
-        self._counts = _no_counts()
+        self._sequence = itertools.count()
+        self._in_flight = 0
+        self._retries: list[tuple[float, int, PendingWrite]] = []  # a heap, by time and sequence
+        self._closing = self._stopped = False
+        self._counts = _zero_counts()
         self._targets = [
-            Target(name, cluster, conf, self._settle, self._look_again) for name, cluster in clusters.items()
+            WriteTarget(name, cluster, conf, self._settle, self._retry_now)
+            for name, cluster in clusters.items()
         ]
         self._by_target = {
             target: dict.fromkeys(("messages", "bytes", "failures"), 0) for target in self._targets
         }
-        self._thread = threading.Thread(target=self._send_again, name="koff-write-again", daemon=True)
+        self._thread = threading.Thread(target=self._run_retries, name="koff-write-again", daemon=True)
         for target in self._targets:
             target.start()
         self._thread.start()
 
     def write_messages(self, *messages: Message) -> None:
-        """Returns when all are written, each with its `cluster`, partition and offset set.
+        """Writes the messages; returns when all are acknowledged. Sets `cluster`, partition and offset.
 
-        Raises `WriteErrors` when attempts were used up for some, with one entry a message. An asynchronous
-        writer returns once they are under way.
+        Raises `WriteErrors`, with one entry for each message, when a message was not acknowledged within
+        `max_attempts`. An asynchronous writer returns before the acknowledgements, and never raises
+        `WriteErrors`. Raises `Closed`.
         """
         if not messages:
             return
-        call, began = _WriteCall(messages), time.monotonic()
+        call, started_at = _WriteCall(messages), time.monotonic()
         with self._lock:
-            self._room.wait_for(lambda: self._closing or self._has_room(len(messages)))
+            self._room_freed.wait_for(lambda: self._closing or self._has_room(len(messages)))
             if self._closing:
                 raise Closed("the writer is closed")
-            self._under_way += len(messages)
-            items = [
-                Item(message, next(self._numbers), place, call, began)
-                for place, message in enumerate(messages)
+            self._in_flight += len(messages)
+            writes = [
+                PendingWrite(message, next(self._sequence), index, call, started_at)
+                for index, message in enumerate(messages)
             ]
             turn, self._turn = self._turn, self._turn + 1
-            target = self._choose(items[0], turn)
+            target = self._choose_target(writes[0], turn)
             if target is None:
-                self._put_off(items)
+                self._retry_later(writes)
+        # Without the lock: `send_writes` may wait for room in librdkafka's queue.
         if target is not None:
-            target.send(items)
+            target.send_writes(writes)
         if not self._conf.asynchronous:
             call.done.wait()
-            errors = call.outcome()
+            errors = call.build_errors()
             if errors is not None:
                 raise errors
 
@@ -117,170 +123,189 @@ class Writer(Closing):
                 )
                 for target in self._targets
             }
-            counts, self._counts = self._counts, _no_counts()
-            for counted in self._by_target.values():
-                counted.update(dict.fromkeys(counted, 0))
+            counts, self._counts = self._counts, _zero_counts()
+            for target_counts in self._by_target.values():
+                target_counts.update(dict.fromkeys(target_counts, 0))
         return WriterStats(**{**counts, "clusters": clusters})
 
     def close(self) -> None:
-        """Takes no more messages, waits until all under way are written or given up. Safe to call twice."""
+        """Refuses new messages, and waits until all messages in flight are settled. Safe to call twice."""
         with self._lock:
             self._closing = True
-            self._room.notify_all()
-            self._room.wait_for(lambda: self._under_way == 0)
-            self._over = True
-            self._changed.notify_all()
+            self._room_freed.notify_all()
+            self._room_freed.wait_for(lambda: self._in_flight == 0)
+            self._stopped = True
+            self._retries_changed.notify_all()
         self._thread.join()
         for target in self._targets:
             target.close()
 
     def _has_room(self, count: int) -> bool:
-        return self._under_way == 0 or self._under_way + count <= self._conf.queue_capacity
+        # A call with more messages than `queue_capacity` is accepted when nothing else is in flight.
+        return self._in_flight == 0 or self._in_flight + count <= self._conf.queue_capacity
 
-    def _choose(self, item: Item, turn: int = 0) -> Target | None:
-        """The cluster to try now, rather not the last one; None while there is none.
+    def _choose_target(self, write: PendingWrite, turn: int = 0) -> WriteTarget | None:
+        """The cluster to try now, if possible another than the last one. None if no cluster is up.
 
-        Nor is there one before it is known whether the primary can be reached.
+        Also None in PRIMARY_BACKUP mode until it is known whether the primary cluster can be reached.
         """
-        possible = [target for target in self._targets if target not in item.refused]
+        # A cluster that refused the message would refuse it again.
+        possible = [target for target in self._targets if target not in write.refused_by]
         if self._conf.mode is RWMode.PRIMARY_BACKUP:
             turn = 0
             if possible[0].reach is Reach.UNKNOWN:
                 return None
+        # In turn, and rather not the cluster that has just failed.
         up = [target for target in possible if target.reach is Reach.UP]
-        others = [target for target in up if target is not item.last] or up
+        others = [target for target in up if target is not write.last_target] or up
         return others[turn % len(others)] if others else None
 
-    def _settle(self, target: Target, item: Item, error: KafkaError | None, delivered: Any) -> None:
+    def _settle(
+        self, target: WriteTarget, write: PendingWrite, error: KafkaError | None, delivered: Any
+    ) -> None:
+        """Takes the result of one attempt: the message is written, retried, or failed for good."""
         if error is None:
-            self._written(target, item, delivered)
+            self._settle_written(target, write, delivered)
             return
-        item.reason = f"{target.name}: {error.str()}"
+        write.reason = f"{target.name}: {error.str()}"
         with self._lock:
             self._by_target[target]["failures"] += 1
-            if refused(error):
-                item.refused.add(target)
+            # `delivered` is None if librdkafka never accepted the message: then the cluster cannot have it.
+            if is_refusal(error):
+                write.refused_by.add(target)
             else:
-                item.in_doubt = item.in_doubt or delivered is not None
-            item.attempts += 1
-            hopeless = len(item.refused) == len(self._targets) or item.attempts >= self._conf.max_attempts
+                write.in_doubt = write.in_doubt or delivered is not None
+            write.attempts += 1
+            hopeless = (
+                len(write.refused_by) == len(self._targets) or write.attempts >= self._conf.max_attempts
+            )
             if not hopeless:
-                item.due = time.monotonic() + _GATHER_S
-                self._queue(item)
+                write.due_at = time.monotonic() + _COLLECT_S
+                self._queue_retry(write)
         if hopeless:
-            self._give_up(item)
+            self._settle_failed(write)
 
-    def _written(self, target: Target, item: Item, delivered: Any) -> None:
-        message, seconds = item.message, time.monotonic() - item.began
+    def _settle_written(self, target: WriteTarget, write: PendingWrite, delivered: Any) -> None:
+        message, seconds = write.message, time.monotonic() - write.started_at
         message.topic, message.cluster = self._conf.topic, target.name
         message.partition, message.offset = delivered.partition(), delivered.offset()
         with self._lock:
-            counted = self._by_target[target]
+            target_counts = self._by_target[target]
             self._counts["messages"] += 1
-            self._counts["bytes"] += size(message)
-            counted["messages"] += 1
-            counted["bytes"] += size(message)
-            self._counts["possible_duplicates"] += item.in_doubt
+            self._counts["bytes"] += payload_bytes(message)
+            target_counts["messages"] += 1
+            target_counts["bytes"] += payload_bytes(message)
+            self._counts["possible_duplicates"] += write.in_doubt
             self._counts["seconds"] += seconds
             self._counts["longest_s"] = max(self._counts["longest_s"], seconds)
-        self._finish(item, None)
+        self._finish(write, None)
 
-    def _give_up(self, item: Item) -> None:
-        reason = f"{item.reason}; gave up after {item.attempts} attempts"
+    def _settle_failed(self, write: PendingWrite) -> None:
+        reason = f"{write.reason}; gave up after {write.attempts} attempts"
         with self._lock:
             self._counts["errors"] += 1
-            self._counts["in_doubt"] += item.in_doubt
-        self._finish(item, WriteError(reason, in_doubt=item.in_doubt))
+            self._counts["in_doubt"] += write.in_doubt
+        self._finish(write, WriteError(reason, in_doubt=write.in_doubt))
 
-    def _finish(self, item: Item, error: WriteError | None) -> None:
-        call: _WriteCall = item.call
+    def _finish(self, write: PendingWrite, error: WriteError | None) -> None:
+        call: _WriteCall = write.call
         with self._lock:
-            call.errors[item.place] = error
-            call.left -= 1
-            finished = call.left == 0
+            call.errors[write.index] = error
+            call.unsettled -= 1
+            finished = call.unsettled == 0
+        # Without the lock: `on_completion` is the user's code.
         if finished:
             if self._conf.on_completion is not None:
-                self._tell(call)
+                self._run_on_completion(call)
             call.done.set()
+        # Last: `close` returns when nothing is in flight, and by then `on_completion` has run.
         with self._lock:
-            self._under_way -= 1
-            self._room.notify_all()
+            self._in_flight -= 1
+            self._room_freed.notify_all()
 
-    def _tell(self, call: _WriteCall) -> None:
+    def _run_on_completion(self, call: _WriteCall) -> None:
         assert self._conf.on_completion is not None
         try:
-            self._conf.on_completion(call.messages, call.outcome())
-        except Exception:  # the thread serves other messages too
-            log.exception("on_completion failed", messages=len(call.messages))
+            self._conf.on_completion(call.messages, call.build_errors())
+        except Exception:  # must not end this thread: it serves other messages too
+            log.exception("on_completion raised an error", messages=len(call.messages))
 
-    def _put_off(self, items: Sequence[Item]) -> None:
-        """Tries them again later: sooner when a cluster comes up."""
+    def _retry_later(self, writes: Sequence[PendingWrite]) -> None:
+        """Queues the writes for a later try; `_retry_now` may bring it forward."""
         now = time.monotonic()
-        for item in items:
-            item.due = now + min(_BACKOFF_S * 2**item.attempts, _MAX_BACKOFF_S)
-            self._queue(item)
+        for write in writes:
+            write.due_at = now + min(_BACKOFF_S * 2**write.attempts, _MAX_BACKOFF_S)
+            self._queue_retry(write)
 
-    def _queue(self, item: Item) -> None:
-        heapq.heappush(self._again, (item.due, item.number, item))
-        self._changed.notify_all()
+    def _queue_retry(self, write: PendingWrite) -> None:
+        # The sequence makes the entries unique: `PendingWrite` itself cannot be compared.
+        heapq.heappush(self._retries, (write.due_at, write.sequence, write))
+        self._retries_changed.notify_all()
 
-    def _look_again(self) -> None:
-        """A cluster can be reached, or no longer: what waits need not wait for its time."""
+    def _retry_now(self) -> None:
+        """Makes all retries due: a cluster came up or went down, so they may have another target."""
         with self._lock:
             now = time.monotonic()
-            self._again = [(now, number, item) for _, number, item in sorted(self._again)]
-            self._changed.notify_all()
+            # All times are equal, so this is a heap by time. `_wait_until_due` sorts by sequence.
+            self._retries = [(now, sequence, write) for _, sequence, write in sorted(self._retries)]
+            self._retries_changed.notify_all()
 
-    def _send_again(self) -> None:
+    def _run_retries(self) -> None:
         while True:
             with self._lock:
-                items = self._due()
-                if items is None:
+                writes = self._wait_until_due()
+                if writes is None:
                     return
-                sending, hopeless = self._sorted_out(items)
-            for target, own in sending.items():
-                target.send(own)
-            for item in hopeless:
-                self._give_up(item)
+                by_target, hopeless = self._assign_targets(writes)
+            for target, target_writes in by_target.items():
+                target.send_writes(target_writes)
+            for write in hopeless:
+                self._settle_failed(write)
 
-    def _due(self) -> list[Item] | None:
-        """Waits for items whose time has come, in the order in which they were handed in; None at the end."""
-        while not self._over:
+    def _wait_until_due(self) -> list[PendingWrite] | None:
+        """Waits for writes that are due; returns them in their original order. None after `close`."""
+        while not self._stopped:
             now = time.monotonic()
-            due: list[Item] = []
-            while self._again and self._again[0][0] <= now:
-                due.append(heapq.heappop(self._again)[2])
+            due: list[PendingWrite] = []
+            while self._retries and self._retries[0][0] <= now:
+                due.append(heapq.heappop(self._retries)[2])
             if due:
-                return sorted(due, key=lambda item: item.number)
-            self._changed.wait(self._again[0][0] - now if self._again else None)
+                return sorted(due, key=lambda write: write.sequence)
+            self._retries_changed.wait(self._retries[0][0] - now if self._retries else None)
         return None
 
-    def _sorted_out(self, items: Sequence[Item]) -> tuple[dict[Target, list[Item]], list[Item]]:
-        """The items by the cluster that they go to now, and those whose attempts are used up."""
-        sending: dict[Target, list[Item]] = {}
-        hopeless: list[Item] = []
-        turn, self._turn = self._turn, self._turn + 1
-        for item in items:
-            target = self._choose(item, turn)
-            if target is not None:
-                self._counts["retries"] += item.attempts > 0
-                self._counts["failovers"] += item.last not in (None, target)
-                sending.setdefault(target, []).append(item)
-            elif self._none_known():
-                item.attempts += 1
-                item.reason = item.reason or "; ".join(f"{t.name}: {t.failure}" for t in self._targets)
-                if item.attempts >= self._conf.max_attempts:
-                    hopeless.append(item)
-                else:
-                    self._put_off([item])
-            else:
-                self._put_off([item])
-        return sending, hopeless
+    def _assign_targets(
+        self, writes: Sequence[PendingWrite]
+    ) -> tuple[dict[WriteTarget, list[PendingWrite]], list[PendingWrite]]:
+        """The writes to send now, by cluster, and the writes whose attempts are used up.
 
-    def _none_known(self) -> bool:
+        A write without a possible target is queued again.
+        """
+        by_target: dict[WriteTarget, list[PendingWrite]] = {}
+        hopeless: list[PendingWrite] = []
+        turn, self._turn = self._turn, self._turn + 1
+        for write in writes:
+            target = self._choose_target(write, turn)
+            if target is not None:
+                self._counts["retries"] += write.attempts > 0
+                self._counts["failovers"] += write.last_target not in (None, target)
+                by_target.setdefault(target, []).append(write)
+            elif self._is_reach_known():
+                # No cluster is up: that counts as an attempt.
+                write.attempts += 1
+                write.reason = write.reason or "; ".join(f"{t.name}: {t.failure}" for t in self._targets)
+                if write.attempts >= self._conf.max_attempts:
+                    hopeless.append(write)
+                else:
+                    self._retry_later([write])
+            else:
+                self._retry_later([write])
+        return by_target, hopeless
+
+    def _is_reach_known(self) -> bool:
         return not any(target.reach is Reach.UNKNOWN for target in self._targets)
 
 
-def _no_counts() -> dict[str, Any]:
-    """Each number of `WriterStats`, at its start."""
+def _zero_counts() -> dict[str, Any]:
+    """Each number of `WriterStats` with its default, which is zero."""
     return {each.name: each.default for each in fields(WriterStats) if each.name != "clusters"}

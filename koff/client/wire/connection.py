@@ -1,10 +1,10 @@
 """One blocking connection to one broker, for the few requests that confluent-kafka has no call for.
 
-    with Wire.connect(conf, host, port) as wire:
-        listed = wire.request(wire.build(Api.LIST_GROUPS))
+    with Connection.connect(conf, host, port) as connection:
+        listed = connection.send_request(connection.build_request(Api.LIST_GROUPS))
 
-Every failure is a `ConnectError` with one line for a human; a refused log-in is `Denied`. Whatever
-fails, the connection is closed: half a response is no place to go on from.
+Every error is a `ConnectError` with one line of text; a refused log-in is `Denied`. Every error closes the
+connection: after half a response, the start of the next response cannot be found.
 """
 
 from __future__ import annotations
@@ -22,47 +22,56 @@ from confluent_kafka import KafkaError
 
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
-from koff.client.foreign_errors import connect_error
-from koff.client.wire.credentials import Access, TokenSource, access, tls_context
-from koff.client.wire.requests import Api, Question, build, error_name, part, question, versions
+from koff.client.foreign_errors import make_connect_error
+from koff.client.wire.credentials import Credentials, TokenSource, build_tls_context, read_credentials
+from koff.client.wire.requests import (
+    Api,
+    Request,
+    build_request,
+    build_struct,
+    encode_request,
+    error_name,
+    known_versions,
+)
 from koff.client.wire.sasl import Refused
 from koff.errors import Closed, ConnectError, KoffError
-from koff.proto.primitives import uvarint
+from koff.proto.primitives import read_uvarint
+from koff.version import VERSION
 
 T = TypeVar("T")
 
-WINDOW = 2
-"""Requests under way: one that the broker works at (it takes one a connection), one that waits there."""
-QUESTION_BYTES = 64 << 10
-"""What a pipelined request may have: as much as fits the sockets' buffers while nobody reads, so that
-the two sides cannot wait for each other."""
+MAX_IN_FLIGHT = 2
+"""A broker processes one request of a connection at a time; the second request waits at the broker."""
+MAX_REQUEST_BYTES = 64 << 10
+"""The largest request that may be pipelined. It fits the sockets' buffers: otherwise koff could block in
+`sendall` while the broker blocks because koff does not read its response."""
 _UNSUPPORTED_VERSION = 35
 
 
-class Unanswerable(KoffError):
-    """The broker is too old for a request, or it and kio have no version in common."""
+class UnsupportedVersion(KoffError):
+    """The broker is too old for a request, or the broker and kio have no version of it in common."""
 
 
 class Connection(Closing):
-    """A connection, let in and with versions agreed. A context manager; for one thread at a time.
+    """A connection after log-in and version negotiation. A context manager; for one thread at a time.
 
-    Each answer is waited for until `request_timeout_s` of the configuration has passed, or until
-    `deadline` (of `time.monotonic`), which may be set at any time.
+    A response may take `request_timeout_s` of the configuration, but not beyond `deadline` (of
+    `time.monotonic`), which the caller may set at any time.
     """
 
-    def __init__(self, conf: ClusterConf, host: str, port: int, connection: socket.socket) -> None:
+    def __init__(self, conf: ClusterConf, host: str, port: int, opened: socket.socket) -> None:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.deadline = float("inf")
         self.bytes_read = 0
         self._conf = conf
-        self._name = conf.properties.get("client.id", conf.client_id)
-        self._limit = int(conf.properties.get("receive.message.max.bytes", "100000000"))
-        self._socket: socket.socket | None = connection
+        self._client_id = conf.properties.get("client.id", conf.client_id)
+        self._max_response_bytes = int(conf.properties.get("receive.message.max.bytes", "100000000"))
+        self._socket: socket.socket | None = opened
         self._correlation = 0
-        self._ranges: dict[int, tuple[int, int]] = {}
+        self._version_ranges: dict[int, tuple[int, int]] = {}
 
     def __repr__(self) -> str:
-        return f"<Wire to {self.address}{'' if self._socket else ', closed'}>"
+        return f"<Connection to {self.address}{'' if self._socket else ', closed'}>"
 
     @classmethod
     def connect(
@@ -74,236 +83,256 @@ class Connection(Closing):
         token: TokenSource | None = None,
         timeout_s: float | None = None,
     ) -> Self:
-        """A connection through TCP, TLS and the log-in, within `timeout_s` (else the connect timeout).
+        """A connection through TCP, TLS and log-in, within `timeout_s` (default: the connect timeout).
 
-        `token` gives the bearer token where the properties say SASL/OAUTHBEARER.
+        `token` returns the bearer token if the properties ask for SASL/OAUTHBEARER.
         """
-        entry = access(conf, token=token)
-        limit = time.monotonic() + (conf.connect_timeout_s if timeout_s is None else timeout_s)
-        address = f"{host}:{port}"
+        credentials = read_credentials(conf, token=token)
+        until = time.monotonic() + (conf.connect_timeout_s if timeout_s is None else timeout_s)
         try:
-            wire = cls(conf, host, port, _connection(conf, entry, host, port, limit))
-        except OSError as failure:
-            raise _connect_error(address, failure) from failure
+            connection = cls(conf, host, port, _open_socket(conf, credentials, host, port, until))
+        except OSError as error:
+            raise _map_os_error(f"{host}:{port}", error) from error
         try:
-            wire.deadline = limit
-            wire._agree()
-            if entry.mechanism:
-                wire._log_in(entry)
-            wire.deadline = float("inf")
+            connection.deadline = until  # for the log-in too
+            connection._negotiate_versions()
+            if credentials.mechanism:
+                connection._authenticate(credentials)
+            connection.deadline = float("inf")
         except BaseException:
-            wire.close()
+            connection.close()
             raise
-        return wire
+        return connection
 
     def close(self) -> None:
         """Closes the connection. Safe to call twice."""
-        connection, self._socket = self._socket, None
-        if connection is not None:
-            connection.close()
+        opened, self._socket = self._socket, None
+        if opened is not None:
+            opened.close()
 
     @property
     def closed(self) -> bool:
+        """Whether the connection was closed, by `close` or after an error."""
         return self._socket is None
 
-    def version(self, api: Api) -> int | None:
-        """The highest version of a request that the broker and kio have, None if there is none."""
-        first, last = self._ranges.get(api, (0, -1))
-        known = versions(api)
+    def highest_version(self, api: Api) -> int | None:
+        """The highest version of a request that both the broker and kio support, None if there is none."""
+        first, last = self._version_ranges.get(api, (0, -1))
+        known = known_versions(api)
         highest = min(last, known[-1])
         return highest if highest >= max(first, known[0]) else None
 
-    def build(self, api: Api, /, **fields: Any) -> Any:
-        """A request of kio's in the highest version; it need not have all of the `fields`."""
-        return build(api, self._agreed(api), **fields)
+    def build_request(self, api: Api, /, **fields: Any) -> Any:
+        """A request of kio in the highest version. `fields` that this version lacks are left out."""
+        return build_request(api, self._require_version(api), **fields)
 
-    def part(self, api: Api, name: str, /, **fields: Any) -> Any:
-        """A struct for within such a request, by kio's name for it."""
-        return part(api, self._agreed(api), name, **fields)
+    def build_struct(self, api: Api, name: str, /, **fields: Any) -> Any:
+        """A struct for use within such a request, by kio's class name."""
+        return build_struct(api, self._require_version(api), name, **fields)
 
-    def request(self, request: Any) -> Any:
-        """kio's response to a request of kio's."""
-        (answer,) = self.ask([question(request)])
-        return answer
+    def send_request(self, request: Any) -> Any:
+        """kio's response to one request of kio."""
+        (response,) = self.send_requests([encode_request(request)])
+        return response
 
-    def ask(self, questions: Iterable[Question[T]]) -> Iterator[T]:
-        """The answers, in the order of the questions, of which `WINDOW` are under way at any time.
+    def send_requests(self, requests: Iterable[Request[T]]) -> Iterator[T]:
+        """The responses in the order of the requests. At most `MAX_IN_FLIGHT` requests are under way.
 
-        Asking anything else before the last answer has come is an error.
+        The caller must read all responses before it sends anything else.
         """
-        waiting: deque[tuple[int, Question[T]]] = deque()
-        coming = iter(questions)
-        for asked in coming:
-            waiting.append((self._send(asked), asked))
-            if len(waiting) == WINDOW:
-                yield self._receive(*waiting.popleft())
-        while waiting:
-            yield self._receive(*waiting.popleft())
+        # While the broker works on one request, the next one is already there.
+        in_flight: deque[tuple[int, Request[T]]] = deque()
+        for request in requests:
+            in_flight.append((self._send(request), request))
+            if len(in_flight) == MAX_IN_FLIGHT:
+                yield self._receive(*in_flight.popleft())
+        while in_flight:
+            yield self._receive(*in_flight.popleft())
 
-    def _agreed(self, api: Api) -> int:
-        version = self.version(api)
+    def _require_version(self, api: Api) -> int:
+        version = self.highest_version(api)
         if version is None:
-            raise Unanswerable(f"Kafka at {self.address} has no {api.name} that koff knows")
+            raise UnsupportedVersion(
+                f"Kafka at {self.address} supports no version of {api.name} that koff has"
+            )
         return version
 
-    def _agree(self) -> None:
-        """Learns the broker's versions (KIP-511: one that does not know ours answers as version 0)."""
-        from koff.version import VERSION
+    def _negotiate_versions(self) -> None:
+        """Fetches the versions that the broker supports.
 
+        A broker that does not know the version of the ApiVersions request responds with
+        UNSUPPORTED_VERSION in version 0 (KIP-511); then version 0 is sent.
+        """
         software = {"client_software_name": "koff", "client_software_version": VERSION}
         for version in (3, 0):
-            request = build(Api.API_VERSIONS, version, **software)
-            asked = question(request)
-            oldest = question(build(Api.API_VERSIONS, 0))
-            answer = self._receive_either(self._send(asked), asked, oldest)
-            self._ranges = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
-            if answer.error_code == 0:
+            request = encode_request(build_request(Api.API_VERSIONS, version, **software))
+            oldest = encode_request(build_request(Api.API_VERSIONS, 0))
+            response = self._receive_versions(self._send(request), request, oldest)
+            self._version_ranges = {
+                key.api_key: (key.min_version, key.max_version) for key in response.api_keys
+            }
+            if response.error_code == 0:
                 return
-        raise Unanswerable(f"Kafka at {self.address} does not tell its versions")
+        raise UnsupportedVersion(f"Kafka at {self.address} does not return its API versions")
 
-    def _receive_either(self, correlation: int, asked: Question[Any], oldest: Question[Any]) -> Any:
-        buffer, at = self._frame(correlation, asked)
+    def _receive_versions(self, correlation: int, request: Request[Any], oldest: Request[Any]) -> Any:
+        buffer, at = self._receive_frame(correlation, request)
+        # The error code is the first field of the body in every version.
         refused = int.from_bytes(buffer[at : at + 2], "big") == _UNSUPPORTED_VERSION
-        return self._read(oldest if refused else asked, buffer, at)
+        return self._decode(oldest if refused else request, buffer, at)
 
-    def _log_in(self, entry: Access) -> None:
-        answer = self.request(build(Api.SASL_HANDSHAKE, 1, mechanism=entry.mechanism))
-        if answer.error_code != 0:
-            offered = ", ".join(answer.mechanisms)
-            raise self._refused(f"the broker has no SASL mechanism {entry.mechanism} (it has {offered})")
-        exchange, said = entry.exchange(), b""
+    def _authenticate(self, credentials: Credentials) -> None:
+        # Handshake version 1: the SASL messages follow in SaslAuthenticate requests (KIP-152).
+        handshake = build_request(Api.SASL_HANDSHAKE, 1, mechanism=credentials.mechanism)
+        response = self.send_request(handshake)
+        if response.error_code != 0:
+            offered = ", ".join(response.mechanisms)
+            raise self._refuse(
+                f"the broker does not offer the SASL mechanism {credentials.mechanism} (it offers {offered})"
+            )
+        exchange = credentials.start_exchange()
         try:
             message = next(exchange)
             while True:
-                said = self._authenticate(message)
-                message = exchange.send(said)
-        except StopIteration:
+                message = exchange.send(self._send_sasl_message(message))
+        except StopIteration:  # the exchange is complete
             return
-        except Refused as refusal:
-            raise self._refused(f"SASL authentication error: {refusal}") from None
+        except Refused as error:
+            raise self._refuse(f"SASL authentication error: {error}") from None
 
-    def _authenticate(self, message: bytes) -> bytes:
-        answer = self.request(self.build(Api.SASL_AUTHENTICATE, auth_bytes=message))
-        if answer.error_code != 0:
-            reason = answer.error_message or error_name(answer.error_code)
-            raise self._refused(f"SASL authentication error: {reason}")
-        return bytes(answer.auth_bytes)
+    def _send_sasl_message(self, message: bytes) -> bytes:
+        response = self.send_request(self.build_request(Api.SASL_AUTHENTICATE, auth_bytes=message))
+        if response.error_code != 0:
+            reason = response.error_message or error_name(response.error_code)
+            raise self._refuse(f"SASL authentication error: {reason}")
+        return bytes(response.auth_bytes)
 
-    def _refused(self, reason: str) -> ConnectError:
+    def _refuse(self, reason: str) -> ConnectError:
+        """Closes the connection, and returns the `Denied` to raise."""
         self.close()
-        return connect_error(self.address, [KafkaError(KafkaError._AUTHENTICATION, reason)])
+        return make_connect_error(self.address, [KafkaError(KafkaError._AUTHENTICATION, reason)])
 
-    def _send(self, asked: Question[Any]) -> int:
-        self._correlation = correlation = (self._correlation + 1) & 0x7FFFFFFF
-        connection = self._open()
+    def _send(self, request: Request[Any]) -> int:
+        """Sends the request and returns its correlation id."""
+        self._correlation = correlation = (self._correlation + 1) & 0x7FFFFFFF  # an int32
+        opened = self._get_socket()
         try:
-            connection.settimeout(self._patience(time.monotonic()))
-            connection.sendall(asked.frame(correlation, self._name))
-        except OSError as failure:
-            raise self._failed(failure) from failure
+            opened.settimeout(self._timeout_s(time.monotonic()))
+            opened.sendall(request.encode_frame(correlation, self._client_id))
+        except OSError as error:
+            raise self._close_after(error) from error
         return correlation
 
-    def _receive(self, correlation: int, asked: Question[T]) -> T:
-        buffer, at = self._frame(correlation, asked)
-        return self._read(asked, buffer, at)
+    def _receive(self, correlation: int, request: Request[T]) -> T:
+        buffer, at = self._receive_frame(correlation, request)
+        return self._decode(request, buffer, at)
 
-    def _frame(self, correlation: int, asked: Question[Any]) -> tuple[bytes, int]:
-        """A whole response, and where it begins behind its header."""
-        until = time.monotonic() + self._patience(time.monotonic())
+    def _receive_frame(self, correlation: int, request: Request[Any]) -> tuple[bytes, int]:
+        """A whole response, and the position of its body behind the header."""
+        until = time.monotonic() + self._timeout_s(time.monotonic())
         try:
-            (size,) = struct.unpack(">i", self._exactly(4, until))
-            if not 4 <= size <= self._limit:
-                raise ConnectionError(f"Invalid response size {size}: it is not Kafka that answers")
-            buffer = self._exactly(size, until)
-        except OSError as failure:
-            raise self._failed(failure) from failure
+            (size,) = struct.unpack(">i", self._receive_exactly(4, until))
+            if not 4 <= size <= self._max_response_bytes:  # for example the text of an HTTP server
+                raise ConnectionError(f"Invalid response size {size}: this is not a Kafka broker")
+            buffer = self._receive_exactly(size, until)
+        except OSError as error:
+            raise self._close_after(error) from error
         self.bytes_read += size + 4
         if int.from_bytes(buffer[:4], "big") != correlation:
-            raise self._failed(ConnectionError("Invalid response: it answers no question of ours"))
+            raise self._close_after(
+                ConnectionError("Invalid response: its correlation id belongs to no request of koff")
+            )
+        # The header is the correlation id, then a tag section in flexible versions.
         at = 4
-        if asked.flexible_answer:
-            at = self._read(_HEADER_TAGS, buffer, at)
+        if request.flexible_response:
+            at = self._decode(_HEADER_TAGS, buffer, at)
         return buffer, at
 
-    def _read(self, asked: Question[T], buffer: bytes, at: int) -> T:
+    def _decode(self, request: Request[T], buffer: bytes, at: int) -> T:
         try:
-            return asked.read(buffer, at)
-        except Exception as failure:  # kio's readers have no common family of errors
-            raise self._failed(
-                ConnectionError(f"Invalid response to request {asked.api}: {type(failure).__name__}")
-            ) from failure
+            return request.decode(buffer, at)
+        except Exception as error:  # kio's readers have no common family of errors
+            raise self._close_after(
+                ConnectionError(f"Invalid response to request {request.api}: {type(error).__name__}")
+            ) from error
 
-    def _exactly(self, size: int, until: float) -> bytes:
-        connection = self._open()
+    def _receive_exactly(self, size: int, until: float) -> bytes:
+        opened = self._get_socket()
         buffer = bytearray(size)
         rest = memoryview(buffer)
         while rest:
-            connection.settimeout(_left(until))
-            got = connection.recv_into(rest)
-            if not got:
+            opened.settimeout(_remaining_s(until))  # each time: a server may send one byte at a time
+            count = opened.recv_into(rest)
+            if not count:
                 raise ConnectionResetError("Disconnected")
-            rest = rest[got:]
+            rest = rest[count:]
         return bytes(buffer)
 
-    def _open(self) -> socket.socket:
+    def _get_socket(self) -> socket.socket:
         if self._socket is None:
             raise Closed(f"the connection to {self.address} is closed")
         return self._socket
 
-    def _patience(self, now: float) -> float:
+    def _timeout_s(self, now: float) -> float:
+        # Never 0: that would make the socket non-blocking.
         return max(min(self._conf.request_timeout_s, self.deadline - now), 0.001)
 
-    def _failed(self, failure: OSError) -> ConnectError:
+    def _close_after(self, error: OSError) -> ConnectError:
+        """Closes the connection, and returns the error to raise."""
         self.close()
-        return _connect_error(self.address, failure)
+        return _map_os_error(self.address, error)
 
 
 def _skip_tags(buffer: bytes, at: int) -> int:
-    """Where the tag section that starts there ends."""
-    count, at = uvarint(buffer, at)
+    """The end of the tag section that starts at `at`."""
+    count, at = read_uvarint(buffer, at)
     for _ in range(count):
-        _, at = uvarint(buffer, at)
-        size, at = uvarint(buffer, at)
+        _, at = read_uvarint(buffer, at)
+        size, at = read_uvarint(buffer, at)
         at += size
     return at
 
 
-_HEADER_TAGS = Question(-1, 0, b"", _skip_tags)
+_HEADER_TAGS = Request(-1, 0, b"", _skip_tags)
 
 
-def _connection(conf: ClusterConf, entry: Access, host: str, port: int, limit: float) -> socket.socket:
-    connection = socket.create_connection((host, port), timeout=_left(limit))
+def _open_socket(
+    conf: ClusterConf, credentials: Credentials, host: str, port: int, until: float
+) -> socket.socket:
+    opened = socket.create_connection((host, port), timeout=_remaining_s(until))
     try:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if not entry.tls:
-            return connection
-        connection.settimeout(_left(limit))
-        return tls_context(conf.properties).wrap_socket(connection, server_hostname=host)
+        # Without TCP_NODELAY the second request in flight would wait for the acknowledgement of the first.
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if not credentials.tls:
+            return opened
+        opened.settimeout(_remaining_s(until))  # for the TLS handshake
+        return build_tls_context(conf.properties).wrap_socket(opened, server_hostname=host)
     except BaseException:
-        connection.close()
+        opened.close()
         raise
 
 
-def _left(until: float) -> float:
-    left = until - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("no answer in time")
-    return left
+def _remaining_s(until: float) -> float:
+    remaining = until - time.monotonic()
+    if remaining <= 0:
+        raise TimeoutError("no response in time")
+    return remaining
 
 
-def _connect_error(address: str, failure: OSError) -> ConnectError:
-    """The one line that confluent-kafka's failures get too."""
+def _map_os_error(address: str, error: OSError) -> ConnectError:
+    """The `ConnectError` in the words that librdkafka's errors get too."""
+    # TimeoutError, gaierror and SSLError are all OSErrors.
     code = KafkaError._TRANSPORT
-    if isinstance(failure, socket.gaierror):
+    if isinstance(error, socket.gaierror):
         code = KafkaError._RESOLVE
-    elif isinstance(failure, ssl.SSLError):
+    elif isinstance(error, ssl.SSLError):
         code = KafkaError._SSL
-    if isinstance(failure, TimeoutError):
-        cause = "no answer in time"
-    elif isinstance(failure, ssl.SSLCertVerificationError):
-        cause = f"the broker's certificate is not trusted: {failure.verify_message}"
+    if isinstance(error, TimeoutError):
+        cause = "no response in time"
+    elif isinstance(error, ssl.SSLCertVerificationError):
+        cause = f"the broker's certificate is not trusted: {error.verify_message}"
     else:
-        cause = failure.strerror or str(failure) or type(failure).__name__
-    cause = re.sub(r"^\[[^\]]*\] | \(_ssl\.c:\d+\)$", "", cause)
-    return connect_error(address, [KafkaError(code, cause)])
+        cause = error.strerror or str(error) or type(error).__name__
+    cause = re.sub(r"^\[[^\]]*\] | \(_ssl\.c:\d+\)$", "", cause)  # Python's and OpenSSL's tags
+    return make_connect_error(address, [KafkaError(code, cause)])

@@ -1,4 +1,4 @@
-"""How the user's librdkafka properties let a connection of our own in: TLS and SASL, or why not.
+"""How koff's own connections log in by the user's librdkafka properties: TLS and SASL.
 
 Property names and defaults are librdkafka's (its CONFIGURATION.md).
 """
@@ -16,10 +16,10 @@ from koff.client.wire import sasl
 from koff.errors import ConfigError
 
 TokenSource = Callable[[], str]
-"""Gives the bearer token for SASL/OAUTHBEARER, anew for each connection."""
+"""Returns the bearer token for SASL/OAUTHBEARER. Called once for each connection."""
 
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
-_FOREIGN_TLS = (
+_LIBRDKAFKA_ONLY = (
     "ssl.keystore.location",
     "ssl.certificate.pem",
     "ssl.key.pem",
@@ -31,12 +31,12 @@ _FOREIGN_TLS = (
     "ssl.sigalgs.list",
     "https.ca.location",
 )
-"""What librdkafka can and Python's ssl, or we, cannot."""
+"""TLS properties that librdkafka supports, but Python's ssl or koff does not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Support:
-    """Whether a connection of ours can do what the properties ask for; true or false, with the `reason`."""
+class SupportCheck:
+    """Whether koff's own connections support the properties. False with the `reason`."""
 
     reason: str = ""
 
@@ -45,8 +45,8 @@ class Support:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """What it takes to be let in. Its repr shows no secret."""
+class Credentials:
+    """How to log in. The repr shows no secret."""
 
     tls: bool = False
     mechanism: str = ""
@@ -54,116 +54,121 @@ class Access:
     password: str = field(default="", repr=False)
     token: TokenSource | None = field(default=None, repr=False)
 
-    def exchange(self) -> sasl.Exchange:
-        """The client's side of the log-in, from its first message on."""
+    def start_exchange(self) -> sasl.Exchange:
+        """The client's side of the SASL exchange, before its first message."""
         if self.mechanism == "PLAIN":
-            return sasl.plain(self.username, self.password)
+            return sasl.plain_exchange(self.username, self.password)
         if self.mechanism == "OAUTHBEARER":
             assert self.token is not None
-            return sasl.oauthbearer(self.token())
-        return sasl.scram(self.mechanism, self.username, self.password)
+            return sasl.oauthbearer_exchange(self.token())
+        return sasl.scram_exchange(self.mechanism, self.username, self.password)
 
 
-def supports(conf: ClusterConf, *, token: TokenSource | None = None) -> Support:
-    """Whether `Wire` can connect with these properties. If not, confluent-kafka's clients may."""
-    given = conf.properties
-    protocol = _protocol(given)
+def check_support(conf: ClusterConf, *, token: TokenSource | None = None) -> SupportCheck:
+    """Whether `Connection` can connect with these properties. If not, confluent-kafka's clients may."""
+    properties = conf.properties
+    protocol = _security_protocol(properties)
     if protocol not in _PROTOCOLS:
-        return Support(f"security.protocol {protocol!r} is none that koff knows")
+        return SupportCheck(f"koff does not know security.protocol {protocol!r}")
     if protocol.endswith("ssl"):
-        foreign = next((name for name in _FOREIGN_TLS if given.get(name)), None)
-        if foreign:
-            return Support(f"{foreign} is for librdkafka alone")
+        unsupported = next((name for name in _LIBRDKAFKA_ONLY if properties.get(name)), None)
+        if unsupported:
+            return SupportCheck(f"only librdkafka supports {unsupported}")
     if not protocol.startswith("sasl"):
-        return Support()
-    mechanism = _mechanism(given)
+        return SupportCheck()
+    mechanism = _sasl_mechanism(properties)
     if mechanism == "OAUTHBEARER":
-        return Support() if token else Support("SASL/OAUTHBEARER gets its tokens inside librdkafka")
+        return SupportCheck() if token else SupportCheck("only librdkafka fetches SASL/OAUTHBEARER tokens")
     if mechanism not in sasl.MECHANISMS:
-        return Support(f"SASL mechanism {mechanism} is for librdkafka alone")
-    return Support()
+        return SupportCheck(f"only librdkafka supports the SASL mechanism {mechanism}")
+    return SupportCheck()
 
 
-def access(conf: ClusterConf, *, token: TokenSource | None = None) -> Access:
-    """What the properties say. Raises `ConfigError` for what is not supported, or incomplete."""
-    support = supports(conf, token=token)
+def read_credentials(conf: ClusterConf, *, token: TokenSource | None = None) -> Credentials:
+    """The credentials in the properties. Raises `ConfigError` if they are unsupported or incomplete."""
+    support = check_support(conf, token=token)
     if not support:
-        raise ConfigError(f"no connection of koff's own: {support.reason}")
-    given, protocol = conf.properties, _protocol(conf.properties)
+        raise ConfigError(f"koff's own connections do not support these properties: {support.reason}")
+    properties, protocol = conf.properties, _security_protocol(conf.properties)
     if not protocol.startswith("sasl"):
-        return Access(tls=protocol == "ssl")
-    mechanism = _mechanism(given)
+        return Credentials(tls=protocol == "ssl")
+    mechanism = _sasl_mechanism(properties)
     if mechanism != "OAUTHBEARER":
         for name in ("sasl.username", "sasl.password"):
-            if not given.get(name):
+            if not properties.get(name):
                 raise ConfigError(f"SASL/{mechanism} needs {name}")
-    return Access(
+    return Credentials(
         tls=protocol == "sasl_ssl",
         mechanism=mechanism,
-        username=given.get("sasl.username", ""),
-        password=given.get("sasl.password", ""),
+        username=properties.get("sasl.username", ""),
+        password=properties.get("sasl.password", ""),
         token=token,
     )
 
 
-def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    """The context that the `ssl.*` properties describe. Raises `ConfigError` naming a file that fails."""
+def build_tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    """The context for the `ssl.*` properties. Raises `ConfigError` naming the property that fails."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     verify = properties.get("enable.ssl.certificate.verification", "true").lower() == "true"
     by_name = properties.get("ssl.endpoint.identification.algorithm", "https").lower() == "https"
-    context.check_hostname = verify and by_name
+    context.check_hostname = verify and by_name  # before `verify_mode`: Python refuses the other order
     context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
-    _trust(context, properties)
+    _load_ca(context, properties)
     certificate, key = properties.get("ssl.certificate.location"), properties.get("ssl.key.location")
     if certificate:
-        with _reading("ssl.certificate.location, ssl.key.location and ssl.key.password"):
-            # Without a password a key that has one would make OpenSSL ask the terminal.
+        with _map_file_errors("ssl.certificate.location, ssl.key.location and ssl.key.password"):
+            # The key may be in the certificate's file.
+            # Always pass a password: without one, OpenSSL would ask the terminal for an encrypted key's.
             context.load_cert_chain(certificate, key or None, properties.get("ssl.key.password", ""))
     if properties.get("ssl.cipher.suites"):
-        with _reading("ssl.cipher.suites"):
+        with _map_file_errors("ssl.cipher.suites"):
             context.set_ciphers(properties["ssl.cipher.suites"])
     return context
 
 
-def addresses(brokers: str) -> Iterator[tuple[str, int]]:
-    """The host and port of each of `bootstrap.servers`; a protocol before it and no port are allowed."""
-    for given in brokers.split(","):
-        address = given.strip().rpartition("://")[2]
+def parse_addresses(brokers: str) -> Iterator[tuple[str, int]]:
+    """The host and port of each address in `bootstrap.servers`.
+
+    An address may have a protocol in front ("SSL://"), and needs no port (then 9092). Raises `ConfigError`.
+    """
+    for text in brokers.split(","):
+        address = text.strip().rpartition("://")[2]
         if not address:
             continue
         host, colon, port = address.rpartition(":")
-        if not colon or (":" in host and not host.endswith("]")):
+        if not colon or (":" in host and not host.endswith("]")):  # no port, or a bare IPv6 address
             host, port = address, "9092"
         if not port.isdecimal():
-            raise ConfigError(f"{given.strip()!r} in --brokers is no host:port")
+            raise ConfigError(f"{text.strip()!r} in --brokers is not host:port")
         yield host.strip("[]"), int(port)
 
 
-def _trust(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
+def _load_ca(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
     location, pem = properties.get("ssl.ca.location"), properties.get("ssl.ca.pem")
+    # "probe" makes librdkafka look for the system's certificates.
     if location and location != "probe":
-        folder = Path(location).is_dir()
-        with _reading("ssl.ca.location"):
-            context.load_verify_locations(**{"capath" if folder else "cafile": location})
+        is_folder = Path(location).is_dir()
+        with _map_file_errors("ssl.ca.location"):
+            context.load_verify_locations(**{"capath" if is_folder else "cafile": location})
     if pem:
-        with _reading("ssl.ca.pem"):
+        with _map_file_errors("ssl.ca.pem"):
             context.load_verify_locations(cadata=pem)
     elif not location or location == "probe":
         context.load_default_certs()
 
 
 @contextmanager
-def _reading(names: str) -> Iterator[None]:
-    """Says which properties name what cannot be read, and why; never what stands in it."""
+def _map_file_errors(names: str) -> Iterator[None]:
+    """Raises `ConfigError` with the properties' `names` and the reason, and never with a file's content."""
     try:
         yield
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # ssl.SSLError is an OSError
         raise ConfigError(f"cannot use {names}: {error.strerror or type(error).__name__}") from error
 
 
-def _protocol(properties: Mapping[str, str]) -> str:
+def _security_protocol(properties: Mapping[str, str]) -> str:
     return properties.get("security.protocol", "plaintext").lower()
 
 
-def _mechanism(properties: Mapping[str, str]) -> str:
+def _sasl_mechanism(properties: Mapping[str, str]) -> str:
     return (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "GSSAPI").upper()

@@ -1,6 +1,6 @@
-"""Kafka's requests and responses, as the library kio has them, loaded when they are first needed.
+"""Kafka's requests and responses as the library kio defines them. kio is imported when it is first needed.
 
-kio comes with `pip install koff[snapshot]`; nothing else in koff imports it.
+No other module of koff imports kio.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from koff.errors import ConfigError
-from koff.proto.primitives import uuid_text
+from koff.proto.primitives import format_uuid
 
 T = TypeVar("T")
 
 
 class Api(IntEnum):
-    """The requests that koff makes itself."""
+    """The API keys of the requests that koff sends over its own connections."""
 
     METADATA = 3
     OFFSET_COMMIT = 8
@@ -40,28 +40,33 @@ class Api(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Generic[T]):
-    """A request in bytes, and how its response is read: `read(buffer, at)`, behind the header."""
+class Request(Generic[T]):
+    """An encoded request and the decoder of its response.
+
+    `decode(buffer, at)` gets the position of the response's body, behind the header.
+    """
 
     api: int
     version: int
     body: bytes
-    read: Callable[[bytes, int], T]
+    decode: Callable[[bytes, int], T]
     flexible: bool = True
     """Whether the request's header has a tag section."""
-    flexible_answer: bool = True
-    """Whether the response's header has one."""
+    flexible_response: bool = True
+    """Whether the response's header has a tag section."""
 
-    def frame(self, correlation: int, client_id: str) -> bytes:
-        """The request as it goes over the connection: size, header, body."""
+    def encode_frame(self, correlation: int, client_id: str) -> bytes:
+        """The bytes to send: size, header, body."""
+        # The client id keeps its two-byte length in flexible versions too (RequestHeader.json): an old broker
+        # must be able to read the header of a newer ApiVersions request.
         name = client_id.encode()
         head = struct.pack(f">hhih{len(name)}s", self.api, self.version, correlation, len(name), name)
         tags = b"\0" if self.flexible else b""
         return struct.pack(">i", len(head) + len(tags) + len(self.body)) + head + tags + self.body
 
 
-def question(request: Any) -> Question[Any]:
-    """A request of kio's, ready to be asked; the answer is a response of kio's."""
+def encode_request(request: Any) -> Request[Any]:
+    """A request of kio, encoded; its response is decoded into kio's response class."""
     from kio.index import load_response_from_request
     from kio.serial import entity_reader, entity_writer
 
@@ -69,28 +74,29 @@ def question(request: Any) -> Question[Any]:
     body = io.BytesIO()
     entity_writer(kind)(body, request)
     reader = entity_reader(response)
-    return Question(
+    return Request(
         request.__api_key__,
         request.__version__,
         body.getvalue(),
         lambda buffer, at: reader(buffer, at)[0],
+        # Request headers have tags from header version 2 on, response headers from version 1 on.
         flexible=request.__header_schema__.__version__ >= 2,
-        flexible_answer=response.__header_schema__.__version__ >= 1,
+        flexible_response=response.__header_schema__.__version__ >= 1,
     )
 
 
-def build(api: Api, version: int, /, **fields: Any) -> Any:
-    """A request of kio's in that version, which need not have all of the `fields`."""
-    module = parts(api, version)
-    return _build(getattr(module, f"{_class_name(api)}Request"), fields)
+def build_request(api: Api, version: int, /, **fields: Any) -> Any:
+    """A request of kio in that version. `fields` that this version lacks are left out."""
+    module = load_request_module(api, version)
+    return _build_entity(getattr(module, f"{_class_name(api)}Request"), fields)
 
 
-def part(api: Api, version: int, name: str, /, **fields: Any) -> Any:
-    """A struct within a request, by kio's name for it."""
-    return _build(getattr(parts(api, version), name), fields)
+def build_struct(api: Api, version: int, name: str, /, **fields: Any) -> Any:
+    """A struct for use within a request, by kio's class name. Unknown `fields` are left out."""
+    return _build_entity(getattr(load_request_module(api, version), name), fields)
 
 
-def parts(api: Api, version: int) -> ModuleType:
+def load_request_module(api: Api, version: int) -> ModuleType:
     """kio's module of a request."""
     from kio.index import load_payload_module
     from kio.static.constants import EntityType
@@ -99,37 +105,36 @@ def parts(api: Api, version: int) -> ModuleType:
 
 
 @functools.cache
-def versions(api: Api) -> range:
-    """The versions that kio has of a request. Raises `ConfigError` when there is no kio."""
+def known_versions(api: Api) -> range:
+    """The versions of a request that kio has. Raises `ConfigError` when kio is not installed."""
     try:
         from kio.schema.index import schema_name_map
-    except ImportError as missing:
-        raise ConfigError(
-            "asking the coordinators needs the library kio: pip install koff[snapshot]"
-        ) from missing
-    known = schema_name_map[api.name.lower()]
-    return range(min(known), max(known) + 1)
+    except ImportError as error:
+        raise ConfigError("requests to the coordinators need the library kio: pip install kio") from error
+    versions = schema_name_map[api.name.lower()]
+    return range(min(versions), max(versions) + 1)
 
 
 @functools.cache
 def error_names() -> Mapping[int, str]:
-    """Kafka's names of its error codes."""
+    """The names of Kafka's error codes."""
     from kio.schema.errors import ErrorCode
 
     return {int(code): code.name.upper() for code in ErrorCode}
 
 
 def error_name(code: int) -> str:
+    """The name of an error code; "" for 0, and "error" with its number if kio does not know the code."""
     return error_names().get(code, f"error {code}") if code else ""
 
 
-def topic_id(of: Any) -> str:
-    """A UUID of kio's as Kafka prints it, "" where there is none."""
-    return uuid_text(of.bytes) if of is not None else ""
+def format_topic_id(uuid: Any) -> str:
+    """A UUID of kio as Kafka prints it, "" for None."""
+    return format_uuid(uuid.bytes) if uuid is not None else ""
 
 
-def _build(kind: type[Any], fields: Mapping[str, Any]) -> Any:
-    known = {each.name for each in dataclasses.fields(kind)}
+def _build_entity(kind: type[Any], fields: Mapping[str, Any]) -> Any:
+    known = {field.name for field in dataclasses.fields(kind)}
     return kind(**{name: value for name, value in fields.items() if name in known})
 
 

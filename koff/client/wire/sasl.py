@@ -1,7 +1,8 @@
-"""SASL, the client's side of each mechanism, without any I/O.
+"""The client's side of each SASL mechanism, without any I/O.
 
-An exchange is a generator: it yields what to send, is sent what the server answered, and returns once
-the server has proven itself as far as the mechanism lets it. It raises `Refused` when it has not.
+An exchange is a generator: it yields the next message to send, and the caller sends it the server's response.
+It returns once the log-in is complete and the server is authenticated, as far as the mechanism allows. It
+raises `Refused` if the server refuses the log-in or fails its own authentication.
 """
 
 from __future__ import annotations
@@ -22,53 +23,59 @@ MECHANISMS = ("PLAIN", *_HASHES, "OAUTHBEARER")
 
 
 class Refused(KoffError):
-    """The log-in failed; the text says why and holds no secret."""
+    """The log-in failed. The text names the reason and holds no secret."""
 
 
-def plain(username: str, password: str) -> Exchange:
-    """RFC 4616. The server's answer says nothing."""
+def plain_exchange(username: str, password: str) -> Exchange:
+    """RFC 4616: one message. The server's response is empty."""
     yield b"\0" + username.encode() + b"\0" + password.encode()
 
 
-def oauthbearer(token: str) -> Exchange:
-    """RFC 7628. An answer that is not empty is the server's refusal, which we have to acknowledge."""
+def oauthbearer_exchange(token: str) -> Exchange:
+    """RFC 7628. A response that is not empty is the server's refusal; the client has to acknowledge it."""
     refusal = yield b"n,,\x01auth=Bearer " + token.encode() + b"\x01\x01"
     if refusal:
         yield b"\x01"
         raise Refused("the server does not accept the bearer token")
 
 
-def scram(mechanism: str, username: str, password: str, *, nonce: str | None = None) -> Exchange:
-    """RFC 5802 without channel binding; like Kafka's own client it does not apply SASLprep."""
+def scram_exchange(mechanism: str, username: str, password: str, *, nonce: str | None = None) -> Exchange:
+    """RFC 5802 without channel binding. Like Kafka's own client, it does not apply SASLprep.
+
+    `nonce` is for tests; by default each exchange makes a new random nonce.
+    """
     algorithm = _HASHES[mechanism]
     nonce = nonce or secrets.token_urlsafe(24)
     bare = f"n={username.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
+    # Client-first message; the server's response holds its nonce, the salt and the iteration count.
     first = (yield b"n,," + bare.encode()).decode("utf-8", "replace")
-    given = _attributes(first)
+    attributes = _parse_attributes(first)
     try:
-        salt, rounds = base64.b64decode(given["s"], validate=True), int(given["i"])
+        salt, rounds = base64.b64decode(attributes["s"], validate=True), int(attributes["i"])
     except (KeyError, ValueError, binascii.Error):
-        raise Refused(f"the server's first SCRAM message is none: {_error(given)}") from None
-    if not given.get("r", "").startswith(nonce) or rounds < 1:
-        raise Refused("the server's SCRAM nonce does not follow from ours")
+        raise Refused(f"invalid first SCRAM message of the server: {_error_text(attributes)}") from None
+    if not attributes.get("r", "").startswith(nonce) or rounds < 1:
+        raise Refused("the server's SCRAM nonce does not begin with koff's nonce")
+    # Client-final message: the proof that the client knows the password.
     salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, rounds)
-    final = f"c=biws,r={given['r']}"
+    final = f"c=biws,r={attributes['r']}"  # biws: "n,,", no channel binding
     signed = f"{bare},{first},{final}".encode()
     key = hmac.digest(salted, b"Client Key", algorithm)
     signature = hmac.digest(hashlib.new(algorithm, key).digest(), signed, algorithm)
     proof = bytes(a ^ b for a, b in zip(key, signature, strict=True))
-    verdict = yield f"{final},p={base64.b64encode(proof).decode()}".encode()
-    answer = _attributes(verdict.decode("utf-8", "replace"))
+    response = yield f"{final},p={base64.b64encode(proof).decode()}".encode()
+    # Server-final message: the server's proof that it knows the password too.
+    attributes = _parse_attributes(response.decode("utf-8", "replace"))
     expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), signed, algorithm)
-    if "e" in answer:
-        raise Refused(_error(answer))
-    if not hmac.compare_digest(answer.get("v", "").encode(), base64.b64encode(expected)):
+    if "e" in attributes:
+        raise Refused(_error_text(attributes))
+    if not hmac.compare_digest(attributes.get("v", "").encode(), base64.b64encode(expected)):
         raise Refused("the server does not know the password: its SCRAM signature is wrong")
 
 
-def _attributes(message: str) -> dict[str, str]:
+def _parse_attributes(message: str) -> dict[str, str]:
     return {part[:1]: part[2:] for part in message.split(",") if part[1:2] == "="}
 
 
-def _error(answer: dict[str, str]) -> str:
-    return answer.get("e", "it makes no sense")
+def _error_text(attributes: dict[str, str]) -> str:
+    return attributes.get("e", "it makes no sense")

@@ -1,4 +1,4 @@
-"""Consumer groups on ZooKeeper (seeds 000 and 001), on the layout of Kafka's first consumers.
+"""Consumer groups that are coordinated through ZooKeeper, on the layout of Kafka's first consumers.
 
 Needs the extra `koff[zookeeper]` (kazoo).
 """

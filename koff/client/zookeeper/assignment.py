@@ -1,4 +1,4 @@
-"""Who reads what: the classic division, which every member works out for itself and finds the same."""
+"""Which member reads which partitions: all members compute the same assignment from their registrations."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ from collections.abc import Mapping, Sequence
 from koff.client.zookeeper.znodes import Registration
 
 
-def division(
+def assign_partitions(
     members: Mapping[str, Registration], topic: str, partitions: Sequence[int]
 ) -> dict[str, list[int]]:
-    """The partitions of the topic by member, in runs, differing by one at most between threads.
+    """Each member's partitions of the topic; a member without a thread for the topic is left out.
 
-    Members' threads in the order of their ids; as the original tools' `range` strategy has it.
+    This is the `range` strategy of Kafka's first consumers: threads are sorted by id, each gets a run of
+    consecutive partitions, and the runs differ in length by at most one.
     """
+    # Sorted as text, so MEMBER-10 comes before MEMBER-2: Kafka's first consumers sort the same way.
     threads = sorted(
-        (f"{id_}-{number}", id_) for id_, wants in members.items() for number in range(wants.threads(topic))
+        (f"{member}-{number}", member)
+        for member, registration in members.items()
+        for number in range(registration.thread_count(topic))
     )
     if not threads:
         return {}
-    shares: dict[str, list[int]] = {}
-    each, extra = divmod(len(partitions), len(threads))
+    assignment: dict[str, list[int]] = {}
+    length, remainder = divmod(len(partitions), len(threads))
     ordered, start = sorted(partitions), 0
-    for place, (_, id_) in enumerate(threads):
-        count = each + (place < extra)
-        shares.setdefault(id_, []).extend(ordered[start : start + count])
+    for index, (_, member) in enumerate(threads):
+        count = length + (index < remainder)  # the first `remainder` threads get one partition more
+        assignment.setdefault(member, []).extend(ordered[start : start + count])
         start += count
-    return shares
+    return assignment

@@ -1,4 +1,4 @@
-"""A partition that is ours for a while, and how far its messages were processed."""
+"""A partition that this member owns for a while, and how far its messages were processed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from koff.client.cluster import TopicPartition
+
 
 class ClaimState(Enum):
-    """READING: messages are handed out. DRAINING: those that are out are waited for. LOST: nothing counts."""
+    """How far a claim is from its end.
+
+    READING: messages are handed out. DRAINING: no more messages are handed out; the member waits until the
+    messages that it handed out are processed. LOST: acknowledgements are ignored.
+    """
 
     READING = "reading"
     DRAINING = "draining"
@@ -17,18 +23,21 @@ class ClaimState(Enum):
 
 
 @dataclass(slots=True)
-class _Out:
+class _DeliveredMessage:
     raw: Any
+    """confluent-kafka's message."""
     deliveries: int = 0
-    in_hands: bool = False
-    done: bool = False
+    in_progress: bool = False
+    processed: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """Ours in the session of that `session_number`, by the owner's node that `czxid` made.
+    """This member's ownership of one partition.
 
-    Not safe for threads: whoever uses `deliver` and what follows it holds the deliveries' lock.
+    The claim holds in the ZooKeeper session `session_number`. `czxid` is the transaction that created the
+    partition's owner node. Not safe for threads: the caller of `deliver` and of every method and property
+    below it holds the lock of `Delivery`.
     """
 
     topic: str
@@ -37,65 +46,71 @@ class Claim:
     czxid: int
     state: ClaimState = ClaimState.READING
     deadline: float = 0.0
-    """When draining ends, whatever is out."""
-    begun: bool = False
-    """Whether it is known where the group left off: before that nothing is committed."""
-    finished: bool = False
-    """Whether the offsets are finalized, well or not: the owner's node may go."""
+    """Monotonic time at which draining ends, even if handed-out messages are not processed."""
+    initialized: bool = False
+    """Whether the offset manager has returned the group's last offset. Nothing is committed before that."""
+    finalized: bool = False
+    """Whether the offset manager has finalized the offsets, with or without an error.
+
+    Only then may the owner node be deleted.
+    """
     last_delivered: int | None = None
-    processed: int | None = None
-    """The last offset up to which all that was delivered was processed."""
+    processed_up_to: int | None = None
+    """The offset up to which all delivered messages were processed; None before the first."""
     _order: deque[int] = field(default_factory=deque)
-    _out: dict[int, _Out] = field(default_factory=dict)
+    _delivered: dict[int, _DeliveredMessage] = field(default_factory=dict)
 
     @property
-    def at(self) -> tuple[str, int]:
-        """Topic and partition."""
-        return self.topic, self.partition
+    def topic_partition(self) -> TopicPartition:
+        """The topic and the partition."""
+        return TopicPartition(self.topic, self.partition)
 
     @property
     def drained(self) -> bool:
-        """Whether nothing is in anybody's hands."""
-        return not any(out.in_hands for out in self._out.values())
+        """Whether each handed-out message came back, acknowledged or not."""
+        return not any(message.in_progress for message in self._delivered.values())
 
     def deliver(self, offset: int, raw: Any) -> int:
-        """How often this message was handed out, with this time."""
-        out = self._out.get(offset)
-        if out is None:
-            out = self._out[offset] = _Out(raw)
+        """Notes that the message is handed out; returns how often it was handed out, this time included."""
+        message = self._delivered.get(offset)
+        # Offsets have gaps (compaction, transaction markers), so the order of delivery is kept, not computed.
+        # A redelivered message keeps its place in that order.
+        if message is None:
+            message = self._delivered[offset] = _DeliveredMessage(raw)
             self._order.append(offset)
             self.last_delivered = offset
-        out.deliveries += 1
-        out.in_hands = True
-        return out.deliveries
+        message.deliveries += 1
+        message.in_progress = True
+        return message.deliveries
 
-    def done(self, offset: int) -> int | None:
-        """Notes that one message was processed; `processed`, if that moved on."""
-        out = self._out.get(offset)
-        if out is not None:
-            out.done, out.in_hands = True, False
+    def mark_processed(self, offset: int) -> int | None:
+        """Notes that one message was processed; returns `processed_up_to` if it moved, else None."""
+        message = self._delivered.get(offset)
+        if message is not None:
+            message.processed, message.in_progress = True, False
         return self._advance()
 
-    def done_up_to(self, offset: int) -> int | None:
-        """Notes that all messages up to that offset were processed; `processed`, if that moved on."""
-        for each in self._order:
-            if each > offset:
+    def mark_processed_up_to(self, offset: int) -> int | None:
+        """Notes that all messages up to `offset` were processed; returns `processed_up_to` if it moved."""
+        for delivered in self._order:
+            if delivered > offset:
                 break
-            out = self._out[each]
-            out.done, out.in_hands = True, False
+            message = self._delivered[delivered]
+            message.processed, message.in_progress = True, False
         return self._advance()
 
-    def failed(self, offset: int) -> tuple[Any, int] | None:
-        """The message as it came and how often it was delivered; None when it is no longer out."""
-        out = self._out.get(offset)
-        if out is None or out.done:
+    def mark_failed(self, offset: int) -> tuple[Any, int] | None:
+        """confluent-kafka's message and how often it was handed out; None if it was processed already."""
+        message = self._delivered.get(offset)
+        if message is None or message.processed:
             return None
-        out.in_hands = False
-        return out.raw, out.deliveries
+        message.in_progress = False
+        return message.raw, message.deliveries
 
     def _advance(self) -> int | None:
-        before = self.processed
-        while self._order and self._out[self._order[0]].done:
-            self.processed = self._order.popleft()
-            del self._out[self.processed]
-        return self.processed if self.processed != before else None
+        """Moves `processed_up_to` over the processed messages at the front; returns it if it moved."""
+        before = self.processed_up_to
+        while self._order and self._delivered[self._order[0]].processed:
+            self.processed_up_to = self._order.popleft()
+            del self._delivered[self.processed_up_to]
+        return self.processed_up_to if self.processed_up_to != before else None

@@ -1,4 +1,4 @@
-"""What a consumer group on ZooKeeper is told."""
+"""The configuration of a consumer group on ZooKeeper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManager
 
 
 class InitialOffset(Enum):
-    """Where to begin in a partition of which the group has no offset."""
+    """Where the group starts in a partition without a committed offset."""
 
     OLDEST = "oldest"
     NEWEST = "newest"
@@ -20,13 +20,18 @@ class InitialOffset(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupConf:
-    """How a group consumes. Without `cluster`, brokers are looked up in ZooKeeper's `/brokers/ids`.
+    """How a member of the group consumes.
 
-    `processing_timeout_s` is how long a partition that is given up waits for its messages to be processed;
-    `reset_offsets` forgets what the group had committed, in the partitions that this instance gets, once
-    each. A message is delivered 1 + `max_redeliveries` times at most. The session lasts
-    `session_timeout_s`, which must lie within what the servers allow (2 to 20 of their ticks): an instance
-    that is gone without a word is replaced after that long.
+    - `cluster`: how to reach Kafka. None: the brokers are looked up in ZooKeeper's `/brokers/ids`.
+    - `processing_timeout_s`: how long a member that gives up a partition waits until the messages that it
+      handed out are processed.
+    - `reset_offsets`: at the start, sets the group's offsets in all partitions of its topics to
+      `initial_offset`. Skipped, with a warning, if another member is registered.
+    - `max_redeliveries`: a message is handed out at most 1 + `max_redeliveries` times.
+    - `buffer_messages`: how many fetched messages wait to be handed out, over all partitions.
+    - `session_timeout_s`: how long the ZooKeeper session outlives a dead member: only then do other members
+      take over its partitions. The servers allow 2 to 20 of their ticks.
+    - `metadata_interval_s`: how often the partition counts of the topics are read again.
     """
 
     cluster: ClusterConf | None = None
@@ -41,4 +46,4 @@ class ConsumerGroupConf:
     metadata_interval_s: float = 10.0
     feed: FeedConf = field(default_factory=lambda: FeedConf(fetch_wait_ms=100))
     offset_manager: Callable[[GroupHandle], OffsetManager] | None = None
-    """Makes the keeper of offsets; None: `ZooKeeperOffsetManager`."""
+    """Makes the offset manager; None: `ZooKeeperOffsetManager`."""

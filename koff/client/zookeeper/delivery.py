@@ -1,4 +1,4 @@
-"""From the feeds to whoever iterates, and the word of what became of each message on its way back."""
+"""The messages on their way from Kafka to the application, and their acknowledgements on the way back."""
 
 from __future__ import annotations
 
@@ -14,100 +14,115 @@ from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.errors import ClaimLost, PartitionError
 
 log = structlog.get_logger(component="client.zookeeper")
-_LOOK_S = 0.1
-"""How often those who wait look whether the session's lease has come or gone."""
+_LEASE_CHECK_S = 0.1
+"""How often a waiting reader checks the session's lease: nothing wakes it when the lease ends or returns."""
 _TIMESTAMP_NOT_AVAILABLE = 0
+"""librdkafka's type of the timestamp of a message that has none."""
 
 
 class Delivery:
-    """A bounded buffer of messages, each of a claim that is ours.
+    """A bounded buffer of messages, each of a partition that this member owns.
 
-    `trusted` says whether a claim can be believed in now; `processed` and `failed` are told what comes back.
+    `is_trusted` decides whether the member surely owns a claim's partition now. `on_processed` gets each
+    claim's new `processed_up_to`, and `on_error` gets each message that is passed over.
     """
+
+    # One buffer serves all partitions, first in, first out: messages of a quiet partition wait behind those
+    # of a busy one, and a claim that is not trusted at the front holds up all others.
 
     def __init__(
         self,
         *,
         limit: int,
         max_redeliveries: int,
-        trusted: Callable[[Claim], bool],
-        processed: Callable[[Claim, int], None],
-        failed: Callable[[PartitionError], None],
+        is_trusted: Callable[[Claim], bool],
+        on_processed: Callable[[Claim, int], None],
+        on_error: Callable[[PartitionError], None],
     ) -> None:
         self._limit, self._max_redeliveries = limit, max_redeliveries
-        self._trusted, self._processed, self._failed = trusted, processed, failed
+        self._is_trusted, self._on_processed, self._on_error = is_trusted, on_processed, on_error
+        # Readers and intake threads wait on the same condition. Each wait has a short time limit, so a
+        # notification that wakes the wrong thread only delays the right one.
         self._lock = threading.Condition()
         self._buffer: deque[tuple[Claim, Any]] = deque()
-        self._ended = False
+        self._closed = False
 
-    def end(self) -> None:
-        """Nothing is handed out any more: who waits in `take` gets None."""
+    def close(self) -> None:
+        """Drops the buffer and hands out no more messages: waiting calls of `take_message` return None."""
         with self._lock:
-            self._ended = True
+            self._closed = True
             self._buffer.clear()
             self._lock.notify_all()
 
-    def room(self, timeout_s: float) -> int:
-        """How many messages may be put, waiting for that to be more than none."""
+    def wait_for_room(self, timeout_s: float) -> int:
+        """How many messages fit into the buffer; waits up to `timeout_s` while none fits."""
         with self._lock:
             if len(self._buffer) >= self._limit:
                 self._lock.wait(timeout_s)
             return self._limit - len(self._buffer)
 
-    def put(self, claim: Claim, raws: list[Any]) -> None:
-        """Takes confluent-kafka's messages of one partition, in log order; drops them unless READING."""
+    def put_messages(self, claim: Claim, raws: list[Any]) -> None:
+        """Buffers confluent-kafka's messages of one partition, in log order.
+
+        Drops them unless the claim is READING. The limit is not enforced: see `wait_for_room`.
+        """
         with self._lock:
-            if claim.state is ClaimState.READING and not self._ended:
+            if claim.state is ClaimState.READING and not self._closed:
                 self._buffer.extend((claim, raw) for raw in raws)
                 self._lock.notify(len(raws))
 
-    def take(self) -> Message | None:
-        """The next message, when there is one; None once it ended."""
+    def take_message(self) -> Message | None:
+        """The next message; waits for it. None after `close`."""
         with self._lock:
-            while not self._ended:
-                if self._buffer and self._trusted(self._buffer[0][0]):
+            while not self._closed:
+                if self._buffer and self._is_trusted(self._buffer[0][0]):
                     claim, raw = self._buffer.popleft()
                     claim.deliver(raw.offset(), raw)
                     self._lock.notify_all()
-                    return self._message(claim, raw)
-                self._lock.wait(_LOOK_S)
+                    return self._make_message(claim, raw)
+                self._lock.wait(_LEASE_CHECK_S)
             return None
 
-    def stop(self, claim: Claim, *, deadline: float) -> None:
-        """Hands out no more of that partition; what is out may still be acknowledged until `deadline`."""
-        self._leave(claim, ClaimState.DRAINING)
+    def start_draining(self, claim: Claim, *, deadline: float) -> None:
+        """Hands out no more messages of the claim; those handed out may be acknowledged until `deadline`."""
+        self._change_state(claim, ClaimState.DRAINING)
         claim.deadline = deadline
 
-    def lose(self, claim: Claim) -> None:
-        """Hands out no more of that partition, and what is out does not count any more."""
-        self._leave(claim, ClaimState.LOST)
+    def mark_lost(self, claim: Claim) -> None:
+        """Hands out no more messages of the claim, and ignores acknowledgements of handed-out messages."""
+        self._change_state(claim, ClaimState.LOST)
 
-    def drained(self, claim: Claim) -> bool:
-        """Whether all that was handed out came back."""
+    def is_drained(self, claim: Claim) -> bool:
+        """Whether each handed-out message of the claim came back."""
         with self._lock:
             return claim.drained
 
-    def up_to(self, claim: Claim | None, message: Message) -> None:
-        """Marks the message and all before it as processed. Raises `ClaimLost`."""
+    def mark_processed_up_to(self, claim: Claim | None, message: Message) -> None:
+        """Marks the message and all before it as processed.
+
+        Raises `ClaimLost` if there is no claim, or if it was lost.
+        """
         with self._lock:
             if claim is None or claim.state is ClaimState.LOST:
                 raise ClaimLost(
-                    f"{message.topic}/{message.partition} was given to another instance, which goes on "
-                    f"from what was committed; offset {message.offset} was not"
+                    f"{message.topic}/{message.partition} is not owned by this member any more: offset "
+                    f"{message.offset} is not marked as processed, and the next owner resumes from the "
+                    "committed offset"
                 )
-            processed = claim.done_up_to(message.offset)
+            processed = claim.mark_processed_up_to(message.offset)
             self._lock.notify_all()
         if processed is not None:
-            self._processed(claim, processed)
+            self._on_processed(claim, processed)
 
-    def _leave(self, claim: Claim, state: ClaimState) -> None:
+    def _change_state(self, claim: Claim, state: ClaimState) -> None:
+        """Sets the claim's state and drops its buffered messages."""
         with self._lock:
             claim.state = state
-            self._buffer = deque(each for each in self._buffer if each[0] is not claim)
+            self._buffer = deque(entry for entry in self._buffer if entry[0] is not claim)
             self._lock.notify_all()
 
-    def _message(self, claim: Claim, raw: Any) -> Message:
-        kind, timestamp_ms = raw.timestamp()
+    def _make_message(self, claim: Claim, raw: Any) -> Message:
+        timestamp_type, timestamp_ms = raw.timestamp()
         return Message(
             value=raw.value(),
             key=raw.key(),
@@ -115,7 +130,7 @@ class Delivery:
             partition=claim.partition,
             offset=raw.offset(),
             headers=tuple(raw.headers() or ()),
-            timestamp_ms=None if kind == _TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
+            timestamp_ms=None if timestamp_type == _TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
             on_ack=lambda message: self._ack(claim, message.offset),
             on_nack=lambda message, cause: self._nack(claim, message, cause),
         )
@@ -123,30 +138,39 @@ class Delivery:
     def _ack(self, claim: Claim, offset: int) -> None:
         with self._lock:
             if claim.state is ClaimState.LOST:
-                log.debug("too late", topic=claim.topic, partition=claim.partition, offset=offset)
+                log.debug(
+                    "acknowledgement ignored: the claim is lost",
+                    topic=claim.topic,
+                    partition=claim.partition,
+                    offset=offset,
+                )
                 return
-            processed = claim.done(offset)
+            processed = claim.mark_processed(offset)
             self._lock.notify_all()
+        # Called without the lock, since the offset manager has locks of its own. Two threads may thus report
+        # in the wrong order: `mark_as_processed` ignores an offset behind an earlier one.
         if processed is not None:
-            self._processed(claim, processed)
+            self._on_processed(claim, processed)
 
     def _nack(self, claim: Claim, message: Message, cause: BaseException | None) -> None:
-        """Delivers it again, soon; or gives it up, tells why, and goes on behind it."""
+        """Hands out the message again; after its last redelivery, reports it and counts it as processed."""
         with self._lock:
-            out = claim.failed(message.offset)
-            if out is None or claim.state is ClaimState.LOST:
+            failed = claim.mark_failed(message.offset)
+            if failed is None or claim.state is ClaimState.LOST:
                 return
-            raw, deliveries = out
+            raw, deliveries = failed
             if deliveries <= self._max_redeliveries:
-                if claim.state is ClaimState.READING:  # else it comes to the next owner
+                # Redelivered at once, without a delay: an application that calls `nack` in a loop uses up all
+                # redeliveries within milliseconds. While the claim drains, the next owner gets the message.
+                if claim.state is ClaimState.READING:
                     self._buffer.appendleft((claim, raw))
                 self._lock.notify_all()
                 return
-            processed = claim.done(message.offset)
+            processed = claim.mark_processed(message.offset)
             self._lock.notify_all()
         text = f"offset {message.offset} failed {deliveries} times and is passed over: {cause!r}"
-        failure = PartitionError(claim.topic, claim.partition, text, message)
-        failure.__cause__ = cause
-        self._failed(failure)
+        error = PartitionError(claim.topic, claim.partition, text, message)
+        error.__cause__ = cause
+        self._on_error(error)
         if processed is not None:
-            self._processed(claim, processed)
+            self._on_processed(claim, processed)

@@ -1,4 +1,4 @@
-"""What can go wrong with a group on ZooKeeper."""
+"""The errors of a consumer group on ZooKeeper."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from koff.errors import Closed, ConnectError, KoffError
 
 
 class ZooKeeperLost(ConnectError):
-    """ZooKeeper does not answer, or the session with it has ended. What was asked may yet be done."""
+    """ZooKeeper does not respond, or the session has ended. ZooKeeper may still execute the request."""
 
 
 class AlreadyClosing(Closed):
@@ -19,11 +19,11 @@ class UncleanClose(KoffError):
 
 
 class ClaimLost(KoffError):
-    """The partition is not ours any more: whoever has it now will process the message (again)."""
+    """This member does not own the partition any more. The next owner will process the message (again)."""
 
 
 class PartitionError(KoffError):
-    """Something failed in one partition; the cause is chained. `message` is the one it is about, if any."""
+    """An error in one partition; its cause is chained. `message` is the message that failed, if any."""
 
     def __init__(self, topic: str, partition: int, text: str, message: Message | None = None) -> None:
         super().__init__(f"{topic}/{partition}: {text}")

@@ -1,4 +1,4 @@
-"""A consumer group whose instances meet in ZooKeeper, as Kafka's first consumers did."""
+"""A consumer group whose members coordinate through ZooKeeper, as Kafka's first consumers did."""
 
 from __future__ import annotations
 
@@ -22,12 +22,20 @@ from koff.client.zookeeper.membership import Membership
 from koff.client.zookeeper.offset_manager import OffsetManager, PeriodicOffsets
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
 from koff.client.zookeeper.session import NoNode, Session
-from koff.client.zookeeper.znodes import BROKERS, GroupPaths, Registration, bootstrap, new_member_id
+from koff.client.zookeeper.znodes import (
+    BROKERS,
+    GroupPaths,
+    Registration,
+    bootstrap_servers,
+    new_member_id,
+)
 from koff.errors import ConfigError, ConnectError, KoffError
 
-_ERRORS = 1000
-"""So many errors wait to be read; the oldest go first. All are in the log."""
+_MAX_ERRORS = 1000
+"""How many errors wait to be read; the oldest are dropped. All are in the log."""
 _RETRY_S = 0.2
+_LEAVE_PAUSE_S = 0.02
+"""The pause between rounds while the member leaves: acknowledgements do not wake the leaving thread."""
 
 
 def join_consumer_group(
@@ -36,9 +44,10 @@ def join_consumer_group(
     zookeeper: str | Sequence[str],
     config: ConsumerGroupConf | None = None,
 ) -> ConsumerGroup:
-    """An instance of the group, registered at `zookeeper` (`host:port,...[/chroot]`); the caller closes it.
+    """A new member of the group, registered at `zookeeper` (`host:port,...[/chroot]`); the caller closes it.
 
-    Raises `ConnectError` when ZooKeeper or Kafka cannot be reached, `ConfigError` when no brokers are known.
+    Raises `ConnectError` when ZooKeeper or Kafka cannot be reached, and `ConfigError` when `config` names no
+    cluster and no broker is registered in ZooKeeper.
     """
     conf = config or ConsumerGroupConf()
     if not name or "/" in name or not topics:
@@ -55,9 +64,10 @@ def join_consumer_group(
 
 
 class ConsumerGroup(Closing):
-    """One instance of a group; made by `join_consumer_group`. A context manager.
+    """One member of a consumer group, made by `join_consumer_group`. A context manager.
 
-    Leaving it by an exception does not wait for messages that are out.
+    When the `with` block ends by an exception, the member leaves without waiting until handed-out messages
+    are processed.
     """
 
     def __init__(
@@ -69,48 +79,49 @@ class ConsumerGroup(Closing):
         self.id = new_member_id(name)
         self.paths = GroupPaths(name)
         self.log = structlog.get_logger(component="client.zookeeper", group=name, member=self.id)
-        self._wake, self._done, self._stopping = threading.Event(), threading.Event(), threading.Event()
+        self._wake, self._closed, self._stopping = threading.Event(), threading.Event(), threading.Event()
         self._closing = threading.Lock()
-        self._errors: deque[KoffError] = deque(maxlen=_ERRORS)
-        self._errors_come = threading.Condition()
-        self._unclean: list[PartitionError] = []
-        self._partitions: dict[str, int] = {}
+        self._errors: deque[KoffError] = deque(maxlen=_MAX_ERRORS)
+        self._errors_changed = threading.Condition()
+        self._close_errors: list[PartitionError] = []
+        """Errors since the shutdown began, for `UncleanClose`."""
+        self._partition_counts: dict[str, int] = {}
         self._intakes: dict[str, Intake] = {}
         self._threads: list[threading.Thread] = []
-        self._drain_s = conf.processing_timeout_s
+        self._drain_timeout_s = conf.processing_timeout_s
         self._membership: Membership | None = None
         self._offsets: OffsetManager | None = None
         self._cluster: Cluster | None = None
         self._delivery = Delivery(
             limit=conf.buffer_messages,
             max_redeliveries=conf.max_redeliveries,
-            trusted=self._trusted,
-            processed=self._processed,
-            failed=self._fail,
+            is_trusted=self._is_trusted,
+            on_processed=self._mark_processed,
+            on_error=self._report_error,
         )
         self.session = Session(
             zookeeper,
             timeout_s=conf.session_timeout_s,
             connect_timeout_s=conf.connect_timeout_s,
-            changed=self._changed,
+            on_change=self._request_rebalance,
         )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._drain_s = 0.0
+            self._drain_timeout_s = 0.0
         try:
             self.close()
         except AlreadyClosing:
-            self._done.wait()
+            self._closed.wait()
         except KoffError:
             if kind is None:
                 raise
 
     @property
     def cluster(self) -> ClusterConf:
-        """How to reach the brokers, given or looked up."""
+        """How to reach the brokers: as configured, or as found in ZooKeeper."""
         assert self._cluster is not None
         return self._cluster.conf
 
@@ -121,76 +132,82 @@ class ConsumerGroup(Closing):
 
     @property
     def closed(self) -> bool:
-        """Whether it has been shut down."""
-        return self._done.is_set()
+        """Whether the shutdown is completed."""
+        return self._closed.is_set()
 
     def wait_closed(self, timeout_s: float | None = None) -> bool:
-        """Whether it has been shut down, waiting for that."""
-        return self._done.wait(timeout_s)
+        """Waits until the shutdown is completed; returns whether it is."""
+        return self._closed.wait(timeout_s)
 
     @property
     def claims(self) -> dict[TopicPartition, int]:
-        """The partitions that this instance has now, each with the zxid of its claim.
+        """The partitions that this member owns, each with the zxid of its claim.
 
-        Of two claims of a partition the later has the higher one, whichever instances made them.
+        Of two claims of a partition, the later claim has the higher zxid, also when two members made them.
         """
         claims = list(self._membership.claims.values()) if self._membership else []
-        return {TopicPartition(*claim.at): claim.czxid for claim in claims}
+        return {claim.topic_partition: claim.czxid for claim in claims}
 
     def messages(self) -> Iterator[Message]:
-        """The messages of this instance's partitions, as they come; ends when the group is closed.
+        """The messages of this member's partitions, as they arrive; ends when `close` is called.
 
-        In order within a partition, but for those that failed. Each is to be acknowledged, by itself or by
-        `commit_up_to`.
+        Messages of a partition come in order, except redelivered messages. The application acknowledges each
+        message, by its `ack` or by `commit_up_to`.
         """
-        while (message := self._delivery.take()) is not None:
+        while (message := self._delivery.take_message()) is not None:
             yield message
 
     def errors(self) -> Iterator[KoffError]:
-        """What went wrong, as it comes; ends when the group is closed. `PartitionError` names its partition.
+        """The errors of this member, as they occur; ends when the shutdown is completed.
 
-        Nobody needs to read them: all are logged, and the latest thousand are kept.
+        A `PartitionError` names its partition. The application need not read the errors: all are logged, and
+        the latest 1,000 are kept.
         """
         while True:
-            with self._errors_come:
+            with self._errors_changed:
                 while not self._errors:
                     if self.closed:
                         return
-                    self._errors_come.wait(_RETRY_S)
+                    self._errors_changed.wait(_RETRY_S)
                 error = self._errors.popleft()
             yield error
 
     def commit_up_to(self, message: Message) -> None:
-        """Marks the message and all before it in its partition as processed; they are committed soon.
+        """Marks the message and all before it in its partition as processed; the next commit includes them.
 
-        Raises `ClaimLost` when the partition is another instance's by now.
+        Raises `ClaimLost` when this member does not own the partition any more.
         """
+        # The claim is found by its partition: a message from an earlier claim of this member counts for the
+        # present claim, although another member may have owned the partition in between.
         claims = self._membership.claims if self._membership else {}
-        self._delivery.up_to(claims.get((message.topic, message.partition)), message)
+        self._delivery.mark_processed_up_to(
+            claims.get(TopicPartition(message.topic, message.partition)), message
+        )
 
     def flush_offsets(self) -> None:
-        """Commits what was processed, now. Raises `KoffError` when that fails."""
+        """Commits the offsets of all processed messages now. Raises `KoffError` when that fails."""
         if self._offsets is not None:
             self._offsets.flush()
 
     def instance_registered(self) -> bool:
-        """Whether ZooKeeper knows this instance. Raises `ConnectError` when it does not answer."""
+        """Whether this member is registered: asks ZooKeeper. Raises `ConnectError` without a response."""
         stat = self.session.call("exists", self.paths.member(self.id))
         return stat is not None and stat.ephemeralOwner == self.session.id
 
-    def holds(self, topic: str, partition: int) -> bool:
-        """Whether the partition is this instance's, asked of ZooKeeper. Raises `ConnectError`."""
-        return self._membership is not None and self._membership.holds((topic, partition))
+    def owns(self, topic: str, partition: int) -> bool:
+        """Whether this member owns the partition: asks ZooKeeper. Raises `ConnectError`."""
+        return self._membership is not None and self._membership.owns(TopicPartition(topic, partition))
 
     def close(self) -> None:
-        """Leaves the group: waits for what is out to be processed, commits, gives up all claims.
+        """Leaves the group: waits until handed-out messages are processed, commits, and releases all claims.
 
-        Raises `AlreadyClosing` the second time, `UncleanClose` when not all offsets were committed.
+        Raises `AlreadyClosing` at the second call, and `UncleanClose` when not all offsets were committed.
         """
         if not self._closing.acquire(blocking=False):
             raise AlreadyClosing(f"the consumer group {self.name} is already shutting down")
         try:
-            self._delivery.end()
+            # End the background threads first: only one thread may run rounds, and `_leave` runs them now.
+            self._delivery.close()
             self._stopping.set()
             self._wake.set()
             for thread in self._threads:
@@ -198,24 +215,34 @@ class ConsumerGroup(Closing):
             self._leave()
         finally:
             self.abandon()
-        if self._unclean:
+        if self._close_errors:
             raise UncleanClose(
                 f"not all offsets of {self.name} were committed before shutdown was completed: "
-                + "; ".join(map(str, self._unclean))
-            ) from self._unclean[0]
+                + "; ".join(map(str, self._close_errors))
+            ) from self._close_errors[0]
 
     def join(self) -> None:
-        """Connects, registers and begins; called once, by `join_consumer_group`."""
+        """Connects, registers and starts to consume; `join_consumer_group` calls it once."""
+        # Connect to ZooKeeper, then to Kafka.
         self.session.connect(make_chroot=True)
         self._cluster = Cluster(self.conf.cluster or self._look_up_brokers()).connect()
-        self._look_at_topics()
-        make = self.conf.offset_manager or ZooKeeperOffsetManager
-        self._offsets = make(self)
+        self._refresh_topics()
+        # Prepare the offsets: a reset comes before this member is registered, so that `_reset_offsets` sees
+        # other members only.
+        make_offset_manager = self.conf.offset_manager or ZooKeeperOffsetManager
+        self._offsets = make_offset_manager(self)
         if self.conf.reset_offsets:
             self._reset_offsets()
+        # Register and claim partitions, then keep doing so in the background.
         for topic in self.topics:
             self._intakes[topic] = Intake(
-                topic, self._cluster, self.conf, self._delivery, self._offsets, self._fail, self._wake.set
+                topic,
+                self._cluster,
+                self.conf,
+                self._delivery,
+                self._offsets,
+                self._report_error,
+                self._wake.set,
             )
         self._membership = Membership(
             self.session,
@@ -224,65 +251,70 @@ class ConsumerGroup(Closing):
             Registration(dict.fromkeys(self.topics, 1)),
             self._delivery,
             self._intakes,
-            lambda: self._partitions,
+            lambda: self._partition_counts,
             self.conf.processing_timeout_s,
         )
-        self._membership.round()
-        for work in (self._do_rounds, self._keep_looking_at_topics):
-            thread = threading.Thread(target=work, name=f"koff-group-{self.name}", daemon=True)
+        self._membership.run_round()
+        for target in (self._run_rounds, self._run_topic_refresh):
+            thread = threading.Thread(target=target, name=f"koff-group-{self.name}", daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def abandon(self) -> None:
-        """Lets go of everything, without a word to anybody. Safe to call twice."""
+        """Closes everything without draining: the claims end with the session. Safe to call twice."""
         self._stopping.set()
-        self._delivery.end()
+        self._delivery.close()
         for intake in self._intakes.values():
             intake.close()
-        self._close_offsets()
+        self._close_offsets()  # before the session, which it needs for a last commit
         self.session.close()
         if self._cluster is not None:
             self._cluster.close()
-        self._done.set()
-        with self._errors_come:
-            self._errors_come.notify_all()
+        self._closed.set()
+        with self._errors_changed:
+            self._errors_changed.notify_all()
 
-    def _do_rounds(self) -> None:
+    def _run_rounds(self) -> None:
         assert self._membership is not None
         while not self._stopping.is_set():
-            pause_s = self._round(self._membership)
+            pause_s = self._try_round(self._membership)
             self._wake.wait(pause_s)
             self._wake.clear()
 
-    def _round(self, membership: Membership) -> float:
+    def _try_round(self, membership: Membership) -> float:
+        """Runs a round; returns the pause until the next round, in seconds."""
         try:
-            return membership.round()
-        except ConnectError as failure:
-            self.log.debug("round not finished", why=str(failure))
-        except NoNode as failure:  # somebody removes the group's nodes while we use them
-            self.log.warning("a node is gone", why=repr(failure))
+            return membership.run_round()
+        except ConnectError as error:
+            self.log.debug("round not completed: trying again", why=str(error))
+        except NoNode as error:
+            self.log.warning("another client deleted a node of the group: trying again", why=repr(error))
         return _RETRY_S
 
     def _leave(self) -> None:
-        """Gives everything up in order, as long as the messages that are out may take."""
+        """Releases all claims in order: drains them, commits, and deletes the owner nodes.
+
+        When ZooKeeper does not respond until the drain timeout, the claims are dropped without a commit.
+        """
         membership = self._membership
         if membership is None:
             return
         membership.leaving = True
-        deadline = time.monotonic() + self._drain_s
-        membership.stop_all(deadline)
+        deadline = time.monotonic() + self._drain_timeout_s
+        membership.start_draining(deadline)
+        # Ends only when every claim is finalized: a claim whose intake thread has died keeps this loop going.
         while membership.claims or membership.registered:
             try:
-                membership.leave()
-                membership.round()
-            except (ConnectError, NoNode) as failure:
+                membership.unregister()
+                membership.run_round()
+            except (ConnectError, NoNode) as error:
                 if time.monotonic() >= deadline:
-                    self.log.warning("left without a word", why=str(failure))
-                    for at in membership.claims:
-                        self._fail(PartitionError(*at, f"given up without a commit: {failure}"))
-                    membership.give_up()
+                    self.log.warning("left the group without releasing its claims", why=str(error))
+                    for partition in membership.claims:
+                        self._report_error(PartitionError(*partition, f"released without a commit: {error}"))
+                    membership.lose_all_claims()
                     break
-            self._wake.wait(0.02)
+            self._wake.wait(_LEAVE_PAUSE_S)
             self._wake.clear()
 
     def _close_offsets(self) -> None:
@@ -290,74 +322,94 @@ class ConsumerGroup(Closing):
         if offsets is not None:
             try:
                 offsets.close()
-            except KoffError as failure:
-                self.log.warning("offsets are not all committed", why=str(failure))
+            except KoffError as error:
+                self.log.warning("not all offsets are committed at shutdown", why=str(error))
 
     def _reset_offsets(self) -> None:
-        """Sets the group to the initial offset, unless another instance is at work."""
-        others = self.session.children(self.paths.ids)
+        """Sets the group's offsets to the initial offset, unless another member is registered."""
+        others = self.session.list_children(self.paths.ids)
         if others:
-            self.log.warning("offsets are not reset: other instances are registered", others=len(others))
+            self.log.warning("offsets are not reset: other members are registered", others=len(others))
             return
         if not isinstance(self._offsets, PeriodicOffsets):
-            raise ConfigError("reset_offsets: this offset manager knows no reset; reset its offsets there")
+            raise ConfigError(
+                "reset_offsets: the configured offset manager cannot reset offsets; reset them in its store"
+            )
         assert self._cluster is not None
-        wanted = [TopicPartition(t, p) for t, count in self._partitions.items() for p in range(count)]
-        found = self._cluster.offsets(wanted, INITIAL[self.conf.initial_offset])
-        failed = {at: why for at, why in found.items() if isinstance(why, str)}
+        partitions = [
+            TopicPartition(topic, partition)
+            for topic, count in self._partition_counts.items()
+            for partition in range(count)
+        ]
+        fetched = self._cluster.fetch_offsets(partitions, INITIAL[self.conf.initial_offset])
+        failed = {partition: reason for partition, reason in fetched.items() if isinstance(reason, str)}
         if failed:
-            raise ConnectError(f"offsets are not reset: no offset of {next(iter(failed.items()))}")
-        self._offsets.reset({at: offset for at, offset in found.items() if isinstance(offset, int)})
+            (topic, partition), reason = next(iter(failed.items()))
+            raise ConnectError(
+                f"offsets are not reset: cannot fetch the offset of {topic}/{partition}: {reason}"
+            )
+        self._offsets.reset(
+            {partition: offset for partition, offset in fetched.items() if isinstance(offset, int)}
+        )
 
     def _look_up_brokers(self) -> ClusterConf:
-        numbers = self.session.children(BROKERS)
-        found = bootstrap([self.session.call("get", f"{BROKERS}/{each}")[0] for each in numbers])
-        if not found:
+        numbers = self.session.list_children(BROKERS)
+        addresses = bootstrap_servers([self.session.call("get", f"{BROKERS}/{n}")[0] for n in numbers])
+        if not addresses:
             raise ConfigError(
                 f"ZooKeeper at {self.session.hosts} knows no brokers (in {BROKERS}): name them in the "
                 "config's cluster, or add Kafka's chroot to the address"
             )
-        return ClusterConf(found)
+        return ClusterConf(addresses)
 
-    def _look_at_topics(self) -> None:
+    def _refresh_topics(self) -> None:
+        """Reads the partition counts; a change requests a rebalance. Raises `ConnectError`."""
         assert self._cluster is not None
-        all_ = self._cluster.topics()  # describing them would need the controller, which may be gone just now
-        found = {topic: all_[topic] for topic in self.topics if topic in all_}
-        if found != self._partitions:
-            missing = [topic for topic in self.topics if topic not in found]
+        # All topics are listed: describing single topics needs the controller, which may just be down.
+        all_counts = self._cluster.fetch_partition_counts()
+        counts = {topic: all_counts[topic] for topic in self.topics if topic in all_counts}
+        if counts != self._partition_counts:
+            missing = [topic for topic in self.topics if topic not in counts]
             if missing:
-                self.log.warning("topics are not there yet, or may not be described", topics=missing)
-            self._partitions = found
-            self._changed()
+                self.log.warning(
+                    "topics do not exist yet, or this user may not describe them", topics=missing
+                )
+            self._partition_counts = counts
+            self._request_rebalance()
 
-    def _keep_looking_at_topics(self) -> None:
+    def _run_topic_refresh(self) -> None:
         while not self._stopping.wait(self.conf.metadata_interval_s):
             try:
-                self._look_at_topics()
-            except ConnectError as failure:
-                self.log.warning("topics are not known anew", why=str(failure))
+                self._refresh_topics()
+            except ConnectError as error:
+                self.log.warning("partition counts are not refreshed: trying again", why=str(error))
 
-    def _trusted(self, claim: Claim) -> bool:
-        """Whether ZooKeeper surely keeps the claim for now. Once it does not, it is never again."""
+    def _is_trusted(self, claim: Claim) -> bool:
+        """Whether ZooKeeper surely keeps the claim for now.
+
+        A claim of an earlier session is never trusted again.
+        """
         return (
             claim.session_number == self.session.number
             and self.session.trusted
             and not self._stopping.is_set()
         )
 
-    def _processed(self, claim: Claim, offset: int) -> None:
+    def _mark_processed(self, claim: Claim, offset: int) -> None:
         if self._offsets is not None:
-            self._offsets.mark_as_processed(*claim.at, offset)
+            self._offsets.mark_as_processed(*claim.topic_partition, offset)
 
-    def _changed(self) -> None:
+    def _request_rebalance(self) -> None:
         if self._membership is not None:
-            self._membership.dirty.set()
+            self._membership.rebalance_needed.set()
         self._wake.set()
 
-    def _fail(self, failure: PartitionError) -> None:
-        self.log.warning("trouble", topic=failure.topic, partition=failure.partition, why=str(failure))
-        if self._stopping.is_set() and failure.message is None:
-            self._unclean.append(failure)
-        with self._errors_come:
-            self._errors.append(failure)
-            self._errors_come.notify()
+    def _report_error(self, error: PartitionError) -> None:
+        """Logs the error and queues it for `errors`."""
+        self.log.warning("partition error", topic=error.topic, partition=error.partition, why=str(error))
+        # A message that was passed over does not keep its partition's offsets from being committed.
+        if self._stopping.is_set() and error.message is None:
+            self._close_errors.append(error)
+        with self._errors_changed:
+            self._errors.append(error)
+            self._errors_changed.notify()

@@ -1,4 +1,4 @@
-"""Reads the claimed partitions of one topic, and does all that asks Kafka about them, in its own thread."""
+"""Reads the claimed partitions of one topic, in a thread that also makes all requests to Kafka about them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,23 @@ from koff.client.zookeeper.offset_manager import OffsetManager
 from koff.errors import ConnectError, KoffError
 
 log = structlog.get_logger(component="client.zookeeper")
-_AT_ONCE = 500
+_FETCH_MAX_MESSAGES = 500
 _FETCH_S = 0.1
 _RETRY_S = 0.3
-_SOON_S = 5.0
-"""What passes within that is no trouble: leaders move, topics are made."""
+_REPORT_AFTER_S = 5.0
+"""An error that is retried is reported only after this long: leaders move, topics are being created."""
 INITIAL = {InitialOffset.OLDEST: OffsetSpec.EARLIEST, InitialOffset.NEWEST: OffsetSpec.LATEST}
 
 
 class Intake(Closing):
-    """From `begin` to `finish` a claim's messages go to `delivery`; `finished` says that one is done with."""
+    """Passes the messages of each claim to `delivery`, between `start_claim` and `end_claim`.
+
+    `on_error` gets the errors of single partitions. `on_finalized` is called when a claim is `finalized`.
+    Both are called from the intake's thread.
+    """
+
+    # Only ConnectError is retried and only KoffError is caught. Any other exception (TimeoutError, an error
+    # of the user's offset manager) ends the thread: all claims of the topic stay, and no member reads them.
 
     def __init__(
         self,
@@ -38,30 +45,31 @@ class Intake(Closing):
         conf: ConsumerGroupConf,
         delivery: Delivery,
         offsets: OffsetManager,
-        failed: Callable[[PartitionError], None],
-        finished: Callable[[], None],
+        on_error: Callable[[PartitionError], None],
+        on_finalized: Callable[[], None],
     ) -> None:
         self._cluster, self._conf = cluster, conf
         self._delivery, self._offsets = delivery, offsets
-        self._failed, self._finished = failed, finished
+        self._on_error, self._on_finalized = on_error, on_finalized
         self._feed = Feed(cluster.conf, topic, conf.feed)
-        self._asked: queue.SimpleQueue[tuple[Callable[[Claim], None], Claim]] = queue.SimpleQueue()
-        self._again: list[tuple[float, Callable[[Claim], None], Claim]] = []
+        self._requests: queue.SimpleQueue[tuple[Callable[[Claim], None], Claim]] = queue.SimpleQueue()
+        self._retries: list[tuple[float, Callable[[Claim], None], Claim]] = []
+        """Due time (monotonic), step and claim."""
         self._reading: dict[int, Claim] = {}
-        self._next: dict[int, int] = {}
-        self._failing: dict[Claim, float] = {}
-        self._told: set[Claim] = set()
+        self._next_offsets: dict[int, int] = {}
+        self._failing_since: dict[Claim, float] = {}
+        self._reported: set[Claim] = set()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"koff-intake-{topic}", daemon=True)
         self._thread.start()
 
-    def begin(self, claim: Claim) -> None:
-        """Reads the claim's partition from where the group left off."""
-        self._asked.put((self._begin, claim))
+    def start_claim(self, claim: Claim) -> None:
+        """Reads the claim's partition from where the group left off. Returns at once."""
+        self._requests.put((self._start_claim, claim))
 
-    def finish(self, claim: Claim) -> None:
-        """Reads it no more, and finalizes its offsets; then the claim is `finished`."""
-        self._asked.put((self._finish, claim))
+    def end_claim(self, claim: Claim) -> None:
+        """Stops reading the claim's partition and finalizes its offsets. Returns at once: see `finalized`."""
+        self._requests.put((self._end_claim, claim))
 
     def close(self) -> None:
         """Stops reading."""
@@ -71,173 +79,194 @@ class Intake(Closing):
 
     def _run(self) -> None:
         while not self._closing.is_set():
-            self._do_what_is_asked()
+            # Each wait is short, so that new requests are handled soon.
+            self._handle_requests()
             if not self._reading:
                 self._closing.wait(_FETCH_S / 2)
                 continue
-            room = self._delivery.room(_FETCH_S)
+            room = self._delivery.wait_for_room(_FETCH_S)
             if room <= 0:
-                continue
+                continue  # librdkafka fetches ahead meanwhile, up to the limits of its own queue
             try:
                 self._fetch(room)
-            except ConnectError as failure:
+            except ConnectError as error:
                 for claim in self._reading.values():
-                    self._tell(claim, failure)
+                    self._report_lasting_error(claim, error)
                 self._closing.wait(_RETRY_S)
 
     def _fetch(self, room: int) -> None:
-        fetched = self._feed.fetch(min(_AT_ONCE, room), _FETCH_S)
+        fetched = self._feed.fetch(min(_FETCH_MAX_MESSAGES, room), _FETCH_S)
         for run in fetched.runs:
             claim = self._reading.get(run.partition)
             if claim is not None:
-                self._delivery.put(claim, run.messages)
-                self._well(claim)
-                self._next[run.partition] = run.next_offset
+                self._delivery.put_messages(claim, run.messages)
+                self._clear_error(claim)
+                self._next_offsets[run.partition] = run.next_offset
         for lost in fetched.lost:
-            self._note_lost(lost)
+            self._handle_partition_lost(lost)
 
-    def _do_what_is_asked(self) -> None:
+    def _handle_requests(self) -> None:
+        # Collect the retries that are due and all requests of `start_claim` and `end_claim`.
         now = time.monotonic()
-        due = [(do, claim) for at, do, claim in self._again if at <= now]
-        self._again = [each for each in self._again if each[0] > now]
-        while not self._asked.empty():
-            due.append(self._asked.get())
-        begun: dict[Claim, int | None] = {}
-        for do, claim in due:
+        due = [(step, claim) for due_at, step, claim in self._retries if due_at <= now]
+        self._retries = [retry for retry in self._retries if retry[0] > now]
+        while not self._requests.empty():
+            due.append(self._requests.get())
+        # Take one step for each claim. Claims that start are collected, to fetch their offsets in one call.
+        last_offsets: dict[Claim, int | None] = {}
+        for step, claim in due:
             try:
-                if do == self._begin:
-                    self._initialize(claim, begun)
+                if step == self._start_claim:  # `==`: each access makes a new bound method, so `is` fails
+                    self._initialize_claim(claim, last_offsets)
                 else:
-                    do(claim)
-            except ConnectError as failure:
-                self._retry(do, claim, failure)
+                    step(claim)
+            except ConnectError as error:
+                self._schedule_retry(step, claim, error)
+        # Start reading all claims that were initialized.
         try:
-            self._read(begun)
-        except ConnectError as failure:
-            for claim in begun:
-                self._retry(self._begin, claim, failure)
+            self._start_reading(last_offsets)
+        except ConnectError as error:
+            for claim in last_offsets:
+                self._schedule_retry(self._start_claim, claim, error)
 
-    def _retry(self, do: Callable[[Claim], None], claim: Claim, failure: KoffError) -> None:
-        self._tell(claim, failure)
-        self._again.append((time.monotonic() + _RETRY_S, do, claim))
+    def _schedule_retry(self, step: Callable[[Claim], None], claim: Claim, error: KoffError) -> None:
+        self._report_lasting_error(claim, error)
+        self._retries.append((time.monotonic() + _RETRY_S, step, claim))
 
-    def _begin(self, claim: Claim) -> None:
-        """Stands for `_initialize` and `_read`, which are done for many at a time."""
+    def _start_claim(self, claim: Claim) -> None:
+        """Marks a request to start a claim; never called.
 
-    def _initialize(self, claim: Claim, begun: dict[Claim, int | None]) -> None:
-        """Adds the claim to those whose last offset is known."""
+        `_initialize_claim` and `_start_reading` carry it out, for many claims at a time.
+        """
+
+    def _initialize_claim(self, claim: Claim, last_offsets: dict[Claim, int | None]) -> None:
+        """Adds the claim and the offset that the group processed last (None: none) to `last_offsets`."""
         if claim.state is not ClaimState.READING:
             return
         try:
-            last = self._offsets.initialize_partition(*claim.at)
+            last_offset = self._offsets.initialize_partition(*claim.topic_partition)
         except ConnectError:
-            raise
-        except KoffError as failure:
-            self._retry(self._begin, claim, failure)
+            raise  # a KoffError too, but `_handle_requests` retries it
+        except KoffError as error:
+            self._schedule_retry(self._start_claim, claim, error)
             return
-        claim.begun = True
-        begun[claim] = last
+        claim.initialized = True
+        last_offsets[claim] = last_offset
 
-    def _read(self, begun: dict[Claim, int | None]) -> None:
-        """Reads what was begun, each behind its last offset, or from the initial one."""
-        begun = {claim: last for claim, last in begun.items() if claim.state is ClaimState.READING}
-        new = [claim for claim, last in begun.items() if last is None]
-        initial = self._initial(new)
+    def _start_reading(self, last_offsets: dict[Claim, int | None]) -> None:
+        """Reads each claim's partition from one past its last offset, or else from the initial offset."""
+        last_offsets = {c: last for c, last in last_offsets.items() if c.state is ClaimState.READING}
+        initial = self._fetch_initial_offsets([c for c, last in last_offsets.items() if last is None])
         starts: dict[int, int] = {}
-        for claim, last in begun.items():
-            found = initial.get(TopicPartition(*claim.at)) if last is None else last + 1
-            if isinstance(found, int):
-                starts[claim.partition] = found
-                self._reading[claim.partition], self._next[claim.partition] = claim, found
-                log.debug("reading", topic=claim.topic, partition=claim.partition, offset=found)
+        for claim, last_offset in last_offsets.items():
+            start = initial.get(claim.topic_partition) if last_offset is None else last_offset + 1
+            if isinstance(start, int):
+                starts[claim.partition] = start
+                self._reading[claim.partition], self._next_offsets[claim.partition] = claim, start
+                log.debug("reading started", topic=claim.topic, partition=claim.partition, offset=start)
             else:
-                self._retry(self._begin, claim, ConnectError(f"no offset of it: {found}"))
+                error = ConnectError(f"cannot fetch the initial offset of {_partition_name(claim)}: {start}")
+                self._schedule_retry(self._start_claim, claim, error)
         if starts:
             self._feed.add(starts)
 
-    def _initial(self, claims: list[Claim]) -> dict[TopicPartition, int | str]:
-        """The first offsets of a group without any; newest ones are committed, lest the next start later."""
+    def _fetch_initial_offsets(self, claims: list[Claim]) -> dict[TopicPartition, int | str]:
+        """The offset at which the group starts in each claim's partition, or a text with the reason."""
         if not claims:
             return {}
         spec = INITIAL[self._conf.initial_offset]
-        found = self._cluster.offsets([TopicPartition(*claim.at) for claim in claims], spec)
+        offsets = self._cluster.fetch_offsets([claim.topic_partition for claim in claims], spec)
+        # The newest offset is committed at once. Else the next owner would take a newer one as its start, and
+        # skip what was written in between. A failed flush raises KoffError, which ends this thread.
         if spec is OffsetSpec.LATEST:
-            for at, offset in found.items():
+            for partition, offset in offsets.items():
                 if isinstance(offset, int):
-                    self._offsets.mark_as_processed(*at, offset - 1)
+                    self._offsets.mark_as_processed(*partition, offset - 1)
             self._offsets.flush()
-        return found
+        return offsets
 
-    def _bound(self, claim: Claim, spec: OffsetSpec) -> int:
-        at = TopicPartition(*claim.at)
-        found = self._cluster.offsets([at], spec)[at]
-        if isinstance(found, str):
-            raise ConnectError(f"no offset of {claim.topic}/{claim.partition}: {found}")
-        return found
+    def _fetch_offset(self, claim: Claim, spec: OffsetSpec) -> int:
+        offset = self._cluster.fetch_offsets([claim.topic_partition], spec)[claim.topic_partition]
+        if isinstance(offset, str):
+            raise ConnectError(f"cannot fetch the {spec.value} offset of {_partition_name(claim)}: {offset}")
+        return offset
 
-    def _well(self, claim: Claim) -> None:
-        self._failing.pop(claim, None)
-        self._told.discard(claim)
+    def _clear_error(self, claim: Claim) -> None:
+        self._failing_since.pop(claim, None)
+        self._reported.discard(claim)
 
     def _stop_reading(self, claim: Claim) -> None:
+        # A newer claim of the same partition may be read by now: its reading continues.
         if self._reading.get(claim.partition) is claim:
             self._feed.remove([claim.partition])
-            del self._reading[claim.partition], self._next[claim.partition]
-        self._again = [each for each in self._again if each[2] is not claim]
-        self._well(claim)
+            del self._reading[claim.partition], self._next_offsets[claim.partition]
+        self._retries = [retry for retry in self._retries if retry[2] is not claim]
+        self._clear_error(claim)
 
-    def _finish(self, claim: Claim) -> None:
+    def _end_claim(self, claim: Claim) -> None:
         self._stop_reading(claim)
-        left_s = max(0.0, claim.deadline - time.monotonic())
+        remaining_s = max(0.0, claim.deadline - time.monotonic())
         lost = claim.state is ClaimState.LOST
         try:
-            self._offsets.finalize_partition(*claim.at, claim.last_delivered, 0.0 if lost else left_s)
-        except ConnectError as failure:
-            if not lost and left_s > 0:
-                raise
-            self._fail(claim, failure)
-        except ClaimLost as failure:
-            log.info("claim lost", topic=claim.topic, partition=claim.partition, why=str(failure))
-        except KoffError as failure:
+            self._offsets.finalize_partition(
+                *claim.topic_partition, claim.last_delivered, 0.0 if lost else remaining_s
+            )
+        except ConnectError as error:
+            if not lost and remaining_s > 0:
+                raise  # `_handle_requests` retries it until the deadline
+            self._report_error(claim, error)
+        except ClaimLost as error:
+            log.info(
+                "claim lost before its last commit",
+                topic=claim.topic,
+                partition=claim.partition,
+                why=str(error),
+            )
+        except KoffError as error:
             if not lost:
-                self._fail(claim, failure)
-        claim.finished = True
-        self._finished()
+                self._report_error(claim, error)
+        claim.finalized = True
+        self._on_finalized()
 
-    def _note_lost(self, lost: PartitionLost) -> None:
-        """Says what cannot be read any more, and goes on where the log goes on."""
+    def _handle_partition_lost(self, lost: PartitionLost) -> None:
+        """Stops reading the partition, and requests `_resume_reading` for its claim."""
         claim = self._reading.get(lost.partition)
         if claim is None:
             return
-        position = self._next[lost.partition]
+        position = self._next_offsets[lost.partition]
         self._feed.remove([lost.partition])
         del self._reading[lost.partition]
-        self._again.append((time.monotonic(), lambda again: self._go_on(again, position, lost), claim))
+        # As a retry, so that a ConnectError there is retried as everywhere else.
+        self._retries.append((time.monotonic(), lambda claim: self._resume_reading(claim, position), claim))
 
-    def _go_on(self, claim: Claim, position: int, lost: PartitionLost) -> None:
+    def _resume_reading(self, claim: Claim, position: int) -> None:
+        """Reads the partition from the offset in its log that is nearest to `position`; reports a gap."""
         if claim.state is not ClaimState.READING:
             return
-        first, end = self._bound(claim, OffsetSpec.EARLIEST), self._bound(claim, OffsetSpec.LATEST)
-        start = min(max(position, first), end)
+        log_start = self._fetch_offset(claim, OffsetSpec.EARLIEST)
+        log_end = self._fetch_offset(claim, OffsetSpec.LATEST)
+        start = min(max(position, log_start), log_end)
         if start > position:
-            self._fail(
-                claim, KoffError(f"offsets {position} to {start - 1} left the log before they were read")
-            )
+            text = f"offsets {position} to {start - 1} left the log before they were read"
+            self._report_error(claim, KoffError(text))
         elif start < position:
-            self._fail(
-                claim, KoffError(f"the log ends at {end}, before {position}: it was cut, or made anew")
-            )
+            text = f"the log ends at {log_end}, before {position}: it was truncated, or the topic recreated"
+            self._report_error(claim, KoffError(text))
         self._feed.add({claim.partition: start})
-        self._reading[claim.partition], self._next[claim.partition] = claim, start
+        self._reading[claim.partition], self._next_offsets[claim.partition] = claim, start
 
-    def _tell(self, claim: Claim, failure: KoffError) -> None:
-        """Of what is tried again: once, when it does not pass soon."""
-        since = self._failing.setdefault(claim, time.monotonic())
-        if time.monotonic() > since + _SOON_S and claim not in self._told:
-            self._told.add(claim)
-            self._fail(claim, failure)
+    def _report_lasting_error(self, claim: Claim, error: KoffError) -> None:
+        """Reports an error that is retried: once, and only when the claim has failed for a while."""
+        since = self._failing_since.setdefault(claim, time.monotonic())
+        if time.monotonic() > since + _REPORT_AFTER_S and claim not in self._reported:
+            self._reported.add(claim)
+            self._report_error(claim, error)
 
-    def _fail(self, claim: Claim, failure: KoffError) -> None:
-        told = PartitionError(claim.topic, claim.partition, str(failure))
-        told.__cause__ = failure
-        self._failed(told)
+    def _report_error(self, claim: Claim, error: KoffError) -> None:
+        partition_error = PartitionError(claim.topic, claim.partition, str(error))
+        partition_error.__cause__ = error
+        self._on_error(partition_error)
+
+
+def _partition_name(claim: Claim) -> str:
+    return f"{claim.topic}/{claim.partition}"

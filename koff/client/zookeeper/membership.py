@@ -1,4 +1,4 @@
-"""One instance's part in the group: registered, its share of the partitions claimed, and given up again."""
+"""One member's part in the group: its registration in ZooKeeper, and its claims of partitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from koff.client.zookeeper.assignment import division
+from koff.client.cluster import TopicPartition
+from koff.client.zookeeper.assignment import assign_partitions
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.delivery import Delivery
 from koff.client.zookeeper.intake import Intake
@@ -16,17 +17,16 @@ from koff.client.zookeeper.session import NodeExists, NoNode, Session
 from koff.client.zookeeper.znodes import GroupPaths, Registration
 
 log = structlog.get_logger(component="client.zookeeper")
-_At = tuple[str, int]
 _BUSY_S, _IDLE_S = 0.05, 0.5
-"""How often to look while something is under way, and otherwise: watches tell of most changes at once."""
-_LOOK_S = 2.0
-"""How often to read the members anew though no watch fired."""
+"""The pause between rounds: while claims change, and otherwise. A watch that fires ends the pause."""
+_READ_MEMBERS_S = 2.0
+"""How often the members are read even if no watch fired."""
 
 
 class Membership:
-    """Does the rounds: a session is kept or mourned, members are read, claims are made and given up.
+    """Registers the member, computes its assignment, and claims and releases partitions, round by round.
 
-    One thread calls `round`; the others read `claims` only.
+    One thread calls `run_round`; other threads only read `claims`.
     """
 
     def __init__(
@@ -34,189 +34,210 @@ class Membership:
         session: Session,
         paths: GroupPaths,
         member: str,
-        wants: Registration,
+        registration: Registration,
         delivery: Delivery,
         intakes: Mapping[str, Intake],
         partitions: Callable[[], Mapping[str, int]],
         processing_timeout_s: float,
     ) -> None:
-        self.claims: dict[_At, Claim] = {}
+        self.claims: dict[TopicPartition, Claim] = {}
         self.leaving = False
         self.registered = False
-        self.dirty = threading.Event()
-        self._session, self._paths, self._member, self._wants = session, paths, member, wants
+        self.rebalance_needed = threading.Event()
+        self._session, self._paths = session, paths
+        self._member, self._registration = member, registration
         self._delivery, self._intakes, self._partitions = delivery, intakes, partitions
         self._processing_timeout_s = processing_timeout_s
-        self._number = session.number
-        self._renewed = self._looked = 0.0
-        self._known: dict[str, Registration] = {}
-        self._wanted: set[_At] = set()
-        self._unsure: set[_At] = set()
+        self._session_number = session.number
+        self._renewed_at = self._members_read_at = 0.0
+        self._registrations: dict[str, Registration] = {}
+        self._assigned: set[TopicPartition] = set()
+        self._unconfirmed: set[TopicPartition] = set()
+        """Partitions whose owner node this member may have created, without a response that confirms it."""
         self._ending: set[Claim] = set()
 
-    def round(self) -> float:
-        """One round; how long the next may wait, if nothing happens. Raises `ConnectError`."""
-        if self._session.number != self._number:
-            self._mourn()
-        self._release()
+    def run_round(self) -> float:
+        """Brings registration and claims up to date; returns the pause until the next round, in seconds.
+
+        Raises `ConnectError`; the next round then resumes.
+        """
+        if self._session.number != self._session_number:
+            self._handle_lost_session()
+        self._release_partitions()
         if not self.leaving:
             self._register()
-            self._divide()
-            self._claim()
-        busy = self._ending or self._unsure or self._wanted != self.claims.keys()
+            self._rebalance()
+            self._claim_partitions()
+        busy = self._ending or self._unconfirmed or self._assigned != self.claims.keys()
         return _BUSY_S if busy or self.leaving else _IDLE_S
 
-    def leave(self) -> None:
-        """Wants nothing any more: the others may begin to take over. Raises `ConnectError`."""
+    def unregister(self) -> None:
+        """Deletes the registration and empties the assignment, so that other members take over.
+
+        The following rounds release the claims. Raises `ConnectError`.
+        """
         self.leaving = True
-        self._wanted = set()
+        self._assigned = set()
         if self.registered:
-            self._remove(self._paths.member(self._member))
+            self._delete_own_node(self._paths.member(self._member))
             self.registered = False
 
-    def stop_all(self, deadline: float) -> None:
-        """Hands nothing out any more; what is out is waited for until `deadline`."""
+    def start_draining(self, deadline: float) -> None:
+        """Hands out no more messages; handed-out messages may be acknowledged until `deadline`."""
         for claim in [*self.claims.values()]:
             if claim.state is ClaimState.READING:
-                self._delivery.stop(claim, deadline=deadline)
+                self._delivery.start_draining(claim, deadline=deadline)
 
-    def give_up(self) -> None:
-        """Claims nothing any more, whatever ZooKeeper says: for when there is no waiting for it."""
+    def lose_all_claims(self) -> None:
+        """Marks all claims as lost and ends them, without a request to ZooKeeper."""
         for claim in list(self.claims.values()):
-            self._lose(claim)
+            self._lose_claim(claim)
 
-    def _mourn(self) -> None:
-        """The session ended, and all claims with it: nothing more is processed under them."""
-        log.warning("session lost: claims are given up", member=self._member, claims=len(self.claims))
-        self._number = self._session.number
-        self.registered = False
-        self._unsure.clear()
-        self.give_up()
-        self.dirty.set()
-
-    def _lose(self, claim: Claim) -> None:
-        self._delivery.lose(claim)
-        self._intakes[claim.topic].finish(claim)
-        self.claims.pop(claim.at, None)
-        self._ending.discard(claim)
-
-    def _register(self) -> None:
-        """Registered, and the lease renewed now and then."""
-        path = self._paths.member(self._member)
-        now = time.monotonic()
-        if self.registered and now < self._renewed + self._session.timeout_s / 4:
-            return
-        if not self._session.renew(path) or not self.registered:
-            try:
-                self._session.call("create", path, self._wants.encode(), ephemeral=True, makepath=True)
-            except NodeExists:
-                found = self._session.call("exists", path)
-                if found is None or found.ephemeralOwner != self._session.id:
-                    return  # of a session of ours that is about to end
-            self.registered = True
-            self.dirty.set()
-            log.info("registered", member=self._member)
-        self._renewed = now
-
-    def _divide(self) -> None:
-        """What is to be ours, by who is there now."""
-        now = time.monotonic()
-        if not self.dirty.is_set() and now < self._looked + _LOOK_S:
-            return
-        self.dirty.clear()
-        self._looked = now
-        members = self._members()
-        wanted = {
-            (topic, partition)
-            for topic, count in self._partitions().items()
-            for partition in division(members, topic, range(count)).get(self._member, ())
-        }
-        if wanted != self._wanted:
-            log.info("rebalance", member=self._member, members=len(members), partitions=len(wanted))
-        self._wanted = wanted
-
-    def _members(self) -> dict[str, Registration]:
-        """Who is registered. What a node says is read once: nobody changes it."""
-        ids = self._session.children(self._paths.ids, watch=True)
-        found = {}
-        for id_ in ids:
-            known = self._known.get(id_)
-            if known is None:
-                try:
-                    data, _ = self._session.call("get", self._paths.member(id_))
-                except NoNode:
-                    continue
-                known = Registration.decode(data)
-            found[id_] = known
-        self._known = found
-        return found
-
-    def _release(self) -> None:
-        """Gives up what is not to be ours: stops, waits until it is processed, commits, removes the claim."""
-        now = time.monotonic()
-        for claim in [*self.claims.values()]:
-            if claim.state is ClaimState.READING and claim.at not in self._wanted:
-                self._delivery.stop(claim, deadline=now + self._processing_timeout_s)
-            draining = claim.state is ClaimState.DRAINING and claim not in self._ending
-            if draining and (now >= claim.deadline or self._delivery.drained(claim)):
-                self._ending.add(claim)
-                self._intakes[claim.topic].finish(claim)
-        for claim in [each for each in self._ending if each.finished]:
-            self._remove(self._paths.owner(*claim.at))
-            self._delivery.lose(claim)
-            self._ending.discard(claim)
-            self.claims.pop(claim.at, None)
-            log.debug("released", topic=claim.topic, partition=claim.partition, member=self._member)
-        for at in [each for each in self._unsure if each not in self._wanted and each not in self.claims]:
-            self._remove(self._paths.owner(*at))
-            self._unsure.discard(at)
-
-    def _claim(self) -> None:
-        """Claims what is to be ours and nobody has."""
-        if not self.registered:
-            return
-        for at in sorted(self._wanted - self.claims.keys()):
-            claim = self._try(at)
-            if claim is not None:
-                self.claims[at] = claim
-                self._intakes[claim.topic].begin(claim)
-                log.debug("claimed", topic=claim.topic, partition=claim.partition, member=self._member)
-
-    def _try(self, at: _At) -> Claim | None:
-        """The claim, if the node of its owner is ours; else its removal will be told."""
-        path, number = self._paths.owner(*at), self._session.number
-        self._unsure.add(at)
-        try:
-            self._session.call("create", path, self._member.encode(), ephemeral=True, makepath=True)
-        except NodeExists:
-            pass
-        try:
-            _, stat = self._session.call("get", path, watch=self._session.watch)
-        except NoNode:
-            return None
-        self._unsure.discard(at)
-        if stat.ephemeralOwner != self._session.id or number != self._session.number:
-            return None
-        return Claim(*at, session_number=number, czxid=stat.czxid)
-
-    def _remove(self, path: str) -> None:
-        """Removes a node of ours; one that is somebody else's stays."""
-        try:
-            stat = self._session.call("exists", path)
-            ours = stat is not None and stat.ephemeralOwner == self._session.id
-            if ours and self._session.number == self._number:
-                self._session.call("delete", path)
-        except NoNode:
-            pass
-
-    def holds(self, at: _At) -> bool:
-        """Whether the claim is ours, asked of ZooKeeper. Raises `ConnectError`."""
-        claim = self.claims.get(at)
-        if claim is None or not claim.begun or claim.state is ClaimState.LOST:
+    def owns(self, partition: TopicPartition) -> bool:
+        """Whether this member owns the partition: asks ZooKeeper. Raises `ConnectError`."""
+        claim = self.claims.get(partition)
+        if claim is None or not claim.initialized or claim.state is ClaimState.LOST:
             return False
-        stat = self._session.call("exists", self._paths.owner(*at))
+        stat = self._session.call("exists", self._paths.owner(*partition))
+        # The czxid tells this claim from another claim that the same session made later.
         return (
             stat is not None
             and (stat.czxid, stat.ephemeralOwner) == (claim.czxid, self._session.id)
             and claim.session_number == self._session.number
         )
+
+    def _handle_lost_session(self) -> None:
+        """Loses all claims: ZooKeeper deleted their owner nodes with the session."""
+        log.warning("ZooKeeper session lost: all claims end", member=self._member, claims=len(self.claims))
+        self._session_number = self._session.number
+        self.registered = False
+        self._unconfirmed.clear()
+        self.lose_all_claims()
+        self.rebalance_needed.set()
+
+    def _lose_claim(self, claim: Claim) -> None:
+        self._delivery.mark_lost(claim)
+        self._intakes[claim.topic].end_claim(claim)
+        self.claims.pop(claim.topic_partition, None)
+        self._ending.discard(claim)
+
+    def _register(self) -> None:
+        """Creates the member's node if it is missing, and renews the session's lease when that is due."""
+        path = self._paths.member(self._member)
+        now = time.monotonic()
+        if self.registered and now < self._renewed_at + self._session.timeout_s / 4:
+            return
+        if not self._session.renew_lease(path) or not self.registered:
+            try:
+                self._session.call("create", path, self._registration.encode(), ephemeral=True, makepath=True)
+            except NodeExists:
+                # The node may be from a `create` whose response was lost, or from this member's last session,
+                # which ZooKeeper has yet to end. In the latter case the next round tries again.
+                stat = self._session.call("exists", path)
+                if stat is None or stat.ephemeralOwner != self._session.id:
+                    return
+            self.registered = True
+            self.rebalance_needed.set()
+            log.info("member registered", member=self._member)
+        self._renewed_at = now
+
+    def _rebalance(self) -> None:
+        """Computes this member's assignment from the present members, if they may have changed."""
+        now = time.monotonic()
+        if not self.rebalance_needed.is_set() and now < self._members_read_at + _READ_MEMBERS_S:
+            return
+        # Cleared before the members are read: a watch that fires during the reading sets it again.
+        self.rebalance_needed.clear()
+        self._members_read_at = now
+        members = self._read_members()
+        assigned = {
+            TopicPartition(topic, partition)
+            for topic, count in self._partitions().items()
+            for partition in assign_partitions(members, topic, range(count)).get(self._member, ())
+        }
+        if assigned != self._assigned:
+            log.info("rebalance", member=self._member, members=len(members), partitions=len(assigned))
+        self._assigned = assigned
+
+    def _read_members(self) -> dict[str, Registration]:
+        """The registered members. Each registration is read once, since no member changes its own."""
+        registrations = {}
+        for member in self._session.list_children(self._paths.ids, watch=True):
+            registration = self._registrations.get(member)
+            if registration is None:
+                try:
+                    data, _ = self._session.call("get", self._paths.member(member))
+                except NoNode:
+                    continue
+                registration = Registration.decode(data)
+            registrations[member] = registration
+        self._registrations = registrations
+        return registrations
+
+    def _release_partitions(self) -> None:
+        """Takes a step towards the release of each claim that is not assigned to this member any more.
+
+        A claim is drained, then its offsets are committed, and last its owner node is deleted: the next owner
+        must not start before the commit.
+        """
+        # Drain the claims that are not assigned; end the claims that are drained, or whose time is over.
+        now = time.monotonic()
+        for claim in [*self.claims.values()]:
+            if claim.state is ClaimState.READING and claim.topic_partition not in self._assigned:
+                self._delivery.start_draining(claim, deadline=now + self._processing_timeout_s)
+            draining = claim.state is ClaimState.DRAINING and claim not in self._ending
+            if draining and (now >= claim.deadline or self._delivery.is_drained(claim)):
+                self._ending.add(claim)
+                self._intakes[claim.topic].end_claim(claim)
+        # Delete the owner nodes of the claims that the intake has finalized.
+        for claim in [claim for claim in self._ending if claim.finalized]:
+            self._delete_own_node(self._paths.owner(*claim.topic_partition))
+            self._delivery.mark_lost(claim)
+            self._ending.discard(claim)
+            self.claims.pop(claim.topic_partition, None)
+            log.debug("partition released", topic=claim.topic, partition=claim.partition, member=self._member)
+        # Delete owner nodes that a `create` without a response may have left, and that are not needed now.
+        for partition in self._unconfirmed - self._assigned - self.claims.keys():
+            self._delete_own_node(self._paths.owner(*partition))
+            self._unconfirmed.discard(partition)
+
+    def _claim_partitions(self) -> None:
+        """Claims the assigned partitions that have no owner."""
+        if not self.registered:
+            return
+        for partition in sorted(self._assigned - self.claims.keys()):
+            claim = self._try_claim(partition)
+            if claim is not None:
+                self.claims[partition] = claim
+                self._intakes[claim.topic].start_claim(claim)
+                log.debug(
+                    "partition claimed", topic=claim.topic, partition=claim.partition, member=self._member
+                )
+
+    def _try_claim(self, partition: TopicPartition) -> Claim | None:
+        """The claim, or None if another member owns the partition: a watch fires when its node is deleted."""
+        path, number = self._paths.owner(*partition), self._session.number
+        self._unconfirmed.add(partition)
+        try:
+            self._session.call("create", path, self._member.encode(), ephemeral=True, makepath=True)
+        except NodeExists:
+            pass  # by another member, or by a `create` of this member whose response was lost: `get` tells
+        try:
+            _, stat = self._session.call("get", path, watch=self._session.on_watch)
+        except NoNode:
+            return None
+        self._unconfirmed.discard(partition)
+        # The session may have ended between the requests: compare with the number from before them.
+        if stat.ephemeralOwner != self._session.id or number != self._session.number:
+            return None
+        return Claim(*partition, session_number=number, czxid=stat.czxid)
+
+    def _delete_own_node(self, path: str) -> None:
+        """Deletes the node if this session owns it."""
+        try:
+            stat = self._session.call("exists", path)
+            own = stat is not None and stat.ephemeralOwner == self._session.id
+            if own and self._session.number == self._session_number:
+                self._session.call("delete", path)
+        except NoNode:
+            pass

@@ -1,4 +1,4 @@
-"""Who keeps a group's offsets: what is asked of a keeper, and what the two have in common."""
+"""The protocol of an offset manager, and the part that koff's two offset managers share."""
 
 from __future__ import annotations
 
@@ -18,39 +18,41 @@ from koff.client.zookeeper.znodes import GroupPaths
 from koff.errors import KoffError
 
 log = structlog.get_logger(component="client.zookeeper")
-Holds = Callable[[str, int], bool]
-"""Whether a partition is ours, asked of ZooKeeper."""
+OwnsPartition = Callable[[str, int], bool]
+"""Asks ZooKeeper whether this member owns the partition of the topic."""
 
 
 class OffsetManager(Protocol):
-    """Keeps the offsets of one instance of a group. Called from several threads."""
+    """Loads and commits the offsets of one member of a group. Called from several threads."""
 
     def initialize_partition(self, topic: str, partition: int) -> int | None:
-        """The last processed offset of a partition that is about to be consumed; None when there is none.
+        """The last processed offset of a partition that this member starts to consume; None without one.
 
-        A partition may be begun and finished many times.
+        The same partition may be initialized and finalized many times.
         """
 
     def mark_as_processed(self, topic: str, partition: int, offset: int) -> bool:
-        """Notes that all messages up to that offset were processed; whether it will be committed."""
+        """Notes that all messages up to `offset` were processed; returns whether it will be committed."""
 
     def flush(self) -> None:
-        """Commits what was noted, now. Raises `KoffError` for what could not be."""
+        """Commits all noted offsets now. Raises `KoffError` if one could not be committed."""
 
     def finalize_partition(
         self, topic: str, partition: int, last_offset: int | None, timeout_s: float
     ) -> None:
-        """Commits the rest of a partition of which `last_offset` was handed out last, and is done with it.
+        """Commits the noted offset of a partition that this member stops consuming; forgets the partition.
 
-        Raises `KoffError` when not all of it could be committed.
+        `last_offset` is the offset of the last message that was handed out; None: none was. `timeout_s` is
+        the time that the member can wait for the commit. Raises `KoffError` when not all messages up to
+        `last_offset` are committed.
         """
 
     def close(self) -> None:
-        """Commits what is left. Raises `KoffError` when that fails."""
+        """Commits the remaining offsets. Raises `KoffError` when that fails."""
 
 
 class GroupHandle(Protocol):
-    """What an offset manager may know of the consumer group that it works for."""
+    """The part of a `ConsumerGroup` that its offset manager may use."""
 
     @property
     def name(self) -> str:
@@ -62,44 +64,48 @@ class GroupHandle(Protocol):
 
     @property
     def session(self) -> Session:
-        """The group's session with ZooKeeper."""
+        """The member's session with ZooKeeper."""
 
     @property
     def paths(self) -> GroupPaths:
-        """Where the group's znodes are."""
+        """The paths of the group's nodes in ZooKeeper."""
 
     @property
     def commit_interval_s(self) -> float:
         """How often offsets are committed, unless the offset manager has a configuration of its own."""
 
-    def holds(self, topic: str, partition: int) -> bool:
-        """Whether this member owns the partition at this moment."""
+    def owns(self, topic: str, partition: int) -> bool:
+        """Whether this member owns the partition: asks ZooKeeper. Raises `ConnectError`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetManagerConf:
-    """How often to commit, and whether each commit is logged."""
+    """How often offsets are committed, and whether each commit is logged."""
 
     commit_interval_s: float = 10.0
     verbose_logging: bool = False
 
 
 @dataclass(slots=True)
-class _Kept:
+class _PartitionOffsets:
+    """The last processed and the last committed offset of a partition; None: none yet."""
+
     processed: int | None
     committed: int | None
 
 
 class PeriodicOffsets(Closing):
-    """An `OffsetManager` that commits every interval, by what its kind does to load and store offsets.
+    """An `OffsetManager` that commits every `commit_interval_s`; a subclass loads and stores the offsets.
 
-    What stands in the store is the next offset to process: one past the last processed.
+    The stored offset is the next offset to process: one past the last processed offset.
     """
 
-    def __init__(self, holds: Holds, conf: OffsetManagerConf) -> None:
+    def __init__(self, owns: OwnsPartition, conf: OffsetManagerConf) -> None:
         self.conf = conf
-        self._holds = holds
-        self._kept: dict[TopicPartition, _Kept] = {}
+        self._owns = owns
+        self._offsets: dict[TopicPartition, _PartitionOffsets] = {}
+        # Order: `_storing` before `_lock`. `_storing` is held during requests to the store, and `_lock` only
+        # for moments: `mark_as_processed` must not wait for the store.
         self._lock = threading.Lock()
         self._storing = threading.Lock()
         self._closing = threading.Event()
@@ -107,61 +113,68 @@ class PeriodicOffsets(Closing):
         self._thread.start()
 
     @abstractmethod
-    def _load(self, at: TopicPartition) -> int | None:
-        """The next offset as it is stored, None without; whoever had it before cannot store any more."""
+    def _load_offset(self, partition: TopicPartition) -> int | None:
+        """The stored offset, None without one. Where possible, earlier owners cannot store afterwards."""
 
     @abstractmethod
-    def _store(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KoffError]:
-        """Stores next offsets of partitions that are ours; those that failed. `ClaimLost`: they are not."""
+    def _store_offsets(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KoffError]:
+        """Stores the next offset of each partition; returns the error of each partition that failed.
+
+        The error is `ClaimLost` for a partition that this member does not own any more.
+        """
 
     @abstractmethod
     def reset(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Stores next offsets of a group that nobody consumes for."""
+        """Stores the next offset of each partition, for a group without members. Raises `KoffError`."""
 
-    def _forget(self, at: TopicPartition) -> None:
-        """The partition is not ours any more."""
+    def _forget_partition(self, partition: TopicPartition) -> None:
+        """Called when the partition is finalized."""
 
     def initialize_partition(self, topic: str, partition: int) -> int | None:
         """See `OffsetManager`."""
-        at = TopicPartition(topic, partition)
-        with self._storing:  # what is being committed is of an earlier claim
-            following = self._load(at)
-            last = None if following is None else following - 1
+        topic_partition = TopicPartition(topic, partition)
+        # Wait for a commit that is under way: it belongs to an earlier claim of the partition.
+        with self._storing:
+            next_offset = self._load_offset(topic_partition)
+            last = None if next_offset is None else next_offset - 1
             with self._lock:
-                self._kept[at] = _Kept(last, last)
+                self._offsets[topic_partition] = _PartitionOffsets(last, last)
         return last
 
     def mark_as_processed(self, topic: str, partition: int, offset: int) -> bool:
-        """See `OffsetManager`. An offset that is behind what was noted before is not committed."""
+        """See `OffsetManager`. An offset behind one that was noted before is ignored: returns False."""
         with self._lock:
-            kept = self._kept.get(TopicPartition(topic, partition))
-            if kept is None or (kept.processed is not None and offset <= kept.processed):
+            offsets = self._offsets.get(TopicPartition(topic, partition))
+            if offsets is None or (offsets.processed is not None and offset <= offsets.processed):
                 return False
-            kept.processed = offset
+            offsets.processed = offset
             return True
 
     def flush(self) -> None:
         """See `OffsetManager`."""
-        failed = self._commit()
+        failed = self._commit_offsets()
         if failed:
-            at, cause = next(iter(failed.items()))
+            partition, cause = next(iter(failed.items()))
             more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-            raise KoffError(f"{at.topic}/{at.partition}{more} is not committed: {cause}") from cause
+            raise KoffError(
+                f"{partition.topic}/{partition.partition}{more} is not committed: {cause}"
+            ) from cause
 
     def finalize_partition(
         self, topic: str, partition: int, last_offset: int | None, timeout_s: float
     ) -> None:
-        """See `OffsetManager`."""
-        at = TopicPartition(topic, partition)
-        failed = self._commit(at).get(at)
-        if failed is not None and not isinstance(failed, ClaimLost):
-            raise failed
+        """See `OffsetManager`. `timeout_s` is not used: one commit is tried."""
+        topic_partition = TopicPartition(topic, partition)
+        # An error keeps the partition's offsets, so that the caller can try again; a lost claim does not.
+        error = self._commit_offsets(topic_partition).get(topic_partition)
+        if error is not None and not isinstance(error, ClaimLost):
+            raise error
         with self._lock:
-            kept = self._kept.pop(at, None)
-        self._forget(at)
-        if failed is not None:
-            raise failed
-        processed = kept.processed if kept else None
+            offsets = self._offsets.pop(topic_partition, None)
+        self._forget_partition(topic_partition)
+        if error is not None:
+            raise error
+        processed = offsets.processed if offsets else None
         if last_offset is not None and (processed is None or processed < last_offset):
             raise UncleanClose(
                 f"{topic}/{partition}: offsets up to {processed} are committed, and up to {last_offset} were "
@@ -177,28 +190,42 @@ class PeriodicOffsets(Closing):
 
     def _run(self) -> None:
         while not self._closing.wait(self.conf.commit_interval_s):
-            for at, failure in self._commit().items():
-                log.warning("not committed", topic=at.topic, partition=at.partition, why=str(failure))
+            for partition, error in self._commit_offsets().items():
+                log.warning(
+                    "offset not committed",
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    why=str(error),
+                )
 
-    def _commit(self, only: TopicPartition | None = None) -> dict[TopicPartition, KoffError]:
+    def _commit_offsets(self, only: TopicPartition | None = None) -> dict[TopicPartition, KoffError]:
+        """Stores the offsets that are processed and not committed, of `only` or of all partitions.
+
+        Returns the error of each partition that failed.
+        """
         with self._storing:
             with self._lock:
-                chosen = (
-                    self._kept if only is None else {only: self._kept[only]} if only in self._kept else {}
-                )
                 due = {
-                    at: kept.processed
-                    for at, kept in chosen.items()
-                    if kept.processed is not None and kept.processed != kept.committed
+                    partition: offsets.processed
+                    for partition, offsets in self._offsets.items()
+                    if (only is None or partition == only)
+                    and offsets.processed is not None
+                    and offsets.processed != offsets.committed
                 }
             if not due:
                 return {}
-            failed = self._store({at: processed + 1 for at, processed in due.items()})
+            failed = self._store_offsets({partition: offset + 1 for partition, offset in due.items()})
+            # More may be processed by now: what counts as committed is the offset that was stored.
             with self._lock:
-                for at, processed in due.items():
-                    if at not in failed and at in self._kept:
-                        self._kept[at].committed = processed
+                for partition, offset in due.items():
+                    if partition not in failed and partition in self._offsets:
+                        self._offsets[partition].committed = offset
             if self.conf.verbose_logging:
-                for at in due.keys() - failed.keys():
-                    log.info("committed", topic=at.topic, partition=at.partition, offset=due[at])
+                for partition in due.keys() - failed.keys():
+                    log.info(
+                        "offset committed",
+                        topic=partition.topic,
+                        partition=partition.partition,
+                        offset=due[partition],
+                    )
             return failed

@@ -1,4 +1,4 @@
-"""Offsets in Kafka, for a group whose instances meet in ZooKeeper."""
+"""An offset manager that commits to Kafka, for a group that is coordinated through ZooKeeper."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaException
 
 from koff.client.cluster import TopicPartition
-from koff.client.foreign_errors import connect_error, kafka_error
-from koff.client.librdkafka import cut_off, new_client
+from koff.client.foreign_errors import extract_kafka_error, make_connect_error
+from koff.client.librdkafka import has_no_broker, new_client
 from koff.client.zookeeper.errors import ClaimLost
 from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManagerConf, PeriodicOffsets
 from koff.errors import ConnectError, KoffError
@@ -20,17 +20,22 @@ _RETRY_S = 0.2
 
 
 class KafkaOffsetManager(PeriodicOffsets):
-    """Keeps the offsets of `group` in `__consumer_offsets`, as those of a group without members.
+    """Keeps the group's offsets in `__consumer_offsets`, as offsets of a group without members.
 
-    Kafka does not know whose a partition is in ZooKeeper: that is asked right before each commit.
+    Kafka does not know which member owns a partition in ZooKeeper, so the manager asks ZooKeeper right before
+    each commit. Kafka itself does not refuse the commit of an earlier owner.
     """
 
     def __init__(self, group: GroupHandle, conf: OffsetManagerConf | None = None) -> None:
         cluster = group.cluster
         self._brokers, self._timeout_s = cluster.brokers, cluster.request_timeout_s
-        self._properties = {**cluster.librdkafka(), "group.id": group.name, "enable.auto.commit": "false"}
+        self._properties = {
+            **cluster.librdkafka_properties(),
+            "group.id": group.name,
+            "enable.auto.commit": "false",
+        }
         self._consumer: Any = new_client(Consumer, self._properties)
-        super().__init__(group.holds, conf or OffsetManagerConf(group.commit_interval_s))
+        super().__init__(group.owns, conf or OffsetManagerConf(group.commit_interval_s))
 
     def close(self) -> None:
         """See `OffsetManager`."""
@@ -39,61 +44,69 @@ class KafkaOffsetManager(PeriodicOffsets):
         finally:
             self._consumer.close()
 
-    def _load(self, at: TopicPartition) -> int | None:
-        asked = [confluent_kafka.TopicPartition(*at)]
-        try:
-            (found,) = self._consumer.committed(asked, timeout=self._timeout_s)
-        except KafkaException as failure:
-            self._look_after(at.topic)
-            raise self._failed(failure) from failure
-        if found.error is not None:
-            raise self._failed(KafkaException(found.error))
-        return found.offset if found.offset >= 0 else None
-
-    def _store(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KoffError]:
-        failed: dict[TopicPartition, KoffError] = {}
-        ours = {}
-        for at, following in offsets.items():
-            try:
-                if self._holds(*at):
-                    ours[at] = following
-                else:
-                    failed[at] = ClaimLost(f"{at.topic}/{at.partition} is another instance's by now")
-            except ConnectError as failure:
-                failed[at] = failure
-        return {**failed, **self._commit_now(ours)}
-
     def reset(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See `PeriodicOffsets`."""
-        for failure in self._commit_now(offsets).values():
-            raise failure
+        for error in self._commit_to_kafka(offsets).values():
+            raise error
 
-    def _commit_now(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KoffError]:
+    def _load_offset(self, partition: TopicPartition) -> int | None:
+        requested = [confluent_kafka.TopicPartition(*partition)]
+        try:
+            (committed,) = self._consumer.committed(requested, timeout=self._timeout_s)
+        except KafkaException as error:
+            self._replace_consumer_without_brokers(partition.topic)
+            raise self._map_error(error) from error
+        if committed.error is not None:
+            raise self._map_error(KafkaException(committed.error))
+        # Without a committed offset the response has OFFSET_INVALID (-1001).
+        return committed.offset if committed.offset >= 0 else None
+
+    def _store_offsets(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KoffError]:
+        failed: dict[TopicPartition, KoffError] = {}
+        owned = {}
+        for partition, next_offset in offsets.items():
+            try:
+                if self._owns(*partition):
+                    owned[partition] = next_offset
+                else:
+                    failed[partition] = ClaimLost(
+                        f"{partition.topic}/{partition.partition} is owned by another member now"
+                    )
+            except ConnectError as error:
+                failed[partition] = error
+        return {**failed, **self._commit_to_kafka(owned)}
+
+    def _commit_to_kafka(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KoffError]:
+        """Commits the offsets in one request; returns the error of each partition that failed."""
         if not offsets:
             return {}
-        asked = [confluent_kafka.TopicPartition(*at, offset) for at, offset in offsets.items()]
+        requested = [confluent_kafka.TopicPartition(*at, offset) for at, offset in offsets.items()]
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
-                told = self._consumer.commit(offsets=asked, asynchronous=False)
-            except KafkaException as failure:
-                error = kafka_error(failure)
-                if error is not None and error.retriable() and time.monotonic() < deadline:
+                committed = self._consumer.commit(offsets=requested, asynchronous=False)
+            except KafkaException as error:
+                cause = extract_kafka_error(error)
+                if cause is not None and cause.retriable() and time.monotonic() < deadline:
                     time.sleep(_RETRY_S)
                     continue
-                self._look_after(asked[0].topic)
-                return dict.fromkeys(offsets, self._failed(failure))
+                self._replace_consumer_without_brokers(requested[0].topic)
+                return dict.fromkeys(offsets, self._map_error(error))
+            # The commit as a whole may succeed while single partitions have errors.
             return {
-                TopicPartition(each.topic, each.partition): self._failed(KafkaException(each.error))
-                for each in told
-                if each.error is not None
+                TopicPartition(response.topic, response.partition): self._map_error(
+                    KafkaException(response.error)
+                )
+                for response in committed
+                if response.error is not None
             }
 
-    def _look_after(self, topic: str) -> None:
-        if cut_off(self._consumer, topic):
+    def _replace_consumer_without_brokers(self, topic: str) -> None:
+        """Makes a new consumer if the present one has forgotten all brokers (librdkafka issue 5301)."""
+        if has_no_broker(self._consumer, topic):
             self._consumer.close()
             self._consumer = new_client(Consumer, self._properties)
 
-    def _failed(self, failure: KafkaException) -> ConnectError:
-        error = kafka_error(failure)
-        return connect_error(self._brokers, [error] if error else [], was_up=True)
+    def _map_error(self, error: KafkaException) -> ConnectError:
+        cause = extract_kafka_error(error)
+        return make_connect_error(self._brokers, [cause] if cause else [], was_up=True)

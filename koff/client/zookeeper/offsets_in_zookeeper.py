@@ -1,4 +1,4 @@
-"""Offsets in ZooKeeper, where Kafka's old tools look for them."""
+"""An offset manager that commits to ZooKeeper, where Kafka's old tools look for offsets."""
 
 from __future__ import annotations
 
@@ -10,65 +10,81 @@ from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManagerConf,
 from koff.client.zookeeper.session import BadVersion, NodeExists, NoNode
 from koff.errors import ConnectError, KoffError
 
+_WRITE_ATTEMPTS = 3
+
 
 class ZooKeeperOffsetManager(PeriodicOffsets):
-    """Keeps the offsets of `group` in `/consumers/GROUP/offsets`.
+    """Keeps the group's offsets in `/consumers/GROUP/offsets`.
 
-    A node's version fences: who begins with a partition writes the node anew, and whoever had it before
-    knows an older version, with which nothing is written any more.
+    The node's version fences earlier owners: a new owner writes the node once when it starts, and each commit
+    names the version that it expects. An earlier owner knows an older version, so ZooKeeper refuses its
+    commit.
     """
 
     def __init__(self, group: GroupHandle, conf: OffsetManagerConf | None = None) -> None:
         self._session, self._paths = group.session, group.paths
         self._versions: dict[TopicPartition, int] = {}
-        super().__init__(group.holds, conf or OffsetManagerConf(group.commit_interval_s))
-
-    def _load(self, at: TopicPartition) -> int | None:
-        path = self._paths.offset(*at)
-        while True:
-            try:
-                data, stat = self._session.call("get", path)
-                following = _number(data, path)
-                self._versions[at] = self._session.call("set", path, data, version=stat.version).version
-            except BadVersion:
-                continue  # the one before us wrote just now
-            except NoNode:
-                self._versions.pop(at, None)
-                return None
-            return following
-
-    def _store(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KoffError]:
-        failed: dict[TopicPartition, KoffError] = {}
-        for at, following in offsets.items():
-            try:
-                self._write(at, following)
-            except KoffError as failure:
-                failed[at] = failure
-        return failed
-
-    def _forget(self, at: TopicPartition) -> None:
-        self._versions.pop(at, None)
+        super().__init__(group.owns, conf or OffsetManagerConf(group.commit_interval_s))
 
     def reset(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See `PeriodicOffsets`."""
-        for at, following in offsets.items():
-            self._put(at, following, -1)
+        for partition, next_offset in offsets.items():
+            self._write_node(partition, next_offset, -1)
 
-    def _write(self, at: TopicPartition, following: int) -> None:
-        for _ in range(3):  # a tool may write while we do
+    def _load_offset(self, partition: TopicPartition) -> int | None:
+        path = self._paths.offset(*partition)
+        while True:
             try:
-                self._versions[at] = self._put(at, following, self._versions.get(at))
+                data, stat = self._session.call("get", path)
+                next_offset = _parse_offset(data, path)
+                # Write the same offset again: the new version shuts out the earlier owner.
+                written = self._session.call("set", path, data, version=stat.version)
+                self._versions[partition] = written.version
+            except BadVersion:
+                continue  # the earlier owner committed between `get` and `set`: read its offset
+            except NoNode:
+                self._versions.pop(partition, None)
+                return None
+            return next_offset
+
+    def _store_offsets(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KoffError]:
+        failed: dict[TopicPartition, KoffError] = {}
+        for partition, next_offset in offsets.items():
+            try:
+                self._store_offset(partition, next_offset)
+            except KoffError as error:
+                failed[partition] = error
+        return failed
+
+    def _forget_partition(self, partition: TopicPartition) -> None:
+        self._versions.pop(partition, None)
+
+    def _store_offset(self, partition: TopicPartition, next_offset: int) -> None:
+        # Another version does not prove that the claim is lost: a tool may have written the node, or an
+        # earlier write of this member arrived and its response did not. The owner node decides.
+        for _ in range(_WRITE_ATTEMPTS):
+            try:
+                version = self._write_node(partition, next_offset, self._versions.get(partition))
+                self._versions[partition] = version
             except (BadVersion, NodeExists, NoNode):
-                if not self._holds(*at):
-                    raise ClaimLost(f"{at.topic}/{at.partition} is another instance's by now") from None
-                self._learn_version(at)
+                if not self._owns(*partition):
+                    raise ClaimLost(
+                        f"{partition.topic}/{partition.partition} is owned by another member now"
+                    ) from None
+                self._read_version(partition)
             else:
                 return
-        raise ConnectError(f"{self._paths.offset(*at)} is written by others all the time: is a tool at work?")
+        raise ConnectError(
+            f"cannot commit: {self._paths.offset(*partition)} was changed by another client at each of "
+            f"{_WRITE_ATTEMPTS} attempts; check whether a tool sets this group's offsets"
+        )
 
-    def _put(self, at: TopicPartition, following: int, version: int | None) -> int:
-        """The node's version when it says that; None: it is to be made."""
-        path, data = self._paths.offset(*at), str(following).encode()
+    def _write_node(self, partition: TopicPartition, next_offset: int, version: int | None) -> int:
+        """Writes the offset to the node at that `version`, and returns the node's new version.
+
+        -1: any version, and a missing node is created. None: the node is created.
+        """
+        path, data = self._paths.offset(*partition), str(next_offset).encode()
         if version is not None:
             try:
                 return int(self._session.call("set", path, data, version=version).version)
@@ -76,20 +92,20 @@ class ZooKeeperOffsetManager(PeriodicOffsets):
                 if version != -1:
                     raise
         self._session.call("create", path, data, makepath=True)
-        return 0
+        return 0  # the version of a new node
 
-    def _learn_version(self, at: TopicPartition) -> None:
-        found = self._session.call("exists", self._paths.offset(*at))
-        if found is None:
-            self._versions.pop(at, None)
+    def _read_version(self, partition: TopicPartition) -> None:
+        stat = self._session.call("exists", self._paths.offset(*partition))
+        if stat is None:
+            self._versions.pop(partition, None)
         else:
-            self._versions[at] = found.version
+            self._versions[partition] = stat.version
 
 
-def _number(data: bytes, path: str) -> int:
+def _parse_offset(data: bytes, path: str) -> int:
     try:
         return int(data)
-    except ValueError as failure:
+    except ValueError as error:
         raise KoffError(
-            f"{path} holds {data!r} instead of an offset: set it right, or delete it"
-        ) from failure
+            f"{path} holds {data!r} instead of an offset: correct the node's data, or delete the node"
+        ) from error

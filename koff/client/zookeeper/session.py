@@ -1,4 +1,4 @@
-"""A session with ZooKeeper that says how long it can be believed in. The only module that imports kazoo."""
+"""A ZooKeeper session with a lease: how long it can be trusted. The only module that imports kazoo."""
 
 from __future__ import annotations
 
@@ -26,22 +26,25 @@ from koff.client.zookeeper.errors import ZooKeeperLost
 from koff.errors import ConfigError, ConnectError, Denied
 
 NoNode, NodeExists, BadVersion = NoNodeError, NodeExistsError, BadVersionError
-"""What a call may find, for its caller to deal with; everything else is mapped."""
-_FOUND = (NoNode, NodeExists, BadVersion)
+"""kazoo's errors that are results: the caller of `Session.call` handles them. All others are mapped."""
+_RESULTS = (NoNode, NodeExists, BadVersion)
 _LEASE = 0.9
-"""The part of the session's time that is believed in: clocks do not run quite alike."""
-_quiet = logging.getLogger("koff.zookeeper.kazoo")
-_quiet.addHandler(logging.NullHandler())
-_quiet.propagate = False
+"""The part of the session timeout that is trusted: the clocks of client and server may differ in speed."""
+_kazoo_log = logging.getLogger("koff.zookeeper.kazoo")
+# kazoo logs each lost connection; koff reports such errors itself.
+_kazoo_log.addHandler(logging.NullHandler())
+_kazoo_log.propagate = False
 
 
 class Session(Closing):
-    """One session after the other with the servers at `hosts` (`host:port,...[/chroot]`).
+    """A connection to the servers at `hosts` (`host:port,...[/chroot]`); an ended session is replaced.
 
-    `number` counts the sessions that ended: what is ephemeral is gone when it has changed. `lease_until`
-    (monotonic) is how long the servers will surely keep the present one. `changed` is called whenever the
-    connection's state changes or a watch fires, from kazoo's threads.
+    `number` counts the sessions that ended: when it changes, all ephemeral nodes are gone. `lease_until`
+    (monotonic time) is how long the servers surely keep the present session. `on_change` is called by
+    kazoo's threads whenever the state of the connection changes or a watch fires.
     """
+
+    # The lease is computed from the timeout that was requested. A server may grant a shorter one.
 
     def __init__(
         self,
@@ -49,15 +52,16 @@ class Session(Closing):
         *,
         timeout_s: float = 6.0,
         connect_timeout_s: float = 15.0,
-        changed: Callable[[], None] = lambda: None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.hosts = hosts if isinstance(hosts, str) else ",".join(hosts)
         self.timeout_s = timeout_s
         self.number = 0
         self.lease_until = 0.0
         self._connect_timeout_s = connect_timeout_s
-        self._changed = changed
+        self._on_change = on_change
         self._lock = threading.Lock()
+        # `submit` puts the chroot before each path; kazoo connects without it.
         servers, _, root = self.hosts.partition("/")
         self._root = "/" + root.strip("/") if root.strip("/") else ""
         try:
@@ -65,14 +69,19 @@ class Session(Closing):
                 servers,
                 timeout=timeout_s,
                 connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
-                logger=_quiet,
+                logger=_kazoo_log,
             )
-        except ValueError as failure:
-            raise ConfigError(f"{self.hosts!r} is no host:port,...[/chroot] of ZooKeeper") from failure
-        self._kazoo.add_listener(self._heard)
+        except ValueError as error:
+            raise ConfigError(
+                f"{self.hosts!r} is not an address of ZooKeeper: write host:port,...[/chroot]"
+            ) from error
+        self._kazoo.add_listener(self._handle_state)
 
     def connect(self, *, make_chroot: bool = False) -> Self:
-        """Returns in a session. Raises `ConnectError` when none comes in time, `ConfigError` without root."""
+        """Waits for a session, and returns self.
+
+        Raises `ConnectError` without a session in time, and `ConfigError` when the chroot does not exist.
+        """
         connected = self._kazoo.start_async()
         if not connected.wait(self._connect_timeout_s):
             self.close()
@@ -82,7 +91,7 @@ class Session(Closing):
             )
         if make_chroot and self._root:
             self.call("ensure_path", "/")
-        if not self.renew("/"):
+        if not self.renew_lease("/"):
             self.close()
             raise ConfigError(
                 f"ZooKeeper at {self.hosts} has no {self._root}: check the path behind the hosts"
@@ -90,84 +99,91 @@ class Session(Closing):
         return self
 
     def close(self) -> None:
-        """Ends the session, and with it all that is ephemeral. Safe to call twice."""
+        """Ends the session; ZooKeeper deletes its ephemeral nodes. Safe to call twice."""
         try:
             self._kazoo.stop()
             self._kazoo.close()
-        except Exception as failure:  # kazoo raises what it is made of; the session ends by itself then
-            _quiet.debug("close: %s", failure)
+        except Exception as error:  # kazoo's internal errors come through; the session then times out
+            _kazoo_log.debug("close: %s", error)
 
     @property
     def id(self) -> int | None:
-        """The present session's, as it stands in the nodes that it owns; None without one."""
-        known = self._kazoo.client_id
-        return None if known is None else int(known[0])
+        """The id of the present session, as in the `ephemeralOwner` of its nodes; None without a session."""
+        client_id = self._kazoo.client_id
+        return None if client_id is None else int(client_id[0])
 
     @property
     def trusted(self) -> bool:
-        """Whether there is a connection, and the servers surely keep the session."""
+        """Whether there is a connection, and the lease has not ended."""
         return self._kazoo.connected and time.monotonic() < self.lease_until
 
-    def renew(self, path: str) -> bool:
-        """Whether the node is there; the lease counts from when this was asked."""
+    def renew_lease(self, path: str) -> bool:
+        """Renews the lease by a request for the node at `path`; returns whether the node exists."""
+        # The lease counts from before the request: the server saw the session alive some time after that.
+        # `exists` is a read: the connected server responds alone, without asking the leader.
         with self._lock:
-            number, asked_at = self.number, time.monotonic()
-        there = self.call("exists", path) is not None
+            number, requested_at = self.number, time.monotonic()
+        exists = self.call("exists", path) is not None
+        # The response counts only for the session that sent the request.
         with self._lock:
             if self.number == number:
-                self.lease_until = max(self.lease_until, asked_at + _LEASE * self.timeout_s)
-        return there
+                self.lease_until = max(self.lease_until, requested_at + _LEASE * self.timeout_s)
+        return exists
 
     def call(self, operation: str, path: str, *args: Any, **kwargs: Any) -> Any:
-        """What kazoo's operation on the path gives.
+        """The result of kazoo's `operation` on the node at `path`.
 
-        Raises `NoNode`, `NodeExists`, `BadVersion`, or else `ConnectError`. Never waits for a connection.
-        Calls are carried out in the order in which they were made.
+        Raises `NoNode`, `NodeExists`, `BadVersion`, or else `ConnectError`. Raises at once while there is no
+        connection. ZooKeeper executes the requests in the order of the calls.
         """
-        return self.result(self.begin(operation, path, *args, **kwargs))
+        return self.wait_for_result(self.submit(operation, path, *args, **kwargs))
 
-    def begin(self, operation: str, path: str, *args: Any, **kwargs: Any) -> Any:
-        """The operation under way, for `result`: many at a time."""
+    def submit(self, operation: str, path: str, *args: Any, **kwargs: Any) -> Any:
+        """Sends the request and returns at once; `wait_for_result` takes the returned object.
+
+        The caller may submit many requests before it waits for the first result.
+        """
         if not self._kazoo.connected:
             raise ZooKeeperLost(f"no connection to ZooKeeper at {self.hosts}")
         return getattr(self._kazoo, f"{operation}_async")(
             (self._root + path).rstrip("/") or "/", *args, **kwargs
         )
 
-    def result(self, under_way: Any) -> Any:
-        """What came of what `begin` began."""
+    def wait_for_result(self, pending: Any) -> Any:
+        """The result of a request of `submit`. Raises as `call` does."""
         try:
-            return under_way.get(timeout=self.timeout_s)
-        except _FOUND:
+            return pending.get(timeout=self.timeout_s)
+        except _RESULTS:
             raise
-        except (ConnectionLoss, SessionExpiredError, KazooTimeoutError) as failure:
+        except (ConnectionLoss, SessionExpiredError, KazooTimeoutError) as error:
             raise ZooKeeperLost(
-                f"ZooKeeper at {self.hosts} does not answer: {type(failure).__name__}"
-            ) from failure
-        except KazooException as failure:
-            if type(failure).__name__ in {"NoAuthError", "AuthFailedError"}:
+                f"ZooKeeper at {self.hosts} does not respond: {type(error).__name__}"
+            ) from error
+        except KazooException as error:
+            if type(error).__name__ in {"NoAuthError", "AuthFailedError"}:
                 raise Denied(
-                    f"ZooKeeper at {self.hosts} refuses: {type(failure).__name__}; check the nodes' ACLs"
-                ) from failure
+                    f"ZooKeeper at {self.hosts} denies access: {type(error).__name__}; check the nodes' ACLs"
+                ) from error
             raise ZooKeeperLost(
-                f"ZooKeeper at {self.hosts} fails: {type(failure).__name__} {failure}"
-            ) from failure
+                f"request to ZooKeeper at {self.hosts} failed: {type(error).__name__} {error}"
+            ) from error
 
-    def watch(self, _event: object) -> None:
-        """For operations that take a watch."""
-        self._changed()
+    def on_watch(self, _event: object) -> None:
+        """The callback for operations that take a watch."""
+        self._on_change()
 
-    def children(self, path: str, *, watch: bool = False) -> list[str]:
-        """The names of the node's children; none where it is not there."""
+    def list_children(self, path: str, *, watch: bool = False) -> list[str]:
+        """The names of the node's children; empty if there is no such node. Raises `ConnectError`."""
         try:
-            found: list[str] = self.call("get_children", path, watch=self.watch if watch else None)
+            children: list[str] = self.call("get_children", path, watch=self.on_watch if watch else None)
         except NoNode:
             return []
-        return found
+        return children
 
-    def _heard(self, state: str) -> None:
+    def _handle_state(self, state: str) -> None:
+        # Called by kazoo's connection thread: it must not wait for a response of ZooKeeper.
         if state == KazooState.LOST:
             with self._lock:
                 self.number += 1
                 self.lease_until = 0.0
-        self._changed()
+        self._on_change()

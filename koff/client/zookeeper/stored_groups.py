@@ -1,4 +1,4 @@
-"""The groups that there are in ZooKeeper, read by whoever only looks."""
+"""The groups that are stored in ZooKeeper, read without joining them."""
 
 from __future__ import annotations
 
@@ -9,76 +9,79 @@ from typing import Any, NamedTuple
 
 from koff.client.cluster import TopicPartition
 from koff.client.zookeeper.session import NoNode, Session
-from koff.client.zookeeper.znodes import CONSUMERS, GroupPaths, Registration, member_of
+from koff.client.zookeeper.znodes import CONSUMERS, GroupPaths, Registration, find_member
 
-_AT_ONCE = 500
+_MAX_PENDING = 500
 
 
 class StoredOffset(NamedTuple):
-    """The next offset to process as a group stored it; `change` is another with each time that it did."""
+    """The next offset to process, as a group stored it; each write changes `mzxid`."""
 
     offset: int
     stored_at_ms: int
-    change: int
+    mzxid: int
 
 
 @dataclass(slots=True)
 class StoredGroup:
-    """A group: its offsets, its live members and what each of them owns."""
+    """A group: its offsets, its live members, and the member that owns each partition."""
 
     offsets: dict[TopicPartition, StoredOffset] = field(default_factory=dict)
     members: dict[str, Registration] = field(default_factory=dict)
     owners: dict[TopicPartition, str] = field(default_factory=dict)
 
 
-def stored_groups(session: Session) -> dict[str, StoredGroup]:
-    """All groups with an offset or a member, by name. Raises `ConnectError`."""
-    paths = [GroupPaths(name) for name in session.children(CONSUMERS)]
-    groups = {each.group: StoredGroup() for each in paths}
-    for (group, id_), (data, _) in _read(session, {p.group: p.ids for p in paths}):
-        groups[group].members[id_] = Registration.decode(data)
-    for group, at, data, stat in _by_partition(session, {p.group: p.offsets for p in paths}):
-        if data.isdigit():  # what is none is no offset for the group either
-            groups[group].offsets[at] = StoredOffset(int(data), stat.mtime, stat.mzxid)
-    for group, at, data, _ in _by_partition(session, {p.group: p.owners for p in paths}):
-        member = member_of(data.decode(errors="replace"), groups[group].members)
-        if member is not None:
-            groups[group].owners[at] = member
+def fetch_stored_groups(session: Session) -> dict[str, StoredGroup]:
+    """All groups that have an offset or a member, by name. Raises `ConnectError`."""
+    paths = [GroupPaths(name) for name in session.list_children(CONSUMERS)]
+    groups = {group_paths.group: StoredGroup() for group_paths in paths}
+    # Members come before owners: an owner node is matched with a member's id.
+    for (group, member), (data, _) in _fetch_children(session, {p.group: p.ids for p in paths}):
+        groups[group].members[member] = Registration.decode(data)
+    for group, partition, data, stat in _fetch_partition_nodes(session, {p.group: p.offsets for p in paths}):
+        # Other data is no offset for the group itself either.
+        if data.isdigit():
+            groups[group].offsets[partition] = StoredOffset(int(data), stat.mtime, stat.mzxid)
+    for group, partition, data, _ in _fetch_partition_nodes(session, {p.group: p.owners for p in paths}):
+        owner = find_member(data.decode(errors="replace"), groups[group].members)
+        if owner is not None:
+            groups[group].owners[partition] = owner
     return {name: group for name, group in groups.items() if group.offsets or group.members}
 
 
-def _by_partition(
+def _fetch_partition_nodes(
     session: Session, roots: dict[str, str]
 ) -> Iterator[tuple[str, TopicPartition, bytes, Any]]:
-    """What stands in `ROOT/TOPIC/PARTITION`, below the root of each group."""
+    """Group, partition, data and stat of each node `ROOT/TOPIC/PARTITION` below the group's root."""
     topics = {
         (group, topic): f"{roots[group]}/{topic}"
-        for (group, found) in _many(session, "get_children", roots)
-        for topic in found
+        for (group, children) in _fetch_all(session, "get_children", roots)
+        for topic in children
     }
-    for ((group, topic), partition), (data, stat) in _read(session, topics):
+    for ((group, topic), partition), (data, stat) in _fetch_children(session, topics):
         if partition.isdecimal():
             yield group, TopicPartition(topic, int(partition)), data, stat
 
 
-def _read(session: Session, folders: dict[Any, str]) -> Iterator[tuple[Any, Any]]:
-    """What stands in the children of the folders: ((folder's key, child), (data, stat))."""
+def _fetch_children(session: Session, folders: dict[Any, str]) -> Iterator[tuple[Any, Any]]:
+    """The data of the folders' child nodes: ((folder's key, child), (data, stat))."""
     paths = {
         (key, child): f"{folders[key]}/{child}"
-        for key, found in _many(session, "get_children", folders)
-        for child in found
+        for key, children in _fetch_all(session, "get_children", folders)
+        for child in children
     }
-    yield from _many(session, "get", paths)
+    yield from _fetch_all(session, "get", paths)
 
 
-def _many(session: Session, operation: str, paths: dict[Any, str]) -> Iterator[tuple[Any, Any]]:
-    """What the operation gives of each path that is there, many at a time."""
-    left = iter(paths.items())
-    while some := list(islice(left, _AT_ONCE)):
-        under_way = [(key, session.begin(operation, path)) for key, path in some]
-        for key, each in under_way:
+def _fetch_all(session: Session, operation: str, paths: dict[Any, str]) -> Iterator[tuple[Any, Any]]:
+    """The key and the result of the operation for each path whose node exists."""
+    # Many requests are under way at a time: one after another, each would cost a round trip.
+    remaining = iter(paths.items())
+    while batch := list(islice(remaining, _MAX_PENDING)):
+        pending = [(key, session.submit(operation, path)) for key, path in batch]
+        for key, request in pending:
             try:
-                found = session.result(each)
+                result = session.wait_for_result(request)
             except NoNode:
                 continue
-            yield key, found
+            yield key, result

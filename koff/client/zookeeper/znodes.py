@@ -1,4 +1,4 @@
-"""The classic layout: where Kafka's old consumers keep a group in ZooKeeper, and what stands there.
+"""The layout of Kafka's first consumers in ZooKeeper: a group's nodes and their contents.
 
     /consumers/GROUP/ids/MEMBER               ephemeral; JSON: version, subscription, pattern, timestamp
     /consumers/GROUP/owners/TOPIC/PARTITION   ephemeral; the member, or one of its threads (MEMBER-0)
@@ -54,80 +54,93 @@ class GroupPaths:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a member says it wants: threads by topic, or by a pattern of topics."""
+    """A member's subscription: its number of threads by topic, or by a pattern of topics."""
 
     subscription: dict[str, int] = field(default_factory=dict)
     pattern: str = _STATIC
 
     def encode(self) -> bytes:
-        """As it stands in the member's node."""
+        """The data of the member's node."""
         timestamp = str(time.time_ns() // 1_000_000)
-        told = {"version": 1, "subscription": self.subscription, "pattern": self.pattern}
-        return json.dumps({**told, "timestamp": timestamp}, separators=(",", ":")).encode()
+        content = {"version": 1, "subscription": self.subscription, "pattern": self.pattern}
+        return json.dumps({**content, "timestamp": timestamp}, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Registration:
-        """The registration; one that wants nothing where the node is none of a member that we understand."""
-        told = _object(data)
-        given = told.get("subscription")
-        counts = given.items() if isinstance(given, dict) else ()
-        return cls({str(t): c for t, c in counts if isinstance(c, int)}, str(told.get("pattern", _STATIC)))
+        """The registration in a member's node; without a subscription if the data cannot be understood."""
+        content = _parse_object(data)
+        subscription = content.get("subscription")
+        counts = subscription.items() if isinstance(subscription, dict) else ()
+        return cls({str(t): c for t, c in counts if isinstance(c, int)}, str(content.get("pattern", _STATIC)))
 
-    def threads(self, topic: str) -> int:
-        """How many of its threads read that topic."""
+    def thread_count(self, topic: str) -> int:
+        """How many of the member's threads read the topic."""
         if self.pattern == _ALLOWED:
-            return sum(count for regex, count in self.subscription.items() if _matches(regex, topic))
+            return sum(count for regex, count in self.subscription.items() if _matches_topic(regex, topic))
         if self.pattern == _EXCLUDED:
-            return sum(count for regex, count in self.subscription.items() if not _matches(regex, topic))
+            return sum(
+                count for regex, count in self.subscription.items() if not _matches_topic(regex, topic)
+            )
         return self.subscription.get(topic, 0)
 
 
 def new_member_id(group: str) -> str:
-    """An id in the manner of the original tools: group, host, time and a random part."""
+    """A member id in the format of Kafka's first consumers: group, host, time and a random part."""
     return f"{group}_{socket.gethostname()}-{time.time_ns() // 1_000_000}-{uuid.uuid4().hex[:8]}"
 
 
-def member_of(owner: str, members: Iterable[str]) -> str | None:
-    """The member that an owner's node names: by its id, or by that of one of its threads."""
-    known = set(members)
-    if owner in known:
+def find_member(owner: str, members: Iterable[str]) -> str | None:
+    """The member that an owner node names, by the member's id or by the id of one of its threads."""
+    ids = set(members)
+    if owner in ids:
         return owner
     member = owner.rpartition("-")[0]
-    return member if member in known else None
+    return member if member in ids else None
 
 
-def host_of(member: str, group: str) -> str:
-    """The host in a member's id, as far as it is made in the usual manner."""
-    found = re.fullmatch(rf"{re.escape(group)}_(.+)-\d+-[0-9a-f]+", member)
-    if found:
-        return found[1]
+def parse_host(member: str, group: str) -> str:
+    """The host in a member's id, "" if the id has no known format.
+
+    Known formats: that of `new_member_id`, and HOST:RANDOM.
+    """
+    match = re.fullmatch(rf"{re.escape(group)}_(.+)-\d+-[0-9a-f]+", member)
+    if match:
+        return match[1]
     return member.partition(":")[0] if ":" in member else ""
 
 
-def bootstrap(brokers: Sequence[bytes]) -> str:
-    """The `host:port,...` that nodes of `/brokers/ids` tell of; plaintext where there is a choice."""
-    found = [address for data in brokers if (address := _address(_object(data)))]
-    return ",".join(sorted(found))
+def bootstrap_servers(brokers: Sequence[bytes]) -> str:
+    """The addresses (`host:port,...`) in the data of nodes of `/brokers/ids`.
+
+    A broker's plaintext listener is preferred to its other listeners.
+    """
+    addresses = [address for data in brokers if (address := _broker_address(_parse_object(data)))]
+    return ",".join(sorted(addresses))
 
 
-def _address(told: dict[str, Any]) -> str:
-    endpoints = [each for each in told.get("endpoints") or () if isinstance(each, str)]
-    endpoints.sort(key=lambda each: not each.startswith("PLAINTEXT://"))
+def _broker_address(broker: dict[str, Any]) -> str:
+    endpoints = [endpoint for endpoint in broker.get("endpoints") or () if isinstance(endpoint, str)]
+    endpoints.sort(key=lambda endpoint: not endpoint.startswith("PLAINTEXT://"))
     if endpoints:
         return endpoints[0].rpartition("://")[2]
-    return f"{told['host']}:{told['port']}" if told.get("host") and told.get("port", -1) > 0 else ""
+    # A broker without a plaintext listener is registered with host null and port -1.
+    return f"{broker['host']}:{broker['port']}" if broker.get("host") and broker.get("port", -1) > 0 else ""
 
 
-def _object(data: bytes) -> dict[str, Any]:
+def _parse_object(data: bytes) -> dict[str, Any]:
+    """The JSON object in `data`; empty if it is not one."""
     try:
-        told = json.loads(data)
-    except ValueError:
+        content = json.loads(data)
+    except ValueError:  # JSONDecodeError or UnicodeDecodeError
         return {}
-    return told if isinstance(told, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def _matches(regex: str, topic: str) -> bool:
-    """As the original tools take it: commas are alternatives, quotes and blanks are nothing."""
+def _matches_topic(regex: str, topic: str) -> bool:
+    """Whether the pattern matches, as Kafka's TopicFilter reads it.
+
+    A comma separates alternatives; quotes and white space are dropped.
+    """
     try:
         return re.fullmatch(re.sub(r"[\s\"']", "", regex).replace(",", "|"), topic) is not None
     except re.error:

@@ -1,1 +1,1 @@
-"""The streaming job: a query for each cluster, end offsets sampled beside it, rows of lag."""
+"""The streaming job: one Spark query for each cluster writes batches, end-offset samples and rows of lag."""

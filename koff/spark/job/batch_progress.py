@@ -1,71 +1,74 @@
-"""How much is done of what there was to do, also in the midst of a batch: what a progress bar shows."""
+"""How much of the work is done, also while a batch runs. The progress bar of `backfill` shows it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Headway:
-    """Offsets of a log, or bytes of segments: `todo` in all.
+class ProgressCounter:
+    """Counts work in offsets of a log, or in bytes of segments: `done` out of `todo`.
 
-    A batch may be the whole, so it counts half when it is read and whole when the tables have it.
+    One batch may be the whole work. So half of a batch counts when its records are read, and the other half
+    when they are in the tables.
     """
 
     def __init__(self, spark: SparkSession) -> None:
         self.todo = 0
         self._spark = spark
-        self._batch: tuple[int, Reading] | None = None
+        self._batch: tuple[int, ReadProgress] | None = None
         self._done = 0
 
-    def begin(self, amount: int, job_group: str | None = None) -> None:
-        """A batch of so much begins, in Spark jobs of that group (None: of none)."""
-        self._batch = amount, Reading(self._spark, job_group)
+    def begin_batch(self, amount: int, job_group: str | None = None) -> None:
+        """Begins a batch of `amount`. `job_group` is the group of its Spark jobs (None: no group)."""
+        self._batch = amount, ReadProgress(self._spark, job_group)
 
-    def end(self) -> None:
-        """The batch is in the tables."""
+    def end_batch(self) -> None:
+        """Counts the batch as done. The caller calls this when the batch is in the tables."""
         if self._batch is not None:
             self._done += self._batch[0]
             self._batch = None
 
     @property
     def done(self) -> int:
-        """Of `todo`; may be asked in any thread."""
+        """How much of `todo` is done. May be read from any thread."""
+        # One read of each: another thread may end the batch in between.
         done, batch = self._done, self._batch
         return done if batch is None else done + int(batch[0] * batch[1].share() / 2)
 
 
-class Reading:
-    """What the jobs of a group that begin from now on read from a source of koff's."""
+class ReadProgress:
+    """How far Spark has read from one of koff's sources, in the jobs of a group that start from now on."""
 
     def __init__(self, spark: SparkSession, job_group: str | None) -> None:
         self._context, self._group = spark.sparkContext, job_group
-        self._before = max(self._jobs(), default=-1)
+        self._last_old_job = max(self._list_jobs(), default=-1)
 
     def share(self) -> float:
-        """How much of it is read, 0 to 1; tasks are about equal, and count when they end."""
-        return max((self._stage(stage) for stage in self._stages()), default=0.0)
+        """The share that is read, 0 to 1. A task counts when it ends; tasks are about equal in size."""
+        return max((self._stage_share(stage) for stage in self._list_stages()), default=0.0)
 
-    def _jobs(self) -> list[int]:
+    def _list_jobs(self) -> list[int]:
         return [*self._context.statusTracker().getJobIdsForGroup(self._group)]
 
-    def _stages(self) -> list[int]:
+    def _list_stages(self) -> list[int]:
         tracker = self._context.statusTracker()
-        told = [tracker.getJobInfo(job) for job in self._jobs() if job > self._before]
-        return [stage for job in told if job is not None for stage in job.stageIds]
+        infos = [tracker.getJobInfo(job) for job in self._list_jobs() if job > self._last_old_job]
+        return [stage for info in infos if info is not None for stage in info.stageIds]
 
-    def _stage(self, number: int) -> float:
-        """The share of the tasks that are done, of a stage that reads records but no files: Spark counts
-        bytes of files and of its cache, not of sources in Python."""
+    def _stage_share(self, number: int) -> float:
+        """The share of the stage's tasks that are done; 0 for a stage that does not read a koff source."""
         context: Any = self._context
         try:
-            told = context._jsc.sc().statusStore().lastStageAttempt(number)
+            stage = context._jsc.sc().statusStore().lastStageAttempt(number)
         except Py4JError:
-            return 0.0  # not begun, or long over
-        if not told.inputRecords() or told.inputBytes():
+            return 0.0  # Spark does not have the stage yet, or no longer
+        # Spark counts input bytes of files and of its cache, but not of Python sources: a stage with
+        # records and without bytes reads a koff source.
+        if not stage.inputRecords() or stage.inputBytes():
             return 0.0
-        return float(told.numCompleteTasks() / told.numTasks())
+        return float(stage.numCompleteTasks() / stage.numTasks())

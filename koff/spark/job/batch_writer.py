@@ -1,4 +1,4 @@
-"""One batch of decoded records of one cluster into the tables, once, however often it is tried."""
+"""Writes one batch of decoded records of one cluster into the tables, once, also if the batch is repeated."""
 
 from __future__ import annotations
 
@@ -10,21 +10,26 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from koff.spark.job.end_offsets import Sample
 from koff.spark.rows import group_changes as groups
-from koff.spark.rows.packing import COMMIT, FILE, GROUP, NOTED, UNDECODED, unpacked
+from koff.spark.rows.packing import COMMIT, FILE, GROUP, NOTED, UNDECODED, unpack_frame
 from koff.spark.tables import files
-from koff.spark.tables.current import merge, quoted
+from koff.spark.tables.current import merge_commits, quote_sql
 from koff.spark.tables.schemas import TABLES, TXN, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_MERGING = threading.Lock()
-"""Queries of several clusters merge into one table: one after the other, so that none has to try again."""
+_MERGE_LOCK = threading.Lock()
+"""The queries of several clusters merge into the same tables. Delta makes concurrent merges conflict, and one
+of them would have to be repeated: so they merge one after the other."""
 
 
 @contextmanager
-def once(spark: SparkSession, app: str, version: int | None) -> Iterator[None]:
-    """Within, each table takes a write of that version and application one time. None: every time."""
+def write_once(spark: SparkSession, app: str, version: int | None) -> Iterator[None]:
+    """Inside this block, each table takes Spark's write of this application and version only once.
+
+    Delta ignores the write if the table already has that version or a later one. A `version` of None turns
+    this off. The settings belong to the session of `spark`: use a session that no other batch writes with.
+    """
     if version is not None:
         spark.conf.set(TXN + "AppId", app)
         spark.conf.set(TXN + "Version", str(version))
@@ -35,16 +40,19 @@ def once(spark: SparkSession, app: str, version: int | None) -> Iterator[None]:
             spark.conf.unset(TXN + name)
 
 
-class Written(NamedTuple):
-    """How many records were taken, and how many of them are commits."""
+class WrittenCounts(NamedTuple):
+    """How many records were written, and how many of them are commits."""
 
     records: int
     commits: int
 
 
 class BatchWriter:
-    """Writes batches of one cluster. `overlapping`: the tables may have some of the rows already. `again`: a
-    batch may have been written before. `fresh`: they have nothing of that cluster yet."""
+    """Writes batches of one cluster.
+
+    `overlapping`: the tables may already have some of the rows, from other batches. `may_repeat`: the batch
+    may have been written before, as a whole or in part. `fresh`: the tables have no rows of the cluster yet.
+    """
 
     def __init__(
         self,
@@ -52,110 +60,129 @@ class BatchWriter:
         cluster: str,
         *,
         overlapping: bool = False,
-        again: bool = True,
+        may_repeat: bool = True,
         fresh: bool = False,
     ) -> None:
         self.tables, self.cluster = tables, cluster
-        self.overlapping, self._again, self._fresh = overlapping, again, fresh
+        self.overlapping, self._may_repeat, self._fresh = overlapping, may_repeat, fresh
 
-    def write(self, packed: DataFrame, topic_names: Mapping[str, str]) -> Written:
-        """Takes a packed frame, held in memory or on disk.
+    def write(self, packed: DataFrame, topic_names: Mapping[str, str]) -> WrittenCounts:
+        """Writes a packed frame into all tables. The caller persists the frame: it is read several times.
 
-        What is derived is written in an order that lets a batch which was cut off be done again.
+        The order of the writes makes it safe to repeat a batch that was interrupted.
         """
         from pyspark.sql import functions as f
 
+        # What the batch holds: counts, times, and the files that workers wrote. This computes the frame.
         file = f.when(f.col("what") == FILE, f.col("packed"))
-        told = packed.select("what", "records", "first_ms", "last_ms", file).collect()
+        packs = packed.select("what", "records", "first_ms", "last_ms", file).collect()
         counts = Counter[str]()
-        for what, records, *_ in told:
+        for what, records, *_ in packs:
             counts[what] += records
-        if FILE in counts:
-            found = [row[4] for row in told if row[4] is not None]
-            files.commit(self.tables, "commits", found, again=self._again)
-        if COMMIT in counts:
-            self._append("commits", unpacked(packed, COMMIT))
-        if COMMIT in counts or NOTED in counts:
-            times = [at for row in told if row[0] in (COMMIT, NOTED) for at in row[2:4] if at is not None]
-            with _MERGING:
-                span_ms = (min(times), max(times)) if times and not self._fresh else None
-                empty = self._fresh or (self._again and self.tables.of("current", self.cluster).isEmpty())
-                merge(self.tables, self.cluster, packed, counts, span_ms, into_empty=empty)
-        if UNDECODED in counts:
-            self._append("quarantine", unpacked(packed, UNDECODED))
-        if GROUP in counts:
-            self._groups(unpacked(packed, GROUP), topic_names)
-        commits = counts[COMMIT] + counts[FILE]
-        return Written(commits + counts[UNDECODED] + counts[GROUP], commits)
 
-    def sample(self, rows: list[Sample], batch: int) -> None:
-        """Appends a sample of end offsets."""
+        # Commits: files that workers wrote, and rows for Spark to write.
+        if FILE in counts:
+            entries = [row[4] for row in packs if row[4] is not None]
+            files.commit_files(self.tables, "commits", entries, may_repeat=self._may_repeat)
+        if COMMIT in counts:
+            self._append_new("commits", unpack_frame(packed, COMMIT))
+
+        # The newest commit of each slot. NOTED are commits from files that may change it.
+        if COMMIT in counts or NOTED in counts:
+            times = [at for row in packs if row[0] in (COMMIT, NOTED) for at in row[2:4] if at is not None]
+            with _MERGE_LOCK:
+                span_ms = (min(times), max(times)) if times and not self._fresh else None
+                empty = self._fresh or (
+                    self._may_repeat and self.tables.cluster_frame("current", self.cluster).isEmpty()
+                )
+                merge_commits(self.tables, self.cluster, packed, counts, span_ms, into_empty=empty)
+
+        if UNDECODED in counts:
+            self._append_new("quarantine", unpack_frame(packed, UNDECODED))
+        if GROUP in counts:
+            self._write_groups(unpack_frame(packed, GROUP), topic_names)
+        commits = counts[COMMIT] + counts[FILE]
+        return WrittenCounts(commits + counts[UNDECODED] + counts[GROUP], commits)
+
+    def write_sample(self, rows: list[Sample], batch: int) -> None:
+        """Appends a sample of end offsets, of the batch with this number."""
         from pyspark.sql import functions as f
 
         names = [*Sample._fields]
+        # The types are given: Spark would infer NullType for a column that is None in all rows.
         ddl = {part.split()[0]: part for part in map(str.strip, TABLES["end_offsets"].columns.split(","))}
         frame = self.tables.spark.createDataFrame(rows, ", ".join(ddl[name] for name in names))
-        self._put("end_offsets", frame.withColumn("batch", f.lit(batch).cast("bigint")), f.col("at"))
+        self._append_rows("end_offsets", frame.withColumn("batch", f.lit(batch).cast("bigint")), f.col("at"))
 
-    def lag(self, frame: DataFrame) -> None:
-        """Appends rows of lag."""
+    def write_lag(self, frame: DataFrame) -> None:
+        """Appends rows of lag: a frame with the columns of the table `lag`."""
         frame.write.format("delta").mode("append").save(self.tables.path("lag"))
 
-    def _groups(self, records: DataFrame, topic_names: Mapping[str, str]) -> None:
+    def _write_groups(self, records: DataFrame, topic_names: Mapping[str, str]) -> None:
         from pyspark.sql import functions as f
 
-        homes = [row[0] for row in records.select("offsets_partition").distinct().collect()]
-        states = self.tables.of("group_states", self.cluster).where(f.col("offsets_partition").isin(homes))
+        # Only the states of groups that this batch has records of.
+        partitions = [row[0] for row in records.select("offsets_partition").distinct().collect()]
+        states = self.tables.cluster_frame("group_states", self.cluster).where(
+            f.col("offsets_partition").isin(partitions)
+        )
         names = records.select("group").distinct()
         states = states.join(f.broadcast(names), "group", "left_semi")
-        found = groups.group_changes(records, states, topic_names).persist()
+        changes = groups.derive_group_changes(records, states, topic_names).persist()
         try:
-            self._append("groups", _opened(found, "group", groups.GROUP))
-            self._append("assignments", _opened(found, "assignment", groups.ASSIGNMENT))
-            with _MERGING:
-                self._states(_opened(found, "saved", groups.SAVED))
+            self._append_new("groups", _parse_changes(changes, "group", groups.GROUP_DDL))
+            self._append_new("assignments", _parse_changes(changes, "assignment", groups.ASSIGNMENT_DDL))
+            # Last: changes are derived from the old states. Were the states merged first, a batch that is
+            # repeated would see no changes.
+            with _MERGE_LOCK:
+                self._merge_states(_parse_changes(changes, "saved", groups.SAVED_DDL))
         finally:
-            found.unpersist()
+            changes.unpersist()
 
-    def _states(self, states: DataFrame) -> None:
+    def _merge_states(self, states: DataFrame) -> None:
         from pyspark.sql import functions as f
 
         columns = self.tables.frame("group_states").columns
-        news = states.withColumn("cluster", f.lit(self.cluster)).select(*columns)
-        into = self.tables.delta("group_states").alias("t")
+        newest = states.withColumn("cluster", f.lit(self.cluster)).select(*columns)
+        into = self.tables.delta_table("group_states").alias("t")
         same = "t.offsets_partition = s.offsets_partition AND t.`group` = s.`group`"
-        same = f"t.cluster = {quoted(self.cluster)} AND {same}"
-        merging = into.merge(news.alias("s"), same)
+        same = f"t.cluster = {quote_sql(self.cluster)} AND {same}"
+        merging = into.merge(newest.alias("s"), same)
         merging.whenMatchedUpdateAll("s.log_offset > t.log_offset").whenNotMatchedInsertAll().execute()
 
-    def _append(self, name: str, frame: DataFrame) -> None:
+    def _append_new(self, name: str, frame: DataFrame) -> None:
+        """Appends the rows; of a batch that overlaps, only the rows that the table does not have yet."""
         from pyspark.sql import functions as f
 
         if self.overlapping:
+            # `day` is a partition column: only the days of the batch are read. It is null for rows without a
+            # timestamp, such as a damaged place of a segment.
             days = [row[0] for row in frame.select(f.to_date("timestamp")).distinct().collect()]
-            known = self.tables.of(name, self.cluster).where(f.col("day").isin(days) | f.col("day").isNull())
-            there = known.select(*(f.col(each).alias(f"known_{each}") for each in _RECORD)).distinct()
-            same = [
-                f.col(each).eqNullSafe(f.col(f"known_{each}")) for each in _RECORD
-            ]  # a lone file has no partition
-            frame = frame.join(there, same, "left_anti")
-        self._put(name, frame, f.col("timestamp"))
+            known = self.tables.cluster_frame(name, self.cluster).where(
+                f.col("day").isin(days) | f.col("day").isNull()
+            )
+            known = known.select(*(f.col(key).alias(f"known_{key}") for key in _RECORD)).distinct()
+            # Null-safe: with `=`, a row with a null would never be found, and would be appended again.
+            same = [f.col(key).eqNullSafe(f.col(f"known_{key}")) for key in _RECORD]
+            frame = frame.join(known, same, "left_anti")
+        self._append_rows(name, frame, f.col("timestamp"))
 
-    def _put(self, name: str, frame: DataFrame, time: Column) -> None:
+    def _append_rows(self, name: str, frame: DataFrame, time: Column) -> None:
         from pyspark.sql import functions as f
 
         whole = frame.withColumn("cluster", f.lit(self.cluster)).withColumn("day", f.to_date(time))
-        self.tables.append(name, whole)
+        self.tables.append_rows(name, whole)
 
 
 _RECORD = ("offsets_partition", "log_offset")
+"""The columns that identify a record of one cluster."""
 
 
-def _opened(found: DataFrame, kind: str, ddl: str) -> DataFrame:
-    """The changes of a kind, with the fields of their bodies as columns."""
+def _parse_changes(changes: DataFrame, kind: str, ddl: str) -> DataFrame:
+    """The changes of one kind, with the fields of their JSON bodies as columns."""
     from pyspark.sql import functions as f
 
-    rows = found.where(f.col("kind") == kind).withColumn("b", f.from_json("body", ddl))
+    rows = changes.where(f.col("kind") == kind).withColumn("b", f.from_json("body", ddl))
     if ddl.startswith("ARRAY"):
         rows = rows.withColumn("b", f.explode("b"))
     return rows.select("offsets_partition", "log_offset", "timestamp", "group", "b.*")

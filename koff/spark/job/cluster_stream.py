@@ -1,4 +1,4 @@
-"""One cluster's stream: a query that writes every batch into the tables, and samples ends beside it."""
+"""The stream of one cluster: a Spark query that writes each batch into the tables and samples end offsets."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import structlog
 
 from koff.client import Cluster, Isolation, OffsetSpec, TopicPartition
-from koff.config.clusters import Watched
+from koff.config.clusters import WatchedCluster
 from koff.errors import ConnectError
-from koff.spark.job.batch_progress import Headway
-from koff.spark.job.batch_writer import BatchWriter, once
-from koff.spark.job.end_offsets import Samples
-from koff.spark.job.lag_rows import joined, lag_rows
+from koff.spark.job.batch_progress import ProgressCounter
+from koff.spark.job.batch_writer import BatchWriter, write_once
+from koff.spark.job.end_offsets import EndOffsetSampler, Sample
+from koff.spark.job.lag_rows import join_lag_inputs, lag_rows
 from koff.spark.source.kafka import MAX_OFFSETS
-from koff.spark.spark_session import held, interpreted
-from koff.spark.tables.files import Into
+from koff.spark.spark_session import disable_codegen, persist_frame
+from koff.spark.tables.files import FileTarget
 from koff.spark.tables.schemas import TABLES, Tables, filesystem, read_text
 
 if TYPE_CHECKING:
@@ -30,18 +30,23 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = structlog.get_logger(component="spark.job")
-LITTLE = 50_000
-"""A batch of fewer offsets, where fewer slots are current, is not worth Spark's compiling."""
+SMALL_BATCH = 50_000
+"""A batch with fewer offsets than this, in tables with fewer slots, is done before Spark's generated code
+would be compiled: it runs without code generation."""
 STOP_S = 20.0
-"""How long a batch may take to end once told to stop."""
+"""How long a running batch may take to end after a request to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineConf:
-    """`interval_s` between samples of ends (and batches, once the log was caught up with).
+    """How the job runs.
 
-    `once`: ends when the log was read to where it stood. `sample` no: only what the log says. No batch takes
-    more than `max_offsets_per_partition`. A record that arrived more than `reach_s` ago has no time lag.
+    `interval_s` is the time between two samples of end offsets, and between two batches once the stream has
+    caught up. With `once`, the job ends when it has read the log up to where the log ended at the start.
+    Without `sample`, the job writes neither end offsets nor lag. A batch has at most
+    `max_offsets_per_partition` offsets of each partition. A record that arrived more than `reach_s` ago has
+    no time lag. With `fail_on_data_loss`, records that were deleted before they were read are an error;
+    otherwise a warning.
     """
 
     interval_s: float = 30.0
@@ -54,9 +59,10 @@ class PipelineConf:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A batch that is in the tables. `behind`: offsets of the offsets topic that are yet to be read.
+    """A batch that is in the tables. `seconds` is the time that it took.
 
-    `sampled`: of how many partitions the ends were looked at, and lag computed; None: not this time.
+    `behind` is the number of offsets of the offsets topic that are not read yet. `sampled` is the number of
+    partitions whose end offsets were sampled and for which lag was computed; None if the batch has no sample.
     """
 
     cluster: str
@@ -69,24 +75,28 @@ class Progress:
 
 
 class _Stopped(Exception):
-    """Ends the query between two batches, or a batch that takes too long."""
+    """Raised in a batch to end the query."""
 
 
-def _unless_stopped(record: logging.LogRecord) -> bool:
+def _keep_log_record(record: logging.LogRecord) -> bool:
     return not (record.exc_info and record.exc_info[0] is _Stopped)
 
 
-logging.getLogger("py4j.clientserver").addFilter(_unless_stopped)  # it tells of all that callbacks raise
+# py4j logs every exception that a callback raises. _Stopped is not an error.
+logging.getLogger("py4j.clientserver").addFilter(_keep_log_record)
 
 
 class ClusterStream:
-    """Reads one cluster into the tables. `cluster` is connected and closed by the caller. `fresh`: the tables
-    were just made."""
+    """Reads one cluster into the tables. The caller connects and closes `cluster`.
+
+    `progress` is called after each batch, in a thread of the query. `fresh`: the tables were just made and
+    have no rows.
+    """
 
     def __init__(
         self,
         tables: Tables,
-        watched: Watched,
+        watched: WatchedCluster,
         cluster: Cluster,
         conf: PipelineConf,
         progress: Callable[[Progress], None],
@@ -96,74 +106,89 @@ class ClusterStream:
         self.watched, self.conf = watched, conf
         self.name = watched.name or cluster.id
         self.done = False
-        """Whether all was read that there was to read `once`."""
-        self.failure: BaseException | None = None
+        """With `once`: whether the stream has read the log up to its end at the start."""
+        self.error: BaseException | None = None
+        """What a batch raised; Spark's own exception has only its text."""
         self.batches = 0
-        self.headway = Headway(tables.spark)
-        """How far it is on the way to where the log stood, `once`."""
+        """How many batches are in the tables."""
+        self.counter = ProgressCounter(tables.spark)
+        """With `once`: how many offsets are done, up to the end of the log at the start."""
         self._tables, self._cluster, self._progress = tables, cluster, progress
-        self._samples = Samples(cluster, tables.spark)
-        self._stopping, self._until = threading.Event(), 0.0
+        self._sampler = EndOffsetSampler(cluster, tables.spark)
+        self._stopping, self._stop_deadline = threading.Event(), 0.0
         self._query: StreamingQuery | None = None
+        # Mappings of offsets below are by partition of the offsets topic.
         self._positions: Mapping[int, int] = {}
-        self._reached: Mapping[int, int] | None = None
-        self._noted: Mapping[int, int] = {}
-        self._due = 0.0
-        self._cut: dict[int, int] = {}
-        self._told_cut: set[int] = set()
-        self._first = True
+        """Where the newest batch ends."""
+        self._counted_to: Mapping[int, int] | None = None
+        self._last_stable: Mapping[int, int] = {}
+        """The last stable offsets after the batch before."""
+        self._next_batch_at = 0.0
+        self._truncated: dict[int, int] = {}
+        self._reported_truncated: set[int] = set()
+        self._is_first_batch = True
         self._fresh = fresh
-        self._slots = 0 if fresh else None
-        """How many are committed to or assigned, once that was counted."""
+        self._slot_count = 0 if fresh else None
+        """How many slots are committed to or assigned; None until they are counted."""
         self._overlap: Mapping[int, int] = {}
         self._target: Mapping[int, int] = {}
+        """The last stable offsets at the start: with `once` the stream ends there."""
 
     def start(self) -> None:
-        """Starts the query where it was, or at the log's start."""
+        """Starts the query, from its checkpoint if there is one, otherwise from the start of the log.
+
+        Raises `ConnectError`.
+        """
         from pyspark.sql import functions as f
 
-        self._overlap = self._overlapping()
-        self._target = self._noted = self._offsets(Isolation.READ_COMMITTED)
+        self._overlap = self._load_overlap()
+        self._target = self._last_stable = self._fetch_offsets(Isolation.READ_COMMITTED)
         spark = self._tables.spark
         tick = spark.readStream.format("rate").option("rowsPerSecond", 1).load().where("false")
         nothing = tick.select(f.lit(None).cast("string").alias("what"))
-        rows = spark.readStream.format("koff").options(**self._options()).load()
-        # The clock makes a batch of each interval, so that ends are sampled when nobody commits.
-        query = rows.unionByName(nothing, allowMissingColumns=True).writeStream.foreachBatch(self._batch)
+        rows = spark.readStream.format("koff").options(**self._source_options()).load()
+        # Spark makes no batch without input. The clock is input once a second, so that end offsets are
+        # sampled also while no group commits; its rows are dropped.
+        query = rows.unionByName(nothing, allowMissingColumns=True).writeStream.foreachBatch(
+            self._process_batch
+        )
         query = query.queryName(f"koff {self.name}").option("checkpointLocation", self._checkpoint)
         self._query = query.start()
 
     @property
     def alive(self) -> bool:
-        """Whether the query runs."""
+        """Whether the query is running."""
         return self._query is not None and self._query.isActive
 
     def exception(self) -> BaseException | None:
-        """Why it ended, if it failed."""
-        if self.failure is not None:
-            return self.failure
+        """Why the query failed; None if it is running or ended without an error."""
+        if self.error is not None:
+            return self.error
         return self._query.exception() if self._query is not None else None
 
-    def end(self) -> None:
-        """Lets no further batch begin."""
+    def request_stop(self) -> None:
+        """Lets no further batch begin, and gives the running batch `STOP_S` to end. Does not wait."""
         if not self._stopping.is_set():
-            self._until = time.monotonic() + STOP_S
+            self._stop_deadline = time.monotonic() + STOP_S
             self._stopping.set()
 
     def stop(self) -> None:
-        """Ends after the batch that runs, or in the midst of it if it takes long: it is then done again."""
-        self.end()
+        """Stops the query after the running batch, or inside it when `STOP_S` is over.
+
+        A batch that is interrupted is repeated at the next start.
+        """
+        self.request_stop()
         if self._query is None:
             return
-        while self._query.isActive and time.monotonic() < self._until:
+        while self._query.isActive and time.monotonic() < self._stop_deadline:
             time.sleep(0.05)
         self._query.stop()
 
     @property
     def _checkpoint(self) -> str:
-        return self._tables.checkpoint(self.name)
+        return self._tables.checkpoint_path(self.name)
 
-    def _options(self) -> dict[str, str]:
+    def _source_options(self) -> dict[str, str]:
         watched = self.watched
         return {
             "brokers": watched.conf.brokers,
@@ -171,80 +196,92 @@ class ClusterStream:
             "offsetsTopic": watched.offsets_topic,
             "maxOffsetsPerPartition": str(self.conf.max_offsets_per_partition),
             "failOnDataLoss": str(self.conf.fail_on_data_loss).lower(),
-            **self._taken(),
+            **self._output_options(),
             **({"group": watched.groups} if watched.groups else {}),
             **({"commitsTo": watched.topics} if watched.topics else {}),
             **{f"property.{key}": value for key, value in watched.conf.properties.items()},
         }
 
-    def _taken(self) -> dict[str, str]:
-        """How workers hand on what they read: commits go into files where those can be written."""
+    def _output_options(self) -> dict[str, str]:
+        """How workers return what they read: with commits in files, if workers can write files."""
         folder = self._tables.folder("commits")
-        return {"into": Into(folder, self.name, self._overlap).told()} if folder else {"packed": "true"}
+        return (
+            {"into": FileTarget(folder, self.name, self._overlap).to_option()}
+            if folder
+            else {"packed": "true"}
+        )
 
-    def _batch(self, records: DataFrame, batch: int) -> None:
-        """What Spark calls with every batch; a batch may come again after a restart."""
+    def _process_batch(self, records: DataFrame, batch: int) -> None:
+        """Spark calls this for every batch. After a restart, the last batch may be repeated."""
         if self._stopping.is_set() or self.done:
-            raise _Stopped  # a batch that returned would count as done
+            raise _Stopped  # a return would mean to Spark that the batch is written
         try:
             if self.conf.once:
-                self._begin(records, batch)
-            self._take(records, batch)
-            self.headway.end()
-        except BaseException as failure:
+                self._count_batch(records, batch)
+            self._write_batch(records, batch)
+            self.counter.end_batch()
+        except BaseException as error:
             if self._stopping.is_set():
-                # Of a text as long as that of a job that was cut off, Spark's own search for what
-                # interrupted it overflows Java's stack.
+                # The error of an interrupted job has a very long text. Spark's search for the cause of the
+                # interruption in such a text overflows Java's stack.
                 raise _Stopped from None
-            self.failure = failure
+            self.error = error
             raise
-        self._stopping.wait(max(0.0, self._due - time.monotonic()))
+        # Once caught up, the next batch begins when the next sample is due.
+        self._stopping.wait(max(0.0, self._next_batch_at - time.monotonic()))
 
-    def _begin(self, records: DataFrame, batch: int) -> None:
-        """Notes how much there is to do, when the first batch begins, and how much of it this one takes."""
-        if self._reached is None:
+    def _count_batch(self, records: DataFrame, batch: int) -> None:
+        """Tells the counter how large the work is (before the first batch), and how large this batch is."""
+        if self._counted_to is None:
             first = self._read_positions(batch - 1)
-            self._reached = first or self._offsets(Isolation.READ_COMMITTED, OffsetSpec.EARLIEST)
-            self.headway.todo = self._from_reached(self._target)
+            self._counted_to = first or self._fetch_offsets(Isolation.READ_COMMITTED, OffsetSpec.EARLIEST)
+            self.counter.todo = self._count_offsets_to(self._target)
         ends = self._read_positions(batch)
         group = records.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
-        self.headway.begin(self._from_reached(ends), group)
-        self._reached = {**self._reached, **ends}
+        self.counter.begin_batch(self._count_offsets_to(ends), group)
+        self._counted_to = {**self._counted_to, **ends}
 
-    def _from_reached(self, ends: Mapping[int, int]) -> int:
-        """Offsets from where the tables are to those ends, but not behind where the log stood."""
-        reached = self._reached or {}
-        some = {p: min(end, ends.get(p, 0)) - reached.get(p, 0) for p, end in self._target.items()}
-        return sum(max(0, left) for left in some.values())
+    def _count_offsets_to(self, ends: Mapping[int, int]) -> int:
+        """How many offsets lie between the last counted batch and `ends`; beyond the target none counts."""
+        counted = self._counted_to or {}
+        left = {p: min(end, ends.get(p, 0)) - counted.get(p, 0) for p, end in self._target.items()}
+        return sum(max(0, offsets) for offsets in left.values())
 
-    def _take(self, records: DataFrame, batch: int) -> None:
+    def _write_batch(self, records: DataFrame, batch: int) -> None:
+        """Writes the batch into all tables, and the sample and the lag that follow it."""
         began, spark = time.monotonic(), records.sparkSession
+        # The session of the batch, not of the job: `write_once` changes its settings.
         app = f"koff {spark.sparkContext.getLocalProperty('sql.streaming.queryId')}"
         tables = Tables(spark, self._tables.root)
-        starts, self._positions = (
-            self._positions or self._read_positions(batch - 1),
-            self._read_positions(batch),
-        )
-        little = self._is_little(tables, starts)
+        starts = self._positions or self._read_positions(batch - 1)
+        self._positions = self._read_positions(batch)
+        small = self._is_small(tables, starts)
         fresh, self._fresh = self._fresh, False
         writer = BatchWriter(
             tables,
             self.name,
             overlapping=self._may_overlap(starts),
-            again=self._first and not fresh,
+            may_repeat=self._is_first_batch and not fresh,
             fresh=fresh,
         )
-        self._look_at_topics()
-        with interpreted(spark) if little else nullcontext(), held(records), once(spark, app, batch):
-            count = writer.write(records, self._samples.topic_names)
-            stable = self._offsets(Isolation.READ_COMMITTED)
-            self._look_for_cuts(stable)
+        self._refresh_topics()
+        with (
+            disable_codegen(spark) if small else nullcontext(),
+            persist_frame(records),
+            write_once(spark, app, batch),
+        ):
+            count = writer.write(records, self._sampler.topic_names)
+
+            # How far the log goes now. Samples come after the records: they need the newest commits.
+            stable = self._fetch_offsets(Isolation.READ_COMMITTED)
+            self._report_truncation(stable)
             behind = {p: max(0, end - self._positions.get(p, 0)) for p, end in stable.items()}
-            sampled = self._sample(tables, writer, batch) if self.conf.sample else None
+            sampled = self._write_sample_and_lag(tables, writer, batch) if self.conf.sample else None
             if sampled is not None:
-                self._due = began + self.conf.interval_s
-            self._noted = stable
-        self._first = False
+                self._next_batch_at = began + self.conf.interval_s
+            self._last_stable = stable
+
+        self._is_first_batch = False
         self.batches += 1
         self.done = self.conf.once and self._has_read(self._target)
         if count.records or sampled is not None:
@@ -252,120 +289,154 @@ class ClusterStream:
             left = sum(behind.values())
             self._progress(Progress(self.name, batch, count.records, seconds, left, sampled, count.commits))
 
-    def _is_little(self, tables: Tables, starts: Mapping[int, int]) -> bool:
-        """Whether the batch, which starts there, and what is current are."""
-        if sum(end - starts.get(p, 0) for p, end in self._positions.items()) >= LITTLE:
+    def _is_small(self, tables: Tables, starts: Mapping[int, int]) -> bool:
+        """Whether the batch (from `starts` to the current positions) and the table `current` are small."""
+        if sum(end - starts.get(p, 0) for p, end in self._positions.items()) >= SMALL_BATCH:
             return False
-        if self._slots is None:
-            with interpreted(tables.spark):
-                self._slots = tables.of("current", self.name).count()
-        return self._slots < LITTLE
+        if self._slot_count is None:
+            with disable_codegen(tables.spark):
+                self._slot_count = tables.cluster_frame("current", self.name).count()
+        return self._slot_count < SMALL_BATCH
 
-    def _sample(self, tables: Tables, writer: BatchWriter, batch: int) -> int | None:
-        """Samples ends, unless that was done when the batch was tried before; then lag from the tables."""
+    def _write_sample_and_lag(self, tables: Tables, writer: BatchWriter, batch: int) -> int | None:
+        """Writes the sample of this batch, unless a first try of the batch wrote it, and then the lag.
+
+        Returns the number of sampled partitions; None without a sample.
+        """
         from pyspark.sql import functions as f
 
-        ends = tables.of("end_offsets", self.name)
+        # A batch that is repeated keeps its first sample: rows of lag go with the sample in the table.
+        ends = tables.cluster_frame("end_offsets", self.name)
         mine = (f.col("batch") == batch) & (f.col("day") >= f.date_sub(f.current_date(), 30))
-        sampled = ends.where(mine).count() if self._first else 0
+        sampled = ends.where(mine).count() if self._is_first_batch else 0
         if not sampled:
-            if not self._has_read(self._noted):
-                return None  # what is not in the tables yet would look like lag
-            try:
-                rows = self._samples.take(self._watched_partitions(tables))
-            except ConnectError as failure:
-                log.warning("no sample of end offsets", cluster=self.name, why=str(failure))
-                return None
+            rows = self._take_sample(tables)
             if not rows:
-                return 0
-            writer.sample(rows, batch)
-            sampled, ends = len(rows), tables.of("end_offsets", self.name)
+                return None if rows is None else 0
+            writer.write_sample(rows, batch)
+            sampled, ends = len(rows), tables.cluster_frame("end_offsets", self.name)
+
+        # Rows of lag. A record that arrived `reach_s` ago lies in the history of so many days.
         days = f.col("day") >= f.date_sub(f.current_date(), 2 + int(self.conf.reach_s // 86_400))
-        current, states = tables.of("current", self.name), tables.of("group_states", self.name)
-        frame = joined(ends.where(mine), current, states, ends.where(days), reach_s=self.conf.reach_s)
-        writer.lag(frame.mapInArrow(lag_rows, TABLES["lag"].ddl))
+        current, states = (
+            tables.cluster_frame("current", self.name),
+            tables.cluster_frame("group_states", self.name),
+        )
+        frame = join_lag_inputs(
+            ends.where(mine), current, states, ends.where(days), reach_s=self.conf.reach_s
+        )
+        writer.write_lag(frame.mapInArrow(lag_rows, TABLES["lag"].ddl))
         return sampled
 
-    def _watched_partitions(self, tables: Tables) -> list[tuple[str, int]]:
+    def _take_sample(self, tables: Tables) -> list[Sample] | None:
+        """A sample of all partitions that are committed to or assigned; None if none can be taken now."""
+        if not self._has_read(self._last_stable):
+            return None  # commits that are not in the tables yet would look like lag
+        try:
+            return self._sampler.take_sample(self._list_watched_partitions(tables))
+        except ConnectError as error:
+            log.warning(
+                "no end offsets sampled: the next batch tries again", cluster=self.name, why=str(error)
+            )
+            return None
+
+    def _list_watched_partitions(self, tables: Tables) -> list[tuple[str, int]]:
+        """The (topic, partition) that groups commit to or are assigned. Also counts the slots."""
         from pyspark.sql import functions as f
 
-        current = tables.of("current", self.name).where(~f.col("deleted")).select("topic", "partition")
-        states = tables.of("group_states", self.name).select(f.explode("assigned").alias("a"))
-        every = current.union(states.select("a.topic", "a.partition"))
-        counted = every.groupBy("topic", "partition").count().collect()
-        self._slots = sum(row[2] for row in counted)
+        current = (
+            tables.cluster_frame("current", self.name).where(~f.col("deleted")).select("topic", "partition")
+        )
+        states = tables.cluster_frame("group_states", self.name).select(f.explode("assigned").alias("a"))
+        slots = current.union(states.select("a.topic", "a.partition"))
+        counted = slots.groupBy("topic", "partition").count().collect()
+        self._slot_count = sum(row[2] for row in counted)
         return [(row[0], row[1]) for row in counted]
 
-    def _look_for_cuts(self, ends: Mapping[int, int]) -> None:
-        """Says once of a partition that it ends below what was read: what comes there now is not read again.
+    def _report_truncation(self, ends: Mapping[int, int]) -> None:
+        """Logs an error for a partition that ends below the offset that was read, once for each partition.
 
-        Seen twice in a row: a new leader may not know at once how far its log is committed.
+        The partition has to be seen like this in two batches in a row, except with `once`: a new leader may
+        not know its last stable offset at once.
         """
-        cut = {p: end for p, end in ends.items() if end < self._positions.get(p, 0)}
-        for partition in cut.keys() & (cut if self.conf.once else self._cut).keys() - self._told_cut:
-            self._told_cut.add(partition)
+        truncated = {p: end for p, end in ends.items() if end < self._positions.get(p, 0)}
+        before = truncated if self.conf.once else self._truncated
+        for partition in (truncated.keys() & before.keys()) - self._reported_truncated:
+            self._reported_truncated.add(partition)
             log.error(
-                "the log was cut below what had been read: until it is as long again, nothing is read",
+                "the log was truncated below the offset that was read: "
+                "new records are not read until the log is as long again",
                 cluster=self.name,
                 topic=self.watched.offsets_topic,
                 partition=partition,
-                ends_at=cut[partition],
+                ends_at=truncated[partition],
                 read_to=self._positions[partition],
             )
-        self._cut = cut
+        self._truncated = truncated
 
-    def _look_at_topics(self) -> None:
+    def _refresh_topics(self) -> None:
         try:
-            self._samples.look_at_topics()
-        except ConnectError as failure:
-            log.warning("topics cannot be listed", cluster=self.name, why=str(failure))
+            self._sampler.refresh_topics()
+        except ConnectError as error:
+            log.warning(
+                "cannot list topics: topics keep the names and ids of the last listing",
+                cluster=self.name,
+                why=str(error),
+            )
 
-    def _offsets(self, isolation: Isolation, spec: OffsetSpec = OffsetSpec.LATEST) -> dict[int, int]:
+    def _fetch_offsets(self, isolation: Isolation, spec: OffsetSpec = OffsetSpec.LATEST) -> dict[int, int]:
+        """Offsets of the offsets topic; partitions with an error are left out."""
         topic = self.watched.offsets_topic
         info = self._cluster.fetch_topic(topic)
-        at = [TopicPartition(topic, p) for p in range(info.partitions if info else 0)]
-        found = self._cluster.offsets(at, spec, isolation)
-        return {each.partition: end for each, end in found.items() if isinstance(end, int)}
+        partitions = [TopicPartition(topic, p) for p in range(info.partitions if info else 0)]
+        found = self._cluster.fetch_offsets(partitions, spec, isolation)
+        return {at.partition: offset for at, offset in found.items() if isinstance(offset, int)}
 
     def _read_positions(self, batch: int) -> dict[int, int]:
-        """Where that batch ends, as Spark wrote it down before it began."""
+        """Where the batch ends, by the checkpoint, which Spark writes before a batch; {} if it has none."""
         path = f"{self._checkpoint}/offsets/{batch}"
         fs, at = filesystem(self._tables.spark, path)
         if batch < 0 or not fs.exists(at):
             return {}
+        # Line 1 is the version, line 2 Spark's metadata, then one line for each source: koff's is the first.
         lines = read_text(self._tables.spark, path).splitlines()
         return {int(p): int(offset) for p, offset in json.loads(lines[2]).items()}
 
     def _has_read(self, ends: Mapping[int, int]) -> bool:
-        """Whether the tables hold the log up to there."""
+        """Whether the tables have the log up to these offsets."""
         return all(self._positions.get(p, 0) >= end for p, end in ends.items())
 
-    def _overlapping(self) -> dict[int, int]:
-        """Up to which offsets the tables had rows before the query was first begun, by backfill.
+    def _load_overlap(self) -> dict[int, int]:
+        """The newest offset of each partition that the tables had before the query's very first start.
 
-        Written down beside the checkpoint, so that a restart in the midst of them knows as well.
+        Such rows come from a backfill of segments, or from a query whose checkpoint was lost. The offsets are
+        kept in a file beside the checkpoint, so that a restart also knows them while it reads these offsets.
         """
         from pyspark.sql import functions as f
 
         path = f"{self._checkpoint}.before"
         fs, at = filesystem(self._tables.spark, path)
-        begun, metadata = filesystem(self._tables.spark, f"{self._checkpoint}/metadata")
-        if begun.exists(metadata):
-            told = read_text(self._tables.spark, path) if fs.exists(at) else "{}"
-            return {int(p): offset for p, offset in json.loads(told).items()}
+        # A restart: the query has a checkpoint.
+        checkpoint_fs, metadata = filesystem(self._tables.spark, f"{self._checkpoint}/metadata")
+        if checkpoint_fs.exists(metadata):
+            saved = read_text(self._tables.spark, path) if fs.exists(at) else "{}"
+            return {int(p): offset for p, offset in json.loads(saved).items()}
         if self._fresh:
             return {}
+
+        # The first start: look into the tables.
         commits, groups, quarantine = (
-            self._tables.of(name, self.name).select("offsets_partition", "log_offset")
+            self._tables.cluster_frame(name, self.name).select("offsets_partition", "log_offset")
             for name in ("commits", "groups", "quarantine")
         )
         rows = commits.union(groups).union(quarantine).groupBy("offsets_partition")
-        found: dict[int, int] = dict(map(tuple, rows.agg(f.max("log_offset")).collect()))
-        if found:
+        newest: dict[int, int] = dict(map(tuple, rows.agg(f.max("log_offset")).collect()))
+        if newest:
             stream = fs.create(at)
-            stream.write(bytearray(json.dumps(found).encode()))
+            stream.write(bytearray(json.dumps(newest).encode()))
             stream.close()
-        return found
+        return newest
 
     def _may_overlap(self, starts: Mapping[int, int]) -> bool:
+        """Whether the tables may already have some of the rows of a batch that begins at `starts`."""
         return any(starts.get(p, 0) <= offset for p, offset in self._overlap.items())

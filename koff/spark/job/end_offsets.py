@@ -1,4 +1,4 @@
-"""End offsets in bulk: one round over all partitions that anybody reads, as rows of `end_offsets`."""
+"""Samples of end offsets: all partitions that groups read, in one round, as rows of `end_offsets`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(component="spark.job")
 TOPICS_INTERVAL_S = 30.0
+"""The time between two listings of the topics."""
 SHARDED_ABOVE, SHARE = 20_000, 10_000
-"""Partitions."""
+"""With more than `SHARDED_ABOVE` partitions, Spark tasks fetch the offsets, each for `SHARE` partitions."""
 
 
 class Sample(NamedTuple):
-    """One partition at one time; None: could not be had. `gone`: it does not exist (or may not be seen)."""
+    """One partition at one time. An offset that could not be fetched is None.
+
+    `gone`: the partition does not exist, or koff may not describe its topic.
+    """
 
     at: datetime
     topic: str
@@ -34,18 +38,18 @@ class Sample(NamedTuple):
     gone: bool
 
 
-Known = tuple[int | None, int | None, int | None]
-"""Start, end and last stable offset."""
-Answer = list[Known] | str
-"""Of a task: the offsets of its share, or why it has none."""
-_UNKNOWN: Known = (None, None, None)
+PartitionOffsets = tuple[int | None, int | None, int | None]
+"""Log start offset, end offset and last stable offset of a partition; None for an offset with an error."""
+ShareResult = list[PartitionOffsets] | str
+"""What one task fetched: the offsets of its share of the partitions, or the error."""
+_UNKNOWN: PartitionOffsets = (None, None, None)
 
 
-class Samples:
-    """Asks one cluster. `topic_names` by topic id, of all topics that it has.
+class EndOffsetSampler:
+    """Takes samples of one cluster.
 
-    More than `sharded_above` partitions are asked for by Spark's executors, each task for `share` of them
-    over a connection of its own: a driver alone would have all the answers to take apart.
+    With more than `sharded_above` partitions, Spark's executors send the requests: each task for `share`
+    partitions, over a connection of its own. The driver alone would have to decode all responses.
     """
 
     def __init__(
@@ -64,87 +68,101 @@ class Samples:
 
     @property
     def topic_names(self) -> dict[str, str]:
-        """Names of topics by their ids."""
+        """The name of each topic of the cluster, by topic id, as of the last listing."""
         return {topic_id: name for name, topic_id in self._ids.items()}
 
-    def look_at_topics(self) -> None:
-        """Lists the topics and their ids, when it is time."""
+    def refresh_topics(self) -> None:
+        """Lists the topics and their ids, if the last listing is `TOPICS_INTERVAL_S` old.
+
+        Raises `ConnectError`.
+        """
         if time.monotonic() < self._due:
             return
-        self._partitions = self._cluster.topics()
-        described = self._cluster.describe(self._partitions)
+        self._partitions = self._cluster.fetch_partition_counts()
+        described = self._cluster.describe_topics(self._partitions)
         self._ids = {topic.name: topic.topic_id for topic in described.values() if topic.topic_id}
         self._due = time.monotonic() + TOPICS_INTERVAL_S
 
-    def take(self, watched: Collection[tuple[str, int]]) -> list[Sample]:
-        """One round, a row for each that is watched. Raises `ConnectError` when the cluster is silent.
+    def take_sample(self, watched: Collection[tuple[str, int]]) -> list[Sample]:
+        """One sample, with a row for each watched partition. Raises `ConnectError`.
 
-        Topics are watched by name, or by id where nobody knew the name when it was written down.
+        A topic in `watched` is a name; or an id, if the name was not known when the assignment was decoded.
         """
+        # A topic that is not in the listing may be new.
         if any(topic not in self._partitions for topic, _ in watched):
             self._due = 0.0
-        self.look_at_topics()
+        self.refresh_topics()
         names = self.topic_names
         at = sorted({TopicPartition(names.get(topic, topic), partition) for topic, partition in watched})
-        present = [each for each in at if each.partition < self._partitions.get(each.topic, 0)]
-        now = datetime.now(UTC)  # before the question: the ends are at least as new
-        found = dict(zip(present, self._asked(present), strict=True))
-        there = set(present)
+        present = [place for place in at if place.partition < self._partitions.get(place.topic, 0)]
+        now = datetime.now(UTC)  # before the requests: the end offsets are at least as new
+        offsets = dict(zip(present, self._fetch_all(present), strict=True))
         return [
             Sample(
                 now,
-                each.topic,
-                each.partition,
-                self._ids.get(each.topic),
-                *found.get(each, _UNKNOWN),
-                each not in there,
+                place.topic,
+                place.partition,
+                self._ids.get(place.topic),
+                *offsets.get(place, _UNKNOWN),
+                place not in offsets,
             )
-            for each in at
+            for place in at
         ]
 
-    def _asked(self, partitions: Sequence[TopicPartition]) -> list[Known]:
+    def _fetch_all(self, partitions: Sequence[TopicPartition]) -> list[PartitionOffsets]:
         if self._spark is None or len(partitions) <= self._sharded_above:
-            return asked(self._cluster, partitions)
-        conf, each = self._cluster.conf, self._share
-        shares = [partitions[first : first + each] for first in range(0, len(partitions), each)]
+            return fetch_offsets(self._cluster, partitions)
+        # Locals: the function is pickled for the tasks, and `self` holds a connection.
+        conf, size = self._cluster.conf, self._share
+        shares = [partitions[first : first + size] for first in range(0, len(partitions), size)]
         tasks = self._spark.sparkContext.parallelize(shares, len(shares))
-        answers = tasks.mapPartitions(lambda mine: [_answer(conf, share) for share in mine]).collect()
-        return put_together(shares, answers)
+        results = tasks.mapPartitions(lambda mine: [_fetch_share(conf, share) for share in mine]).collect()
+        return merge_shares(shares, results)
 
 
-def asked(cluster: Cluster, partitions: Sequence[TopicPartition]) -> list[Known]:
-    """The offsets of each. Raises `ConnectError`."""
-    ends = cluster.offsets(partitions)
-    starts = cluster.offsets(partitions, OffsetSpec.EARLIEST)
-    stables = cluster.offsets(partitions, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
-    failed = {why for why in ends.values() if isinstance(why, str)}
-    if failed:
-        log.warning("no offset from some partitions", why=sorted(failed))
+def fetch_offsets(cluster: Cluster, partitions: Sequence[TopicPartition]) -> list[PartitionOffsets]:
+    """The offsets of each partition, in the order of `partitions`. Raises `ConnectError`."""
 
-    def known(answers: Mapping[TopicPartition, int | str], each: TopicPartition) -> int | None:
-        answer = answers.get(each)
-        return answer if isinstance(answer, int) else None
+    ends = cluster.fetch_offsets(partitions)
+    starts = cluster.fetch_offsets(partitions, OffsetSpec.EARLIEST)
+    stables = cluster.fetch_offsets(partitions, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
+    errors = {error for error in ends.values() if isinstance(error, str)}
+    if errors:
+        log.warning("some partitions have no end offset: their lag is unknown", why=sorted(errors))
 
-    return [(known(starts, each), known(ends, each), known(stables, each)) for each in partitions]
+    def find_offset(offsets: Mapping[TopicPartition, int | str], at: TopicPartition) -> int | None:
+        offset = offsets.get(at)
+        return offset if isinstance(offset, int) else None
+
+    return [(find_offset(starts, at), find_offset(ends, at), find_offset(stables, at)) for at in partitions]
 
 
-def _answer(conf: ClusterConf, share: Sequence[TopicPartition]) -> Answer:
-    """What a task says of its share: the offsets, or why there are none."""
+def _fetch_share(conf: ClusterConf, share: Sequence[TopicPartition]) -> ShareResult:
+    """The offsets of a share, or the text of the error. Runs in a Spark task."""
     try:
         with Cluster(conf) as cluster:
-            return asked(cluster.connect(), share)
-    except ConnectError as failure:
-        return str(failure)
+            return fetch_offsets(cluster.connect(), share)
+    except ConnectError as error:
+        return str(error)  # a value: an exception would fail the whole Spark job, and the other shares
 
 
-def put_together(shares: Sequence[Sequence[TopicPartition]], answers: Sequence[Answer]) -> list[Known]:
-    """The offsets of all; those of a share that failed are not known. Raises `ConnectError` when all did."""
-    failed = [answer for answer in answers if isinstance(answer, str)]
-    if len(failed) == len(answers):
-        raise ConnectError(failed[0])
-    found: list[Known] = []
-    for share, answer in zip(shares, answers, strict=True):
-        if isinstance(answer, str):
-            log.warning("no offset from a share of the partitions", partitions=len(share), why=answer)
-        found += [_UNKNOWN] * len(share) if isinstance(answer, str) else answer
-    return found
+def merge_shares(
+    shares: Sequence[Sequence[TopicPartition]], results: Sequence[ShareResult]
+) -> list[PartitionOffsets]:
+    """The offsets of all partitions of `shares`, in their order; unknown (None) for a share with an error.
+
+    Raises `ConnectError` if every share has an error.
+    """
+    errors = [result for result in results if isinstance(result, str)]
+    if len(errors) == len(results):
+        raise ConnectError(errors[0])
+    offsets: list[PartitionOffsets] = []
+    for share, result in zip(shares, results, strict=True):
+        if isinstance(result, str):
+            log.warning(
+                "a Spark task fetched no end offsets: the lag of its partitions is unknown",
+                partitions=len(share),
+                why=result,
+            )
+        offsets += [_UNKNOWN] * len(share) if isinstance(result, str) else result
+    return offsets

@@ -1,4 +1,4 @@
-"""The job: a stream a cluster, all into the same tables; restarted, watched over and stopped here."""
+"""The job: one stream for each cluster, all into the same tables. It starts, restarts and stops streams."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from contextlib import ExitStack
 import structlog
 
 from koff.client import Cluster
-from koff.config.clusters import Watched
+from koff.config.clusters import WatchedCluster
 from koff.errors import ConnectError, KoffError
-from koff.spark.job.batch_progress import Headway
-from koff.spark.job.batch_writer import BatchWriter, Written
+from koff.spark.job.batch_progress import ProgressCounter
+from koff.spark.job.batch_writer import BatchWriter, WrittenCounts
 from koff.spark.job.cluster_stream import ClusterStream, PipelineConf, Progress
-from koff.spark.source.log_segments import size
-from koff.spark.spark_session import held
-from koff.spark.tables.files import Into
+from koff.spark.source.log_segments import segments_size
+from koff.spark.spark_session import persist_frame
+from koff.spark.tables.files import FileTarget
 from koff.spark.tables.schemas import TABLES, Tables
-from koff.spark.worker_errors import line, named
+from koff.spark.worker_errors import find_koff_error, summarize_error
 
 log = structlog.get_logger(component="spark.job")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+"""The pause before a stream is started again; it doubles while the cluster cannot be reached."""
 
 
 def log_progress(done: Progress) -> None:
-    """A line a batch."""
+    """Logs one line for the batch."""
     log.info(
         "batch",
         cluster=done.cluster,
@@ -40,12 +41,15 @@ def log_progress(done: Progress) -> None:
 
 
 class Job:
-    """Runs the pipeline for some clusters. A context manager: connects on entry, so that what cannot be
-    reached is known before anything is written."""
+    """Runs the pipeline for some clusters. Use it as a context manager: the exit closes the connections.
+
+    The entry connects to all clusters, so that an error is found before anything is written. It raises
+    `ConnectError` with the cluster's name. `progress` is called after each batch, in a thread of its stream.
+    """
 
     def __init__(
         self,
-        clusters: Sequence[Watched],
+        clusters: Sequence[WatchedCluster],
         conf: PipelineConf | None = None,
         progress: Callable[[Progress], None] = log_progress,
     ) -> None:
@@ -62,9 +66,9 @@ class Job:
             cluster = self._open.enter_context(Cluster(watched.conf))
             try:
                 cluster.connect()
-            except ConnectError as failure:
-                self._open.close()
-                raise type(failure)(f"cluster {watched.name or watched.conf.brokers}: {failure}") from failure
+            except ConnectError as error:
+                self._open.close()  # __exit__ is not called when __enter__ raises
+                raise type(error)(f"cluster {watched.name or watched.conf.brokers}: {error}") from error
             self._clusters.append(cluster)
             self.names.append(watched.name or cluster.id)
         return self
@@ -73,105 +77,128 @@ class Job:
         self._open.close()
 
     def stop(self) -> None:
-        """Ends `run` soon; may be called from a signal handler."""
+        """Makes `run` return soon. May be called from a signal handler."""
         self._stopping.set()
 
     @property
     def stopped(self) -> bool:
-        """Whether it was told to end."""
+        """Whether `stop` was called."""
         return self._stopping.is_set()
 
-    def headway(self) -> tuple[int, int]:
-        """How many offsets are done, `once`, and how many there were to do, in all clusters."""
-        told = [stream.headway for stream in self._streams]
-        return sum(each.done for each in told), sum(each.todo for each in told)
+    def count_progress(self) -> tuple[int, int]:
+        """How many offsets are done and how many there are in all, of all clusters. Only with `once`."""
+        counters = [stream.counter for stream in self._streams]
+        return sum(counter.done for counter in counters), sum(counter.todo for counter in counters)
 
     def run(self, tables: Tables) -> None:
-        """Runs until stopped, or until all is read `once`. Raises the `KoffError` of a stream that fails
-        before it got anywhere; later, it is tried again, while the others go on."""
+        """Runs until `stop` is called, or with `once` until all streams are done.
+
+        A stream whose cluster cannot be reached after its first batch is started again after a pause, while
+        the other streams run. Any other error of a stream ends the job and is raised as `KoffError`, and with
+        `once` every error.
+        """
         self._pairs = list(zip(self._watched, self._clusters, strict=True))
-        streams, again = self._streams, dict[int, tuple[float, float]]()
-        fresh = tables.made.issuperset(TABLES)
-        tables.made.clear()
+        # The streams that wait: when to start each again (monotonic time), and the pause before that.
+        streams, retries = self._streams, dict[int, tuple[float, float]]()
+        # Tables that were just made need no look for rows. True only once: now they get rows.
+        fresh = tables.new_tables.issuperset(TABLES)
+        tables.new_tables.clear()
         try:
             for number in range(len(self._pairs)):
                 if not self.stopped:
-                    streams.append(self._started(tables, number, fresh=fresh))
+                    streams.append(self._start_stream(tables, number, fresh=fresh))
             while not self._stopping.wait(0.2):
                 for number, stream in enumerate(streams):
                     if stream.done:
                         continue
-                    if number in again and time.monotonic() >= again[number][0]:
-                        pause_s = again.pop(number)[1]
-                        streams[number] = self._restarted(tables, number, stream, again, pause_s)
-                    elif number not in again and not stream.alive:
-                        pause_s = self._pause_s(stream)
-                        again[number] = (time.monotonic() + pause_s, pause_s)
+                    if number in retries and time.monotonic() >= retries[number][0]:
+                        pause_s = retries.pop(number)[1]
+                        streams[number] = self._restart_stream(tables, number, stream, retries, pause_s)
+                    elif number not in retries and not stream.alive:
+                        pause_s = self._decide_pause_s(stream)
+                        retries[number] = (time.monotonic() + pause_s, pause_s)
                 if all(stream.done for stream in streams):
                     return
         finally:
+            # First a request to all streams, so that their last batches end at the same time.
             for stream in streams:
-                stream.end()
+                stream.request_stop()
             for stream in streams:
                 stream.stop()
 
-    def _started(self, tables: Tables, number: int, *, fresh: bool = False) -> ClusterStream:
+    def _start_stream(self, tables: Tables, number: int, *, fresh: bool = False) -> ClusterStream:
         stream = ClusterStream(tables, *self._pairs[number], self.conf, self.progress, fresh=fresh)
         stream.start()
         return stream
 
-    def _restarted(
+    def _restart_stream(
         self,
         tables: Tables,
         number: int,
-        dead: ClusterStream,
-        again: dict[int, tuple[float, float]],
+        failed: ClusterStream,
+        retries: dict[int, tuple[float, float]],
         pause_s: float,
     ) -> ClusterStream:
+        """The new stream; or the failed stream, with a later retry in `retries`, if the cluster is down."""
         try:
-            return self._started(tables, number)
-        except ConnectError as failure:
-            log.warning("the cluster does not answer", cluster=dead.name, why=str(failure))
+            return self._start_stream(tables, number)
+        except ConnectError as error:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            again[number] = (time.monotonic() + pause_s, pause_s)
-            return dead
+            log.warning(
+                "cannot reach the cluster: trying again later",
+                cluster=failed.name,
+                why=str(error),
+                pause_s=pause_s,
+            )
+            retries[number] = (time.monotonic() + pause_s, pause_s)
+            return failed
 
-    def _pause_s(self, stream: ClusterStream) -> float:
-        """How long to wait before the next try; raises what no other try would mend."""
-        failure = stream.exception()
-        if failure is None:
-            raise KoffError(f"cluster {stream.name}: the query ended by itself")
-        told = named(failure)
-        if told is None:
-            raise KoffError(f"cluster {stream.name}: Spark failed: {line(failure)}") from failure
-        if self.conf.once or not stream.batches or not isinstance(told, ConnectError):
-            raise told from failure
-        log.warning("begun again", cluster=stream.name, why=str(told))
+    def _decide_pause_s(self, stream: ClusterStream) -> float:
+        """The pause before the ended stream is started again. Raises the error if a retry cannot help."""
+        error = stream.exception()
+        if error is None:
+            raise KoffError(
+                f"cluster {stream.name}: the Spark query ended without an error: start the job again, and "
+                "check the log of Spark"
+            )
+        koff_error = find_koff_error(error)
+        if koff_error is None:
+            raise KoffError(f"cluster {stream.name}: Spark failed: {summarize_error(error)}") from error
+        if self.conf.once or not stream.batches or not isinstance(koff_error, ConnectError):
+            raise koff_error from error
+        log.warning(
+            "the stream lost its cluster: starting it again", cluster=stream.name, why=str(koff_error)
+        )
         return FIRST_PAUSE_S
 
 
-def backfill_segments(tables: Tables, path: str, cluster: str, headway: Headway | None = None) -> Written:
-    """Takes log segments into the tables, but what is there already; what they hold.
+def backfill_segments(
+    tables: Tables, path: str, cluster: str, counter: ProgressCounter | None = None
+) -> WrittenCounts:
+    """Writes log segments into the tables, without rows that the tables already have.
 
-    `headway` is of bytes.
+    Returns how many records the segments hold. `counter` counts bytes of segments. Raises `KoffError`.
     """
-    headway = headway or Headway(tables.spark)
-    headway.todo = size(path)
-    headway.begin(headway.todo)
-    fresh = tables.made.issuperset(TABLES)
-    tables.made.clear()
-    kept = () if fresh else ("commits", "groups", "quarantine")
-    there = any(not tables.of(name, cluster).isEmpty() for name in kept)
-    folder = None if there else tables.folder("commits")
-    how = {"into": Into(folder, cluster).told()} if folder else {"packed": "true"}
-    rows = tables.spark.read.format("koff.segments").options(cluster=cluster, **how).load(path)
+    counter = counter or ProgressCounter(tables.spark)
+    counter.todo = segments_size(path)
+    counter.begin_batch(counter.todo)
+    fresh = tables.new_tables.issuperset(TABLES)
+    tables.new_tables.clear()
+
+    # Rows of the cluster that the tables already have: new rows are then compared with them, by Spark. So
+    # workers write files only into tables without rows of the cluster.
+    names = () if fresh else ("commits", "groups", "quarantine")
+    overlapping = any(not tables.cluster_frame(name, cluster).isEmpty() for name in names)
+    folder = None if overlapping else tables.folder("commits")
+    output = {"into": FileTarget(folder, cluster).to_option()} if folder else {"packed": "true"}
+    rows = tables.spark.read.format("koff.segments").options(cluster=cluster, **output).load(path)
     try:
-        with held(rows):
-            written = BatchWriter(tables, cluster, overlapping=there, fresh=fresh).write(rows, {})
-    except Exception as failure:
-        told = named(failure)
-        if told is None:
-            raise KoffError(f"segments {path}: Spark failed: {line(failure)}") from failure
-        raise told from failure
-    headway.end()
+        with persist_frame(rows):
+            written = BatchWriter(tables, cluster, overlapping=overlapping, fresh=fresh).write(rows, {})
+    except Exception as error:
+        koff_error = find_koff_error(error)
+        if koff_error is None:
+            raise KoffError(f"segments {path}: Spark failed: {summarize_error(error)}") from error
+        raise koff_error from error
+    counter.end_batch()
     return written

@@ -1,4 +1,7 @@
-"""Rows of lag from commits and samples of ends: joins by Spark, every rule by `koff.lag` over arrays."""
+"""Rows of lag from commits and samples of end offsets: Spark joins them, and `koff.lag` has every rule.
+
+A slot is a (group, topic, partition).
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ from koff.lag import (
     Reason,
     Status,
     consume_rates,
+    is_topic_recreated,
     lag_to_stable,
     lags,
     lost,
     produce_rates,
     readable,
     reasons,
-    recreated,
     status,
     time_lag_s,
     window_features,
@@ -32,18 +35,17 @@ from koff.lag import (
 from koff.lag.end_history import TICK_MS
 from koff.lag.window import WINDOW
 from koff.spark.tables.schemas import TABLES
-from koff.tracker.topic_partitions import fold_text
+from koff.tracker.topic_partitions import fold_topic_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Ints = NDArray[np.int64]
-_MOST_POINTS = 255
+_MOST_POINTS = 255  # `Curves` counts points in 8 bits
 RECENT_S = 900.0
-"""For how long samples are looked at for the rates and the status."""
-_STATUS = np.array([each.name for each in Status], object)
+"""The age of the oldest sample that rates and the status are computed from."""
+_STATUS = np.array([item.name for item in Status], object)
 _REASONS = np.array([",".join(Reason(bits).names) for bits in range(256)], object)
-POINTS = "ARRAY<STRUCT<at_ms: BIGINT, end: BIGINT>>"
 _ARROW = {
     "STRING": pa.string(),
     "INT": pa.int32(),
@@ -58,28 +60,33 @@ _SCHEMA = pa.schema(
         for name, kind in (column.split(" ") for column in TABLES["lag"].ddl.split(", "))
     ]
 )
-"""The table `lag`; workers have no Spark to ask."""
+"""The columns of the table `lag`. Workers have no Spark session that could give the schema."""
 _KEPT = ("cluster", "at", "group", "type", "state", "topic", "partition", "client_id", "client_host", "batch")
 
 
 def lag_rows(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    """Rows of the table `lag` from rows as `joined` makes them."""
+    """Rows of the table `lag`, from rows of `join_lag_inputs`. For `DataFrame.mapInArrow`."""
     for batch in batches:
         if batch.num_rows:
             yield pa.RecordBatch.from_pydict(_lag_columns(batch), schema=_SCHEMA)
 
 
 def _lag_columns(batch: pa.RecordBatch) -> dict[str, Any]:
-    """One sample's rows of one cluster: they have one time."""
-    ints = {name: _ints(batch, name) for name in ("committed", "start_offset", "end_offset", "stable_offset")}
+    """The columns of `lag` for rows of one sample of one cluster, which all have the same time."""
+    # Arrays of the inputs, with UNKNOWN for null.
+    ints = {
+        name: _read_ints(batch, name) for name in ("committed", "start_offset", "end_offset", "stable_offset")
+    }
     committed, start, end = ints["committed"], ints["start_offset"], ints["end_offset"]
-    now_ms = int(_ints(batch, "at_ms")[0])
-    committed_id, topic_id = _folded(batch, "committed_topic_id"), _folded(batch, "topic_id")
+    now_ms = int(_read_ints(batch, "at_ms")[0])
+    committed_id, topic_id = _fold_ids(batch, "committed_topic_id"), _fold_ids(batch, "topic_id")
     gone = batch.column("gone").fill_null(False).to_numpy(zero_copy_only=False)
-    old = recreated(committed_topic_id=committed_id, topic_id=topic_id)
-    lag = lags(end=np.where(old, UNKNOWN, end), committed=committed)
-    history, rows = _history(batch)
-    features = _features(batch)
+
+    # Lag, status and reasons. A commit to a deleted topic of the same name says nothing about the new topic.
+    recreated = is_topic_recreated(committed_topic_id=committed_id, topic_id=topic_id)
+    lag = lags(end=np.where(recreated, UNKNOWN, end), committed=committed)
+    history, rows = _read_end_history(batch)
+    features = _read_features(batch)
     verdicts = status(
         features,
         current_lag=lag.published,
@@ -96,57 +103,67 @@ def _lag_columns(batch: pa.RecordBatch) -> dict[str, Any]:
         committed_topic_id=committed_id,
         topic_id=topic_id,
         end_sampled_at_ms=now_ms,
-        commit_seen_at_ms=_ints(batch, "timestamp_ms"),
+        commit_seen_at_ms=_read_ints(batch, "timestamp_ms"),
     )
+
+    # Time lag, rates and the other counts. A time lag that is only a lower bound is not written.
     seconds = time_lag_s(history, rows, committed, now_ms, start=start)
     timed = seconds.known & ~seconds.at_least & lag.known
     consumed, produced = consume_rates(features, now_ms), produce_rates(history, rows)
     left = readable(end=end, committed=committed, start=start)
     missed, stable = lost(start=start, committed=committed), ints["stable_offset"]
     to_stable = lag_to_stable(stable=stable, committed=committed)
+
+    # Null where a value is unknown.
     return {name: batch.column(name) for name in (*_KEPT, "day")} | {
         **{
-            name: _nullable(ints[name], ints[name] >= 0)
+            name: _hide_unknown(ints[name], ints[name] >= 0)
             for name in ("committed", "end_offset", "start_offset")
         },
-        "lag": _nullable(lag.signed, lag.known),
-        "readable": _nullable(left, lag.known & (left >= 0)),
-        "lost": _nullable(missed, missed >= 0),
-        "lag_to_stable": _nullable(to_stable, lag.known & (to_stable >= 0)),
-        "time_lag_s": _nullable(seconds.seconds, timed),
+        "lag": _hide_unknown(lag.signed, lag.known),
+        "readable": _hide_unknown(left, lag.known & (left >= 0)),
+        "lost": _hide_unknown(missed, missed >= 0),
+        "lag_to_stable": _hide_unknown(to_stable, lag.known & (to_stable >= 0)),
+        "time_lag_s": _hide_unknown(seconds.seconds, timed),
         "status": pa.array(_STATUS[verdicts], pa.string()),
         "reasons": pa.array(_REASONS[why], pa.string()),
-        "consume_per_s": _nullable(consumed.per_s, consumed.known),
-        "produce_per_s": _nullable(produced.per_s, produced.known),
+        "consume_per_s": _hide_unknown(consumed.per_s, consumed.known),
+        "produce_per_s": _hide_unknown(produced.per_s, produced.known),
     }
 
 
-def _features(batch: pa.RecordBatch) -> Features:
-    """What the last commits say, as they stand in `current`."""
-    size, count, place, values = _lists(batch.column("recent"))
+def _read_features(batch: pa.RecordBatch) -> Features:
+    """The features of each slot's last commits, from the column `recent` of the table `current`."""
+    size, count, place, values = _split_lists(batch.column("recent"))
     columns = {name: np.full((size, WINDOW), UNKNOWN, np.int64) for name in ("at_ms", "committed", "lag")}
     row, slot = place
     kept = slot < WINDOW
-    at = (row[kept], WINDOW - 1 - slot[kept])  # the newest comes first, and stands last
+    # `recent` has the newest commit first; `window_features` wants it last.
+    at = (row[kept], WINDOW - 1 - slot[kept])
     for name, column in columns.items():
         column[at] = values.field(name).fill_null(UNKNOWN).to_numpy(zero_copy_only=False)[kept]
     filled = np.minimum(count, WINDOW)
     return window_features(columns["committed"], columns["at_ms"], columns["lag"], filled)
 
 
-def _history(batch: pa.RecordBatch) -> tuple[EndHistory, Ints]:
-    """The ends of each row's partition as far as the row needs them, and the rows of that history."""
-    size, count, (row, slot), values = _lists(batch.column("ends"))
+def _read_end_history(batch: pa.RecordBatch) -> tuple[EndHistory, Ints]:
+    """A history of the sampled end offsets of each row's partition, and the number of each row in it."""
+    size, count, (row, slot), values = _split_lists(batch.column("ends"))
     rows = np.arange(size)
     if not len(row):
         return EndHistory(size), rows
     at_ms, end = (values.field(name).to_numpy(zero_copy_only=False) for name in ("at_ms", "end"))
+
+    # Keep the newest points of each row, from the last end that is below the one before it: the log was
+    # truncated there, and older points say nothing about the new records.
     first = np.maximum(count - _MOST_POINTS, 0)
     fell = np.flatnonzero((row[1:] == row[:-1]) & (end[1:] < end[:-1])) + 1
-    np.maximum.at(first, row[fell], slot[fell])  # what was before an end went back says nothing
+    np.maximum.at(first, row[fell], slot[fell])  # `.at`: a row may occur several times in `fell`
     kept = slot >= first[row]
     row, slot, at_ms, end = row[kept], (slot - first[row])[kept], at_ms[kept], end[kept]
     count = count - first
+
+    # `Curves` has the first point of every row, then the second of every row, and so on.
     history = EndHistory(size, points=max(int(count.max()), 8))
     order = np.lexsort((row, slot))
     epoch_ms = int(at_ms.min())
@@ -158,43 +175,50 @@ def _history(batch: pa.RecordBatch) -> tuple[EndHistory, Ints]:
     return history, rows
 
 
-def _lists(column: pa.Array) -> tuple[int, Ints, tuple[Ints, Ints], Any]:
-    """Of a column of lists: how many, how long each, row and slot of every item, and the items."""
+def _split_lists(column: pa.Array) -> tuple[int, Ints, tuple[Ints, Ints], Any]:
+    """A column of lists as: number of lists, length of each, (row, place in its list) of each item, items."""
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     row = np.repeat(np.arange(len(lengths)), lengths)
     slot = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return len(lengths), lengths, (row, slot), column.flatten()
 
 
-def _ints(batch: pa.RecordBatch, name: str) -> Ints:
-    found: Ints = batch.column(name).fill_null(UNKNOWN).to_numpy(zero_copy_only=False)
-    return found
+def _read_ints(batch: pa.RecordBatch, name: str) -> Ints:
+    column: Ints = batch.column(name).fill_null(UNKNOWN).to_numpy(zero_copy_only=False)
+    return column
 
 
-def _folded(batch: pa.RecordBatch, name: str) -> Ints:
-    return np.array([fold_text(each or "") for each in batch.column(name).to_pylist()], np.int64)
+def _fold_ids(batch: pa.RecordBatch, name: str) -> Ints:
+    """Topic ids as numbers, which the rules of `koff.lag` compare."""
+    return np.array([fold_topic_id(topic_id or "") for topic_id in batch.column(name).to_pylist()], np.int64)
 
 
-def _nullable(column: NDArray[Any], known: NDArray[np.bool_]) -> pa.Array:
+def _hide_unknown(column: NDArray[Any], known: NDArray[np.bool_]) -> pa.Array:
     return pa.array(column, mask=~known)
 
 
-def joined(
+def join_lag_inputs(
     sample: DataFrame, current: DataFrame, states: DataFrame, ends: DataFrame, *, reach_s: float
 ) -> DataFrame:
-    """What `lag_rows` needs, a row for every slot of one cluster.
+    """The inputs of `lag_rows`: one row for each slot of one cluster.
 
-    `sample` are the rows of `end_offsets` of one batch, `ends` all of the cluster's up to it; commits behind
-    records older than `reach_s` get no time lag.
+    `sample` has the rows of `end_offsets` of one batch; `ends` has all rows of the cluster in `end_offsets`
+    up to that batch; `current` and `states` have the cluster's rows of `current` and `group_states`. Samples
+    older than `reach_s` are left out: if the oldest uncommitted record arrived before, there is no time lag.
     """
     from pyspark.sql import functions as f
 
     at = f.col("at")
     here = ["topic", "partition"]
+
+    # All slots with the offsets of their partition in this sample. `wanted` is the offset of the oldest
+    # record that is neither committed nor deleted.
     now = sample.agg(*(f.max(name).alias(name) for name in ("cluster", "at", "batch", "day")))
-    slots = _slots(current, states, sample)
+    slots = _join_slots(current, states, sample)
     rows = slots.crossJoin(f.broadcast(now)).join(sample.drop("at", "day", "batch", "cluster"), here, "left")
     rows = rows.withColumn("wanted", f.greatest("committed", f.coalesce("start_offset", f.lit(0))))
+
+    # The known end offsets within `reach_s`. `of` is their topic id: a topic of the same name may be another.
     known = ends.where(f.col("end_offset").isNotNull()).select(
         *here,
         f.col("topic_id").alias("of"),
@@ -205,28 +229,37 @@ def joined(
     known = known.crossJoin(newest).where(
         f.col("at_ms").between(f.col("now_ms") - int(reach_s * 1000), f.col("now_ms"))
     )
+
+    # The points of the last RECENT_S, for rates and the status.
     recent = known.where(f.col("at_ms") >= f.col("now_ms") - int(RECENT_S * 1000))
     same = f.col("of").eqNullSafe(f.col("topic_id"))
     points = recent.join(sample.select(*here, "topic_id"), here).where(same)
     points = points.groupBy(*here).agg(f.array_sort(f.collect_list(f.struct("at_ms", "end"))).alias("lately"))
+
+    # The two samples between which the record at `wanted` arrived: the last sample with an end offset at or
+    # below it, and the first with an end offset above it. Spark orders structs by `at_ms`, their first field.
     behind = rows.where(f.col("end_offset") > f.col("wanted")).select(*here, "topic_id", "wanted").distinct()
     passed = behind.join(known, here).where(same)
     below = f.when(f.col("end") <= f.col("wanted"), f.struct("at_ms", "end"))
     above = f.when(f.col("end") > f.col("wanted"), f.struct("at_ms", "end"))
     brackets = passed.groupBy(*here, "wanted").agg(f.max(below).alias("below"), f.min(above).alias("above"))
+
     rows = rows.join(points, here, "left").join(brackets, [*here, "wanted"], "left")
-    return _arranged(rows.withColumn("at_ms", f.unix_millis(at)).withColumn("ends", f.expr(_ENDS)))
+    return _select_inputs(rows.withColumn("at_ms", f.unix_millis(at)).withColumn("ends", f.expr(_ENDS)))
 
 
 _ENDS = (
     "concat(filter(array(below, above), p -> below.at_ms < above.at_ms AND p IS NOT NULL"
     " AND (lately IS NULL OR p.at_ms < lately[0].at_ms)), coalesce(lately, array()))"
 )
-"""The ends around the arrival of the oldest record that was not committed, then those of late."""
+"""The two end offsets around the arrival of the oldest uncommitted record, then the recent end offsets."""
 
 
-def _slots(current: DataFrame, states: DataFrame, sample: DataFrame) -> DataFrame:
-    """Every (group, topic, partition) that is committed or assigned, and what is known of it."""
+def _join_slots(current: DataFrame, states: DataFrame, sample: DataFrame) -> DataFrame:
+    """Every slot that is committed to or assigned, with its commit, member, and its group's type and state.
+
+    A group without records of its own is a simple group: it commits without members.
+    """
     from pyspark.sql import functions as f
 
     commits = current.where(~f.col("deleted")).select(
@@ -238,28 +271,31 @@ def _slots(current: DataFrame, states: DataFrame, sample: DataFrame) -> DataFram
         f.unix_millis("timestamp").alias("timestamp_ms"),
         "recent",
     )
-    assigned = _assigned(states, sample)
-    slots = commits.join(assigned, ["group", "topic", "partition"], "full_outer")
-    told = states.where(f.col("type").isNotNull()).select("group", "type", "state")
-    return slots.join(told, "group", "left").fillna({"type": "simple", "state": "Empty"})
+    owners = _find_owners(states, sample)
+    slots = commits.join(owners, ["group", "topic", "partition"], "full_outer")
+    groups = states.where(f.col("type").isNotNull()).select("group", "type", "state")
+    return slots.join(groups, "group", "left").fillna({"type": "simple", "state": "Empty"})
 
 
-def _assigned(states: DataFrame, sample: DataFrame) -> DataFrame:
-    """Which client has what: of several the last, as the tracker has it. Topics go by the names that they
-    have now: when the assignment was written, that of a new one may not have been known."""
+def _find_owners(states: DataFrame, sample: DataFrame) -> DataFrame:
+    """The client that has each assigned slot. If several clients have it: the last, as in the tracker.
+
+    An assignment may name a new topic by its id: the name comes from the sample.
+    """
     from pyspark.sql import functions as f
 
     names = sample.where("topic_id IS NOT NULL").select(f.col("topic").alias("name"), "topic_id").distinct()
-    each = states.select("group", f.posexplode("assigned").alias("place", "a"))
+    assigned = states.select("group", f.posexplode("assigned").alias("place", "a"))
     same = f.col("topic") == f.col("topic_id")
-    each = each.select("group", "place", "a.*").join(f.broadcast(names), same, "left")
-    each = each.withColumn("topic", f.coalesce("name", "topic"))
+    assigned = assigned.select("group", "place", "a.*").join(f.broadcast(names), same, "left")
+    assigned = assigned.withColumn("topic", f.coalesce("name", "topic"))
     last = f.max_by(f.struct("client_id", "client_host"), "place").alias("member")
-    slots = each.groupBy("group", "topic", "partition").agg(last)
+    slots = assigned.groupBy("group", "topic", "partition").agg(last)
     return slots.select("group", "topic", "partition", "member.*")
 
 
-def _arranged(rows: DataFrame) -> DataFrame:
+def _select_inputs(rows: DataFrame) -> DataFrame:
+    """Only the columns that `lag_rows` reads."""
     inputs = ("committed_topic_id", "topic_id", "timestamp_ms", "recent", "ends", "at_ms", "gone")
     offsets = ("committed", "start_offset", "end_offset", "stable_offset")
     return rows.select(*_KEPT, "day", *offsets, *inputs)

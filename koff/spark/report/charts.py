@@ -1,4 +1,4 @@
-"""What all pictures share: colours for light and dark, axes, numbers as people read them; SVG and PNG."""
+"""The common parts of all pictures: light and dark colours, axes, numbers for people, SVG and PNG output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from koff.spark.report.history import Row, Rows
-from koff.spark.report.period import Period, utc
+from koff.spark.report.period import Period, to_datetime
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 WIDTH_IN = 9.0
 _LONGEST_LABEL = 38
-_DRAWABLE = 0x530  # Latin, Greek, Cyrillic
+_DRAWABLE = 0x530
+"""The first code point that matplotlib's own font may lack; below are Latin, Greek and Cyrillic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Colours. `cycle` tells groups apart, also for eyes that confuse red and green."""
+    """The colours of a picture. `cycle` has one for each group; people who confuse red and green can tell
+    them apart."""
 
     name: str
     back: str
@@ -59,12 +61,12 @@ DARK = Style(
 STYLES = (LIGHT, DARK)
 
 Numbers = dict[str, Rows]
-"""The tables of a report by name."""
+"""The tables of a report, by name."""
 
 
 @dataclass(slots=True)
 class Canvas:
-    """A figure to draw on, with the numbers, the period and the colours."""
+    """A figure to draw on, with the numbers, the period and the colours. `places` numbers the groups."""
 
     numbers: Numbers
     period: Period
@@ -72,21 +74,27 @@ class Canvas:
     figure: Figure
     places: dict[str, int] = field(default_factory=dict)
 
-    def axes(self, *, height_in: float, rows: int = 1, columns: int = 1, share: bool = False) -> list[Axes]:
-        """That many axes, in a figure of that height."""
+    def create_axes(
+        self, *, height_in: float, rows: int = 1, columns: int = 1, share: bool = False
+    ) -> list[Axes]:
+        """`rows` times `columns` axes, in a figure of this height. With `share` they have one time axis."""
         self.figure.set_size_inches(WIDTH_IN, height_in)
-        found = self.figure.subplots(rows, columns, sharex=share, squeeze=False)
-        return list(found.flat)
+        grid = self.figure.subplots(rows, columns, sharex=share, squeeze=False)
+        return list(grid.flat)
 
     def label(self, row: Row) -> str:
-        """The group's name, with its cluster where there are several."""
+        """The group's name for pictures, with its cluster if the report has several clusters.
+
+        The row without a group is the sum of the groups that are not shown one by one.
+        """
         if row["group"] is None:
             return "all others"
         several = (self.numbers["summary"][0]["clusters"] or 0) > 1
-        return shown(f"{row['cluster']} / {row['group']}" if several else row["group"])
+        return shorten_name(f"{row['cluster']} / {row['group']}" if several else row["group"])
 
     def color(self, label: str) -> str:
-        """The group's colour: the same in all pictures of the report."""
+        """The group's colour, which is the same in all pictures of the report."""
+        # The worst groups get their numbers first, in an order that does not depend on the picture.
         if not self.places:
             for row in (*self.numbers["worst_by_lag"], *self.numbers["worst_by_seconds"]):
                 self.places.setdefault(self.label(row), len(self.places))
@@ -96,28 +104,28 @@ class Canvas:
         return self.style.cycle[place % len(self.style.cycle)]
 
     def steps(self) -> list[int]:
-        """Where each step of the period begins."""
+        """The begin of each step of the period, in milliseconds."""
         step = self.period.step_ms
         return list(range(self.period.since_ms // step * step, self.period.until_ms, step))
 
     def curves(self, rows: Rows, column: str) -> dict[str, list[float]]:
-        """The column by group over `steps`, not a number where there is none; the worst first."""
+        """The values of `column` by group, one for each of `steps`, NaN without one; worst group first."""
         place = {step: number for number, step in enumerate(self.steps())}
-        found: dict[str, list[float]] = {}
+        curves: dict[str, list[float]] = {}
         for row in rows:
-            curve = found.setdefault(self.label(row), [math.nan] * len(place))
+            curve = curves.setdefault(self.label(row), [math.nan] * len(place))
             if row[column] is not None:
                 curve[place[row["step_ms"]]] = float(row[column])
-        ranks = {self.label(row): place for place, row in enumerate(self.numbers["worst_by_lag"])}
-        return {name: found[name] for name in sorted(found, key=lambda name: ranks.get(name, len(ranks)))}
+        ranks = {self.label(row): rank for rank, row in enumerate(self.numbers["worst_by_lag"])}
+        return {name: curves[name] for name in sorted(curves, key=lambda name: ranks.get(name, len(ranks)))}
 
-    def time_axis(self, axes: Axes, *, most: int = 8) -> None:
-        """The period, in UTC."""
+    def format_time_axis(self, axes: Axes, *, most: int = 8) -> None:
+        """Makes the x axis the time of the period, in UTC, with about `most` ticks at most."""
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-        locator = AutoDateLocator(tz=UTC, minticks=2, maxticks=most)  # type: ignore[no-untyped-call]
+        locator = AutoDateLocator(tz=UTC, minticks=2, maxticks=most)  # type: ignore[no-untyped-call]  # untyped
         axes.xaxis.set_major_locator(locator)
-        dates = ConciseDateFormatter(  # type: ignore[no-untyped-call]
+        dates = ConciseDateFormatter(  # type: ignore[no-untyped-call]  # untyped in matplotlib
             locator,
             tz=UTC,
             formats=["%Y", "%b %Y", "%d %b", "%H:%M", "%H:%M", "%H:%M:%S"],
@@ -125,30 +133,31 @@ class Canvas:
             show_offset=False,
         )
         axes.xaxis.set_major_formatter(dates)
-        axes.set_xlim(utc(self.period.since_ms), utc(self.period.until_ms))  # type: ignore[arg-type]  # dates work
+        since, until = to_datetime(self.period.since_ms), to_datetime(self.period.until_ms)
+        axes.set_xlim(since, until)  # type: ignore[arg-type]  # dates work
 
 
 Drawing = Callable[[Canvas], str]
-"""Draws on the canvas and gives the text for those who do not see it; empty without data."""
+"""Draws on the canvas and returns the alternative text; returns "" if there is no data to draw."""
 
 
-def rendered(draw: Drawing, numbers: Numbers, period: Period, style: Style, form: str) -> tuple[bytes, str]:
-    """The picture as `svg` or `png` with its alternative text; both empty where there is nothing to draw."""
+def render(draw: Drawing, numbers: Numbers, period: Period, style: Style, form: str) -> tuple[bytes, str]:
+    """The picture in `form` (`svg` or `png`) and its alternative text; both empty without data to draw."""
     from matplotlib.figure import Figure
 
-    with _settings(style):
+    with _apply_style(style):
         canvas = Canvas(numbers, period, style, Figure(layout="constrained"))
         text = draw(canvas)
         if not text:
             return b"", ""
         out = io.BytesIO()
-        metadata = {"Date": None} if form == "svg" else None
+        metadata = {"Date": None} if form == "svg" else None  # the same numbers give the same bytes
         canvas.figure.savefig(out, format=form, dpi=144, metadata=metadata)
         return out.getvalue(), text
 
 
 @contextmanager
-def _settings(style: Style) -> Iterator[None]:
+def _apply_style(style: Style) -> Iterator[None]:
     from matplotlib import rc_context
 
     colors: dict[Any, Any] = dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor"), style.text)
@@ -172,8 +181,10 @@ def _settings(style: Style) -> Iterator[None]:
         yield
 
 
-def bars(canvas: Canvas, axes: Axes, names: Sequence[str], values: Sequence[float], **options: Any) -> None:
-    """Bars to the right, the first on top."""
+def draw_bars(
+    canvas: Canvas, axes: Axes, names: Sequence[str], values: Sequence[float], **options: Any
+) -> None:
+    """Draws horizontal bars, the first on top. `options` are those of `Axes.barh`."""
     options.setdefault("color", [canvas.color(name) for name in names])
     axes.barh(range(len(names)), values, height=0.62, **options)
     axes.set_yticks(range(len(names)), names)
@@ -183,34 +194,34 @@ def bars(canvas: Canvas, axes: Axes, names: Sequence[str], values: Sequence[floa
     axes.set_xlim(left=0)
 
 
-def bar_labels(axes: Axes, values: Sequence[float], texts: Sequence[str], *, room: float = 0.22) -> None:
-    """A text at the end of each bar, and room for it."""
+def draw_bar_labels(axes: Axes, values: Sequence[float], texts: Sequence[str], *, room: float = 0.22) -> None:
+    """Writes a text at the end of each bar. `room` is the share of the width that is added for the texts."""
     axes.set_xlim(0, (max(values, default=0) or 1) * (1 + room))
     for place, (value, text) in enumerate(zip(values, texts, strict=True)):
         axes.annotate(text, (value, place), xytext=(7, 0), textcoords="offset points", va="center")
 
 
 def bars_height_in(count: int) -> float:
-    """Room for that many bars."""
+    """The height of a figure with this number of bars."""
     return 1.5 + 0.36 * max(count, 2)
 
 
-def printable(name: str) -> str:
-    """A name that any client may have chosen, without what moves or hides text."""
+def clean_name(name: str) -> str:
+    """The name with `?` for characters that move or hide text. Any client may choose any name."""
     return "".join(c if c.isprintable() else "?" for c in name) or '""'
 
 
-def shown(name: str) -> str:
-    """The same for pictures: of bounded length, without scripts that matplotlib's own font lacks."""
-    drawable = "".join(c if ord(c) < _DRAWABLE or c == "…" else "?" for c in printable(name))
+def shorten_name(name: str) -> str:
+    """The clean name for pictures: of limited length, with `?` for scripts that matplotlib's font lacks."""
+    drawable = "".join(c if ord(c) < _DRAWABLE or c == "…" else "?" for c in clean_name(name))
     if len(drawable) <= _LONGEST_LABEL:
         return drawable
     half = (_LONGEST_LABEL - 1) // 2
     return f"{drawable[:half]}…{drawable[-half:]}"
 
 
-def count(value: float | None) -> str:
-    """`7.8 M`; `-` when not known."""
+def format_count(value: float | None) -> str:
+    """The number as `7.8 M`; `-` if it is unknown."""
     if value is None or math.isnan(value):
         return "-"
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -224,32 +235,32 @@ def count(value: float | None) -> str:
 _UNITS = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
 
 
-def time_unit(longest_s: float) -> tuple[int, str]:
-    """Seconds of the unit to draw in, and its name."""
+def choose_time_unit(longest_s: float) -> tuple[int, str]:
+    """The unit for an axis that ends at `longest_s`: its length in seconds, and its name."""
     return next(((size, name) for size, name in _UNITS if longest_s >= 2 * size), _UNITS[-1])
 
 
-def duration(seconds: float | None) -> str:
-    """`9 d`, `1.5 h`; `-` when not known."""
+def format_duration(seconds: float | None) -> str:
+    """The duration as `9 d` or `1.5 h`; `-` if it is unknown."""
     if seconds is None:
         return "-"
-    size, name = time_unit(seconds)
+    size, name = choose_time_unit(seconds)
     return f"{seconds / size:.3g} {'min' if name == 'minutes' else name[0]}"
 
 
-def moments(steps_ms: Sequence[int]) -> list[datetime]:
-    """For time axes."""
-    return [utc(ms) for ms in steps_ms]
+def to_datetimes(steps_ms: Sequence[int]) -> list[datetime]:
+    """The times for an axis, from milliseconds."""
+    return [to_datetime(ms) for ms in steps_ms]
 
 
-def counted_axis(axis: Any) -> None:
-    """Ticks as `7.8 M`."""
+def format_count_axis(axis: Any) -> None:
+    """Writes the ticks of the axis as `7.8 M`."""
     from matplotlib.ticker import FuncFormatter
 
-    axis.set_major_formatter(FuncFormatter(lambda value, _place: count(value)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _place: format_count(value)))
 
 
-def listed(names: Sequence[str], texts: Sequence[str]) -> str:
-    """The first few, for the alternative text."""
-    said = ", ".join(f"{name} {text}" for name, text in list(zip(names, texts, strict=True))[:3])
-    return f"{said} and {len(names) - 3} more" if len(names) > 3 else said
+def list_first(names: Sequence[str], texts: Sequence[str]) -> str:
+    """The first three names with their texts, and how many more there are, for an alternative text."""
+    first = ", ".join(f"{name} {text}" for name, text in list(zip(names, texts, strict=True))[:3])
+    return f"{first} and {len(names) - 3} more" if len(names) > 3 else first

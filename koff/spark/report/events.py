@@ -1,18 +1,19 @@
-"""What happened to groups: rebalances, members, resets, ends."""
+"""The numbers of events: rebalances, members that joined or left, rewinds and resets, idle groups."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from koff.spark.report.history import History, Rows, collected, top
+from koff.spark.report.history import History, Rows, collect_rows, select_top
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SILENT_H = 24
-"""A group with lag that has not committed for so long counts as silent."""
+"""A group with lag counts as silent if its last commit is more hours ago than this."""
 
+# Each row of a group is compared with its row before. `rebalances` counts new epochs.
 _CHANGES = """
 WITH changes AS (
   SELECT *, lag(epoch) OVER life was_epoch, lag(members) OVER life was_members
@@ -27,11 +28,14 @@ SELECT cluster, `group`, sum(rebalances) rebalances, sum(joined) joined, sum(`le
        sum(rebalances + joined + `left`) changes
 FROM {changes} GROUP BY cluster, `group`"""
 
+# The events of the worst groups only.
 _OF_WORST = """
 SELECT e.* FROM {events} e LEFT SEMI JOIN {worst} w ON e.cluster = w.cluster AND e.`group` = w.`group`
 ORDER BY step_ms, cluster, `group`"""
 
-# All of a group lies in one partition of the offsets topic, so log offsets order its commits and its states.
+# All records of a group are in one partition of the offsets topic. So log offsets order the commits and the
+# states of a group together. `empty` are the stretches of the log in which a group had no members; a commit
+# ahead in such a stretch is a skip.
 _RESETS = """
 WITH stretches AS (
   SELECT cluster, `group`, offsets_partition, log_offset, members, protocol_type, gone,
@@ -62,6 +66,7 @@ SELECT cluster, `group`, count(*) events,
        count_if(kind = 'topic re-created') recreated, max(at_ms) last_ms
 FROM {resets} GROUP BY cluster, `group`"""
 
+# The newest state, the newest commit and the newest lag of each group, and then its kind (null: not idle).
 _IDLE = """
 WITH states AS (
   SELECT cluster, `group`, max_by(struct(type, state, members, gone, at_ms), log_offset) newest
@@ -89,54 +94,62 @@ SELECT cluster, `group`, kind, type, state, members, lag, commit_ms, changed_ms,
 FROM judged WHERE kind IS NOT NULL ORDER BY lag DESC, commit_ms, cluster, `group`"""
 
 
-def _stepped(history: History, table: str) -> DataFrame:
-    """Everything up to the period's end: what was before decides what is a change."""
+def _add_steps(history: History, table: str) -> DataFrame:
+    """The rows before the period's end, with `step_ms`.
+
+    Rows from before the period are needed too: a change is a difference from the row before.
+    """
     from pyspark.sql import functions as f
 
     step = history.period.step_ms
-    return history.before_end(table).withColumn("step_ms", f.expr(f"at_ms - pmod(at_ms, {step}L)"))
+    return history.read_until_end(table).withColumn("step_ms", f.expr(f"at_ms - pmod(at_ms, {step}L)"))
 
 
-def event_numbers(history: History, *, worst: int) -> Iterator[tuple[str, Rows]]:
-    """What happened, as tables by name; those named `_total` say how much in all."""
-    groups = _stepped(history, "groups")
+def compute_event_numbers(history: History, *, worst: int) -> Iterator[tuple[str, Rows]]:
+    """The tables of events: pairs of a name and rows.
+
+    A table has the `worst` groups with the most events; a table named `_total` counts all groups.
+    """
+    groups = _add_steps(history, "groups")
     args = {"since": history.period.since_ms}
-    changes = history.sql(_CHANGES, args, groups=groups)
-    yield from _worst_of(history, "changes", changes, _CHANGES_BY_GROUP, "changes", worst)
-    resets = history.sql(_RESETS, groups=groups, commits=history.within("commits", time="timestamp"))
-    yield from _worst_of(history, "resets", resets, _RESETS_BY_GROUP, "events", worst)
-    yield from _idle(history, groups, worst)
+    changes = history.run_sql(_CHANGES, args, groups=groups)
+    yield from _collect_worst(history, "changes", changes, _CHANGES_BY_GROUP, "changes", worst)
+    resets = history.run_sql(_RESETS, groups=groups, commits=history.read_period("commits", time="timestamp"))
+    yield from _collect_worst(history, "resets", resets, _RESETS_BY_GROUP, "events", worst)
+    yield from _collect_idle(history, groups, worst)
 
 
-def _worst_of(
+def _collect_worst(
     history: History, name: str, events: DataFrame, by_group: str, column: str, worst: int
 ) -> Iterator[tuple[str, Rows]]:
-    events = events.persist()
+    """Three tables of events: by group and over time for the worst groups, and the total of all groups."""
+    events = events.persist()  # three queries read it
     try:
-        groups = history.sql(by_group, **{name: events})
-        most = top(groups, column, worst)
-        yield f"{name}_by_group", collected(most)
+        groups = history.run_sql(by_group, **{name: events})
+        top = select_top(groups, column, worst)
+        yield f"{name}_by_group", collect_rows(top)
         yield (
             f"{name}_over_time",
-            collected(history.sql(_OF_WORST, events=events, worst=most.select("cluster", "group"))),
+            collect_rows(history.run_sql(_OF_WORST, events=events, worst=top.select("cluster", "group"))),
         )
         total = (
-            f"SELECT count(*) groups, coalesce(sum({column}), 0) events FROM {{groups}} WHERE {column} > 0"  # noqa: S608 - a column of ours
+            f"SELECT count(*) groups, coalesce(sum({column}), 0) events FROM {{groups}} WHERE {column} > 0"  # noqa: S608 - `column` is a name of ours
         )
-        yield f"{name}_total", collected(history.sql(total, groups=groups))
+        yield f"{name}_total", collect_rows(history.run_sql(total, groups=groups))
     finally:
         events.unpersist()
 
 
-def _idle(history: History, groups: DataFrame, worst: int) -> Iterator[tuple[str, Rows]]:
+def _collect_idle(history: History, groups: DataFrame, worst: int) -> Iterator[tuple[str, Rows]]:
+    """The idle groups with the most lag (up to three times `worst`), and how many there are of each kind."""
     until = history.period.until_ms
     args = {"since": history.period.since_ms, "until": until, "silent": until - SILENT_H * 3_600_000}
-    idle = history.sql(
-        _IDLE, args, groups=groups, current=history.whole("current"), lag=history.within("lag")
+    idle = history.run_sql(
+        _IDLE, args, groups=groups, current=history.read_table("current"), lag=history.read_period("lag")
     ).persist()
     try:
-        yield "idle", collected(idle.limit(3 * worst))
+        yield "idle", collect_rows(idle.limit(3 * worst))
         total = "SELECT kind, count(*) groups FROM {idle} GROUP BY kind ORDER BY kind"
-        yield "idle_total", collected(history.sql(total, idle=idle))
+        yield "idle_total", collect_rows(history.run_sql(total, idle=idle))
     finally:
         idle.unpersist()

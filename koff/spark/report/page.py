@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing from anywhere: pictures for light and dark, tables below."""
+"""The report as one HTML page that loads nothing: pictures for light and dark, with tables below them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import base64
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from koff.spark.report.charts import Numbers, count, duration, printable
+from koff.spark.report.charts import Numbers, clean_name, format_count, format_duration
 from koff.spark.report.history import Row, Rows
-from koff.spark.report.period import Period, iso, span
+from koff.spark.report.period import Period, format_iso, format_span
 from koff.spark.report.sections import SECTIONS, Section
 
-Drawn = Mapping[str, tuple[Mapping[str, bytes], str]]
-"""By picture: SVG by the name of the style, and the alternative text. What had no data is not there."""
+DrawnPictures = Mapping[str, tuple[Mapping[str, bytes], str]]
+"""For each picture's name: its SVG by the name of the style, and its alternative text. Only pictures with
+data are in it."""
 
 _STYLE = """
 :root { color-scheme: light dark; --back: #fff; --text: #1c252e; --muted: #5d6975; --line: #dde2e7;
@@ -41,13 +42,15 @@ th { color: var(--muted); font-weight: 600 } .n { text-align: right; font-varian
 @media print { details { display: none } }
 """
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+"""The page loads nothing and runs no script, whatever names clients have chosen for groups."""
 
 
-def page(numbers: Numbers, drawn: Drawn, period: Period, *, title: str, made_ms: int) -> str:
-    """The page's text."""
+def render_page(numbers: Numbers, drawn: DrawnPictures, period: Period, *, title: str, made_ms: int) -> str:
+    """The HTML of the page. `made_ms` is the time at which the report was made."""
     summary = numbers["summary"][0]
-    sections = "".join(_section(section, numbers, drawn) for section in SECTIONS)
-    links = "".join(f'<li><a href="#{each.name}">{escape(each.title)}</a></li>' for each in SECTIONS)
+    sections = "".join(_render_section(section, numbers, drawn) for section in SECTIONS)
+    links = "".join(f'<li><a href="#{section.name}">{escape(section.title)}</a></li>' for section in SECTIONS)
+    since, until = format_iso(period.since_ms), format_iso(period.until_ms)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -60,9 +63,9 @@ def page(numbers: Numbers, drawn: Drawn, period: Period, *, title: str, made_ms:
 <body>
 <header>
 <h1>{escape(title)}</h1>
-<p class="muted">{iso(period.since_ms)} to {iso(period.until_ms)}, in steps of {span(period.step_ms)}.
-Made by koff at {iso(made_ms)}.</p>
-{_tiles(summary, numbers)}
+<p class="muted">{since} to {until}, in steps of {format_span(period.step_ms)}.
+Made by koff at {format_iso(made_ms)}.</p>
+{_render_tiles(summary, numbers)}
 </header>
 <nav aria-label="Sections"><ul>{links}</ul></nav>
 <main>
@@ -72,28 +75,37 @@ Made by koff at {iso(made_ms)}.</p>
 """
 
 
-def _tiles(summary: Row, numbers: Numbers) -> str:
+def _render_tiles(summary: Row, numbers: Numbers) -> str:
+    """The box of key figures at the top."""
     tiles = (
-        (count(summary["groups"]), "groups with samples"),
-        (count(summary["clusters"]), "clusters"),
-        (count(summary["largest_lag"]), "records: the largest lag"),
-        (duration(summary["longest_s"]), "the longest time lag"),
-        (count(summary["consumed"]), "records consumed"),
-        (count(summary["lost"]), "records lost to retention"),
-        (count(numbers["resets_total"][0]["events"]), "rewinds and resets"),
-        (count(sum(row["groups"] for row in numbers["idle_total"])), "groups dead or silent"),
+        (format_count(summary["groups"]), "groups with samples"),
+        (format_count(summary["clusters"]), "clusters"),
+        (format_count(summary["largest_lag"]), "records: the largest lag"),
+        (format_duration(summary["longest_s"]), "the longest time lag"),
+        (format_count(summary["consumed"]), "records consumed"),
+        (format_count(summary["lost"]), "records lost to retention"),
+        (format_count(numbers["resets_total"][0]["events"]), "rewinds and resets"),
+        (
+            format_count(sum(row["groups"] for row in numbers["idle_total"])),
+            "groups that are dead or do not commit",
+        ),
     )
     items = "".join(f"<li><b>{value}</b> {what}</li>" for value, what in tiles)
     return f'<ul class="tiles">{items}</ul>'
 
 
-def _section(section: Section, numbers: Numbers, drawn: Drawn) -> str:
-    figures = "".join(_figure(*drawn[each.name]) for each in section.pictures if each.name in drawn)
-    tables = "".join(
-        _table(what, columns, numbers[name]) for name, what, columns in section.tables if numbers[name]
+def _render_section(section: Section, numbers: Numbers, drawn: DrawnPictures) -> str:
+    figures = "".join(
+        _render_figure(*drawn[picture.name]) for picture in section.pictures if picture.name in drawn
     )
-    body = figures + tables or f'<p class="none">{escape(section.without)}</p>\n'
-    rest = section.rest(numbers)
+    tables = "".join(
+        _render_table(title, columns, numbers[name])
+        for name, title, columns in section.tables
+        if numbers[name]
+    )
+    # Without data, a text says so instead.
+    body = figures + tables or f'<p class="none">{escape(section.empty_text)}</p>\n'
+    rest = section.describe_rest(numbers)
     note = f'<p class="muted">{escape(rest)}</p>\n' if rest else ""
     return (
         f'<section id="{section.name}" aria-labelledby="{section.name}-title">\n'
@@ -102,49 +114,52 @@ def _section(section: Section, numbers: Numbers, drawn: Drawn) -> str:
     )
 
 
-def _figure(pictures: Mapping[str, bytes], text: str) -> str:
+def _render_figure(pictures: Mapping[str, bytes], text: str) -> str:
+    light, dark = _data_url(pictures["light"]), _data_url(pictures["dark"])
     return (
-        f'<figure><picture><source media="(prefers-color-scheme: dark)" srcset="{_data(pictures["dark"])}">'
-        f'<img src="{_data(pictures["light"])}" alt="{escape(text)}"></picture></figure>\n'
+        f'<figure><picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
+        f'<img src="{light}" alt="{escape(text)}"></picture></figure>\n'
     )
 
 
-def _data(svg: bytes) -> str:
+def _data_url(svg: bytes) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
 
 
-def _table(what: str, columns: Sequence[str], rows: Rows) -> str:
+def _render_table(title: str, columns: Sequence[str], rows: Rows) -> str:
     numeric = {name: all(isinstance(row[name], int | float | None) for row in rows) for name in columns}
-    head = "".join(f'<th scope="col"{_class(numeric[name])}>{escape(heading(name))}</th>' for name in columns)
+    head = "".join(
+        f'<th scope="col"{_cell_class(numeric[name])}>{escape(column_heading(name))}</th>' for name in columns
+    )
     body = "".join(
         "<tr>"
-        + "".join(f"<td{_class(numeric[name])}>{_cell(name, row[name])}</td>" for name in columns)
+        + "".join(f"<td{_cell_class(numeric[name])}>{_render_cell(name, row[name])}</td>" for name in columns)
         + "</tr>\n"
         for row in rows
     )
     return (
-        f'<details><summary>Table: {escape(what)}</summary><div class="wide"><table>\n'
+        f'<details><summary>Table: {escape(title)}</summary><div class="wide"><table>\n'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table></div></details>\n"
     )
 
 
-def _class(numeric: bool) -> str:
+def _cell_class(numeric: bool) -> str:
     return ' class="n"' if numeric else ""
 
 
-def heading(name: str) -> str:
-    """A column's name for people; units stay."""
+def column_heading(name: str) -> str:
+    """The column's name for people: the unit comes after a comma, and times have none."""
     for suffix, unit in (("_ms", ""), ("_s", ", s"), ("_h", ", h")):
         if name.endswith(suffix):
             return name.removesuffix(suffix).replace("_", " ") + unit
     return name.replace("_", " ")
 
 
-def _cell(name: str, value: object) -> str:
+def _render_cell(name: str, value: object) -> str:
     if value is None:
         return "-"
     if name.endswith("_ms") and isinstance(value, int):
-        return iso(value)
+        return format_iso(value)
     if isinstance(value, float):
         return f"{value:,.2f}"
-    return f"{value:,}" if isinstance(value, int) and name != "partition" else escape(printable(str(value)))
+    return f"{value:,}" if isinstance(value, int) and name != "partition" else escape(clean_name(str(value)))

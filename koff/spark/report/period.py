@@ -1,4 +1,4 @@
-"""The time that a report is about, and how finely it is drawn."""
+"""The period of a report, and the steps in which it is drawn."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _MOST_STEPS = 200
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From `since_ms` to before `until_ms`, both since the epoch. Raises ConfigError when that is nothing."""
+    """From `since_ms` to before `until_ms`, both since the epoch. Raises ConfigError if it is empty."""
 
     since_ms: int
     until_ms: int
 
     def __post_init__(self) -> None:
         if self.since_ms >= self.until_ms:
-            since, until = iso(self.since_ms), iso(self.until_ms)
+            since, until = format_iso(self.since_ms), format_iso(self.until_ms)
             raise ConfigError(
                 f"the report would end ({until}) before it begins ({since}): check --from and --until"
             )
 
     @property
     def step_ms(self) -> int:
-        """The width of a point in time: a round one, of which there are at most about 200."""
+        """The length of a step: a round one, such that the period has at most about 200 steps."""
         span_min = (self.until_ms - self.since_ms) / 60_000
         for step_min in _STEPS_MIN:
             if span_min / step_min <= _MOST_STEPS:
@@ -37,27 +37,27 @@ class Period:
 
     @property
     def since_day(self) -> date:
-        """The first day, UTC."""
-        return utc(self.since_ms).date()
+        """The first day of the period, in UTC."""
+        return to_datetime(self.since_ms).date()
 
     @property
     def until_day(self) -> date:
-        """The last day, UTC."""
-        return utc(self.until_ms - 1).date()
+        """The last day of the period, in UTC."""
+        return to_datetime(self.until_ms - 1).date()
 
 
-def utc(ms: int) -> datetime:
-    """The moment, aware."""
+def to_datetime(ms: int) -> datetime:
+    """The time as a datetime in UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
-def iso(ms: int) -> str:
-    """The moment as `2026-03-02T10:00:00Z`."""
-    return utc(ms).strftime("%Y-%m-%dT%H:%M:%SZ")
+def format_iso(ms: int) -> str:
+    """The time as `2026-03-02T10:00:00Z`."""
+    return to_datetime(ms).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def span(ms: int) -> str:
-    """A width of time in words: `30 min`, `2 h`, `1 d`."""
+def format_span(ms: int) -> str:
+    """The length of a step as `30 min`, `2 h` or `1 d`. `ms` is a whole number of minutes."""
     minutes = ms // 60_000
     if minutes % 1440 == 0:
         return f"{minutes // 1440} d"

@@ -1,7 +1,7 @@
-"""The numbers of a report, as small tables. Spark reads and sums; only what is drawn is collected.
+"""The numbers of a report about lag, as small tables. Spark reads and sums; the driver gets only the results.
 
-Lags in sums count from 0 (a commit beyond a sampled end is no credit); unknown ones are left out. In every
-step of time it is the largest of the step's samples that is shown, so that no peak is averaged away.
+In a sum, a negative lag (a commit beyond the sampled end offset) counts as 0, and an unknown lag is left out.
+Each step of time shows the largest of its samples, so that no peak is averaged away.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from koff.spark.report.history import History, Row, Rows, collected, top
+from koff.spark.report.history import History, Row, Rows, collect_rows, select_top
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 RETENTION_DAYS = 30
-"""A group that retention reaches later than this is not shown as threatened."""
+"""A group that retention overtakes later than this is not shown."""
 _RECENT_MS = 86_400_000
-"""What the speed of retention is measured over, at the end of the period."""
+"""The time at the end of the period in which the speed of retention is measured."""
 
+# The inner query sums the partitions of a group in one sample; the outer one takes the largest of a step.
 _GROUP_STEPS = """
 SELECT cluster, `group`, step_ms, max(lag) lag, max(time_lag_s) time_lag_s, max(unknown) unknown,
        max(partitions) partitions, sum(lag) sum_lag, count(lag) samples,
@@ -28,17 +29,20 @@ FROM (SELECT cluster, `group`, step_ms, at_ms, sum(CASE WHEN lag > 0 THEN lag WH
       FROM {lag} GROUP BY cluster, `group`, step_ms, at_ms)
 GROUP BY cluster, `group`, step_ms"""
 
+# One row for each group, over the whole period.
 _GROUPS = """
 SELECT cluster, `group`, max(lag) largest_lag, cast(round(sum(sum_lag) / sum(samples)) AS BIGINT) mean_lag,
        max_by(last_lag, step_ms) last_lag, max(time_lag_s) longest_s, max_by(last_s, step_ms) last_s,
        max_by(partitions, step_ms) partitions, max_by(unknown, step_ms) unknown
 FROM {steps} GROUP BY cluster, `group`"""
 
+# A group that is not among the worst joins as null, so that all others form one row for each step.
 _LAG_OVER_TIME = """
 SELECT w.cluster, w.`group`, s.step_ms, sum(s.lag) lag, max(s.time_lag_s) time_lag_s
 FROM {steps} s LEFT JOIN {worst} w ON s.cluster = w.cluster AND s.`group` = w.`group`
 GROUP BY w.cluster, w.`group`, s.step_ms ORDER BY s.step_ms, w.cluster, w.`group`"""
 
+# How far offsets moved since the end of the step before; in the first step, since its first sample.
 _FLOW = """
 WITH ends AS (
   SELECT cluster, `group`, topic, partition, step_ms,
@@ -58,7 +62,8 @@ SELECT w.cluster, w.`group`, s.step_ms, sum(s.consumed) consumed, sum(s.produced
 FROM {flow} s LEFT JOIN {worst} w ON s.cluster = w.cluster AND s.`group` = w.`group`
 GROUP BY w.cluster, w.`group`, s.step_ms ORDER BY s.step_ms, w.cluster, w.`group`"""
 
-# Within a stretch below the log's start only what the start moved by is new; `prior` is of that stretch.
+# While a commit stays below the log start offset, only the records that the start offset newly passed are
+# newly lost. `prior` is the start offset of the sample before, if the commit was below it there as well.
 _LOST = """
 WITH begun AS (SELECT cluster, min(at_ms) first_ms FROM {lag} GROUP BY cluster),
 below AS (
@@ -80,6 +85,7 @@ SELECT w.cluster, w.`group`, l.step_ms, sum(l.newly) lost
 FROM {lost} l LEFT JOIN {worst} w ON l.cluster = w.cluster AND l.`group` = w.`group`
 GROUP BY w.cluster, w.`group`, l.step_ms HAVING sum(l.newly) > 0 ORDER BY l.step_ms, w.cluster, w.`group`"""
 
+# `one` is by topic id: end offsets of a topic that was created again begin at 0.
 _TOPICS = """
 WITH one AS (
   SELECT cluster, topic, partition, topic_id, max(end_offset) - min(end_offset) produced
@@ -102,6 +108,7 @@ SELECT *, try_divide(lag, topic_lag) share FROM summed
 WHERE partitions > 1 AND lag * partitions > 1.5 * topic_lag
 ORDER BY lag - topic_lag / partitions DESC, cluster, `group`, topic"""
 
+# Hours left = distance from the start offset to the commit / the speed at which that distance shrinks.
 _RETENTION = """
 WITH moves AS (
   SELECT cluster, `group`, topic, partition, max_by(committed, at_ms) committed,
@@ -120,87 +127,90 @@ FROM left WHERE hours <= :most GROUP BY cluster, `group` ORDER BY hours, cluster
 
 
 class LagNumbers:
-    """What the tables `lag` and `end_offsets` say. Holds frames that Spark keeps: close it.
+    """The tables of a report that come from `lag` and `end_offsets`. Spark keeps frames for it: close it.
 
-    `worst` groups are told apart in each table, the others summed as a row without a name.
+    Each table has the `worst` groups one by one. The tables over time also have the sum of the other groups,
+    as rows without a group.
     """
 
     def __init__(self, history: History, *, worst: int) -> None:
         self._history, self._worst = history, worst
-        self._lag = history.within("lag")
-        self._steps = history.sql(_GROUP_STEPS, lag=self._lag).persist()
-        self._groups = history.sql(_GROUPS, steps=self._steps).persist()
-        self._flow = history.sql(_FLOW, lag=self._lag).persist()
-        self._lost = history.sql(_LOST, lag=self._lag).persist()
-        self._losers = history.sql(_LOST_BY_GROUP, lost=self._lost)
+        # Persisted: several tables are computed from each of these frames.
+        self._lag = history.read_period("lag")
+        self._steps = history.run_sql(_GROUP_STEPS, lag=self._lag).persist()
+        self._groups = history.run_sql(_GROUPS, steps=self._steps).persist()
+        self._flow = history.run_sql(_FLOW, lag=self._lag).persist()
+        self._lost = history.run_sql(_LOST, lag=self._lag).persist()
+        self._losing_groups = history.run_sql(_LOST_BY_GROUP, lost=self._lost)
 
     def close(self) -> None:
-        """Lets Spark forget what it keeps."""
+        """Lets Spark drop the frames that it keeps."""
         for frame in (self._steps, self._groups, self._flow, self._lost):
             frame.unpersist()
 
     def summary(self) -> Row:
-        """Groups, clusters and partitions that were seen, and what they read in all."""
+        """The number of groups, clusters and partitions, the largest lags, and the total flow and loss."""
         query = """SELECT count(*) groups, count(DISTINCT cluster) clusters, sum(partitions) partitions,
                           max(largest_lag) largest_lag, cast(max(longest_s) AS BIGINT) longest_s
                    FROM {groups}"""
         flow = "SELECT sum(consumed) consumed, sum(produced) produced FROM {flow}"
         lost = "SELECT count(*) losing_groups, coalesce(sum(lost), 0) lost FROM {losers}"
-        seen = collected(self._history.sql(query, groups=self._groups))[0]
-        seen |= collected(self._history.sql(flow, flow=self._flow))[0]
-        return seen | collected(self._history.sql(lost, losers=self._losers))[0]
+        row = collect_rows(self._history.run_sql(query, groups=self._groups))[0]
+        row |= collect_rows(self._history.run_sql(flow, flow=self._flow))[0]
+        return row | collect_rows(self._history.run_sql(lost, losers=self._losing_groups))[0]
 
     def worst_by_lag(self) -> Rows:
         """The groups with the largest lags."""
-        return collected(top(self._groups, "largest_lag", self._worst))
+        return collect_rows(select_top(self._groups, "largest_lag", self._worst))
 
     def worst_by_seconds(self) -> Rows:
         """The groups with the longest time lags."""
-        return collected(top(self._groups, "longest_s", self._worst))
+        return collect_rows(select_top(self._groups, "longest_s", self._worst))
 
     def lag_over_time(self) -> Rows:
-        """Lag and time lag of the worst by lag in each step; the others summed."""
-        return self._told_apart(_LAG_OVER_TIME, "largest_lag", steps=self._steps)
+        """Lag and time lag in each step, of the worst groups by lag, and the sum of the others."""
+        return self._collect_worst(_LAG_OVER_TIME, "largest_lag", steps=self._steps)
 
     def flow_over_time(self) -> Rows:
-        """Offsets consumed and produced in each step, of the worst by lag; the others summed.
+        """Offsets consumed and produced in each step, of the worst groups by lag, and the sum of the others.
 
-        A rewind counts as nothing consumed; what is read again counts again.
+        A rewind counts as 0 consumed. Records that are read again after it count again.
         """
-        return self._told_apart(_FLOW_OVER_TIME, "largest_lag", flow=self._flow)
+        return self._collect_worst(_FLOW_OVER_TIME, "largest_lag", flow=self._flow)
 
     def lost_by_group(self) -> Rows:
         """Records that left the log in the period before their group committed them."""
-        return collected(top(self._losers, "lost", self._worst))
+        return collect_rows(select_top(self._losing_groups, "lost", self._worst))
 
     def lost_over_time(self) -> Rows:
-        """The same in each step where there were any."""
-        worst = top(self._losers, "lost", self._worst).select("cluster", "group")
-        return collected(self._history.sql(_LOST_OVER_TIME, lost=self._lost, worst=worst))
+        """Records that were lost like this in each step, without steps that have none."""
+        worst = select_top(self._losing_groups, "lost", self._worst).select("cluster", "group")
+        return collect_rows(self._history.run_sql(_LOST_OVER_TIME, lost=self._lost, worst=worst))
 
     def hot_partitions(self) -> Rows:
-        """Each topic's busiest partition, as a multiple of the mean; the most uneven topics."""
-        ends = self._history.within("end_offsets")
-        return collected(self._history.sql(_TOPICS, ends=ends).limit(self._worst))
+        """The busiest partition of each topic, as a multiple of its mean; the most uneven topics first."""
+        ends = self._history.read_period("end_offsets")
+        return collect_rows(self._history.run_sql(_TOPICS, ends=ends).limit(self._worst))
 
     def skewed_groups(self) -> Rows:
-        """The (group, topic) with more than 1.5 times the mean lag in one partition, at the end."""
-        return collected(self._history.sql(_SKEW, lag=self._lag).limit(self._worst))
+        """The (group, topic) that have more than 1.5 times their mean lag in one partition at the end."""
+        return collect_rows(self._history.run_sql(_SKEW, lag=self._lag).limit(self._worst))
 
     def retention(self) -> Rows:
-        """Hours until the log's start, at the last day's speed, overtakes a group; 0: it has."""
+        """Hours until the log start offset overtakes a group, at the last day's speed; 0: it already has."""
         since_ms = self._history.period.until_ms - _RECENT_MS
         recent = self._lag.where(self._lag["at_ms"] >= since_ms)
         args = {"most": RETENTION_DAYS * 24}
-        return collected(self._history.sql(_RETENTION, args, lag=recent).limit(self._worst))
+        return collect_rows(self._history.run_sql(_RETENTION, args, lag=recent).limit(self._worst))
 
-    def _told_apart(self, query: str, column: str, **frames: DataFrame) -> Rows:
-        worst = top(self._groups, column, self._worst).select("cluster", "group")
-        return collected(self._history.sql(query, worst=worst, **frames))
+    def _collect_worst(self, query: str, column: str, **frames: DataFrame) -> Rows:
+        """The result of `query`, in which `{worst}` are the worst groups by `column`."""
+        worst = select_top(self._groups, column, self._worst).select("cluster", "group")
+        return collect_rows(self._history.run_sql(query, worst=worst, **frames))
 
 
-def lag_numbers(history: History, *, worst: int) -> Iterator[tuple[str, Rows]]:
-    """All tables that `lag` and `end_offsets` give, by name; `summary` among them."""
+def compute_lag_numbers(history: History, *, worst: int) -> Iterator[tuple[str, Rows]]:
+    """The tables that come from `lag` and `end_offsets`, with the `summary`: pairs of a name and rows."""
     numbers = LagNumbers(history, worst=worst)
     try:
         yield "summary", [numbers.summary()]

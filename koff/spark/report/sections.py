@@ -1,4 +1,4 @@
-"""What a report consists of, in its order: pictures, tables and words, and what is said without data."""
+"""The sections of a report, in their order: titles, texts, pictures, tables, and the text without data."""
 
 from __future__ import annotations
 
@@ -6,63 +6,69 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from koff.spark.report import pictures
-from koff.spark.report.charts import Drawing, Numbers, count
+from koff.spark.report.charts import Drawing, Numbers, format_count
 from koff.spark.report.events import SILENT_H
 from koff.spark.report.queries import RETENTION_DAYS
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A drawing and its name, of files too."""
+    """A picture's function and its name, which is also the name of its file."""
 
     name: str
     draw: Drawing
 
 
-def _no_rest(_numbers: Numbers) -> str:
+def _describe_no_rest(_numbers: Numbers) -> str:
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """`tables` are (name, what it is, columns); `without` is said without data, `rest` of what is cut."""
+    """One section of a report.
+
+    `tables` are (name, title, columns). The page shows `empty_text` if there is no data. `describe_rest`
+    gives a sentence about the groups that are not shown, or "".
+    """
 
     name: str
     title: str
     text: str
     pictures: tuple[Picture, ...]
     tables: tuple[tuple[str, str, tuple[str, ...]], ...]
-    without: str
-    rest: Callable[[Numbers], str] = _no_rest
+    empty_text: str
+    describe_rest: Callable[[Numbers], str] = _describe_no_rest
 
 
-def _other_groups(numbers: Numbers) -> str:
+def _describe_other_groups(numbers: Numbers) -> str:
     more = (numbers["summary"][0]["groups"] or 0) - len(numbers["worst_by_lag"])
-    return f"{more} more groups had less lag, or none." if more > 0 and numbers["worst_by_lag"] else ""
+    return f"{more} more groups had less lag, or no lag." if more > 0 and numbers["worst_by_lag"] else ""
 
 
-def _other_losers(numbers: Numbers) -> str:
-    summary, shown = numbers["summary"][0], numbers["lost_by_group"]
-    more = (summary["losing_groups"] or 0) - len(shown)
-    lost = (summary["lost"] or 0) - sum(row["lost"] for row in shown)
-    return f"{more} more groups lost {count(lost)} records together." if more > 0 else ""
+def _describe_other_losers(numbers: Numbers) -> str:
+    summary, rows = numbers["summary"][0], numbers["lost_by_group"]
+    more = (summary["losing_groups"] or 0) - len(rows)
+    lost = (summary["lost"] or 0) - sum(row["lost"] for row in rows)
+    return f"{more} more groups lost {format_count(lost)} records in total." if more > 0 else ""
 
 
-def _others(table: str, column: str, what: str) -> Callable[[Numbers], str]:
-    def rest(numbers: Numbers) -> str:
-        total, shown = numbers[f"{table}_total"][0], numbers[f"{table}_by_group"]
-        more = total["groups"] - len(shown)
-        events = total["events"] - sum(row[column] for row in shown)
-        return f"{more} more groups had {count(events)} {what} together." if more > 0 else ""
+def _describe_others(table: str, column: str, noun: str) -> Callable[[Numbers], str]:
+    """A function for `describe_rest`, for a table of events with a total."""
 
-    return rest
+    def describe_rest(numbers: Numbers) -> str:
+        total, rows = numbers[f"{table}_total"][0], numbers[f"{table}_by_group"]
+        more = total["groups"] - len(rows)
+        events = total["events"] - sum(row[column] for row in rows)
+        return f"{more} more groups had {format_count(events)} {noun} in total." if more > 0 else ""
+
+    return describe_rest
 
 
-def _other_idle(numbers: Numbers) -> str:
+def _describe_other_idle(numbers: Numbers) -> str:
     if not numbers["idle_total"]:
         return ""
     kinds = ", ".join(f"{row['groups']} {row['kind']}" for row in numbers["idle_total"])
-    return f"In all: {kinds}."
+    return f"In total: {kinds}."
 
 
 _GROUP = ("cluster", "group")
@@ -72,51 +78,51 @@ SECTIONS = (
     Section(
         "worst",
         "Worst groups",
-        "By records that are waiting, and by the age of the oldest of them. Unknown counts partitions whose "
-        "lag could not be told at the end.",
+        "The groups with the most records to read, and the groups whose oldest such record is the oldest. "
+        "The column unknown counts the partitions whose lag was not known at the end.",
         (
-            Picture("worst-by-lag", pictures.worst_by_lag),
-            Picture("worst-by-seconds", pictures.worst_by_seconds),
+            Picture("worst-by-lag", pictures.draw_worst_by_lag),
+            Picture("worst-by-seconds", pictures.draw_worst_by_seconds),
         ),
         (
             ("worst_by_lag", "worst groups by lag", _LAGS),
             ("worst_by_seconds", "worst groups by time lag", _LAGS),
         ),
-        "No group had any lag in this time.",
-        _other_groups,
+        "No group had lag in this period.",
+        _describe_other_groups,
     ),
     Section(
         "lag",
         "Lag over time",
-        "The worst groups one by one, all others as a sum.",
-        (Picture("lag-over-time", pictures.lag_over_time), Picture("lag-heat", pictures.lag_heat)),
+        "The worst groups one by one, and the sum of all other groups.",
+        (Picture("lag-over-time", pictures.draw_lag_over_time), Picture("lag-heat", pictures.draw_lag_heat)),
         (),
-        "No group had any lag in this time.",
+        "No group had lag in this period.",
     ),
     Section(
         "flow",
         "Consumed against produced",
-        "What the partitions received that a group reads, and what it committed. Where the lines part, lag "
-        "grows or shrinks. What is read again after a rewind counts again.",
-        (Picture("flow", pictures.flow),),
+        "How many records the partitions of a group received, and how many records the group committed. "
+        "Where the lines differ, the lag grows or shrinks. Records that are read again count again.",
+        (Picture("flow", pictures.draw_flow),),
         (),
-        "No group committed anything in this time, or no ends of partitions were sampled.",
+        "No group committed offsets in this period, or no end offsets were sampled.",
     ),
     Section(
         "changes",
         "Rebalances and members",
         "A rebalance is a new epoch (generation) of the group.",
-        (Picture("changes", pictures.changes),),
+        (Picture("changes", pictures.draw_changes),),
         (("changes_by_group", "rebalances and members by group", (*_GROUP, "rebalances", "joined", "left")),),
-        "No group rebalanced, and no member came or went in this time.",
-        _others("changes", "changes", "changes"),
+        "No group rebalanced, and no member joined or left, in this period.",
+        _describe_others("changes", "changes", "changes"),
     ),
     Section(
         "resets",
         "Rewinds and resets",
-        "A rewind is a commit below the one before. A skip is a commit further on while the group had no "
-        "members: somebody moved it by hand.",
-        (Picture("resets", pictures.resets),),
+        "A rewind is a commit of a lower offset than the commit before it. A skip is a commit of a higher "
+        "offset while the group had no members: somebody moved the group by hand.",
+        (Picture("resets", pictures.draw_resets),),
         (
             (
                 "resets_by_group",
@@ -124,14 +130,14 @@ SECTIONS = (
                 (*_GROUP, "events", "rewound", "skipped", "recreated", "last_ms"),
             ),
         ),
-        "No group was rewound or reset in this time.",
-        _others("resets", "events", "rewinds or resets"),
+        "No group was rewound or reset in this period.",
+        _describe_others("resets", "events", "rewinds or resets"),
     ),
     Section(
         "lost",
         "Records lost to retention",
-        "Records that left the log in this time before the group had committed them.",
-        (Picture("lost", pictures.lost),),
+        "Records that retention deleted in this period before the group had committed them.",
+        (Picture("lost", pictures.draw_lost),),
         (
             (
                 "lost_by_group",
@@ -139,14 +145,15 @@ SECTIONS = (
                 (*_GROUP, "lost", "first_ms", "last_ms", "partitions"),
             ),
         ),
-        "Retention overtook no group in this time.",
-        _other_losers,
+        "Retention overtook no group in this period.",
+        _describe_other_losers,
     ),
     Section(
         "retention",
         "Time until retention overtakes a group",
-        "How long until the log's start passes the group's commits, if both go on as in the last day.",
-        (Picture("retention", pictures.retention),),
+        "The time until the log start offset passes the group's commits, if both continue at the speed of "
+        "the last day.",
+        (Picture("retention", pictures.draw_retention),),
         (
             (
                 "retention",
@@ -154,14 +161,14 @@ SECTIONS = (
                 (*_GROUP, "hours", "topic", "partition", "records_left", "partitions"),
             ),
         ),
-        f"At the present speed retention overtakes no group within {RETENTION_DAYS} days.",
+        f"At the speed of the last day, retention overtakes no group within {RETENTION_DAYS} days.",
     ),
     Section(
         "idle",
         "Groups that are dead or never committed",
-        f"Deleted in this time; with lag and without members; with lag and without a commit for {SILENT_H} "
-        "hours; or never seen to commit at all.",
-        (Picture("idle", pictures.idle),),
+        "Groups that were deleted in this period, that have lag and no members, that have lag and made no "
+        f"commit for {SILENT_H} hours (silent), or that have no commit at all.",
+        (Picture("idle", pictures.draw_idle),),
         (
             (
                 "idle",
@@ -169,14 +176,14 @@ SECTIONS = (
                 (*_GROUP, "kind", "type", "state", "members", "lag", "commit_ms", "changed_ms", "silent_h"),
             ),
         ),
-        "Every group is alive and commits.",
-        _other_idle,
+        "All groups are alive and commit.",
+        _describe_other_idle,
     ),
     Section(
         "hot",
         "Hot partitions",
-        "Each topic's busiest partition against the mean of its partitions.",
-        (Picture("hot-partitions", pictures.hot_partitions),),
+        "The busiest partition of each topic, compared with the mean of the topic's partitions.",
+        (Picture("hot-partitions", pictures.draw_hot_partitions),),
         (
             (
                 "hot_partitions",
@@ -184,14 +191,14 @@ SECTIONS = (
                 ("cluster", "topic", "partition", "produced", "topic_produced", "partitions", "times_mean"),
             ),
         ),
-        "No topic of more than one partition received records in this time.",
+        "No topic with more than one partition received records in this period.",
     ),
     Section(
         "skew",
         "Skewed lag",
-        "Groups with half as much lag again, or more, in one partition than it would have if all had the "
-        "same: more consumers do not help there.",
-        (Picture("skew", pictures.skew),),
+        "Groups in which one partition has more than 1.5 times the mean lag of the topic's partitions. More "
+        "consumers do not help there.",
+        (Picture("skew", pictures.draw_skew),),
         (
             (
                 "skewed_groups",
@@ -199,6 +206,6 @@ SECTIONS = (
                 (*_GROUP, "topic", "partition", "lag", "topic_lag", "partitions", "share"),
             ),
         ),
-        "No group's lag lies mainly in one partition.",
+        "No group has much more lag in one partition than in the others.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Records as they stand in the log in, decoded rows out: Arrow to Arrow, and nothing of Spark."""
+"""Decodes Arrow batches of raw records of the log into Arrow batches of decoded rows. Imports no Spark."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from koff.errors import KoffError
 from koff.proto.buffers import Binary, Text
-from koff.proto.primitives import uuid_text
-from koff.records import Keys, Message, RecordColumns, Undecodable, Unknown, decode_columns, record_name
-from koff.records.record_types import title
+from koff.proto.primitives import format_uuid
+from koff.records import KeyCodes, Message, RecordColumns, Undecodable, Unknown, decode_columns, type_name
+from koff.records.record_types import record_type_name
 
 TIME = pa.timestamp("us", "UTC")
 RAW = pa.schema(
@@ -27,7 +27,7 @@ RAW = pa.schema(
         ("value", pa.binary()),
     ]
 )
-"""What `decoded` takes: a record as it stands in its partition."""
+"""The columns that `decode_batch` takes: a row is a record as the log has it."""
 SCHEMA = pa.schema(
     [
         ("cluster", pa.string()),
@@ -49,29 +49,32 @@ SCHEMA = pa.schema(
         ("reason", pa.string()),
     ]
 )
-"""What it gives. Null is what a record does not say; `key` and `value` are there for all but commits."""
+"""The columns that `decode_batch` returns. A field is null if the record does not have it.
+
+`key` and `value` are set for every record except offset commits."""
 DDL = (
     "cluster STRING, offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP, kind STRING, "
     "tombstone BOOLEAN, group STRING, topic STRING, partition INT, committed BIGINT, leader_epoch INT, "
     "metadata STRING, commit_timestamp TIMESTAMP, topic_id STRING, key BINARY, value BINARY, reason STRING"
 )
-"""The same in Spark's words."""
+"""The columns of `SCHEMA` as Spark's DDL."""
 COMMITS = ("OffsetCommit", "LegacyOffsetCommit")
-"""The kinds that are offset commits."""
+"""The values of `kind` that are offset commits."""
 
-_KINDS = [*(record_name(number) for number in range(32)), "Undecodable", "Unknown"]
+_KINDS = [*(type_name(number) for number in range(32)), "Undecodable", "Unknown"]
 
 
 class DataLost(KoffError):
-    """Records that are to be read are in the log no more."""
+    """Records that have yet to be read are no longer in the log."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which records. `group` and `topic` match anywhere; with `topic` there are only commits, with
-    `commits_to` only those to such topics, and all that is no commit.
+class RecordFilter:
+    """Which decoded rows to keep; a row must satisfy every condition that is not None.
 
-    `since_ms` and `until_ms` are of the record's own timestamp, the latter exclusive.
+    `group`, `topic` and `commits_to` are regular expressions that may match anywhere in the name. `topic`
+    keeps only commits to matching topics. `commits_to` keeps the same commits, and every record that is not
+    a commit. `since_ms` (inclusive) and `until_ms` (exclusive) bound the record's own timestamp.
     """
 
     group: str | None = None
@@ -80,57 +83,67 @@ class Wanted:
     until_ms: int | None = None
     commits_to: str | None = None
 
-    def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Those of the decoded rows that are wanted."""
-        if self == _ALL:
+    def filter_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a decoded batch that satisfy the filter."""
+        if self == _KEEP_ALL:
             return rows
         kept = np.ones(len(rows), np.bool_)
         for name in ("group", "topic"):
             pattern = getattr(self, name)
             if pattern is not None:
-                kept &= _matching(rows.column(name), re.compile(pattern))
+                kept &= _match_names(rows.column(name), re.compile(pattern))
         if self.commits_to is not None:
-            to = rows.column("topic")
-            kept &= _matching(to, re.compile(self.commits_to)) | to.is_null().to_numpy(zero_copy_only=False)
+            topics = rows.column("topic")
+            is_no_commit = topics.is_null().to_numpy(zero_copy_only=False)
+            kept &= _match_names(topics, re.compile(self.commits_to)) | is_no_commit
         if self.since_ms is not None or self.until_ms is not None:
-            at = rows.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
-            kept &= at >= (self.since_ms or 0) * 1000 if self.since_ms is not None else True
-            kept &= at < self.until_ms * 1000 if self.until_ms is not None else True
+            # With nulls this becomes a float array with NaN, and no comparison with NaN is true: rows without
+            # a timestamp are left out.
+            time_us = rows.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
+            kept &= time_us >= self.since_ms * 1000 if self.since_ms is not None else True
+            kept &= time_us < self.until_ms * 1000 if self.until_ms is not None else True
         return rows if kept.all() else rows.filter(pa.array(kept))
 
 
-_ALL = Wanted()
+_KEEP_ALL = RecordFilter()
 
 
-def _matching(names: pa.StringArray, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    found = names.dictionary_encode()
-    known = [name is not None and bool(pattern.search(name)) for name in found.dictionary.to_pylist()]
-    codes = found.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
-    kept: NDArray[np.bool_] = np.array([*known, False], np.bool_)[codes]
-    return kept
+def _match_names(names: pa.StringArray, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    """Whether the pattern matches each name; false where the name is null."""
+    # Python's regular expressions and not Arrow's, which have another syntax; once for each distinct name.
+    encoded = names.dictionary_encode()
+    matches = [name is not None and bool(pattern.search(name)) for name in encoded.dictionary.to_pylist()]
+    codes = encoded.indices.fill_null(len(matches)).to_numpy(zero_copy_only=False)
+    matched: NDArray[np.bool_] = np.array([*matches, False], np.bool_)[codes]
+    return matched
 
 
-def decoded(batch: pa.RecordBatch, cluster: str, names: Keys | None = None) -> pa.RecordBatch:
-    """The records of a `RAW` batch by `SCHEMA`, row by row. For batch after batch keep a `Decoder`."""
+def decode_batch(batch: pa.RecordBatch, cluster: str, names: KeyCodes | None = None) -> pa.RecordBatch:
+    """Decodes a batch with the columns `RAW` into one with the columns `SCHEMA`, in the same order of rows.
+
+    To decode many batches of a cluster, keep one `Decoder` instead.
+    """
     return Decoder(cluster, names)(batch)
 
 
 class Decoder:
-    """Decodes batches of one cluster; what it learns of names serves the next batch."""
+    """Decodes batches of one cluster, and keeps the names of groups and topics for the next batch."""
 
-    def __init__(self, cluster: str, names: Keys | None = None) -> None:
+    def __init__(self, cluster: str, names: KeyCodes | None = None) -> None:
         self._cluster = cluster
-        self._keys = names or Keys()
+        self._keys = names or KeyCodes()
         self._names: dict[str, pa.StringArray] = {}
         self._kinds = pa.array(_KINDS)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The decoded rows of a batch in the columns of `RAW`."""
+        """Decodes a batch with the columns `RAW` into one with the columns `SCHEMA`."""
         partition, offset, timestamp, key, value = (batch.column(name) for name in RAW.names)
         times = timestamp.fill_null(-1).to_numpy(zero_copy_only=False)
-        return self.rows(partition.cast(pa.int32()), offset, times, _binary(key), _binary(value))
+        return self.decode_buffers(
+            partition.cast(pa.int32()), offset, times, _to_binary(key), _to_binary(value)
+        )
 
-    def rows(
+    def decode_buffers(
         self,
         partition: pa.Int32Array,
         offset: pa.Int64Array,
@@ -138,113 +151,132 @@ class Decoder:
         keys: Binary,
         values: Binary,
     ) -> pa.RecordBatch:
-        """The decoded rows of records whose keys and values lie in buffers."""
-        made = decode_columns(keys, values, names=self._keys)
-        valid = made.ok & ~made.tombstone
+        """Decodes records whose keys and values are in buffers: item i of each argument is of record i."""
+        decoded = decode_columns(keys, values, names=self._keys)
+        has_value = decoded.ok & ~decoded.tombstone
+
+        # Columns of offset commits. In the rows of other records they hold placeholders until `_fill_others`.
         columns = {
             "cluster": pa.DictionaryArray.from_arrays(
                 pa.array(np.zeros(len(keys), np.int8)), pa.array([self._cluster])
             ).dictionary_decode(),
             "offsets_partition": partition,
             "log_offset": offset,
-            "timestamp": _time(timestamp_ms),
-            "kind": self._kinds.take(pa.array(np.where(made.ok, made.type, 0))),
-            "tombstone": pa.array(made.tombstone),
-            "group": self._named("group", made.groups, made.group, made.ok),
-            "topic": self._named("topic", made.topics, made.topic, made.ok),
-            "partition": pa.array(made.partition, mask=_mask(~made.ok)),
-            "committed": pa.array(made.offset, mask=_mask(~valid)),
-            "leader_epoch": pa.array(made.leader_epoch, mask=_mask(made.leader_epoch < 0)),
-            "metadata": _text(made.metadata, valid),
-            "commit_timestamp": _time(made.commit_timestamp),
-            "topic_id": _topic_ids(made),
+            "timestamp": _to_timestamps(timestamp_ms),
+            "kind": self._kinds.take(pa.array(np.where(decoded.ok, decoded.type, 0))),
+            "tombstone": pa.array(decoded.tombstone),
+            "group": self._take_names("group", decoded.groups, decoded.group, decoded.ok),
+            "topic": self._take_names("topic", decoded.topics, decoded.topic, decoded.ok),
+            "partition": pa.array(decoded.partition, mask=_null_mask(~decoded.ok)),
+            "committed": pa.array(decoded.offset, mask=_null_mask(~has_value)),
+            "leader_epoch": pa.array(decoded.leader_epoch, mask=_null_mask(decoded.leader_epoch < 0)),
+            "metadata": _to_strings(decoded.metadata, has_value),
+            "commit_timestamp": _to_timestamps(decoded.commit_timestamp),
+            "topic_id": _format_topic_ids(decoded),
         }
-        if made.others:
-            columns |= _others(made.others, columns, keys, values)
+
+        # Columns of all other records.
+        if decoded.others:
+            columns |= _fill_others(decoded.others, columns, keys, values)
         else:
-            columns |= {name: pa.nulls(len(keys), SCHEMA.field(name).type) for name in _OWN}
+            columns |= {name: pa.nulls(len(keys), SCHEMA.field(name).type) for name in _NOT_OF_COMMITS}
         return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
-    def _named(
+    def _take_names(
         self, column: str, names: list[str], codes: NDArray[np.int32], ok: NDArray[np.bool_]
     ) -> pa.StringArray:
-        """Strings by their codes. The array of all of them is made anew only when there are more."""
-        known = self._names.get(column)
-        if known is None or len(known) != len(names):
-            known = self._names[column] = pa.array(names, pa.string())
-        return known.take(pa.array(codes, mask=_mask(~ok)))
+        """The names for an array of codes; null where not ok."""
+        # Names are only ever added (`KeyCodes`), so an Arrow array of the same length is still complete.
+        cached = self._names.get(column)
+        if cached is None or len(cached) != len(names):
+            cached = self._names[column] = pa.array(names, pa.string())
+        return cached.take(pa.array(codes, mask=_null_mask(~ok)))
 
 
-_OWN = ("key", "value", "reason")
+_NOT_OF_COMMITS = ("key", "value", "reason")
 
 
-def _others(
+def _fill_others(
     others: Mapping[int, Message], columns: Mapping[str, pa.Array], keys: Binary, values: Binary
 ) -> dict[str, pa.Array]:
-    """The columns that records other than commits fill in."""
+    """The columns that records other than commits set. `others` maps a row to its record."""
+    # `position` is the row's index among the other records, -1 for commits.
     rows = np.fromiter(others, np.int64, len(others))
-    place = np.full(len(keys), -1, np.int64)
-    place[rows] = np.arange(len(rows))
+    position = np.full(len(keys), -1, np.int64)
+    position[rows] = np.arange(len(rows))
     messages = others.values()
-    mine = pa.array(np.maximum(place, 0), mask=_mask(place < 0))
+    null_for_commits = pa.array(np.maximum(position, 0), mask=_null_mask(position < 0))
 
-    def filled(column: str, of: Callable[[Message], Any]) -> pa.Array:
+    def fill_column(column: str, field: Callable[[Message], Any]) -> pa.Array:
+        """The column with the field of the other records in their rows."""
+        # Arrow arrays are immutable: append the new values, and take each row from where its value is.
         both = pa.concat_arrays(
-            [columns[column], pa.array([of(message) for message in messages], columns[column].type)]
+            [columns[column], pa.array([field(message) for message in messages], columns[column].type)]
         )
-        return both.take(pa.array(np.where(place >= 0, len(keys) + place, np.arange(len(keys)))))
+        return both.take(pa.array(np.where(position >= 0, len(keys) + position, np.arange(len(keys)))))
 
     reasons = pa.array([getattr(message.record, "reason", None) for message in messages], pa.string())
     return {
-        "kind": filled("kind", _kind),
-        "group": filled("group", lambda message: message.consumer or None),
-        "tombstone": filled("tombstone", lambda message: message.tombstone),
-        "key": pa.array([keys[row] for row in others], pa.binary()).take(mine),
-        "value": pa.array([values[row] for row in others], pa.binary()).take(mine),
-        "reason": reasons.take(mine),
+        "kind": fill_column("kind", _kind),
+        "group": fill_column("group", lambda message: message.consumer or None),
+        "tombstone": fill_column("tombstone", lambda message: message.tombstone),
+        "key": pa.array([keys[row] for row in others], pa.binary()).take(null_for_commits),
+        "value": pa.array([values[row] for row in others], pa.binary()).take(null_for_commits),
+        "reason": reasons.take(null_for_commits),
     }
 
 
 def _kind(message: Message) -> str:
+    """Kafka's name of the record type, or `Undecodable` or `Unknown`."""
     record = message.record
-    return type(record).__name__ if isinstance(record, Undecodable | Unknown) else title(record)
+    return type(record).__name__ if isinstance(record, Undecodable | Unknown) else record_type_name(record)
 
 
-def _binary(column: pa.Array) -> Binary:
+def _to_binary(column: pa.Array) -> Binary:
+    """The buffers of an Arrow binary column, without a copy."""
     validity, offsets, data = column.buffers()
     large = pa.types.is_large_binary(column.type)
     if len(column) == 0:
-        return Binary.of([])
+        return Binary.from_values([])  # Arrow may leave out the buffers of an empty column
     if column.null_count == 0:
-        validity = None
+        validity = None  # a slice without nulls may still have its parent's bitmap
     return Binary.from_arrow(len(column), column.offset, validity, offsets, data, large=large)
 
 
-def _mask(void: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
-    return void if void.any() else None
+def _null_mask(is_null: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+    """The mask for `pa.array`; None if nothing is null, so that Arrow makes no bitmap."""
+    return is_null if is_null.any() else None
 
 
-def _time(timestamp_ms: NDArray[np.int64]) -> pa.Array:
-    """Milliseconds as Spark has times; null where negative, and beyond what it can hold."""
-    void = (timestamp_ms < 0) | (timestamp_ms > _LAST_MS)
-    return pa.array(np.where(void, 0, timestamp_ms) * 1000, mask=_mask(void)).view(TIME)
+def _to_timestamps(timestamp_ms: NDArray[np.int64]) -> pa.Array:
+    """Milliseconds as Spark's timestamps (microseconds); null if negative, or after the year 9999."""
+    # The bound is checked before the product, which would overflow for a corrupt time.
+    is_null = (timestamp_ms < 0) | (timestamp_ms > _LAST_MS)
+    return pa.array(np.where(is_null, 0, timestamp_ms) * 1000, mask=_null_mask(is_null)).view(TIME)
 
 
-_LAST_MS = 253_402_300_799_999  # the year 9999
+_LAST_MS = 253_402_300_799_999  # the end of the year 9999, the last that Spark and Python can hold
 
 
-def _text(text: Text, valid: NDArray[np.bool_]) -> pa.StringArray:
+def _to_strings(text: Text, valid: NDArray[np.bool_]) -> pa.StringArray:
+    """The buffers of a text column as an Arrow column; null where not valid."""
     bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     offsets = pa.py_buffer(text.offsets.astype(np.int32))
     return pa.StringArray.from_buffers(
-        len(text), offsets, pa.py_buffer(np.ascontiguousarray(text.data)), bits, -1
+        len(text),
+        offsets,
+        pa.py_buffer(np.ascontiguousarray(text.data)),
+        bits,
+        -1,  # -1: Arrow counts nulls
     )
 
 
-def _topic_ids(made: RecordColumns) -> pa.StringArray:
-    if made.topic_id is None:
-        return pa.nulls(len(made.ok), pa.string())
-    data = pa.py_buffer(np.ascontiguousarray(made.topic_id))
-    ids = pa.Array.from_buffers(pa.binary(16), len(made.ok), [None, data]).dictionary_encode()
-    texts = [uuid_text(each) if any(each) else None for each in ids.dictionary.to_pylist()]
+def _format_topic_ids(decoded: RecordColumns) -> pa.StringArray:
+    """Topic ids as Kafka writes them; null for the zero id, which stands for no id."""
+    if decoded.topic_id is None:
+        return pa.nulls(len(decoded.ok), pa.string())
+    # A batch has few distinct ids: only these are formatted.
+    data = pa.py_buffer(np.ascontiguousarray(decoded.topic_id))
+    ids = pa.Array.from_buffers(pa.binary(16), len(decoded.ok), [None, data]).dictionary_encode()
+    texts = [format_uuid(topic_id) if any(topic_id) else None for topic_id in ids.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(ids.indices)

@@ -1,4 +1,4 @@
-"""Records about groups -> what the groups were after each change, by the tracker's own rules."""
+"""Derives what the groups were after each change from the records about groups, by the tracker's rules."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _EMPTY = GroupTable().to_state()
-OUT = (
+CHANGE_DDL = (
     "offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP, `group` STRING, kind STRING, body STRING"
 )
-GROUP = (
+"""A row for each `Change`."""
+GROUP_DDL = (
     "type STRING, state STRING, epoch INT, assignment_epoch INT, protocol_type STRING, protocol STRING, "
     "members INT, gone BOOLEAN"
 )
-ASSIGNMENT = (
+"""The body of a change of kind `group`."""
+ASSIGNMENT_DDL = (
     "ARRAY<STRUCT<member_id: STRING, client_id: STRING, client_host: STRING, instance_id: STRING, "
     "topic: STRING, partition: INT>>"
 )
-SAVED = (
+"""The body of a change of kind `assignment`."""
+SAVED_DDL = (
     "type STRING, state STRING, saved STRING, assigned ARRAY<STRUCT<topic: STRING, partition: INT, "
     "client_id: STRING, client_host: STRING>>"
 )
+"""The body of a change of kind `saved`."""
 
 
 class GroupRecord(NamedTuple):
@@ -41,7 +45,7 @@ class GroupRecord(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What is to be written of a group: `kind` group, assignment or saved, `body` its JSON."""
+    """A row to write about a group: `kind` is group, assignment or saved, `body` is JSON."""
 
     log_offset: int
     timestamp: Any
@@ -50,61 +54,68 @@ class Change(NamedTuple):
     body: str
 
 
-def changes(
+def derive_changes(
     rows: Iterable[GroupRecord], saved: Mapping[str, tuple[int, str | None]], topic_names: Mapping[str, str]
 ) -> Iterator[Change]:
-    """What the records of one partition of the offsets topic, in log order, change.
+    """The changes that the records of one partition of the offsets topic make, in log order.
 
-    `saved` is what was known before, by group: up to which log offset, and the state (None: gone). A group
-    whose first record here is older than that begins from nothing: these records are history. Brokers write
-    the records of a change at once, with one timestamp: what is between them was never so.
+    `saved` maps a group to the log offset of its last record that was applied, and its state after that
+    record (None: the group was deleted). If the first record of a group here is not newer than that, the
+    records are history that is read again, and the group starts from an empty state.
     """
-    runs = _Runs(saved, topic_names)
-    before: GroupRecord | None = None
+    replay = _GroupReplay(saved, topic_names)
+    previous: GroupRecord | None = None
     for row in rows:
-        if before is not None and (row.group, row.timestamp) != (before.group, before.timestamp):
-            yield from runs.end(before)
-        runs.apply(row)
-        before = row
-    if before is not None:
-        yield from runs.end(before)
-    yield from runs.saved()
+        # Brokers write all records of a change at once, with one timestamp. The states between these records
+        # never existed, so a change is complete when the group or the timestamp differs.
+        if previous is not None and (row.group, row.timestamp) != (previous.group, previous.timestamp):
+            yield from replay.end_change(previous)
+        replay.apply_record(row)
+        previous = row
+    if previous is not None:
+        yield from replay.end_change(previous)
+    yield from replay.save_states()
 
 
-class _Runs:
+class _GroupReplay:
+    """Applies the records of one partition of the offsets topic, with a `GroupTable` for each group."""
+
     def __init__(self, saved: Mapping[str, tuple[int, str | None]], topic_names: Mapping[str, str]) -> None:
-        self._saved, self._names = saved, topic_names
+        self._saved, self._topic_names = saved, topic_names
         self._tables: dict[str, GroupTable] = {}
-        self._seen: dict[str, tuple[str, list[Any]]] = {}
+        self._before: dict[str, tuple[str, list[Any]]] = {}
+        """Each group's description and assignment after its last change."""
         self._last: dict[str, GroupRecord] = {}
 
-    def apply(self, row: GroupRecord) -> None:
+    def apply_record(self, row: GroupRecord) -> None:
+        """Applies the next record in log order."""
         if row.group is None:
             return
         if row.group not in self._tables:
-            table = self._tables[row.group] = self._begin(row)
+            table = self._tables[row.group] = self._restore_table(row)
             group = table.get(row.group)
-            self._seen[row.group] = (_told(group), self._assigned(group))
+            self._before[row.group] = (_describe_group(group), self._list_assigned(group))
         self._tables[row.group].apply(decode(row.key, row.value))
         self._last[row.group] = row
 
-    def end(self, row: GroupRecord) -> Iterator[Change]:
-        """After the last record of a change."""
+    def end_change(self, row: GroupRecord) -> Iterator[Change]:
+        """How the group differs from before the change of which `row` is the last record."""
         if row.group is None:
             return
         group = self._tables[row.group].get(row.group)
-        told, assigned = _told(group), self._assigned(group)
-        told_before, assigned_before = self._seen[row.group]
-        self._seen[row.group] = (told, assigned)
+        description, assigned = _describe_group(group), self._list_assigned(group)
+        description_before, assigned_before = self._before[row.group]
+        self._before[row.group] = (description, assigned)
         at = (row.log_offset, row.timestamp, row.group)
-        if told != told_before:
-            yield Change(*at, "group", told)
+        if description != description_before:
+            yield Change(*at, "group", description)
         if assigned != assigned_before:
-            nobody = [dict.fromkeys(("member_id", "topic", "partition"))]
-            yield Change(*at, "assignment", json.dumps(assigned or nobody))
+            # An empty array would be no row: a row of nulls says that no member has a partition.
+            unassigned = [dict.fromkeys(("member_id", "topic", "partition"))]
+            yield Change(*at, "assignment", json.dumps(assigned or unassigned))
 
-    def saved(self) -> Iterator[Change]:
-        """What every group that was spoken of is in the end."""
+    def save_states(self) -> Iterator[Change]:
+        """The final state of each group that had a record."""
         for name, row in self._last.items():
             table = self._tables[name]
             group = table.get(name)
@@ -114,18 +125,20 @@ class _Runs:
                 "saved": json.dumps(table.to_state()) if group else None,
                 "assigned": [
                     {key: each[key] for key in ("topic", "partition", "client_id", "client_host")}
-                    for each in self._assigned(group)
+                    for each in self._list_assigned(group)
                 ],
             }
             yield Change(row.log_offset, row.timestamp, name, "saved", json.dumps(body))
 
-    def _begin(self, row: GroupRecord) -> GroupTable:
+    def _restore_table(self, row: GroupRecord) -> GroupTable:
+        """The state of the group before its first record here."""
         assert row.group is not None
-        until, state = self._saved.get(row.group, (-1, None))
-        known = state is not None and until < row.log_offset
-        return GroupTable.from_state(json.loads(state) if known and state else _EMPTY)
+        last_offset, state = self._saved.get(row.group, (-1, None))
+        is_newer = last_offset < row.log_offset
+        return GroupTable.from_state(json.loads(state) if state and is_newer else _EMPTY)
 
-    def _assigned(self, group: Group | None) -> list[Any]:
+    def _list_assigned(self, group: Group | None) -> list[Any]:
+        """A row for each partition of each member."""
         if group is None:
             return []
         return [
@@ -134,7 +147,7 @@ class _Runs:
                 "client_id": member.client_id,
                 "client_host": member.client_host,
                 "instance_id": member.instance_id,
-                "topic": self._names.get(topic, topic) if group.assigned_by_id else topic,
+                "topic": self._topic_names.get(topic, topic) if group.assigned_by_id else topic,
                 "partition": partition,
             }
             for member in group.members
@@ -143,7 +156,8 @@ class _Runs:
         ]
 
 
-def _told(group: Group | None) -> str:
+def _describe_group(group: Group | None) -> str:
+    """The body of a change of kind `group`."""
     if group is None:
         return json.dumps({"gone": True})
     return json.dumps(
@@ -160,29 +174,31 @@ def _told(group: Group | None) -> str:
     )
 
 
-def group_changes(records: DataFrame, states: DataFrame, topic_names: Mapping[str, str]) -> DataFrame:
-    """`changes` of all partitions of the offsets topic in a batch of one cluster; columns as `OUT`.
+def derive_group_changes(records: DataFrame, states: DataFrame, topic_names: Mapping[str, str]) -> DataFrame:
+    """`derive_changes` for all partitions of the offsets topic in a batch of one cluster: `CHANGE_DDL` rows.
 
-    `records` as the source gives them, `states` the cluster's rows of `group_states`.
+    `records` are rows of the source, `states` are the cluster's rows of the table `group_states`.
+    `topic_names` maps topic ids to names.
     """
     import pandas as pd
 
-    names = dict(topic_names)
+    names = dict(topic_names)  # workers get a copy by pickle, whatever mapping the caller has
 
-    def of_partition(records_: pd.DataFrame, states_: pd.DataFrame) -> pd.DataFrame:
+    def derive_in_partition(records_: pd.DataFrame, states_: pd.DataFrame) -> pd.DataFrame:
+        # Spark gives a partition's rows in no particular order.
         ordered = records_.sort_values("log_offset")
         columns = (ordered[name] for name in ("log_offset", "timestamp", "group", "key", "value"))
-        rows = (GroupRecord(*each) for each in zip(*columns, strict=True))
-        known = zip(states_["group"], states_["log_offset"], states_["saved"], strict=True)
-        saved = {group: (int(offset), state or None) for group, offset, state in known}
-        found = list(changes(rows, saved, names))
-        table = pd.DataFrame(found, columns=list(Change._fields))
+        rows = (GroupRecord(*fields) for fields in zip(*columns, strict=True))
+        states_by_group = zip(states_["group"], states_["log_offset"], states_["saved"], strict=True)
+        saved = {group: (int(offset), state or None) for group, offset, state in states_by_group}
+        table = pd.DataFrame(list(derive_changes(rows, saved, names)), columns=list(Change._fields))
+        # A cogroup has also the partitions that have states but no records in this batch.
         number = records_["offsets_partition"].iloc[0] if len(records_) else -1
         table.insert(0, "offsets_partition", number)
         table["timestamp"] = table["timestamp"].astype("datetime64[us]")
         return table
 
-    wanted = ("offsets_partition", "log_offset", "timestamp", "group", "key", "value")
-    left = records.select(*wanted).groupBy("offsets_partition")
+    columns = ("offsets_partition", "log_offset", "timestamp", "group", "key", "value")
+    left = records.select(*columns).groupBy("offsets_partition")
     right = states.select("offsets_partition", "log_offset", "group", "saved").groupBy("offsets_partition")
-    return left.cogroup(right).applyInPandas(of_partition, OUT)
+    return left.cogroup(right).applyInPandas(derive_in_partition, CHANGE_DDL)

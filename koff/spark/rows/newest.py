@@ -1,4 +1,7 @@
-"""Which commits of many matter to what is current, and what that is: numpy over Arrow, nothing of Spark."""
+"""Which of many commits matter to the table `current`, and the rows they give it: numpy over Arrow, no Spark.
+
+A slot is a (group, topic, partition) within a partition of the offsets topic.
+"""
 
 from __future__ import annotations
 
@@ -12,56 +15,63 @@ from koff.lag.window import WINDOW
 
 Ints = NDArray[np.int64]
 TICK_MS = 1000
-"""Commits of one second count as one, as in the tracker."""
-CHUNK = 500_000
+"""Commits within one second count as one, as in the tracker."""
+CHUNK_ROWS = 500_000
 
 
-def chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in few large batches."""
-    held: list[pa.RecordBatch] = []
+def coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order, in batches of at least `CHUNK_ROWS` rows (the last may be smaller)."""
+    pending: list[pa.RecordBatch] = []
     for batch in batches:
-        held.append(batch)
-        if sum(map(len, held)) >= CHUNK:
-            yield pa.concat_batches(held)
-            held = []
-    if held:
-        yield pa.concat_batches(held)
+        pending.append(batch)
+        if sum(map(len, pending)) >= CHUNK_ROWS:
+            yield pa.concat_batches(pending)
+            pending = []
+    if pending:
+        yield pa.concat_batches(pending)
 
 
-def newest(commits: pa.RecordBatch) -> pa.RecordBatch:
-    """Of each slot the last commit, the last deletion, and the last commits of the last seconds after it.
+def keep_newest(commits: pa.RecordBatch) -> pa.RecordBatch:
+    """The commits that matter to `current`: for each slot its last commit, its last deletion, and the last
+    commit of each of its last `WINDOW` seconds after that deletion.
 
-    The rest changes nothing of what is current, whatever else there is before or after these rows.
+    The other rows change nothing in `current`, whatever rows come before or after this batch.
     """
     if not len(commits):
         return commits
-    slot, offset = _slots(commits), _numpy(commits, "log_offset", 0)
+
+    # Sort by slot, then by log offset. `number` is the position of each row's slot, `first` and `last` are
+    # the slot's bounds in the sorted rows.
+    slot, offset = _number_slots(commits), _to_numpy(commits, "log_offset", 0)
     order = np.lexsort((offset, slot))
     slot = slot[order]
     row = np.arange(len(order))
     first = np.flatnonzero(np.append(True, slot[1:] != slot[:-1]))
-    of = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(order))))
+    number = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(order))))
     last = np.append(first[1:], len(order)) - 1
-    deleted = _numpy(commits, "tombstone", 0)[order] != 0
-    deletion = np.maximum.reduceat(np.where(deleted, row, -1), first)
-    alive = ~deleted & (_numpy(commits, "committed", -1)[order] >= 0) & (row > deletion[of])
-    tick = _numpy(commits, "commit_timestamp", 0)[order] // (TICK_MS * 1000)
-    kept = _last_seconds(row[alive], of[alive], tick[alive])
-    found = np.zeros(len(order), np.bool_)
-    found[kept] = found[last] = found[deletion[deletion >= 0]] = True
-    return commits.take(pa.array(order[found]))
+
+    # A commit is alive if it is after the slot's last deletion (-1: none) and has an offset.
+    is_deletion = _to_numpy(commits, "tombstone", 0)[order] != 0
+    deletion = np.maximum.reduceat(np.where(is_deletion, row, -1), first)
+    alive = ~is_deletion & (_to_numpy(commits, "committed", -1)[order] >= 0) & (row > deletion[number])
+    tick = _to_numpy(commits, "commit_timestamp", 0)[order] // (TICK_MS * 1000)
+
+    kept = np.zeros(len(order), np.bool_)
+    kept[_find_last_ticks(row[alive], number[alive], tick[alive])] = True
+    kept[last] = kept[deletion[deletion >= 0]] = True
+    return commits.take(pa.array(order[kept]))
 
 
-def _last_seconds(row: NDArray[np.int64], of: NDArray[np.int64], tick: NDArray[np.int64]) -> Ints:
-    """The last row of each of the last seconds of each slot; rows stand in order within their slot."""
-    ends = np.append((of[1:] != of[:-1]) | (tick[1:] != tick[:-1]), True)[: len(row)]
-    row, of = row[ends], of[ends]
-    behind = np.searchsorted(of, of, side="right") - 1 - np.arange(len(of))
-    kept: Ints = row[behind < WINDOW]
-    return kept
+def _find_last_ticks(row: Ints, number: Ints, tick: Ints) -> Ints:
+    """The last row of each of a slot's last `WINDOW` ticks; rows are sorted by slot, then by log offset."""
+    ends = np.append((number[1:] != number[:-1]) | (tick[1:] != tick[:-1]), True)[: len(row)]
+    row, number = row[ends], number[ends]
+    followers = np.searchsorted(number, number, side="right") - 1 - np.arange(len(number))
+    found: Ints = row[followers < WINDOW]
+    return found
 
 
-NEWS = pa.schema(
+SLOT_UPDATES = pa.schema(
     [
         ("group", pa.string()),
         ("topic", pa.string()),
@@ -80,105 +90,127 @@ NEWS = pa.schema(
         ),
     ]
 )
-"""What `news` gives: of a slot its last commit, the log offset of its last deletion, and its last commits
-after that with the lag that each left, one a second, the newest first (null: none)."""
+"""A row for each slot, as `derive_slot_updates` returns it: the slot's last commit; `cleared`, the log offset
+of its last deletion; and `more`, its last commits after that deletion with the lag after each, at most one a
+second, the newest first (null: there are none)."""
 STALE_MS = 600_000
-"""An end that was sampled longer before a commit says nothing of the lag that the commit left."""
+"""An end offset that was sampled longer before a commit says nothing about the lag after that commit."""
 
 
-def news(commits: pa.RecordBatch, ends: pa.RecordBatch) -> pa.RecordBatch:
-    """What the commits change of what is current, a row for each slot: `NEWS`.
+def derive_slot_updates(commits: pa.RecordBatch, ends: pa.RecordBatch) -> pa.RecordBatch:
+    """What the commits change in `current`: a row of `SLOT_UPDATES` for each slot.
 
-    There is a commit at least. `ends` are samples of the same topics' partitions: topic, partition,
-    timestamp, committed (the end).
+    There is at least one commit. `ends` are sampled end offsets of the same topic partitions: topic,
+    partition, timestamp, committed (the end offset).
     """
-    rows = newest(commits)
-    slot, deleted = _slots(rows), _numpy(rows, "tombstone", 0) != 0
+    # `keep_newest` returns rows sorted by slot, then by log offset.
+    rows = keep_newest(commits)
+    slot, is_deletion = _number_slots(rows), _to_numpy(rows, "tombstone", 0) != 0
     row = np.arange(len(rows))
     first = np.flatnonzero(np.append(True, slot[1:] != slot[:-1]))
     size = np.diff(np.append(first, len(rows)))
-    of, last = np.repeat(np.arange(len(first)), size), first + size - 1
-    deletion = np.maximum.reduceat(np.where(deleted, row, -1), first)
-    alive = ~deleted & (_numpy(rows, "committed", -1) >= 0) & (row > deletion[of])
-    second = _numpy(rows, "commit_timestamp", _NEVER_US) // (TICK_MS * 1000)
-    kept = _each_second(row[alive], of[alive], second[alive])
+    number, last = np.repeat(np.arange(len(first)), size), first + size - 1
+
+    # The last commits after the slot's last deletion (-1: none).
+    deletion = np.maximum.reduceat(np.where(is_deletion, row, -1), first)
+    alive = ~is_deletion & (_to_numpy(rows, "committed", -1) >= 0) & (row > deletion[number])
+    second = _to_numpy(rows, "commit_timestamp", _NEVER_US) // (TICK_MS * 1000)
+    kept = _find_last_seconds(row[alive], number[alive], second[alive])
     values = pa.StructArray.from_arrays(
         [
             pa.array(second[kept] * TICK_MS, mask=second[kept] == _NEVER_US // (TICK_MS * 1000)),
             rows.column("committed").take(pa.array(kept)),
-            _lags(rows.take(pa.array(kept)), ends),
+            _lags_after(rows.take(pa.array(kept)), ends),
         ],
-        fields=list(NEWS.field("more").type.value_type),
+        fields=list(SLOT_UPDATES.field("more").type.value_type),
     )
-    count = np.bincount(of[kept], minlength=len(first))
+    count = np.bincount(number[kept], minlength=len(first))
     starts = np.append(0, np.cumsum(count)).astype(np.int32)
     more = pa.ListArray.from_arrays(pa.array(starts, mask=np.append(count == 0, False)), values)
-    cleared = pa.array(_numpy(rows, "log_offset", 0)[deletion], mask=deletion < 0)
-    lasts = rows.take(pa.array(last))
-    told = {"deleted": lasts.column("tombstone"), "cleared": cleared, "more": more}
-    columns = [told[name] if name in told else lasts.column(name) for name in NEWS.names]
-    return _of_one_home(pa.RecordBatch.from_arrays(columns, schema=NEWS))
+
+    # A row for each slot: the columns of its last commit, and the derived ones.
+    cleared = pa.array(_to_numpy(rows, "log_offset", 0)[deletion], mask=deletion < 0)
+    last_rows = rows.take(pa.array(last))
+    derived = {"deleted": last_rows.column("tombstone"), "cleared": cleared, "more": more}
+    columns = [derived[name] if name in derived else last_rows.column(name) for name in SLOT_UPDATES.names]
+    return _keep_last_coordinator(pa.RecordBatch.from_arrays(columns, schema=SLOT_UPDATES))
 
 
 _NEVER_US = -(1 << 62)
+"""Stands for a time that is null; differences to it do not overflow 64 bits."""
 
 
-def _each_second(row: Ints, of: Ints, second: Ints) -> Ints:
-    """The last row of each second, the last seconds of each slot, the newest first within it."""
-    order = np.lexsort((row, second, of))
-    ends = np.append((np.diff(of[order]) != 0) | (np.diff(second[order]) != 0), True)[: len(order)]
+def _find_last_seconds(row: Ints, number: Ints, second: Ints) -> Ints:
+    """The last row of each of a slot's last `WINDOW` seconds, by slot, the newest second first."""
+    order = np.lexsort((row, second, number))
+    ends = np.append((np.diff(number[order]) != 0) | (np.diff(second[order]) != 0), True)[: len(order)]
     kept = order[ends]
-    kept = kept[np.lexsort((-row[kept], of[kept]))]
-    before = np.arange(len(kept)) - np.searchsorted(of[kept], of[kept])
-    found: Ints = row[kept[before < WINDOW]]
+    kept = kept[np.lexsort((-row[kept], number[kept]))]
+    newer = np.arange(len(kept)) - np.searchsorted(number[kept], number[kept])
+    found: Ints = row[kept[newer < WINDOW]]
     return found
 
 
-def _lags(commits: pa.RecordBatch, ends: pa.RecordBatch) -> pa.Array:
-    """The lag that each commit left: by the end that was sampled last before it, if not long before."""
+def _lags_after(commits: pa.RecordBatch, ends: pa.RecordBatch) -> pa.Array:
+    """The lag after each commit, by the last end offset that was sampled before it; null if the sample is
+    more than `STALE_MS` older."""
     if not len(ends) or not len(commits):
         return pa.nulls(len(commits), pa.int64())
-    both = pa.Table.from_batches([each.select(["topic", "partition"]) for each in (commits, ends)])
-    place = _codes(both.combine_chunks().to_batches()[0], ("topic", "partition"))
-    mine, theirs = place[: len(commits)], place[len(commits) :]
-    sampled = _numpy(ends, "timestamp", _NEVER_US) // 1000
+
+    # Number the topic partitions of both alike.
+    both = pa.Table.from_batches([batch.select(["topic", "partition"]) for batch in (commits, ends)])
+    place = _number_combinations(both.combine_chunks().to_batches()[0], ("topic", "partition"))
+    commit_place, end_place = place[: len(commits)], place[len(commits) :]
+
+    # One sorted key of (partition, time) for a single search: each partition has `span` keys of its own. The
+    # times of commits are clipped into the span: before the first sample there is no end offset, and at its
+    # upper limit the last sample is too old.
+    sampled = _to_numpy(ends, "timestamp", _NEVER_US) // 1000
     origin = int(sampled.min()) - 1
     span = int(sampled.max()) - origin + STALE_MS + 2
-    order = np.lexsort((sampled, theirs))
-    at = theirs[order] * span + sampled[order] - origin
-    seen = np.clip(_numpy(commits, "timestamp", _NEVER_US) // 1000 - origin, 0, span - 1)
-    found = np.searchsorted(at, mine * span + seen, side="right") - 1
+    order = np.lexsort((sampled, end_place))
+    keys = end_place[order] * span + sampled[order] - origin
+    seen = np.clip(_to_numpy(commits, "timestamp", _NEVER_US) // 1000 - origin, 0, span - 1)
+    found = np.searchsorted(keys, commit_place * span + seen, side="right") - 1
+
+    # The key before may belong to another partition, or be too old.
     before = order[np.maximum(found, 0)]
-    known = (found >= 0) & (theirs[before] == mine) & (seen - (sampled[before] - origin) <= STALE_MS)
-    left = _numpy(ends, "committed", 0)[before] - _numpy(commits, "committed", 0)
-    return pa.array(np.maximum(left, 0), mask=~known)
+    known = (found >= 0) & (end_place[before] == commit_place)
+    known &= seen - (sampled[before] - origin) <= STALE_MS
+    lag = _to_numpy(ends, "committed", 0)[before] - _to_numpy(commits, "committed", 0)
+    return pa.array(np.maximum(lag, 0), mask=~known)
 
 
-def _of_one_home(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Each slot once: in the partition that spoke last, when the offsets topic was given more of them."""
-    slot = _codes(rows, ("group", "topic", "partition"))
-    order = np.lexsort((_numpy(rows, "timestamp", _NEVER_US), slot))
+def _keep_last_coordinator(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """One row for each (group, topic, partition): that of the offsets partition with the last commit.
+
+    A group has commits in two offsets partitions after the offsets topic was given more partitions.
+    """
+    slot = _number_combinations(rows, ("group", "topic", "partition"))
+    order = np.lexsort((_to_numpy(rows, "timestamp", _NEVER_US), slot))
     last = order[np.append(np.diff(slot[order]) != 0, True)[: len(order)]]
     return rows if len(last) == len(rows) else rows.take(pa.array(np.sort(last)))
 
 
-def _slots(commits: pa.RecordBatch) -> Ints:
-    """A number for each (partition of the offsets topic, group, topic, partition)."""
-    return _codes(commits, ("offsets_partition", "group", "topic", "partition"))
+def _number_slots(commits: pa.RecordBatch) -> Ints:
+    """A number for each (offsets partition, group, topic, partition)."""
+    return _number_combinations(commits, ("offsets_partition", "group", "topic", "partition"))
 
 
-def _codes(rows: pa.RecordBatch, names: Iterable[str]) -> Ints:
-    """A number for each combination of these columns."""
-    code = np.zeros(len(rows), np.int64)
+def _number_combinations(rows: pa.RecordBatch, names: Iterable[str]) -> Ints:
+    """A number for each combination of values in these columns; null is a value like any other."""
+    number = np.zeros(len(rows), np.int64)
     for name in names:
         column = rows.column(name).dictionary_encode()
-        more = column.indices.fill_null(len(column.dictionary)).to_numpy(zero_copy_only=False)
-        code = code * (len(column.dictionary) + 1) + more
-        code = np.unique(code, return_inverse=True)[1] if code.max(initial=0) > 2**40 else code
-    return code
+        code = column.indices.fill_null(len(column.dictionary)).to_numpy(zero_copy_only=False)
+        number = number * (len(column.dictionary) + 1) + code
+        # Numbers are made dense again before the next product could overflow 64 bits.
+        number = np.unique(number, return_inverse=True)[1] if number.max(initial=0) > 2**40 else number
+    return number
 
 
-def _numpy(commits: pa.RecordBatch, name: str, void: int) -> Ints:
-    column = commits.column(name).cast(pa.int64()).fill_null(void)
-    found: Ints = column.to_numpy(zero_copy_only=False)
-    return found
+def _to_numpy(commits: pa.RecordBatch, name: str, null: int) -> Ints:
+    """A column as integers (timestamps in microseconds), with `null` for null."""
+    column = commits.column(name).cast(pa.int64()).fill_null(null)
+    values: Ints = column.to_numpy(zero_copy_only=False)
+    return values

@@ -1,7 +1,7 @@
-"""Batches of decoded rows, each packed into one row: cheap to hold while table after table takes its part.
+"""Packs batches of decoded rows into one row each, which is cheap to hold while every table takes its part.
 
-Spark's own cache takes the seventeen columns of a record apart and puts them together again for every use,
-which costs more than reading the log; a packed batch is bytes to it.
+Spark's own cache takes the seventeen columns of a record apart and puts them together again for each use,
+which costs more than reading the log. To that cache a packed batch is only bytes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COMMIT, GROUP, UNDECODED = "commit", "group", "undecoded"
-"""What a packed batch holds: commits and their deletions; records about groups; what did not decode."""
+"""What a packed batch contains (its column `what`): commits and their deletions; records about groups;
+records that could not be decoded."""
 NOTED, FILE = "noted", "file"
-"""Of commits that are in files already, those that may matter to what is current; such a file, no rows."""
+"""Two more contents. NOTED: commits that are in files already and may matter to the table `current`. FILE: no
+rows, but the description of such a file."""
 PACKED_DDL = "what STRING, bucket INT, records BIGINT, first_ms BIGINT, last_ms BIGINT, packed BINARY"
 PACKED = pa.schema(
     [
@@ -36,7 +38,9 @@ PACKED = pa.schema(
         ("packed", pa.binary()),
     ]
 )
-"""The times of so many `records` lie from `first_ms` to `last_ms`; `bucket` as `bucketed` has it, if any."""
+"""A row for each packed batch. `records` is the number of its rows, `first_ms` and `last_ms` bound their
+timestamps (null: no row has one). `bucket` is set by `pack_buckets` only. `packed` is an Arrow IPC stream; of
+FILE, JSON for Delta's log."""
 BUCKETS = 32
 _AT = ("offsets_partition", "log_offset", "timestamp")
 _COMMIT = (
@@ -49,75 +53,81 @@ COLUMNS = {
     GROUP: (*_AT, "group", "key", "value"),
     UNDECODED: (*_AT, "key", "value", "reason"),
 }
-"""What is packed of a row."""
+"""The columns of each content's packed rows."""
 COMMIT_ROWS = pa.schema([SCHEMA.field(name) for name in _COMMIT])
 _DDL = {column.split()[0]: column for column in DDL.split(", ")}
 _OPTIONS = ipc.IpcWriteOptions(compression="lz4")
 
 
-def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Decoded rows (`koff.spark.rows.decoding.SCHEMA`) packed, what is of one use together."""
+def pack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Packs each batch of decoded rows (columns `SCHEMA`) into up to three rows of `PACKED`."""
     for batch in batches:
-        rows = [packed(what, part) for what, part in parts(batch)]
+        rows = [pack_rows(content, part) for content, part in split_by_content(batch)]
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=PACKED)
 
 
-def parts(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The decoded rows by their use, in its columns; none is empty."""
+def split_by_content(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Splits decoded rows by content. Each part has its content's columns and at least one row."""
     kinds = batch.column("kind")
     commits = pc.is_in(kinds, pa.array(COMMITS))
     undecoded = pc.is_in(kinds, pa.array(("Undecodable", "Unknown")))
     about_groups = pc.invert(pc.or_(commits, undecoded))
-    for what, mask in ((COMMIT, commits), (GROUP, about_groups), (UNDECODED, undecoded)):
+    for content, mask in ((COMMIT, commits), (GROUP, about_groups), (UNDECODED, undecoded)):
         if pc.any(mask).as_py():
             rows = batch if pc.all(mask).as_py() else batch.filter(mask)
-            yield what, rows.select(list(COLUMNS[what]))
+            yield content, rows.select(list(COLUMNS[content]))
 
 
-def packed(what: str, rows: pa.RecordBatch, bucket: int | None = None) -> dict[str, object]:
-    """Rows of that use as one row of `PACKED`."""
+def pack_rows(content: str, rows: pa.RecordBatch, bucket: int | None = None) -> dict[str, object]:
+    """Packs rows with the columns of that content into one row of `PACKED`."""
     times = pc.min_max(rows.column("timestamp").cast(pa.int64())).as_py()
     sink = pa.BufferOutputStream()
     with ipc.new_stream(sink, rows.schema, options=_OPTIONS) as stream:
         stream.write_batch(rows)
     return {
-        "what": what,
+        "what": content,
         "bucket": bucket,
         "records": len(rows),
-        "first_ms": _ms(times["min"]),
-        "last_ms": _ms(times["max"]),
+        "first_ms": _to_ms(times["min"]),
+        "last_ms": _to_ms(times["max"]),
         "packed": sink.getvalue().to_pybytes(),
     }
 
 
-def bucketed(rows: pa.RecordBatch) -> Iterator[dict[str, object]]:
-    """Rows of `NOTED`, packed so that all of a topic's partition are in one bucket."""
+def pack_buckets(rows: pa.RecordBatch) -> Iterator[dict[str, object]]:
+    """Packs commits as `NOTED`, so that all rows of a topic's partition get the same bucket.
+
+    Tasks that read different parts of the log must agree on the bucket, so it depends on the name alone.
+    """
+    # Not Python's hash of strings: each worker process has its own seed for it.
     topics = rows.column("topic").dictionary_encode()
     hashes = [crc32((topic or "").encode()) for topic in topics.dictionary.to_pylist()]
-    topic = np.array([*hashes, 0], np.int64)[topics.indices.fill_null(len(hashes)).to_numpy()]
-    bucket = (topic + rows.column("partition").fill_null(0).to_numpy(zero_copy_only=False)) % BUCKETS
+    hash_ = np.array([*hashes, 0], np.int64)[topics.indices.fill_null(len(hashes)).to_numpy()]
+    bucket = (hash_ + rows.column("partition").fill_null(0).to_numpy(zero_copy_only=False)) % BUCKETS
+
+    # Sort by bucket, so that a bucket is one slice; stable, so that log order stays within it.
     order = np.argsort(bucket, kind="stable")
     ends = np.cumsum(np.bincount(bucket, minlength=BUCKETS))
     rows = rows.take(pa.array(order))
     for number, (start, end) in enumerate(pairwise([0, *ends.tolist()])):
         if end > start:
-            yield packed(NOTED, rows.slice(start, end - start), number)
+            yield pack_rows(NOTED, rows.slice(start, end - start), number)
 
 
-def _ms(at_us: int | None) -> int | None:
-    return None if at_us is None else at_us // 1000
+def _to_ms(time_us: int | None) -> int | None:
+    return None if time_us is None else time_us // 1000
 
 
-def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows that were packed."""
+def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of packed batches. The only column of `batches` is `packed`."""
     for batch in batches:
         for blob in batch.column(0):
             with ipc.open_stream(blob.as_buffer()) as stream:
                 yield from stream
 
 
-def unpacked(frame: DataFrame, what: str) -> DataFrame:
-    """The decoded rows of a packed frame that are of that use, in its columns."""
-    ddl = ", ".join(_DDL[name] for name in COLUMNS[what])
-    return frame.where(frame["what"] == what).select("packed").mapInArrow(unpack, ddl)
+def unpack_frame(frame: DataFrame, content: str) -> DataFrame:
+    """The decoded rows of one content in a packed frame, with that content's columns."""
+    ddl = ", ".join(_DDL[name] for name in COLUMNS[content])
+    return frame.where(frame["what"] == content).select("packed").mapInArrow(unpack_batches, ddl)

@@ -1,16 +1,19 @@
 """`spark.read.format("koff")` and `readStream`: decoded records of a cluster's offsets topic.
 
-Options (docs/pipeline.md says more): `brokers`, `property.<name>` (librdkafka's), `cluster` (the name that
-rows carry), `offsetsTopic`; which records: `group`, `topic`, `commitsTo` (regular expressions), `from`,
-`until` (times); `starting`, `ending` (earliest, latest or a time); `maxOffsetsPerPartition` of a batch of a
-stream; `tasks`; `failOnDataLoss`; `raw` (true: as they stand in the log); `packed` (true: as
-`koff.spark.rows.packing` has them), `into` (and commits into files, as `koff.spark.tables.files` writes
-them).
+Options (docs/pipeline.md says more):
+
+* where: `brokers`, `property.<name>` (librdkafka's), `cluster` (the name of the cluster in rows),
+  `offsetsTopic`;
+* which records: `group`, `topic`, `commitsTo` (regular expressions), `from`, `until` (times), `starting`,
+  `ending` (earliest, latest or a time);
+* how: `maxOffsetsPerPartition` (of one batch of a stream), `tasks`, `failOnDataLoss`;
+* as what: `raw` (true: as they are in the log), `packed` (true: as `koff.spark.rows.packing` packs them),
+  `into` (packed, with commits in files that `koff.spark.tables.files` writes).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,13 +24,19 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from koff.client import Cluster, ClusterConf, Isolation, OffsetSpec, TopicPartition
 from koff.errors import ConfigError, ConnectError
 from koff.records.topics import OFFSETS_TOPIC
-from koff.spark.rows.decoding import DDL, RAW, TIME, Decoder, Wanted
-from koff.spark.rows.packing import PACKED_DDL, pack
+from koff.spark.rows.decoding import DDL, RAW, TIME, Decoder, RecordFilter
+from koff.spark.rows.packing import PACKED_DDL, pack_batches
 from koff.spark.source.log_segments import SegmentsSource
-from koff.spark.source.range_reader import ReadOrigin, read
-from koff.spark.source.ranges import Range, between, dealt
-from koff.spark.source.source_options import check, flag, number, place, wanted
-from koff.spark.tables.files import Into, written
+from koff.spark.source.range_reader import ReadOrigin, read_ranges
+from koff.spark.source.ranges import Range, make_ranges, split_ranges
+from koff.spark.source.source_options import (
+    check_options,
+    parse_filter,
+    parse_flag,
+    parse_number,
+    parse_offset,
+)
+from koff.spark.tables.files import FileTarget, write_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,44 +50,44 @@ RAW_DDL = "offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP, key BI
 
 @dataclass(frozen=True, slots=True)
 class KafkaOptions:
-    """What the source was told."""
+    """The parsed options of the source `koff`."""
 
     origin: ReadOrigin
-    wanted: Wanted
+    record_filter: RecordFilter
     starting: OffsetSpec | int = OffsetSpec.EARLIEST
     ending: OffsetSpec | int = OffsetSpec.LATEST
     max_offsets_per_partition: int = MAX_OFFSETS
     tasks: int = TASKS
     raw: bool = False
     packed: bool = False
-    into: Into | None = None
+    into: FileTarget | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> KafkaOptions:
-        """Those of a reader. Raises `ConfigError`."""
-        told = check("koff", given, _NAMES)
+    def parse(cls, given: Mapping[str, str]) -> KafkaOptions:
+        """The options that Spark gives a source. Raises `ConfigError`."""
+        options = check_options("koff", given, _NAMES)
         prefix = "property."
-        properties = {n.removeprefix(prefix): value for n, value in told.items() if n.startswith(prefix)}
-        if not told.get("brokers"):
+        properties = {n.removeprefix(prefix): value for n, value in options.items() if n.startswith(prefix)}
+        if not options.get("brokers"):
             raise ConfigError('the source koff needs .option("brokers", "host:port")')
-        which = wanted(told)
+        record_filter = parse_filter(options)
+        # Without `starting`, nothing before `from` needs to be read.
+        since_ms = record_filter.since_ms
         return cls(
             origin=ReadOrigin(
-                ClusterConf(told["brokers"], properties, client_id="koff"),
-                told.get("offsetstopic", OFFSETS_TOPIC),
-                told.get("cluster", told["brokers"]),
-                fail_on_data_loss=flag(told, "failondataloss", default=True),
+                ClusterConf(options["brokers"], properties, client_id="koff"),
+                options.get("offsetstopic", OFFSETS_TOPIC),
+                options.get("cluster", options["brokers"]),
+                fail_on_data_loss=parse_flag(options, "failondataloss", default=True),
             ),
-            wanted=which,
-            starting=place(
-                told, "starting", OffsetSpec.EARLIEST if which.since_ms is None else which.since_ms
-            ),
-            ending=place(told, "ending", OffsetSpec.LATEST),
-            max_offsets_per_partition=number(told, "maxoffsetsperpartition", MAX_OFFSETS),
-            tasks=number(told, "tasks", TASKS),
-            raw=flag(told, "raw", default=False),
-            packed=flag(told, "packed", default=False),
-            into=Into.of(told["into"]) if "into" in told else None,
+            record_filter=record_filter,
+            starting=parse_offset(options, "starting", OffsetSpec.EARLIEST if since_ms is None else since_ms),
+            ending=parse_offset(options, "ending", OffsetSpec.LATEST),
+            max_offsets_per_partition=parse_number(options, "maxoffsetsperpartition", MAX_OFFSETS),
+            tasks=parse_number(options, "tasks", TASKS),
+            raw=parse_flag(options, "raw", default=False),
+            packed=parse_flag(options, "packed", default=False),
+            into=FileTarget.from_option(options["into"]) if "into" in options else None,
         )
 
 
@@ -92,7 +101,7 @@ _NAMES = frozenset(
 
 @dataclass
 class KafkaTask(InputPartition):
-    """What one task reads."""
+    """The ranges that one task reads."""
 
     ranges: list[Range]
 
@@ -102,66 +111,82 @@ class KafkaTask(InputPartition):
 
 
 class OffsetsLog:
-    """The offsets topic of a cluster: how far it goes, and what is in it. Connects when it is first asked."""
+    """The offsets topic of a cluster: its offsets and its records. Connects when it first needs to."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self.options = options
         self._cluster: Cluster | None = None
 
+    @property
+    def connected(self) -> bool:
+        """Whether the cluster could be reached once."""
+        return self._cluster is not None
+
     def close(self) -> None:
+        """Closes the connection."""
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             cluster.close()
 
-    def place(self, spec: OffsetSpec | int, absent: OffsetSpec = OffsetSpec.LATEST) -> dict[int, int]:
-        """The offset of each partition that can be had now. Latest is the last stable offset; of a time, the
-        first offset not before it, or where there is none, the latest. Raises `ConnectError`."""
-        found = self._offsets(spec)
-        if isinstance(spec, int) and any(offset < 0 for offset in found.values()):
-            behind = self._offsets(OffsetSpec.LATEST)
-            found = {p: offset if offset >= 0 else behind[p] for p, offset in found.items() if p in behind}
-        return found
+    def resolve_offsets(self, spec: OffsetSpec | int) -> dict[int, int]:
+        """The offset of each partition that has one now; partitions without a leader are missing.
 
-    def _offsets(self, spec: OffsetSpec | int) -> dict[int, int]:
-        cluster, origin = self._connected(), self.options.origin
+        Latest is the last stable offset. A time gives the offset of the first record that is not older, or
+        latest if there is no such record. Raises `ConnectError`, and `ConfigError` if there is no such topic.
+        """
+        offsets = self._fetch_offsets(spec)
+        if isinstance(spec, int) and any(offset < 0 for offset in offsets.values()):
+            latest = self._fetch_offsets(OffsetSpec.LATEST)
+            offsets = {
+                p: offset if offset >= 0 else latest[p] for p, offset in offsets.items() if p in latest
+            }
+        return offsets
+
+    def _fetch_offsets(self, spec: OffsetSpec | int) -> dict[int, int]:
+        """The offset of each partition; -1 if no record is as new as a time."""
+        cluster, origin = self._connect(), self.options.origin
         topic = cluster.fetch_topic(origin.topic)
         if topic is None and origin.topic == OFFSETS_TOPIC:
-            return {}  # nobody has committed yet: the first who does makes it
+            return {}  # brokers create it when the first group is used
         if topic is None:
             raise ConfigError(
-                f"cluster {origin.cluster}: there is no topic {origin.topic}: check offsetsTopic"
+                f"cluster {origin.cluster}: there is no topic {origin.topic}: check the option offsetsTopic"
             )
         at = [TopicPartition(origin.topic, p) for p in range(topic.partitions)]
-        answers = cluster.offsets(at, spec, Isolation.READ_COMMITTED)
-        untold = {p.partition: answer for p, answer in answers.items() if isinstance(answer, str)}
-        if untold:
-            log.warning("partitions do not answer", cluster=origin.cluster, topic=origin.topic, why=untold)
-        return {p.partition: answer for p, answer in answers.items() if isinstance(answer, int)}
+        results = cluster.fetch_offsets(at, spec, Isolation.READ_COMMITTED)
+        errors = {p.partition: result for p, result in results.items() if isinstance(result, str)}
+        if errors:
+            log.warning(
+                "no offsets from some partitions", cluster=origin.cluster, topic=origin.topic, why=errors
+            )
+        return {p.partition: result for p, result in results.items() if isinstance(result, int)}
 
-    def _connected(self) -> Cluster:
+    def _connect(self) -> Cluster:
+        """The connected cluster. Raises `ConnectError` with the name of the cluster."""
         if self._cluster is None:
             cluster = Cluster(self.options.origin.conf)
             try:
                 self._cluster = cluster.connect()
-            except ConnectError as failure:
+            except ConnectError as error:
                 cluster.close()
-                raise type(failure)(f"cluster {self.options.origin.cluster}: {failure}") from failure
+                raise type(error)(f"cluster {self.options.origin.cluster}: {error}") from error
         return self._cluster
 
-    def read(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
-        """What is in those ranges."""
+    def read_rows(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
+        """The rows of those ranges, in the columns that the options ask for."""
         options = self.options
-        batches = read(options.origin, ranges)
+        batches = read_ranges(options.origin, ranges)
         if options.raw:
-            return map(bare, batches)
-        rows = filter(len, map(options.wanted.of, map(Decoder(options.origin.cluster), batches)))
+            return map(convert_times, batches)
+        decoded = map(Decoder(options.origin.cluster), batches)
+        rows = filter(len, map(options.record_filter.filter_rows, decoded))
         if options.into:
-            return written(rows, options.into)
-        return pack(rows) if options.packed else rows
+            return write_batches(rows, options.into)
+        return pack_batches(rows) if options.packed else rows
 
 
-def bare(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of `RAW` with the times as Spark has them."""
+def convert_times(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch with the columns `RAW`, but with timestamps as Spark has them: `RAW_DDL`."""
     partition, offset, timestamp, key, value = batch.columns
     columns = [partition, offset, timestamp.cast(pa.timestamp("ms", "UTC")).cast(TIME), key, value]
     return pa.RecordBatch.from_arrays(
@@ -170,16 +195,17 @@ def bare(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class BatchReader(DataSourceReader):
-    """What is in the log now, up to its last stable offset, as one bounded table."""
+    """Reads the log as it is now, up to its last stable offset, as one bounded table."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._log = OffsetsLog(options)
 
     def partitions(self) -> list[KafkaTask]:
-        """What each task reads."""
+        """The tasks. Raises `ConnectError` if a partition has no leader: its rows would be missing."""
         options = self._log.options
         try:
-            starts, ends = self._log.place(options.starting), self._log.place(options.ending)
+            starts = self._log.resolve_offsets(options.starting)
+            ends = self._log.resolve_offsets(options.ending)
         finally:
             self._log.close()
         missing = ends.keys() ^ starts.keys()
@@ -188,78 +214,86 @@ class BatchReader(DataSourceReader):
                 f"cluster {options.origin.cluster}: partitions {sorted(missing)} of {options.origin.topic} "
                 "have no leader: try again when they have one"
             )
-        return [KafkaTask(share) for share in dealt(between(starts, ends), options.tasks)] or [KafkaTask([])]
+        # Of an empty list Spark would make one task and pass None to `read`.
+        shares = split_ranges(make_ranges(starts, ends), options.tasks) or [[]]
+        return [KafkaTask(share) for share in shares]
 
-    def read(self, partition: KafkaTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        """The rows of a share, on a worker."""
-        return self._log.read(partition.ranges)
+    def read(self, partition: KafkaTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Spark passes our tasks
+        """The rows of one task, on a worker."""
+        return self._log.read_rows(partition.ranges)
 
 
 class StreamReader(DataSourceStreamReader):
-    """The log batch by batch. An offset of the stream is `{partition: offset}`.
+    """Reads the log batch by batch. An offset of the stream is `{partition: offset}`, with texts as keys.
 
-    Spark 4.0 asks for the latest offset without a word of where it is, so this remembers where the last
-    batch ended; after a restart Spark tells by asking for the partitions of an empty batch.
+    Spark 4.0 asks for the latest offset without passing the current one, so this class remembers where the
+    last batch ended. After a restart Spark calls `partitions` for an empty batch that ends where the stream
+    is.
     """
 
     def __init__(self, options: KafkaOptions) -> None:
         self._log = OffsetsLog(options)
-        self._at: dict[str, int] | None = None
-        self._starts: dict[int, int] = {}
+        self._last_end: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:
-        """Where the first batch of all begins."""
-        return {str(p): offset for p, offset in self._log.place(self._log.options.starting).items()}
+        """Where the first batch of the stream starts."""
+        return {str(p): offset for p, offset in self._log.resolve_offsets(self._log.options.starting).items()}
 
     def latestOffset(self) -> dict[str, int]:
-        """Where the next batch ends: at the last stable offsets, but no further than the cap."""
-        if self._at is None:
-            self._at = self.initialOffset()
-        cap, ends = self._log.options.max_offsets_per_partition, dict(self._at)
+        """Where the next batch ends: at the last stable offsets, or after `maxOffsetsPerPartition` offsets.
+
+        Raises `ConnectError` if the cluster was never reached. After that an unreachable cluster only means
+        that there is no new batch.
+        """
+        if self._last_end is None:
+            self._last_end = self.initialOffset()
+        cap, ends = self._log.options.max_offsets_per_partition, dict(self._last_end)
         try:
-            latest = self._log.place(OffsetSpec.LATEST)
-            for partition, start in self._new(latest).items():
+            latest = self._log.resolve_offsets(OffsetSpec.LATEST)
+            for partition, start in self._fetch_new_starts(latest).items():
                 ends[str(partition)] = start
-        except ConnectError as failure:
-            if self._log._cluster is None:
+        except ConnectError as error:
+            if not self._log.connected:
                 raise
-            log.warning(
-                "the cluster does not answer", cluster=self._log.options.origin.cluster, why=str(failure)
-            )
+            cluster = self._log.options.origin.cluster
+            log.warning("end offsets cannot be fetched: no new batch", cluster=cluster, why=str(error))
             return ends
         for partition, end in latest.items():
-            at = ends[str(partition)]
-            ends[str(partition)] = max(at, min(end, at + cap))
+            start = ends[str(partition)]
+            # A last stable offset may go back after an unclean leader election; a stream must not.
+            ends[str(partition)] = max(start, min(end, start + cap))
         return ends
 
-    def _new(self, latest: Mapping[int, int]) -> dict[int, int]:
-        """Where partitions begin that were not there before."""
-        assert self._at is not None
-        new = [p for p in latest if str(p) not in self._at]
-        return (
-            {p: start for p, start in self._log.place(OffsetSpec.EARLIEST).items() if p in new} if new else {}
-        )
+    def _fetch_new_starts(self, latest: Mapping[int, int]) -> dict[int, int]:
+        """The log start offsets of partitions that the last batch did not have."""
+        assert self._last_end is not None
+        new = [p for p in latest if str(p) not in self._last_end]
+        if not new:
+            return {}
+        return {p: start for p, start in self._log.resolve_offsets(OffsetSpec.EARLIEST).items() if p in new}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[KafkaTask]:
-        """What each task of a batch reads."""
-        self._at = dict(end)
+        """The tasks of one batch."""
+        self._last_end = dict(end)
         ends = {int(p): offset for p, offset in end.items()}
         starts = {int(p): offset for p, offset in start.items()}
-        fresh = sorted(ends.keys() - starts.keys())
-        if fresh:
-            first = self._log.place(OffsetSpec.EARLIEST)
-            starts |= {p: first.get(p, 0) for p in fresh}
-        return [KafkaTask(share) for share in dealt(between(starts, ends), self._log.options.tasks)]
+        new = sorted(ends.keys() - starts.keys())
+        if new:
+            log_starts = self._log.resolve_offsets(OffsetSpec.EARLIEST)
+            starts |= {p: log_starts.get(p, 0) for p in new}
+        return [
+            KafkaTask(share) for share in split_ranges(make_ranges(starts, ends), self._log.options.tasks)
+        ]
 
-    def read(self, partition: KafkaTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        """The rows of a share, on a worker."""
-        return self._log.read(partition.ranges)
+    def read(self, partition: KafkaTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Spark passes our tasks
+        """The rows of one task, on a worker."""
+        return self._log.read_rows(partition.ranges)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Nothing: the checkpoint is Spark's."""
+        """Does nothing: Spark keeps the position of the stream in its checkpoint."""
 
     def stop(self) -> None:
-        """Lets go of the connection."""
+        """Closes the connection."""
         self._log.close()
 
 
@@ -268,33 +302,34 @@ class KoffSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What it is called in `format(...)`."""
+        """The name of the source for `format(...)`."""
         return "koff"
 
     def schema(self) -> str:
-        """The columns; koff.spark.rows.decoding says what they mean."""
-        options = KafkaOptions.of(self.options)
+        """The columns as DDL; `koff.spark.rows.decoding` explains them."""
+        options = KafkaOptions.parse(self.options)
         return RAW_DDL if options.raw else PACKED_DDL if options.packed or options.into else DDL
 
     def reader(self, schema: StructType) -> BatchReader:
-        """For `spark.read`."""
-        return BatchReader(KafkaOptions.of(self.options))
+        """The reader for `spark.read`."""
+        return BatchReader(KafkaOptions.parse(self.options))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """For `spark.readStream`."""
-        return StreamReader(KafkaOptions.of(self.options))
+        """The reader for `spark.readStream`."""
+        return StreamReader(KafkaOptions.parse(self.options))
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the formats `koff` and `koff.segments` known to a session."""
+    """Registers the sources `koff` and `koff.segments` with a session."""
     spark.dataSource.register(KoffSource)
     spark.dataSource.register(SegmentsSource)
 
 
 def decode(df: DataFrame, cluster: str = "") -> DataFrame:
-    """The decoded rows of a frame with `key` and `value` that came from Kafka some other way.
+    """Decodes a frame of Kafka records that another source read, such as Spark's connector.
 
-    `partition`, `offset` and `timestamp` are taken along where they are, as Spark's own connector names them.
+    The frame has the columns `key` and `value`; `partition`, `offset` and `timestamp` are used if it has
+    them. Returns rows with the columns `SCHEMA`. `cluster` is the name of the cluster in the rows.
     """
     from pyspark.sql import functions as f
 
@@ -304,11 +339,11 @@ def decode(df: DataFrame, cluster: str = "") -> DataFrame:
         f.col(name).cast(kind) if name in present else f.lit(None).cast(kind) for name, kind in names.items()
     ]
     at = f.unix_millis("timestamp") if "timestamp" in present else f.lit(None).cast("BIGINT")
-    given = df.select(*columns, at.alias("at"), f.col("key").cast("BINARY"), f.col("value").cast("BINARY"))
+    records = df.select(*columns, at.alias("at"), f.col("key").cast("BINARY"), f.col("value").cast("BINARY"))
 
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def decode_batches(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         decoder = Decoder(cluster)
         for batch in batches:
             yield decoder(pa.RecordBatch.from_arrays(batch.columns, schema=RAW))
 
-    return given.mapInArrow(work, DDL)  # type: ignore[arg-type]
+    return records.mapInArrow(decode_batches, DDL)

@@ -1,8 +1,9 @@
-"""`spark.read.format("koff.segments").load(PATH)`: the same rows, out of log segments copied off brokers.
+"""`spark.read.format("koff.segments").load(PATH)`: the rows of the source `koff`, from copied log segments.
 
-The path is a partition's folder (`__consumer_offsets-7`), a broker's data, which holds such folders, or a
-.log file; several with commas between. Workers read it themselves: it is on every machine under the same
-name, or a URI that pyarrow knows (s3://, gs://, hdfs://, abfs://), with the credentials it finds there.
+The path is the folder of a partition (`__consumer_offsets-7`), a broker's data folder, which contains such
+folders, or a .log file; or several of them with commas between. Workers read the path themselves: every
+machine has it under the same name, or it is a URI that pyarrow knows (s3://, gs://, hdfs://, abfs://), with
+credentials that pyarrow finds on the worker.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from pyarrow import fs
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from koff.errors import ConfigError
-from koff.records.segments import Damage, Outcomes, Records, read
+from koff.records.segments import Damage, SegmentRecords, TransactionOutcomes, read_segment
 from koff.records.topics import OFFSETS_TOPIC
-from koff.spark.rows.decoding import DDL, SCHEMA, Decoder, Wanted
-from koff.spark.rows.packing import PACKED_DDL, pack
-from koff.spark.source.source_options import check, flag, number, wanted
-from koff.spark.tables.files import Into, written
+from koff.spark.rows.decoding import DDL, SCHEMA, Decoder, RecordFilter
+from koff.spark.rows.packing import PACKED_DDL, pack_batches
+from koff.spark.source.source_options import check_options, parse_filter, parse_flag, parse_number
+from koff.spark.tables.files import FileTarget, write_batches
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -38,9 +39,9 @@ _FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)$")
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Files of one partition in order: those from `first` to before `last` are to be read.
+    """The segment files of one partition in log order. Those from `first` up to `last`, exclusive, are read.
 
-    What became of their transactions, later ones may tell.
+    The files from `last` on may have the markers that end transactions in the files before.
     """
 
     partition: int
@@ -51,45 +52,45 @@ class Segments:
 
     @property
     def size(self) -> int:
-        """Bytes to be read."""
+        """How many bytes to read."""
         return sum(self.sizes[self.first : self.last])
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentsOptions:
-    """What the source was told."""
+    """The parsed options of the source `koff.segments`."""
 
     paths: tuple[str, ...]
     topic: str
     cluster: str
-    wanted: Wanted
+    record_filter: RecordFilter
     tasks: int = TASKS
     check_crc: bool = True
     packed: bool = False
-    into: Into | None = None
+    into: FileTarget | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> SegmentsOptions:
-        """Those of a reader. Raises `ConfigError`."""
+    def parse(cls, given: Mapping[str, str]) -> SegmentsOptions:
+        """The options that Spark gives a source. Raises `ConfigError`."""
         names = "path cluster offsetstopic group topic from until tasks checkcrc packed into"
-        told = check("koff.segments", given, frozenset(names.split()))
-        paths = tuple(path.strip() for path in told.get("path", "").split(",") if path.strip())
+        options = check_options("koff.segments", given, frozenset(names.split()))
+        paths = tuple(path.strip() for path in options.get("path", "").split(",") if path.strip())
         if not paths:
             raise ConfigError('the source koff.segments needs a path: .load("/data/kafka")')
         return cls(
             paths=paths,
-            topic=told.get("offsetstopic", OFFSETS_TOPIC),
-            cluster=told.get("cluster", ""),
-            wanted=wanted(told),
-            tasks=number(told, "tasks", TASKS),
-            check_crc=flag(told, "checkcrc", default=True),
-            packed=flag(told, "packed", default=False),
-            into=Into.of(told["into"]) if "into" in told else None,
+            topic=options.get("offsetstopic", OFFSETS_TOPIC),
+            cluster=options.get("cluster", ""),
+            record_filter=parse_filter(options),
+            tasks=parse_number(options, "tasks", TASKS),
+            check_crc=parse_flag(options, "checkcrc", default=True),
+            packed=parse_flag(options, "packed", default=False),
+            into=FileTarget.from_option(options["into"]) if "into" in options else None,
         )
 
 
 class SegmentsTask(InputPartition):
-    """What one task reads."""
+    """The segments that one task reads."""
 
     def __init__(self, segments: Sequence[Segments]) -> None:
         super().__init__(tuple(segments))
@@ -97,24 +98,24 @@ class SegmentsTask(InputPartition):
 
 
 class SegmentsReader(DataSourceReader):
-    """All records of the files that a read_committed consumer would have got, and their damage."""
+    """Reads the records that a read_committed consumer would get from the log, and a row for each damage."""
 
     def __init__(self, options: SegmentsOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[SegmentsTask]:
-        """What each task reads. Raises `ConfigError` where there are no segments."""
-        found = [each for path in self._options.paths for each in _logs(path, self._options.topic)]
-        return [SegmentsTask(each) for each in dealt(_once(found), self._options.tasks)]
+        """The tasks. Raises `ConfigError` if a path has no segments."""
+        logs = [copy for path in self._options.paths for copy in _find_logs(path, self._options.topic)]
+        return [SegmentsTask(share) for share in split_logs(_drop_copies(logs), self._options.tasks)]
 
-    def read(self, partition: SegmentsTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        """The rows of a share, on a worker."""
+    def read(self, partition: SegmentsTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Spark passes our tasks
+        """The rows of one task, on a worker."""
         options, decoder = self._options, Decoder(self._options.cluster)
-        every = (rows for segments in partition.segments for rows in _rows(segments, decoder, options))
-        kept = filter(len, map(options.wanted.of, every))
+        decoded = (rows for segments in partition.segments for rows in _read_rows(segments, decoder, options))
+        kept = filter(len, map(options.record_filter.filter_rows, decoded))
         if options.into:
-            return written(kept, options.into)
-        return pack(kept) if options.packed else kept
+            return write_batches(kept, options.into)
+        return pack_batches(kept) if options.packed else kept
 
 
 class SegmentsSource(DataSource):
@@ -122,134 +123,153 @@ class SegmentsSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What it is called in `format(...)`."""
+        """The name of the source for `format(...)`."""
         return "koff.segments"
 
     def schema(self) -> str:
-        """The columns; koff.spark.rows.decoding says what they mean."""
-        options = SegmentsOptions.of(self.options)
+        """The columns as DDL; `koff.spark.rows.decoding` explains them."""
+        options = SegmentsOptions.parse(self.options)
         return PACKED_DDL if options.packed or options.into else DDL
 
     def reader(self, schema: StructType) -> SegmentsReader:
-        """For `spark.read`."""
-        return SegmentsReader(SegmentsOptions.of(self.options))
+        """The reader for `spark.read`."""
+        return SegmentsReader(SegmentsOptions.parse(self.options))
 
 
-def size(path: str) -> int:
-    """How many bytes the source reads there. Raises `ConfigError` where there are no segments."""
-    shares = SegmentsReader(SegmentsOptions.of({"path": path})).partitions()
+def segments_size(path: str) -> int:
+    """How many bytes the source reads at a path. Raises `ConfigError` if the path has no segments."""
+    shares = SegmentsReader(SegmentsOptions.parse({"path": path})).partitions()
     return sum(segments.size for share in shares for segments in share.segments)
 
 
-def _logs(path: str, topic: str) -> Iterator[Segments]:
-    """The logs in a file or folder; of a folder of folders only those of the topic."""
-    system, base = _system(path)
+def _find_logs(path: str, topic: str) -> Iterator[Segments]:
+    """The logs in a file or folder. In a folder of folders, only the logs of the topic."""
+    system, base = _open_filesystem(path)
+    # pyarrow returns paths without the scheme of the URI. Workers need it again.
     prefix = path[: path.index(base)] if base in path else ""
     info = system.get_file_info(base)
     if info.type == fs.FileType.NotFound:
-        raise ConfigError(f"there is no {path}: workers must see it under that name, or give a URI")
+        raise ConfigError(f"there is no {path}: every worker must have it under this name, or give a URI")
     if info.type == fs.FileType.File:
-        yield _log(str(PurePosixPath(base).parent), [info], prefix)
+        yield _list_segments(str(PurePosixPath(base).parent), [info], prefix)
         return
-    inside = system.get_file_info(fs.FileSelector(base, recursive=True))
-    files = sorted((each for each in inside if each.base_name.endswith(".log")), key=lambda each: each.path)
+
+    # The name of a segment file is its first offset with zeros in front: sorted by name, it is in log order.
+    infos = system.get_file_info(fs.FileSelector(base, recursive=True))
+    files = sorted((info for info in infos if info.base_name.endswith(".log")), key=lambda info: info.path)
     logs = []
-    for folder, of in groupby(files, key=lambda each: str(PurePosixPath(each.path).parent)):
-        named = _FOLDER.search(PurePosixPath(folder).name)
-        if folder == base.rstrip("/") or (named and named["topic"] == topic):
-            logs.append(_log(folder, list(of), prefix))
+    for folder, in_folder in groupby(files, key=lambda info: str(PurePosixPath(info.path).parent)):
+        match = _FOLDER.search(PurePosixPath(folder).name)
+        if folder == base.rstrip("/") or (match and match["topic"] == topic):
+            logs.append(_list_segments(folder, list(in_folder), prefix))
     if not logs:
-        raise ConfigError(f"{path} holds no .log files, nor folders such as {topic}-7 that do")
+        raise ConfigError(f"{path} has no .log files, and no folders such as {topic}-7 that have some")
     yield from logs
 
 
-def _system(path: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or URI, and the name of it there."""
+def _open_filesystem(path: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a path or URI, and the path within that file system."""
     try:
         if "://" not in path:
             return fs.LocalFileSystem(), str(Path(path).absolute())
+        # Hadoop's names for S3 are no schemes of pyarrow's.
         system, base = fs.FileSystem.from_uri(re.sub("^s3[an]://", "s3://", path))
-    except (pa.ArrowInvalid, OSError) as failure:
-        raise ConfigError(f"cannot read {path}: {failure}; mount it, or copy the files") from failure
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ConfigError(f"cannot read {path}: {error}; mount it, or copy the files") from error
     return system, base
 
 
-def _log(folder: str, files: Sequence[fs.FileInfo], prefix: str) -> Segments:
-    named = _FOLDER.search(PurePosixPath(folder).name)
+def _list_segments(folder: str, files: Sequence[fs.FileInfo], prefix: str) -> Segments:
+    """All files of a partition's folder; a folder with another name counts as partition 0."""
+    match = _FOLDER.search(PurePosixPath(folder).name)
     return Segments(
-        partition=int(named["partition"]) if named else 0,
-        files=tuple(prefix + each.path for each in files),
-        sizes=tuple(each.size for each in files),
+        partition=int(match["partition"]) if match else 0,
+        files=tuple(prefix + info.path for info in files),
+        sizes=tuple(info.size for info in files),
         first=0,
         last=len(files),
     )
 
 
-def _once(logs: Sequence[Segments]) -> list[Segments]:
-    """One log a partition: of copies from several brokers, the one that goes furthest."""
+def _drop_copies(logs: Sequence[Segments]) -> list[Segments]:
+    """One log for each partition: of copies from several brokers, the one that reaches furthest."""
     best: dict[int, Segments] = {}
-    for each in logs:
-        kept, left = best.get(each.partition, each), each
-        if _reach(each) > _reach(kept):
-            kept, left = each, kept
-        best[each.partition] = kept
-        if kept is not left:
-            log.warning("two copies of a partition: one is read", read=kept.files[0], left=left.files[0])
+    for copy in logs:
+        kept, ignored = best.get(copy.partition, copy), copy
+        if _log_reach(copy) > _log_reach(kept):
+            kept, ignored = copy, kept
+        best[copy.partition] = kept
+        if kept is not ignored:
+            log.warning(
+                "a partition has two copies: reading the longer one",
+                partition=copy.partition,
+                read=kept.files[0],
+                ignored=ignored.files[0],
+            )
     return [best[partition] for partition in sorted(best)]
 
 
-def _reach(segments: Segments) -> tuple[str, int]:
+def _log_reach(segments: Segments) -> tuple[str, int]:
+    """Compares copies of a log: by the first offset of the last segment, then by size."""
     return PurePosixPath(segments.files[-1]).name, sum(segments.sizes)
 
 
-def dealt(logs: Sequence[Segments], tasks: int) -> list[list[Segments]]:
-    """The logs in up to so many shares of about equal size; the large ones cut between files."""
-    share = sum(each.size for each in logs) / tasks
+def split_logs(logs: Sequence[Segments], tasks: int) -> list[list[Segments]]:
+    """Splits logs into at most `tasks` shares of about equal size; large logs are cut between files."""
+    share = sum(whole.size for whole in logs) / tasks
+    pieces = [piece for whole in logs for piece in _cut_log(whole, share)]
     shares: list[list[Segments]] = [[] for _ in range(tasks)]
     sizes = [0] * tasks
-    for piece in sorted((piece for each in logs for piece in _cut(each, share)), key=lambda each: -each.size):
-        least = sizes.index(min(sizes))
-        shares[least].append(piece)
-        sizes[least] += piece.size
-    return [each for each in shares if each]
+    # Largest piece first, each to the share that is smallest so far.
+    for piece in sorted(pieces, key=lambda piece: -piece.size):
+        smallest = sizes.index(min(sizes))
+        shares[smallest].append(piece)
+        sizes[smallest] += piece.size
+    return [pieces for pieces in shares if pieces]
 
 
-def _cut(whole: Segments, share: float) -> Iterator[Segments]:
+def _cut_log(whole: Segments, share: float) -> Iterator[Segments]:
+    """Pieces of whole files, none larger than `share` unless a single file is."""
     first, size = 0, 0
-    for last, more in enumerate(whole.sizes):
-        if size and size + more > share:
+    for last, file_size in enumerate(whole.sizes):
+        if size and size + file_size > share:
             yield Segments(whole.partition, whole.files, whole.sizes, first, last)
             first, size = last, 0
-        size += more
+        size += file_size
     yield Segments(whole.partition, whole.files, whole.sizes, first, len(whole.files))
 
 
-def _rows(segments: Segments, decoder: Decoder, options: SegmentsOptions) -> Iterator[pa.RecordBatch]:
-    outcomes = Outcomes()
-    for number_, path in enumerate(segments.files[segments.first :], segments.first):
-        if number_ < segments.last or outcomes.undecided:
-            outcomes.scan(_bytes(path))
-    behind = 0
+def _read_rows(segments: Segments, decoder: Decoder, options: SegmentsOptions) -> Iterator[pa.RecordBatch]:
+    """The decoded rows of the committed records, and a row for each damage."""
+    # First the markers: those of these files, and of later files as long as a transaction is open.
+    outcomes = TransactionOutcomes()
+    for number, path in enumerate(segments.files[segments.first :], segments.first):
+        if number < segments.last or outcomes.has_open_transaction:
+            outcomes.scan(_map_file(path))
+
+    # Then the records. `next_offset` places damage that has no readable offset of its own.
+    next_offset = 0
     for path in segments.files[segments.first : segments.last]:
-        for chunk in read(_bytes(path), outcomes=outcomes, check_crc=options.check_crc):
+        for chunk in read_segment(_map_file(path), outcomes=outcomes, check_crc=options.check_crc):
             if len(chunk.records):
-                behind = int(chunk.records.offset[-1]) + 1
-                yield _decoded(segments.partition, chunk.records, decoder)
+                next_offset = int(chunk.records.offset[-1]) + 1
+                yield _decode_records(segments.partition, chunk.records, decoder)
             if chunk.damage:
-                yield _damaged(segments.partition, path, chunk.damage, behind, options.cluster)
+                yield _make_damage_rows(segments.partition, path, chunk.damage, next_offset, options.cluster)
 
 
-def _bytes(path: str) -> memoryview:
-    system, base = _system(path)
+def _map_file(path: str) -> memoryview:
+    """The bytes of a file: mapped if it is local, else read into memory."""
+    system, base = _open_filesystem(path)
     if isinstance(system, fs.LocalFileSystem):
         with pa.memory_map(base) as file:
-            return memoryview(file.read_buffer())
+            return memoryview(file.read_buffer())  # the buffer keeps the mapping after the file is closed
     with system.open_input_file(base) as file:
         return memoryview(file.read_buffer())
 
 
-def _decoded(partition: int, records: Records, decoder: Decoder) -> pa.RecordBatch:
-    return decoder.rows(
+def _decode_records(partition: int, records: SegmentRecords, decoder: Decoder) -> pa.RecordBatch:
+    return decoder.decode_buffers(
         pa.array(np.full(len(records), partition, np.int32)),
         pa.array(records.offset),
         records.timestamp,
@@ -258,20 +278,21 @@ def _decoded(partition: int, records: Records, decoder: Decoder) -> pa.RecordBat
     )
 
 
-def _damaged(
-    partition: int, path: str, damage: Sequence[Damage], behind: int, cluster: str
+def _make_damage_rows(
+    partition: int, path: str, damages: Sequence[Damage], next_offset: int, cluster: str
 ) -> pa.RecordBatch:
-    """A row for every place that could not be read: nothing is lost without a word."""
+    """A row of kind `Undecodable` for each place that could not be read, so that no loss is silent."""
+    name = PurePosixPath(path).name
     rows = [
         dict.fromkeys(SCHEMA.names)
         | {
             "cluster": cluster,
             "offsets_partition": partition,
-            "log_offset": behind if each.offset is None else each.offset,
+            "log_offset": next_offset if damage.offset is None else damage.offset,
             "kind": "Undecodable",
             "tombstone": False,
-            "reason": f"{PurePosixPath(path).name} at byte {each.position}, {each.size} bytes: {each.reason}",
+            "reason": f"{name} at byte {damage.position}, {damage.size} bytes: {damage.reason}",
         }
-        for each in damage
+        for damage in damages
     ]
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)

@@ -1,4 +1,4 @@
-"""Ranges of offsets in, Arrow batches of records out, over one librdkafka client. Nothing of Spark."""
+"""Reads ranges of offsets as Arrow batches of records, with one librdkafka client. Imports no Spark."""
 
 from __future__ import annotations
 
@@ -25,140 +25,159 @@ _POLL_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ReadOrigin:
-    """Where records are read. `cluster` is the name that rows carry; without `fail_on_data_loss` records that
-    are gone are told of in the log, and reading goes on behind them."""
+    """Where to read records. `cluster` is the name of the cluster in rows, errors and logs.
+
+    Without `fail_on_data_loss`, records that are no longer in the log are a warning, and the reader resumes
+    behind them.
+    """
 
     conf: ClusterConf
     topic: str
     cluster: str
     fail_on_data_loss: bool = True
     patience_s: float = 60.0
-    """How long brokers may be silent."""
+    """How long no record and no end of a partition may come before the reader gives up."""
 
 
-def read(origin: ReadOrigin, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
-    """The records of those ranges in `RAW` columns, each once and in log order within its partition.
+def read_ranges(origin: ReadOrigin, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
+    """Yields the records of those ranges in the columns `RAW`, each once, in log order within a partition.
 
-    Raises `ConnectError` when brokers are silent for too long, `DataLost` when records are gone.
+    Raises `ConnectError` if nothing comes for `patience_s`, `DataLost` if records are no longer in the log.
     """
-    with Feed(origin.conf, origin.topic, _sized(max(map(len, ranges), default=0))) as feed:
-        todo = _Todo(origin, feed, ranges)
-        heard_at = time.monotonic()
-        while todo.open:
+    with Feed(origin.conf, origin.topic, _size_feed(max(map(len, ranges), default=0))) as feed:
+        pending = _PendingRanges(origin, feed, ranges)
+        last_fetch_at = time.monotonic()
+        while pending.open:
             fetched = feed.fetch(BATCH_RECORDS, _POLL_S)
             for lost in fetched.lost:
-                todo.lost(lost)
-            runs = [run for each in fetched.runs if len(run := todo.take(each))]
+                pending.handle_lost(lost)
+            runs = [part for run in fetched.runs if len(part := pending.take_run(run))]
+            # Records of aborted transactions never come. At the end of a log only this shows that the feed is
+            # past them; elsewhere the next record does.
             for partition, offset in fetched.ends.items():
-                todo.reached(partition, offset)
+                pending.advance(partition, offset)
             if fetched.runs or fetched.ends:
-                heard_at = time.monotonic()
-            elif time.monotonic() - heard_at > origin.patience_s:
-                raise todo.silent(feed.trouble)
+                last_fetch_at = time.monotonic()
+            elif time.monotonic() - last_fetch_at > origin.patience_s:
+                raise pending.make_silence_error(feed.unreachable)
             if runs:
-                yield raw(runs)
+                yield build_raw_batch(runs)
 
 
-def _sized(longest: int) -> FeedConf:
-    """How to read ranges of up to so many offsets: what is fetched behind their ends is thrown away."""
+def _size_feed(longest: int) -> FeedConf:
+    """Buffer sizes for ranges of up to `longest` offsets: records fetched behind a range are thrown away."""
     usual = FeedConf()
-    fetched = min(usual.fetch_bytes, max(_LEAST_FETCH, longest * _RECORD_BYTES))
     return FeedConf(
         queue_messages=min(usual.queue_messages, max(longest, 1)),
         queue_kib=usual.queue_kib,
-        fetch_bytes=fetched,
+        fetch_bytes=min(usual.fetch_bytes, max(_LEAST_FETCH, longest * _RECORD_BYTES)),
     )
 
 
 _LEAST_FETCH, _RECORD_BYTES = 16 << 10, 160
 
 
-class _Todo:
-    """The ranges yet to be read: of a partition one after the other."""
+class _PendingRanges:
+    """The ranges that have yet to be read. The feed reads one range of a partition at a time: `open`."""
 
     def __init__(self, origin: ReadOrigin, feed: Feed, ranges: Sequence[Range]) -> None:
         self._origin, self._feed = origin, feed
         self._waiting: dict[int, deque[Range]] = {}
-        for each in sorted(ranges):
-            self._waiting.setdefault(each.partition, deque()).append(each)
+        for range_ in sorted(ranges):
+            self._waiting.setdefault(range_.partition, deque()).append(range_)
         self.open: dict[int, Range] = {}
         for partition in list(self._waiting):
-            self._next(partition)
+            self._open_next(partition)
 
-    def _next(self, partition: int) -> None:
+    def _open_next(self, partition: int) -> None:
         waiting = self._waiting[partition]
         if waiting:
             self.open[partition] = waiting.popleft()
             self._feed.add({partition: self.open[partition].start})
 
-    def take(self, run: Run) -> Run:
-        """What of a run is asked for. The last of a range makes room for the next."""
+    def take_run(self, run: Run) -> Run:
+        """The records of the run that are in the open range. Opens the next range if this one is complete."""
         range_ = self.open.get(run.partition)
         if range_ is None:
-            return Run(run.partition, [])
+            return Run(run.partition, [])  # librdkafka may still return records of a removed partition
         inside = run
         if run.next_offset > range_.end:
             inside = run.split(range_.end)[0]
-        self.reached(run.partition, run.next_offset)
+        self.advance(run.partition, run.next_offset)
         return inside
 
-    def reached(self, partition: int, offset: int) -> None:
-        """All before that offset has been read, or is not there."""
+    def advance(self, partition: int, offset: int) -> None:
+        """Notes that all records before `offset` have been read, or do not exist."""
         range_ = self.open.get(partition)
         if range_ is not None and offset >= range_.end:
             self._feed.remove([partition])
             del self.open[partition]
-            self._next(partition)
+            self._open_next(partition)
 
-    def lost(self, lost: PartitionLost) -> None:
-        """Raises `DataLost`, or goes on behind what is gone."""
+    def handle_lost(self, lost: PartitionLost) -> None:
+        """Raises `DataLost`, or resumes behind the records that are no longer in the log."""
         range_ = self.open.get(lost.partition)
         if range_ is None:
             return
-        name = f"cluster {self._origin.cluster}: partition {lost.partition} of {self._origin.topic}"
-        first = None if lost.gone else self._first(lost.partition)
-        if first is None:
-            what = f"is gone ({lost.reason}), and with it offsets {range_.start} to {range_.end - 1}"
-        elif first > range_.start:
-            what = (
-                f"begins at {first} now: offsets {range_.start} to {min(first, range_.end) - 1} are deleted"
-            )
-        else:
-            what = f"was cut: offset {range_.start} is not in it ({lost.reason})"
-            first = None
-        if self._origin.fail_on_data_loss:
+        origin = self._origin
+        log_start = None if lost.gone else self._fetch_log_start(lost.partition)
+        loss = _describe_loss(range_, lost, log_start)
+        if origin.fail_on_data_loss:
             raise DataLost(
-                f"{name} {what}; read from earliest with a new checkpoint, or set failOnDataLoss=false "
-                "to go on with what is there"
+                f"cluster {origin.cluster}: partition {lost.partition} of {origin.topic} {loss}; read from "
+                "earliest with a new checkpoint, or set failOnDataLoss=false to read on without these records"
             )
-        log.warning("records are lost", what=f"{name} {what}")
-        self._feed.remove([lost.partition])
-        if first is None or first >= range_.end:
-            self.reached(lost.partition, range_.end)
-            return
-        self.open[lost.partition] = Range(lost.partition, first, range_.end)
-        self._feed.add({lost.partition: first})
+        log.warning(
+            "records are lost: reading on without them",
+            cluster=origin.cluster,
+            topic=origin.topic,
+            partition=lost.partition,
+            why=f"the partition {loss}",
+        )
 
-    def _first(self, partition: int) -> int | None:
+        # After a truncation the log start is before the range: there is nothing behind it to resume at.
+        self._feed.remove([lost.partition])
+        if log_start is None or not range_.start < log_start < range_.end:
+            self.advance(lost.partition, range_.end)
+            return
+        self.open[lost.partition] = Range(lost.partition, log_start, range_.end)
+        self._feed.add({lost.partition: log_start})
+
+    def _fetch_log_start(self, partition: int) -> int | None:
+        """The log start offset; None if the broker reports an error."""
         at = TopicPartition(self._origin.topic, partition)
         with Cluster(self._origin.conf) as cluster:
-            found = cluster.offsets([at], OffsetSpec.EARLIEST)[at]
-        return found if isinstance(found, int) else None
+            offset = cluster.fetch_offsets([at], OffsetSpec.EARLIEST)[at]
+        return offset if isinstance(offset, int) else None
 
-    def silent(self, trouble: ConnectError | None) -> ConnectError:
-        """What to say when nothing came for too long."""
+    def make_silence_error(self, unreachable: ConnectError | None) -> ConnectError:
+        """The error for the caller when nothing came for `patience_s`."""
         partitions = ", ".join(map(str, sorted(self.open)))
-        why = str(trouble) if trouble else "no leader, or its last stable offset went back"
+        why = str(unreachable) if unreachable else "no leader, or its last stable offset went back"
         return ConnectError(
             f"cluster {self._origin.cluster}: no records of {self._origin.topic} partitions {partitions} "
             f"for {self._origin.patience_s:g} s: {why}"
         )
 
 
-def raw(runs: Sequence[Run]) -> pa.RecordBatch:
-    """Runs as one batch of `RAW` columns."""
+def _describe_loss(range_: Range, lost: PartitionLost, log_start: int | None) -> str:
+    """What happened to the partition, as the end of a sentence about it."""
+    offsets = f"offsets {range_.start} to {range_.end - 1} are lost"
+    if lost.gone:
+        return f"no longer exists ({lost.reason}): {offsets}"
+    if log_start is None:
+        return f"cannot be read ({lost.reason}), and its log start offset is unknown: {offsets}"
+    if log_start > range_.start:
+        last = min(log_start, range_.end) - 1
+        return f"now starts at {log_start}: offsets {range_.start} to {last} are deleted"
+    return f"was truncated: offset {range_.start} is no longer in it ({lost.reason})"
+
+
+def build_raw_batch(runs: Sequence[Run]) -> pa.RecordBatch:
+    """The records of the runs as one batch with the columns `RAW`."""
     counts = np.array([len(run) for run in runs])
     total = int(counts.sum())
+    # Whole columns of all runs: a loop over the records in Python would take longer than the read itself.
     offsets: Any = np.fromiter(chain.from_iterable(map(Run.offsets, runs)), np.int64, total)
     times: Any = np.fromiter(chain.from_iterable(map(Run.timestamps_ms, runs)), np.int64, total)
     return pa.RecordBatch.from_arrays(

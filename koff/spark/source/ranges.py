@@ -1,4 +1,4 @@
-"""Which offsets are to be read, and how they are dealt out to tasks."""
+"""Which offsets to read, and how to split them among tasks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 WORTH_A_TASK = 50_000
-"""Fewer offsets than these are read sooner than another task is set up."""
+"""To read fewer offsets than this takes less time than to start another task."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Range:
-    """Offsets of a partition: from `start` to before `end`."""
+    """The offsets of a partition from `start` up to `end`, without `end`."""
 
     partition: int
     start: int
@@ -22,28 +22,33 @@ class Range:
         return self.end - self.start
 
 
-def between(starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Range]:
-    """The ranges from those starts to those ends; none where there is nothing between."""
+def make_ranges(starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Range]:
+    """The range of each partition from its start (0 if not given) to its end; empty ranges are left out."""
     return [Range(p, starts.get(p, 0), end) for p, end in sorted(ends.items()) if end > starts.get(p, 0)]
 
 
-def dealt(ranges: Iterable[Range], tasks: int) -> list[list[Range]]:
-    """The ranges in up to so many shares of about equal size, the large ones cut."""
+def split_ranges(ranges: Iterable[Range], tasks: int) -> list[list[Range]]:
+    """Splits ranges into at most `tasks` shares of about equal size; large ranges are cut into pieces.
+
+    There are fewer shares if a share would be smaller than `WORTH_A_TASK`.
+    """
     ranges = list(ranges)
     total = sum(map(len, ranges))
     share = max(-(-total // tasks), WORTH_A_TASK)
-    pieces = [piece for each in ranges for piece in _cut(each, share)]
+    pieces = [piece for range_ in ranges for piece in _cut_range(range_, share)]
+
+    # Largest piece first, each to the share that is smallest so far.
     shares: list[list[Range]] = [[] for _ in range(min(max(-(-total // share), 1), len(pieces)))]
     sizes = [0] * len(shares)
     for piece in sorted(pieces, key=len, reverse=True):
-        least = sizes.index(min(sizes))
-        shares[least].append(piece)
-        sizes[least] += len(piece)
-    return [sorted(each) for each in shares if each]
+        smallest = sizes.index(min(sizes))
+        shares[smallest].append(piece)
+        sizes[smallest] += len(piece)
+    return [sorted(pieces) for pieces in shares if pieces]
 
 
-def _cut(whole: Range, share: int) -> list[Range]:
-    """Pieces of equal size, none much larger than a share."""
+def _cut_range(whole: Range, share: int) -> list[Range]:
+    """Pieces of equal size, none much larger than `share`."""
     count = max(round(len(whole) / share), 1)
     edges = [whole.start + len(whole) * i // count for i in range(count + 1)]
     return [Range(whole.partition, a, b) for a, b in pairwise(edges)]

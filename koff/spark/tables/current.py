@@ -1,4 +1,7 @@
-"""The newest state of every slot: a batch of commits in, one MERGE into `current`, or its first files."""
+"""Brings the table `current` up to date with a batch of commits: by one MERGE, or by files if it is empty.
+
+A row of `current` is the newest commit of a slot, that is of a (group, topic, partition).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from koff.lag.window import WINDOW
-from koff.spark.rows.newest import STALE_MS, chunks, newest, news
-from koff.spark.rows.packing import COMMIT, COMMIT_ROWS, PACKED, bucketed, unpack
+from koff.spark.rows.newest import STALE_MS, coalesce_batches, derive_slot_updates, keep_newest
+from koff.spark.rows.packing import COMMIT, COMMIT_ROWS, PACKED, pack_buckets, unpack_batches
 from koff.spark.tables import files
 from koff.spark.tables.schemas import Tables
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 _SLOT = ("group", "topic", "partition")
 _ITEMS = "ARRAY<STRUCT<at_ms: BIGINT, committed: BIGINT, lag: BIGINT>>"
-_NEWS = (
+_UPDATES_DDL = (
     "`group` STRING, topic STRING, partition INT, committed BIGINT, commit_timestamp TIMESTAMP, "
     "topic_id STRING, offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP, deleted BOOLEAN, "
     f"cleared BIGINT, more {_ITEMS}"
@@ -29,52 +32,67 @@ _NONE = f"CAST(array() AS {_ITEMS})"
 _MORE = f"coalesce(s.more, {_NONE})"
 _OLD = f"filter(coalesce(t.recent, {_NONE}), c -> NOT c.at_ms <=> element_at(s.more, -1).at_ms)"
 _RECENT = f"slice(concat({_MORE}, IF(s.cleared IS NULL, {_OLD}, {_NONE})), 1, {WINDOW})"
-"""The new ones before the old ones; those of one second are one, and a deletion ends what was."""
+"""A slot's recent commits after the MERGE, the newest first: new ones, then old ones. Of the commits of one
+second the newest counts; a deletion ends everything before it."""
 
 
-def merge(
+def merge_commits(
     tables: Tables,
     cluster: str,
     packed: DataFrame,
-    what: Container[str],
+    contents: Container[str],
     span_ms: tuple[int, int] | None,
     *,
     into_empty: bool = False,
 ) -> None:
-    """Brings `current` up to the commits of a packed frame of one cluster; older ones change nothing.
+    """Brings `current` up to date with the commits of a packed frame of one cluster.
 
-    `what` it holds; `span_ms`: the timestamps of the first and the last of them, if they have any;
-    `into_empty`: of that cluster nothing is there yet, so that files will do where workers can write them.
+    Commits that are older than the row of their slot change nothing. `contents` are the values of `what` in
+    the frame. `span_ms` are the least and the largest timestamp of the commits; if None, no end offsets are
+    looked up, and the lags of recent commits stay null. `into_empty` says that `current` has no row of the
+    cluster yet: then workers write files, if they can reach the table's folder.
     """
     from pyspark.sql import functions as f
 
+    # Bring all commits and end offsets of a topic partition into one task, by bucket.
     rows = packed.where("bucket IS NOT NULL").select("bucket", "packed")
-    if COMMIT in what:
+    if COMMIT in contents:
         commits = packed.where(f.col("what") == COMMIT).select("packed")
-        rows = rows.union(commits.mapInArrow(_of_note, _BUCKETS))
+        rows = rows.union(commits.mapInArrow(_bucket_commits, _BUCKETS))
     if span_ms is not None:
-        rows = rows.union(_ends(tables, cluster, *span_ms).mapInArrow(_packed_ends, _BUCKETS))
+        rows = rows.union(_read_ends(tables, cluster, *span_ms).mapInArrow(_bucket_ends, _BUCKETS))
     rows = rows.repartition("bucket").select("packed")
+
+    # Nothing to merge with: the workers write files.
     folder = tables.folder("current") if into_empty else None
     if folder:
-        told = rows.mapInArrow(partial(_news_in_file, folder, cluster), "file BINARY").collect()
-        files.commit(tables, "current", [row[0] for row in told], again=False)
+        entries = rows.mapInArrow(partial(_write_updates, folder, cluster), "file BINARY").collect()
+        files.commit_files(tables, "current", [row[0] for row in entries], may_repeat=False)
         return
-    changed = rows.mapInArrow(_news, _NEWS).withColumn("cluster", f.lit(cluster)).alias("s")
-    into = tables.delta("current").alias("t")
-    values = {name: f"s.`{name}`" for name in into.toDF().columns if name != "recent"}
+
+    _merge_updates(tables, cluster, rows.mapInArrow(_derive_updates, _UPDATES_DDL))
+
+
+def _merge_updates(tables: Tables, cluster: str, updates: DataFrame) -> None:
+    from pyspark.sql import functions as f
+
+    updates = updates.withColumn("cluster", f.lit(cluster)).alias("s")
+    target = tables.delta_table("current").alias("t")
+    values = {name: f"s.`{name}`" for name in target.toDF().columns if name != "recent"}
     same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in _SLOT)
+    # Within an offsets partition log offsets decide which commit is newer, between two of them timestamps: a
+    # group changes its offsets partition when the offsets topic gets more partitions.
     newer = (
         "(t.offsets_partition = s.offsets_partition AND s.log_offset > t.log_offset)"
         " OR (t.offsets_partition <> s.offsets_partition AND s.timestamp > t.timestamp)"
     )
-    merging = into.merge(changed, f"t.cluster = {quoted(cluster)} AND {same}")
-    merging = merging.whenMatchedUpdate(newer, {**values, "recent": _RECENT})
-    merging.whenNotMatchedInsert(values={**values, "recent": _MORE}).execute()
+    merge = target.merge(updates, f"t.cluster = {quote_sql(cluster)} AND {same}")
+    merge = merge.whenMatchedUpdate(newer, {**values, "recent": _RECENT})
+    merge.whenNotMatchedInsert(values={**values, "recent": _MORE}).execute()
 
 
-def quoted(text: str) -> str:
-    """The text as a literal of SQL."""
+def quote_sql(text: str) -> str:
+    """The text as a string literal of Spark SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -82,53 +100,57 @@ def quoted(text: str) -> str:
 _BUCKETS = "bucket INT, packed BINARY"
 
 
-def _of_note(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of packed commits those that may matter to what is current, in buckets."""
-    for chunk in chunks(unpack(batches)):
-        yield _in_buckets(newest(chunk))
+def _bucket_commits(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The packed commits that may matter to `current`, in buckets."""
+    for chunk in coalesce_batches(unpack_batches(batches)):
+        yield _pack_into_buckets(keep_newest(chunk))
 
 
-def _packed_ends(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Sampled ends in buckets, in the columns of a commit; no log offset tells them from commits."""
-    for chunk in chunks(batches):
+def _bucket_ends(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Sampled end offsets in buckets, with the columns of a commit. A null log offset marks them."""
+    for chunk in coalesce_batches(batches):
         columns = {name: chunk.column(name) for name in chunk.schema.names}
-        nothing = pa.nulls(len(chunk))
-        every = [columns.get(field.name, nothing).cast(field.type) for field in COMMIT_ROWS]
-        yield _in_buckets(pa.RecordBatch.from_arrays(every, schema=COMMIT_ROWS))
+        nulls = pa.nulls(len(chunk))
+        arrays = [columns.get(field.name, nulls).cast(field.type) for field in COMMIT_ROWS]
+        yield _pack_into_buckets(pa.RecordBatch.from_arrays(arrays, schema=COMMIT_ROWS))
 
 
-def _in_buckets(rows: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(list(bucketed(rows)), schema=PACKED).select(["bucket", "packed"])
+def _pack_into_buckets(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(pack_buckets(rows)), schema=PACKED).select(["bucket", "packed"])
 
 
-def _news(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """`NEWS` of commits and ends: all of a topic's partition are here."""
-    if rows := list(unpack(batches)):
-        every = pa.concat_batches(rows)
-        ends = every.column("log_offset").is_null()
-        if not pc.all(ends).as_py():
-            yield news(every.filter(pc.invert(ends)), every.filter(ends))
+def _derive_updates(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """`SLOT_UPDATES` rows from packed commits and end offsets.
+
+    All rows of a topic partition are in these batches: `repartition` has seen to that.
+    """
+    if rows := list(unpack_batches(batches)):
+        combined = pa.concat_batches(rows)
+        is_end = combined.column("log_offset").is_null()
+        if not pc.all(is_end).as_py():
+            yield derive_slot_updates(combined.filter(pc.invert(is_end)), combined.filter(is_end))
 
 
-def _news_in_file(folder: str, cluster: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Writes what `_news` gives into a file of the table `current`, where it is all that is known."""
-    for rows in _news(batches):
+def _write_updates(folder: str, cluster: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Writes the updates into a file of the empty table `current`; yields its entry for Delta's log."""
+    for rows in _derive_updates(batches):
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
         del columns["cleared"]
         more = columns.pop("more")
-        columns["recent"] = pa.ListArray.from_arrays(more.offsets, more.values)  # an empty list where null
-        told = files.one_file(folder, cluster, pa.RecordBatch.from_pydict(columns))
-        yield pa.RecordBatch.from_pydict({"file": pa.array([told], pa.binary())})
+        columns["recent"] = pa.ListArray.from_arrays(more.offsets, more.values)  # an empty list for null
+        entry = files.write_file(folder, cluster, pa.RecordBatch.from_pydict(columns))
+        yield pa.RecordBatch.from_pydict({"file": pa.array([entry], pa.binary())})
 
 
-def _ends(tables: Tables, cluster: str, first_ms: int, last_ms: int) -> DataFrame:
-    """The ends that were sampled when commits of that time may have arrived, each in the place of a commit's
-    offset."""
+def _read_ends(tables: Tables, cluster: str, first_ms: int, last_ms: int) -> DataFrame:
+    """The end offsets that were sampled up to `STALE_MS` before those commits, each in the column
+    `committed`."""
     from pyspark.sql import functions as f
 
     at_ms, from_ms = f.unix_millis("at"), first_ms - STALE_MS
-    first, last = (f.timestamp_millis(f.lit(each)).cast("date") for each in (from_ms, last_ms))
-    ends = tables.of("end_offsets", cluster).where(f.col("day").between(first, last))
+    first, last = (f.timestamp_millis(f.lit(time_ms)).cast("date") for time_ms in (from_ms, last_ms))
+    # The condition on `day` skips whole files.
+    ends = tables.cluster_frame("end_offsets", cluster).where(f.col("day").between(first, last))
     ends = ends.where(at_ms.between(from_ms, last_ms) & f.col("end_offset").isNotNull())
     return ends.select(
         f.col("at").alias("timestamp"), "topic", "partition", f.expr("end_offset AS committed")

@@ -1,9 +1,9 @@
-"""Rows into Parquet files by the workers that make them; the driver makes the files the table's.
+"""Writes rows into Parquet files on the workers that make them; the driver adds the files to the table.
 
 Spark's own writer takes every row through Java, which for commits costs several times what reading and
-decoding do. Here a task writes files beside the table's others, as Spark's tasks do, and the driver adds
-them all to Delta's log in one transaction. A task that fails removes its files; those of a worker that was
-killed are in no table, and VACUUM (`koff pipeline maintain`) clears them away.
+decoding cost. So a task writes files into the table's folder, as Spark's tasks do, and the driver adds all
+of them to Delta's log in one transaction. A task that fails removes its files. The files of a killed worker
+belong to no table, and VACUUM (`koff pipeline maintain`) deletes them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from koff.spark.rows.newest import CHUNK, newest
-from koff.spark.rows.packing import COLUMNS, COMMIT, FILE, PACKED, bucketed, packed, parts
+from koff.spark.rows.newest import CHUNK_ROWS, keep_newest
+from koff.spark.rows.packing import COLUMNS, COMMIT, FILE, PACKED, pack_buckets, pack_rows, split_by_content
 from koff.spark.tables.schemas import TXN, Tables
 
-WRITTEN = tuple(name for name in COLUMNS[COMMIT] if name != "tombstone")
-"""The columns of a file."""
-_HELD_ROWS = 1 << 20
-"""So many rows wait in memory at most, over all days."""
+FILE_COLUMNS = tuple(name for name in COLUMNS[COMMIT] if name != "tombstone")
+"""The columns of a file of commits."""
+_MAX_BUFFERED_ROWS = 1 << 20
+"""How many rows of a task may wait in memory, in all its files together."""
 _ROW_GROUP = 1 << 18
 _NAMES = ("group", "topic", "metadata", "topic_id", "offsets_partition", "partition", "leader_epoch")
 _NUMBERS = (
@@ -39,151 +39,171 @@ _NUMBERS = (
     *(f"recent.list.element.{name}" for name in ("at_ms", "committed", "lag")),
 )
 _STATED = ("offsets_partition", "log_offset", "timestamp")
-"""Of these the table's log says the least and the most in a file."""
+"""Delta's log gets the least and the largest value of these columns in each file."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+"""The name of a partition's folder for null, as Spark writes it."""
 _DAY_US = 86_400_000_000
 _NO_DAY = -1
-"""Of a time that is not known: none is before 1970."""
+"""The day of a null timestamp. No other is negative: decoding makes times before 1970 null."""
 
 
 @dataclass(frozen=True, slots=True)
-class Into:
-    """The folder of the table `commits` and the cluster whose rows are written.
+class FileTarget:
+    """The folder of the table `commits`, and the cluster whose rows are written into it.
 
-    `behind`: up to which offset of a partition rows may be in the table already: those are not written.
+    `last_written` maps an offsets partition to the last log offset that the table may have already. Rows up
+    to that offset are not written into files.
     """
 
     folder: str
     cluster: str
-    behind: Mapping[int, int] = field(default_factory=dict)
+    last_written: Mapping[int, int] = field(default_factory=dict)
 
-    def told(self) -> str:
-        """Itself as an option of the source."""
-        return json.dumps([self.folder, self.cluster, self.behind])
+    def to_option(self) -> str:
+        """The target as the text of a source's option `into`."""
+        return json.dumps([self.folder, self.cluster, self.last_written])
 
     @classmethod
-    def of(cls, told: str) -> Into:
-        """What `told` gave."""
-        folder, cluster, behind = json.loads(told)
-        return cls(folder, cluster, {int(partition): offset for partition, offset in behind.items()})
+    def from_option(cls, text: str) -> FileTarget:
+        """The target that `to_option` wrote."""
+        folder, cluster, last_written = json.loads(text)
+        # The keys of a JSON object are strings.
+        return cls(folder, cluster, {int(partition): offset for partition, offset in last_written.items()})
 
-    def split(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """Rows that may be in the table already, and those that are surely new."""
-        if not self.behind:
+    def split_rows(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """The rows that the table may have already, and the rows that are certainly new."""
+        if not self.last_written:
             return rows.slice(0, 0), rows
-        homes = rows.column("offsets_partition").dictionary_encode()
-        behind = np.array([self.behind.get(home, -1) for home in homes.dictionary.to_pylist()], np.int64)
-        new = rows.column("log_offset").to_numpy() > behind[homes.indices.to_numpy()]
+        partitions = rows.column("offsets_partition").dictionary_encode()
+        last = [self.last_written.get(partition, -1) for partition in partitions.dictionary.to_pylist()]
+        new = rows.column("log_offset").to_numpy() > np.array(last, np.int64)[partitions.indices.to_numpy()]
         return rows.filter(pa.array(~new)), rows.filter(pa.array(new))
 
 
-def written(batches: Iterable[pa.RecordBatch], into: Into) -> Iterator[pa.RecordBatch]:
-    """Decoded rows packed, as `koff.spark.rows.packing.pack` does; but of the commits that are new only
-    those that may matter to what is current (`NOTED`), and a row for each file that holds all of them
-    (`FILE`)."""
-    files = Files(into)
-    held: list[pa.RecordBatch] = []
+def write_batches(batches: Iterable[pa.RecordBatch], target: FileTarget) -> Iterator[pa.RecordBatch]:
+    """Packs decoded rows as `pack_batches` does, but writes new commits into files.
+
+    Instead of these commits there are the ones that may matter to the table `current` (`NOTED`), and, at the
+    end, a row for each file (`FILE`). If the batches raise an error or the caller closes the iterator, the
+    files are removed.
+    """
+    files = CommitFiles(target)
+    pending: list[pa.RecordBatch] = []
     try:
         for batch in batches:
             rows = []
-            for what, part in parts(batch):
-                old = part
-                if what == COMMIT:
-                    old, new = into.split(part)
-                    files.write(new)
-                    held.append(new)
-                if len(old):
-                    rows.append(packed(what, old))
-            if sum(map(len, held)) >= CHUNK:
-                rows += bucketed(newest(pa.concat_batches(held)))
-                held = []
+            for content, part in split_by_content(batch):
+                to_pack = part
+                if content == COMMIT:
+                    to_pack, new = target.split_rows(part)
+                    files.write_rows(new)
+                    pending.append(new)
+                if len(to_pack):
+                    rows.append(pack_rows(content, to_pack))
+            # Many commits at once: of few commits most would be the newest of their slot.
+            if sum(map(len, pending)) >= CHUNK_ROWS:
+                rows += pack_buckets(keep_newest(pa.concat_batches(pending)))
+                pending = []
             if rows:
                 yield pa.RecordBatch.from_pylist(rows, schema=PACKED)
-        if any(map(len, held)):
-            last = list(bucketed(newest(pa.concat_batches(held))))
-            yield pa.RecordBatch.from_pylist(last, schema=PACKED)
-        if found := files.close():
-            yield pa.RecordBatch.from_pylist(found, schema=PACKED)
-    except BaseException:
+        if any(map(len, pending)):
+            noted = list(pack_buckets(keep_newest(pa.concat_batches(pending))))
+            yield pa.RecordBatch.from_pylist(noted, schema=PACKED)
+        # A file's entry needs its final size and statistics, so these rows come last.
+        if entries := files.close():
+            yield pa.RecordBatch.from_pylist(entries, schema=PACKED)
+    except BaseException:  # GeneratorExit too: Spark closes the iterator of a task that it cancels
         files.discard()
         raise
 
 
-class Files:
-    """The files of one task, one a day."""
+class CommitFiles:
+    """The files of commits that one task writes, one for each day."""
 
-    def __init__(self, into: Into) -> None:
-        self._into = into
-        self._open: dict[date | None, _File] = {}
+    def __init__(self, target: FileTarget) -> None:
+        self._target = target
+        self._open: dict[date | None, _ParquetFile] = {}
 
-    def write(self, rows: pa.RecordBatch) -> None:
-        """Takes commits in the columns of `COLUMNS[COMMIT]`."""
+    def write_rows(self, rows: pa.RecordBatch) -> None:
+        """Adds commits with the columns `COLUMNS[COMMIT]`."""
         if not len(rows):
             return
-        for day, some in _by_day(rows):
+        for day, part in _split_by_day(rows):
             if day not in self._open:
-                of = {"cluster": self._into.cluster, "day": None if day is None else day.isoformat()}
-                self._open[day] = _File(self._into.folder, of)
-            self._open[day].add(some.select(list(WRITTEN)))
-        while sum(each.held_rows for each in self._open.values()) > _HELD_ROWS:
-            max(self._open.values(), key=lambda each: each.held_rows).flush()
+                values = {"cluster": self._target.cluster, "day": None if day is None else day.isoformat()}
+                self._open[day] = _ParquetFile(self._target.folder, values)
+            self._open[day].add_rows(part.select(list(FILE_COLUMNS)))
+        # The file with the most rows first: it gets the largest row group.
+        while sum(file.buffered_rows for file in self._open.values()) > _MAX_BUFFERED_ROWS:
+            max(self._open.values(), key=lambda file: file.buffered_rows).flush()
 
     def close(self) -> list[dict[str, Any]]:
-        """Ends the files: a row of `PACKED` for each, in `packed` what Delta's log is to say of it."""
-        return [{"what": FILE, "packed": each.close(), "records": each.rows} for each in self._open.values()]
+        """Completes the files. Returns a row of `PACKED` for each; `packed` is its entry for Delta's log."""
+        files = self._open.values()
+        return [{"what": FILE, "packed": file.close(), "records": file.rows} for file in files]
 
     def discard(self) -> None:
         """Removes the files."""
-        for each in self._open.values():
-            each.discard()
+        for file in self._open.values():
+            file.discard()
 
 
-def one_file(folder: str, cluster: str, rows: pa.RecordBatch) -> bytes:
-    """Writes rows of a table that knows no days into one file; what Delta's log is to say of it."""
-    file = _File(folder, {"cluster": cluster})
+def write_file(folder: str, cluster: str, rows: pa.RecordBatch) -> bytes:
+    """Writes rows of a table that has no days into one file. Returns its entry for Delta's log."""
+    file = _ParquetFile(folder, {"cluster": cluster})
     try:
-        file.add(rows)
+        file.add_rows(rows)
         return file.close()
     except BaseException:
         file.discard()
         raise
 
 
-def _by_day(rows: pa.RecordBatch) -> Iterator[tuple[date | None, pa.RecordBatch]]:
+def _split_by_day(rows: pa.RecordBatch) -> Iterator[tuple[date | None, pa.RecordBatch]]:
+    """The rows of each day (UTC); None is the day of rows without a timestamp."""
     times = rows.column("timestamp")
     days = times.cast(pa.int64()).fill_null(_NO_DAY * _DAY_US).to_numpy() // _DAY_US
     for number in np.unique(days).tolist():
-        mine = days == number
+        is_of_day = days == number
         day = None if number == _NO_DAY else date(1970, 1, 1) + timedelta(days=number)
-        yield day, rows if mine.all() else rows.filter(pa.array(mine))
+        yield day, rows if is_of_day.all() else rows.filter(pa.array(is_of_day))
 
 
-class _File:
-    def __init__(self, folder: str, of: Mapping[str, str | None]) -> None:
-        self._of = of
-        parts = (f"{name}={_NULL if value is None else quote(value, safe='')}" for name, value in of.items())
-        self._path = "/".join((*parts, f"koff-{uuid4()}.parquet"))
-        self._at = Path(folder) / self._path
+class _ParquetFile:
+    """One file in the folder of a table. `partition_values` are the columns that its path holds."""
+
+    def __init__(self, folder: str, partition_values: Mapping[str, str | None]) -> None:
+        self._values = partition_values
+        folders = (
+            f"{name}={_NULL if value is None else quote(value, safe='')}"
+            for name, value in partition_values.items()
+        )
+        self._path = "/".join((*folders, f"koff-{uuid4()}.parquet"))
+        self._file = Path(folder) / self._path
         self._writer: parquet.ParquetWriter | None = None
-        self._held: list[pa.RecordBatch] = []
-        self.held_rows = self.rows = 0
+        self._buffer: list[pa.RecordBatch] = []
+        self.buffered_rows = self.rows = 0
         self._least: dict[str, int] = {}
         self._most: dict[str, int] = {}
 
-    def add(self, rows: pa.RecordBatch) -> None:
-        self._held.append(rows)
-        self.held_rows += len(rows)
-        if self.held_rows >= _ROW_GROUP:
+    def add_rows(self, rows: pa.RecordBatch) -> None:
+        """Buffers the rows, and writes a row group if there are enough of them."""
+        self._buffer.append(rows)
+        self.buffered_rows += len(rows)
+        if self.buffered_rows >= _ROW_GROUP:
             self.flush()
 
     def flush(self) -> None:
-        if not self._held:
+        """Writes the buffered rows as a row group."""
+        if not self._buffer:
             return
-        rows = pa.Table.from_batches(self._held)
+        rows = pa.Table.from_batches(self._buffer)
+
+        # The first rows make the file: it has their schema.
         if self._writer is None:
-            self._at.parent.mkdir(parents=True, exist_ok=True)
+            self._file.parent.mkdir(parents=True, exist_ok=True)
             self._writer = parquet.ParquetWriter(
-                self._at,
+                self._file,
                 rows.schema,
                 compression="zstd",
                 compression_level=1,
@@ -191,28 +211,33 @@ class _File:
                 column_encoding=dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED"),
                 store_schema=False,
             )
+        # Twice the usual size, so that a last batch which goes beyond it makes no second, small row group.
         self._writer.write_table(rows, row_group_size=2 * _ROW_GROUP)
+
+        # Statistics for Delta's log.
         for name in _STATED:
-            found = pc.min_max(rows.column(name).cast(pa.int64())).as_py()
-            if found["min"] is not None:
-                self._least[name] = min(found["min"], self._least.get(name, found["min"]))
-                self._most[name] = max(found["max"], self._most.get(name, found["max"]))
-        self.rows += self.held_rows
-        self._held, self.held_rows = [], 0
+            bounds = pc.min_max(rows.column(name).cast(pa.int64())).as_py()
+            if bounds["min"] is not None:
+                self._least[name] = min(bounds["min"], self._least.get(name, bounds["min"]))
+                self._most[name] = max(bounds["max"], self._most.get(name, bounds["max"]))
+        self.rows += self.buffered_rows
+        self._buffer, self.buffered_rows = [], 0
 
     def close(self) -> bytes:
+        """Completes the file, which has at least one row. Returns its entry for Delta's log, as JSON."""
         self.flush()
         assert self._writer is not None
         self._writer.close()
         stats = {
             "numRecords": self.rows,
-            "minValues": {name: _stated(name, least) for name, least in self._least.items()},
-            "maxValues": {name: _stated(name, most + 999) for name, most in self._most.items()},
+            "minValues": {name: _format_bound(name, least) for name, least in self._least.items()},
+            # A timestamp is cut to milliseconds, so its upper bound is rounded up first.
+            "maxValues": {name: _format_bound(name, most + 999) for name, most in self._most.items()},
         }
         add = {
-            "path": quote(self._path, safe="/="),
-            "partitionValues": dict(self._of),
-            "size": self._at.stat().st_size,
+            "path": quote(self._path, safe="/="),  # on top of the quotes in the path: Delta wants a URI
+            "partitionValues": dict(self._values),
+            "size": self._file.stat().st_size,
             "modificationTime": time.time_ns() // 1_000_000,
             "dataChange": True,
             "stats": json.dumps(stats),
@@ -220,43 +245,49 @@ class _File:
         return json.dumps({"add": add}).encode()
 
     def discard(self) -> None:
+        """Removes the file, complete or not."""
         if self._writer is not None:
-            with suppress(OSError):  # the disk is full, say: that is told already
+            with suppress(OSError):  # for example a full disk; the first error has been raised already
                 self._writer.close()
-            self._at.unlink(missing_ok=True)
+            self._file.unlink(missing_ok=True)
 
 
-def _stated(name: str, value: int) -> int | str:
-    """A bound as Delta's statistics have it: times in whole milliseconds."""
+def _format_bound(name: str, value: int) -> int | str:
+    """A bound as Delta's statistics have it: a timestamp (in microseconds) in whole milliseconds."""
     if name != "timestamp":
         return value
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=value // 1000)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def commit(tables: Tables, name: str, files: Iterable[bytes], *, again: bool = True) -> None:
-    """Makes the files part of that table, all or none, in one transaction.
+def commit_files(tables: Tables, name: str, entries: Iterable[bytes], *, may_repeat: bool = True) -> None:
+    """Adds files to a table in one transaction: all of them or none.
 
-    `files` as `Files.close` and `one_file` have them. Within `once`, what was written under that version (or
-    a later one) before is not written again: the files are removed. Unless `again` it surely was not, and
-    that is not looked up. The application is one of its own: Spark may write into the table as well.
+    `entries` are what `CommitFiles.close` and `write_file` return. Inside `write_once`, if the table already
+    has files of that version or a later one, nothing is added, and the files are removed. With `may_repeat`
+    false, the caller is sure that there are none, and the table is not asked.
     """
-    adds = [json.loads(each) for each in files]
+    actions = [json.loads(entry) for entry in entries]
     conf, jvm = tables.spark.conf, cast("Any", tables.spark.sparkContext._jvm)
-    delta = jvm.org.apache.spark.sql.delta
-    transaction = tables.log(name).startTransaction()
-    actions = [json.dumps(each) for each in adds]
+    transaction = tables.delta_log(name).startTransaction()
+
+    # Spark may write rows of the same batch into the same table, under the application's own name: files need
+    # another name, or Delta would take one of the two for a repetition.
     if app := conf.get(TXN + "AppId", None):
         app, version = f"{app} files", int(conf.get(TXN + "Version", None) or 0)
-        if again and transaction.txnVersion(app) >= version:
+        if may_repeat and transaction.txnVersion(app) >= version:
             folder = Path(tables.folder(name) or "")
-            for each in adds:
-                (folder / unquote(each["add"]["path"])).unlink(missing_ok=True)
+            for action in actions:
+                (folder / unquote(action["add"]["path"])).unlink(missing_ok=True)
             return
-        told = {"appId": app, "version": version, "lastUpdated": time.time_ns() // 1_000_000}
-        actions.append(json.dumps({"txn": told}))
-    made = jvm.java.util.ArrayList()
+        txn = {"appId": app, "version": version, "lastUpdated": time.time_ns() // 1_000_000}
+        actions.append({"txn": txn})
+
+    # Delta's Python API cannot add files: use its Scala classes. MODULE$ is how Java sees a Scala object.
+    java_actions = jvm.java.util.ArrayList()
     for action in actions:
-        made.add(delta.actions.Action.fromJson(action))
-    manual = getattr(jvm, "org.apache.spark.sql.delta.DeltaOperations$ManualUpdate$").__getattr__("MODULE$")
-    transaction.commit(jvm.org.apache.spark.api.python.PythonUtils.toSeq(made), manual)
+        java_actions.add(jvm.org.apache.spark.sql.delta.actions.Action.fromJson(json.dumps(action)))
+    operation = getattr(jvm, "org.apache.spark.sql.delta.DeltaOperations$ManualUpdate$").__getattr__(
+        "MODULE$"
+    )
+    transaction.commit(jvm.org.apache.spark.api.python.PythonUtils.toSeq(java_actions), operation)

@@ -1,4 +1,4 @@
-"""Keeps the tables small: old rows go, small files are put together, what no version needs is deleted."""
+"""Keeps the tables small: deletes old rows, compacts small files, deletes files that no version needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MaintainConf:
-    """Rows of more than `keep_days` ago go (None: all stay), and files that were replaced `vacuum_h` ago."""
+    """Deletes rows older than `keep_days` days (None: keeps all), and files that were replaced more than
+    `vacuum_h` hours ago."""
 
     keep_days: int | None = 90
     vacuum_h: float = 168.0
@@ -21,7 +22,7 @@ class MaintainConf:
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What was done to a table."""
+    """What maintenance did to a table: rows deleted, and its number of files before and after."""
 
     table: str
     deleted: int
@@ -29,24 +30,30 @@ class Maintained:
     files: int
 
 
-def maintain(tables: Tables, conf: MaintainConf | None = None) -> Iterator[Maintained]:
-    """Does so, table by table. What is current stays, however old; deleted slots and groups do not."""
+def maintain_tables(tables: Tables, conf: MaintainConf | None = None) -> Iterator[Maintained]:
+    """Maintains one table after the other, and yields the result of each.
+
+    Rows of `current` stay, however old, unless the slot was deleted that long ago. Rows of `group_states`
+    always stay.
+    """
     conf = conf or MaintainConf()
     for name, table in TABLES.items():
-        delta = tables.delta(name)
-        before = _files(tables, name)
+        delta = tables.delta_table(name)
+        before = _count_files(tables, name)
         deleted = 0
-        if conf.keep_days is not None and (where := _old(name, table.time, conf.keep_days)):
+        if conf.keep_days is not None and (where := _select_old(name, table.time, conf.keep_days)):
             delta.delete(where)
+            # A DELETE that matches nothing adds no version: then the last operation is another one.
             metrics = delta.history(1).select("operation", "operationMetrics").first()
             if metrics is not None and metrics[0] == "DELETE":
                 deleted = int(metrics[1].get("numDeletedRows") or 0)
         delta.optimize().executeCompaction()
         delta.vacuum(conf.vacuum_h)
-        yield Maintained(name, deleted, before, _files(tables, name))
+        yield Maintained(name, deleted, before, _count_files(tables, name))
 
 
-def _old(name: str, time: str, keep_days: int) -> str | None:
+def _select_old(name: str, time: str, keep_days: int) -> str | None:
+    """The SQL condition of the rows to delete; None if the table keeps all rows."""
     if time:
         return f"day < date_sub(current_date(), {keep_days})"
     if name == "current":
@@ -54,6 +61,6 @@ def _old(name: str, time: str, keep_days: int) -> str | None:
     return None
 
 
-def _files(tables: Tables, name: str) -> int:
-    row = tables.delta(name).detail().select("numFiles").first()
+def _count_files(tables: Tables, name: str) -> int:
+    row = tables.delta_table(name).detail().select("numFiles").first()
     return int(row[0]) if row else 0

@@ -1,8 +1,8 @@
-"""The tables: what they are called, what is in them, and how they come to be.
+"""The tables: their names, columns and schema version, and how they are created and migrated.
 
-Each is a Delta table in a folder below one root, with its schema's version in the property `koff.schema`.
-Offsets are Kafka's, times UTC, `..._s` seconds, `..._per_s` offsets a second. `day` is the day of the row's
-time, by which (and by cluster) the big ones are partitioned.
+Each table is a Delta table in a folder below one root, with the version of its schema in the property
+`koff.schema`. Offsets are Kafka's, times UTC, `..._s` are seconds, `..._per_s` offsets a second. `day` is the
+day of the row's time; large tables are partitioned by cluster and day.
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 VERSION = 1
-"""Of the schemas below."""
+"""The version of the schemas below."""
 PROPERTY = "koff.schema"
 CHECKPOINTS = "_checkpoints"
 TXN = "spark.databricks.delta.write.txn"
-"""What Delta calls the application (`AppId`) and the `Version` of which a table takes one write."""
+"""The prefix of Delta's settings `AppId` and `Version`: a table takes one write of each version of an
+application."""
 
 
 class WrongTables(KoffError):
-    """The folder is no place for koff's tables, or they are those of another version."""
+    """The folder has no tables of koff's, or tables of another version, or other files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table's columns as Spark's DDL, and the column whose day it is partitioned by ("": cluster alone)."""
+    """A table's columns as Spark's DDL, and the column whose day partitions it ("": no day does)."""
 
     columns: str
     time: str = ""
 
     @property
     def ddl(self) -> str:
-        """All columns."""
+        """All columns, as Spark's DDL."""
         return f"cluster STRING, {self.columns}" + (", day DATE" if self.time else "")
 
     @property
     def partitioning(self) -> tuple[str, ...]:
-        """What it is partitioned by."""
+        """The columns that partition the table."""
         return ("cluster", "day") if self.time else ("cluster",)
 
 
@@ -93,178 +94,203 @@ TABLES: Mapping[str, Table] = {
 }
 
 MIGRATIONS: Mapping[tuple[str, int], Callable[[SparkSession, str], None]] = {}
-"""Makes a table, by name, of that version one of the next, given its path; it may come again when it was
-cut off. Columns that are only added need none: what TABLES has more is added."""
+"""By (table, version): the function that migrates the table at a path from that version to the next one.
+
+A migration runs again if it was interrupted, so it must give the same
+result when it runs twice. New columns need no migration: columns
+that only `TABLES` has are added."""
 
 
 class Tables:
-    """The tables below `root`: a folder, or what else Spark writes to (s3a://..., hdfs://...).
+    """The tables below `root`: a folder, or another place that Spark writes to (s3a://..., hdfs://...).
 
-    `create` or `check` first: they raise `WrongTables`.
+    Call `create_tables` or `check_tables` before the other methods. Both raise `WrongTables`.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self.spark = spark
-        self.made: set[str] = set()
-        """The tables that `create` made and nothing was written into yet; whoever writes clears it."""
-        self.root = (root if "://" in root else os.path.abspath(root)).rstrip("/")  # Delta takes no other
+        self.new_tables: set[str] = set()
+        """The tables that `create_tables` created. The caller that writes into them clears the set."""
+        # Delta takes only absolute paths.
+        self.root = (root if "://" in root else os.path.abspath(root)).rstrip("/")
 
     def path(self, name: str) -> str:
-        """Where that table is."""
+        """The path of a table."""
         return f"{self.root}/{name}"
 
     def folder(self, name: str) -> str | None:
-        """Where others than Spark may write its files, with its names of columns: None unless it is on the
-        machine's own file system."""
-        fs, path = filesystem(self.spark, self.path(name))
-        mapped = self.log(name).startTransaction().metadata().columnMappingMode().name() != "none"
-        return None if mapped or fs.getUri().getScheme() != "file" else str(path.toUri().getPath())
+        """The table's folder on the local file system, into which workers may write Parquet files themselves.
 
-    def log(self, name: str) -> Any:
-        """Delta's own log of it, in Java."""
+        None if the table is elsewhere, or has column mapping: its columns have other names in files then.
+        """
+        fs, path = filesystem(self.spark, self.path(name))
+        mapping = self.delta_log(name).startTransaction().metadata().columnMappingMode().name()
+        return None if mapping != "none" or fs.getUri().getScheme() != "file" else str(path.toUri().getPath())
+
+    def delta_log(self, name: str) -> Any:
+        """Delta's own `DeltaLog` of the table, a Java object."""
         jvm: Any = self.spark.sparkContext._jvm
         return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path(name))
 
-    def checkpoint(self, cluster: str) -> str:
-        """Where it is kept how far that cluster was read."""
+    def checkpoint_path(self, cluster: str) -> str:
+        """The path of the checkpoint: how far the stream of a cluster was read."""
         return f"{self.root}/{CHECKPOINTS}/{quote(cluster, safe='')}"
 
     def frame(self, name: str) -> DataFrame:
-        """What is in that table now."""
+        """The rows of a table as of now."""
         return self.spark.read.format("delta").load(self.path(name))
 
-    def delta(self, name: str) -> DeltaTable:
-        """The table to change."""
+    def delta_table(self, name: str) -> DeltaTable:
+        """The table as a `DeltaTable`, for changes."""
         from delta.tables import DeltaTable
 
         return DeltaTable.forPath(self.spark, self.path(name))
 
-    def of(self, name: str, cluster: str) -> DataFrame:
-        """The rows of one cluster."""
+    def cluster_frame(self, name: str, cluster: str) -> DataFrame:
+        """The rows of one cluster in a table, as of now."""
         from pyspark.sql import functions as f
 
         return self.frame(name).where(f.col("cluster") == cluster)
 
-    def append(self, name: str, frame: DataFrame) -> None:
-        """Adds rows with all columns of the table, in any order."""
+    def append_rows(self, name: str, frame: DataFrame) -> None:
+        """Appends rows that have all columns of the table, in any order."""
         frame.select(*self.frame(name).columns).write.format("delta").mode("append").save(self.path(name))
 
-    def create(self) -> None:
-        """Makes the tables that are not there, and those of older koffs ours. Nothing is written into a
-        folder of somebody else's, or where one table cannot be brought up to ours."""
+    def create_tables(self) -> None:
+        """Creates the tables that are missing, and migrates the tables of older koffs.
+
+        Raises `WrongTables`, before anything is written, if the root contains other files, or if one of the
+        tables cannot be migrated.
+        """
         from delta.tables import DeltaTable
 
-        there = self._names()
-        foreign = sorted(name for name in there if name not in TABLES and name != CHECKPOINTS)
+        # Other files in the root mean that its path is probably wrong.
+        present = self._list_names()
+        foreign = sorted(name for name in present if name not in TABLES and name != CHECKPOINTS)
         if foreign:
-            some = ", ".join(foreign[:3])
-            raise WrongTables(f"{self.root} holds other things ({some}): give --tables a folder of its own")
-        self._migrate([name for name in TABLES if name in there])
+            names = ", ".join(foreign[:3])
+            raise WrongTables(
+                f"{self.root} contains other files ({names}): give --tables a folder of its own"
+            )
+        self._migrate_tables([name for name in TABLES if name in present])
 
-        def make(name: str) -> None:
+        def create_table(name: str) -> None:
+            # Another pipeline may create the same tables at the same time.
             builder = DeltaTable.createIfNotExists(self.spark).location(self.path(name))
-            builder = builder.addColumns(_struct(TABLES[name])).partitionedBy(*TABLES[name].partitioning)
+            builder = builder.addColumns(_parse_columns(TABLES[name])).partitionedBy(
+                *TABLES[name].partitioning
+            )
             builder.property(PROPERTY, str(VERSION)).execute()
 
-        _all(make, (name for name in TABLES if name not in there))
-        self.made = set(TABLES) - there
+        _for_each_table(create_table, (name for name in TABLES if name not in present))
+        self.new_tables = set(TABLES) - present
 
-    def check(self) -> None:
-        """Raises `WrongTables` unless all tables are there and of this version."""
-        missing = sorted(TABLES.keys() - self._names())
+    def check_tables(self) -> None:
+        """Raises `WrongTables` unless every table exists and has the current version."""
+        missing = sorted(TABLES.keys() - self._list_names())
         if missing:
             raise WrongTables(
-                f"no tables of koff's in {self.root} (no {missing[0]}): is --tables right? "
-                "`koff pipeline run` makes them"
+                f"no tables of koff's in {self.root} ({missing[0]} is missing): check --tables; "
+                "`koff pipeline run` creates them"
             )
-        for name, version in zip(TABLES, _all(self._version, TABLES), strict=True):
+        for name, version in zip(TABLES, _for_each_table(self._read_version, TABLES), strict=True):
             if version < VERSION:
-                raise self._wrong(name, version, "`koff pipeline run` brings it up to that")
+                raise self._make_version_error(name, version, "`koff pipeline run` migrates it")
 
-    def _version(self, name: str) -> int:
-        """That of a table's schema, ours or older."""
+    def _read_version(self, name: str) -> int:
+        """The version of a table's schema: the current one or an older one. Raises `WrongTables`."""
         from delta.tables import DeltaTable
 
         if not DeltaTable.isDeltaTable(self.spark, self.path(name)):
-            raise WrongTables(f"{self.path(name)} is no Delta table: give --tables a folder of koff's own")
+            raise WrongTables(f"{self.path(name)} is not a Delta table: give --tables a folder of its own")
         rows = self.spark.sql(f"SHOW TBLPROPERTIES delta.`{self.path(name)}`").collect()
         version = str({row.key: row.value for row in rows}.get(PROPERTY, ""))
         if not version.isdigit() or int(version) > VERSION:
-            raise self._wrong(name, version or "of somebody else")
+            raise self._make_version_error(name, version or "(none)")
         return int(version)
 
-    def _migrate(self, names: list[str]) -> None:
-        """Brings those of older versions up to ours, each by itself: cut off between two, it goes on."""
-        versions = dict(zip(names, _all(self._version, names), strict=True))
+    def _migrate_tables(self, names: list[str]) -> None:
+        """Migrates the tables that have an older version.
+
+        Each table's version is set when that table is done, so an interrupted migration can be resumed.
+        """
+        versions = dict(zip(names, _for_each_table(self._read_version, names), strict=True))
         old = {name: version for name, version in versions.items() if version < VERSION}
+
+        # Look for tables that cannot be migrated before any table is changed.
         for name, version in old.items():
-            if not _steps(name, version):
-                self._more_columns(name, version)  # or all stay as they are
+            if not _find_migrations(name, version):
+                self._list_missing_columns(name, version)
 
-        def migrate(name: str) -> None:
-            for step in _steps(name, old[name]):
-                step(self.spark, self.path(name))
-            table = f"ALTER TABLE delta.`{self.path(name)}`"
-            if more := self._more_columns(name, old[name]):
-                self.spark.sql(f"{table} ADD COLUMNS ({', '.join(more)})")
-            self.spark.sql(f"{table} SET TBLPROPERTIES ('{PROPERTY}' = '{VERSION}')")
+        def migrate_table(name: str) -> None:
+            for migrate in _find_migrations(name, old[name]):
+                migrate(self.spark, self.path(name))
+            alter = f"ALTER TABLE delta.`{self.path(name)}`"
+            if missing := self._list_missing_columns(name, old[name]):
+                self.spark.sql(f"{alter} ADD COLUMNS ({', '.join(missing)})")
+            self.spark.sql(f"{alter} SET TBLPROPERTIES ('{PROPERTY}' = '{VERSION}')")
 
-        _all(migrate, old)
+        _for_each_table(migrate_table, old)
 
-    def _more_columns(self, name: str, version: int) -> list[str]:
-        """The columns that a table lacks. Raises `WrongTables` when it differs in more than that."""
-        columns = {field.name: field.dataType for field in _struct(TABLES[name])}
-        there = {field.name: field.dataType for field in self.frame(name).schema}
-        if there != {column: columns.get(column) for column in there}:
-            raise self._wrong(name, version, "there is no way from there; use the koff that made it")
-        return [f"`{column}` {columns[column].simpleString()}" for column in columns if column not in there]
+    def _list_missing_columns(self, name: str, version: int) -> list[str]:
+        """The columns that a table lacks, as DDL.
 
-    def _wrong(
-        self, name: str, version: int | str, cure: str = "use the koff that made it, or another --tables"
+        Raises `WrongTables` if the table has a column that is not in `TABLES`, or has another type there.
+        """
+        columns = {field.name: field.dataType for field in _parse_columns(TABLES[name])}
+        present = {field.name: field.dataType for field in self.frame(name).schema}
+        if present != {column: columns.get(column) for column in present}:
+            raise self._make_version_error(name, version, "there is no migration; use the koff that wrote it")
+        return [f"`{column}` {columns[column].simpleString()}" for column in columns if column not in present]
+
+    def _make_version_error(
+        self, name: str, version: int | str, cure: str = "use the koff that wrote it, or another --tables"
     ) -> WrongTables:
         return WrongTables(f"{self.path(name)} has schema {version}, this koff writes {VERSION}: {cure}")
 
-    def _names(self) -> set[str]:
+    def _list_names(self) -> set[str]:
+        """The names of files and folders in the root, hidden ones left out; empty if there is no root."""
         fs, path = filesystem(self.spark, self.root)
         if not fs.exists(path):
             return set()
         if not fs.getFileStatus(path).isDirectory():
-            raise WrongTables(f"{self.root} is no folder: give --tables one")
-        names = {each.getPath().getName() for each in fs.listStatus(path)}
-        return {name for name in names if not name.startswith(".")}
+            raise WrongTables(f"{self.root} is a file: give --tables a folder")
+        names = {status.getPath().getName() for status in fs.listStatus(path)}
+        return {name for name in names if not name.startswith(".")}  # Hadoop's .crc files, for example
 
 
-def _steps(name: str, version: int) -> list[Callable[[SparkSession, str], None]]:
-    """What has to be done to a table of that version before columns are added."""
-    return [MIGRATIONS[name, each] for each in range(version, VERSION) if (name, each) in MIGRATIONS]
+def _find_migrations(name: str, version: int) -> list[Callable[[SparkSession, str], None]]:
+    """The migrations of a table from that version to the current one, in order."""
+    return [MIGRATIONS[name, step] for step in range(version, VERSION) if (name, step) in MIGRATIONS]
 
 
-def _all(work: Callable[[str], Result], names: Iterable[str]) -> list[Result]:
-    """Does it for every table, some at a time: each waits for files most of the time."""
+def _for_each_table(work: Callable[[str], Result], names: Iterable[str]) -> list[Result]:
+    """Calls `work` for every table, for four at a time: it waits for files most of the time."""
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(work, names))
 
 
-def _struct(table: Table) -> Any:
+def _parse_columns(table: Table) -> Any:
+    """The columns as a `StructType`."""
     from pyspark.sql.types import StructType
 
     return StructType.fromDDL(table.ddl)
 
 
 def filesystem(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """Hadoop's file system for that path, and its `Path`."""
+    """Hadoop's `FileSystem` for a path, and the path as Hadoop's `Path`."""
     context = spark.sparkContext
     assert context._jvm is not None
     assert context._jsc is not None
-    made = context._jvm.org.apache.hadoop.fs.Path(path)
-    return made.getFileSystem(context._jsc.hadoopConfiguration()), made
+    hadoop_path = context._jvm.org.apache.hadoop.fs.Path(path)
+    return hadoop_path.getFileSystem(context._jsc.hadoopConfiguration()), hadoop_path
 
 
 def read_text(spark: SparkSession, path: str) -> str:
-    """What is in a small file."""
-    fs, at = filesystem(spark, path)
+    """The text of a small UTF-8 file, wherever Hadoop can read it."""
+    fs, hadoop_path = filesystem(spark, path)
     assert spark.sparkContext._jvm is not None
-    stream = fs.open(at)
+    stream = fs.open(hadoop_path)
     try:
         return str(spark.sparkContext._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
     finally:

@@ -1,8 +1,8 @@
-"""What the records say of groups beside their offsets: kind, state, epochs, members, assignments."""
+"""The state of groups apart from their offsets: type, state, epochs, members, assignments."""
 
 from koff.tracker.groups.consumer_group import ConsumerGroupState
 from koff.tracker.groups.group_table import Described, GroupTable
-from koff.tracker.groups.modern_group import Current, Profile, Told
+from koff.tracker.groups.modern_group import Current, MemberDescription, Profile
 from koff.tracker.groups.share_group import ShareGroupState
 from koff.tracker.groups.streams_group import StreamsGroupState
 from koff.tracker.groups.views import (
@@ -30,11 +30,11 @@ __all__ = [
     "GroupSubtopology",
     "GroupTable",
     "Member",
+    "MemberDescription",
     "Profile",
     "ShareGroupState",
     "ShareTopic",
     "StreamsGroupState",
     "Tasks",
-    "Told",
     "Topology",
 ]

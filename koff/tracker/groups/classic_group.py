@@ -1,4 +1,4 @@
-"""Classic groups: one record says all of a group (docs/records-format.md 4.5)."""
+"""Classic groups: one record holds the whole group (docs/records-format.md 4.5)."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Any
 
 from koff.records import Assignment as AssignmentBlob
 from koff.records import ClassicMember as MemberRecord
-from koff.records import GroupMetadataValue, subscription
+from koff.records import GroupMetadataValue, decode_assignment, decode_subscription
 from koff.records import Subscription as SubscriptionBlob
-from koff.records import assignment as assignment_blob
-from koff.tracker.groups.plain_state import assignment, strings
-from koff.tracker.groups.views import NOTHING, Group, GroupSubscription, Member, union
+from koff.tracker.groups.plain_state import intern_strings, load_assignment
+from koff.tracker.groups.views import NOTHING, Group, GroupSubscription, Member, merge_assignments
 
 CONSUMER = "consumer"
 
 
-def classic_group(name: str, value: GroupMetadataValue) -> Group:
-    """The group that a GroupMetadata value describes; it replaces whatever the group was."""
+def build_classic_group(name: str, value: GroupMetadataValue) -> Group:
+    """The group of a GroupMetadata value. It replaces a group of any type."""
+    # Kafka Connect and others have formats of their own in the blobs.
     blobs = value.protocol_type == CONSUMER
-    return _group(
+    return _build_group(
         name,
         value.generation,
         sys.intern(value.protocol_type),
         sys.intern(value.protocol or ""),
         value.current_state_timestamp,
-        tuple(_member(member, value.generation, blobs=blobs) for member in value.members),
+        tuple(_build_member(member, value.generation, blobs=blobs) for member in value.members),
     )
 
 
-def save(group: Group) -> list[Any]:
-    """What `load` makes the same classic group of. What nobody writes into is not copied."""
+def save_classic_group(group: Group) -> list[Any]:
+    """The group for `load_classic_group`. Assignments never change, so they are not copied."""
     members = [
         (m.id, m.client_id, m.client_host, m.instance_id, m.rack_id, m.subscription.topics, m.assigned)
         for m in group.members
@@ -38,28 +38,29 @@ def save(group: Group) -> list[Any]:
     return [group.epoch, group.protocol_type, group.protocol, group.state_timestamp_ms, members]
 
 
-def load(name: str, saved: list[Any]) -> Group:
+def load_classic_group(name: str, saved: list[Any]) -> Group:
+    """The group from `save_classic_group`."""
     epoch, protocol_type, protocol, state_timestamp_ms, members = saved
-    return _group(
+    return _build_group(
         name,
         epoch,
         sys.intern(protocol_type),
         sys.intern(protocol),
         state_timestamp_ms,
-        tuple(_loaded(epoch, *member) for member in members),
+        tuple(_load_member(epoch, *member) for member in members),
     )
 
 
-def _loaded(
-    epoch: int, id_: str, client: str, host: str, instance: str | None, rack: str | None, *blobs: Any
+def _load_member(
+    epoch: int, id_: str, client: str, host: str, instance: str | None, rack: str | None, *parts: Any
 ) -> Member:
-    topics, assigned = blobs
-    asked, given = GroupSubscription(strings(topics)), assignment(assigned)
+    topics, assigned = parts
+    subscription, assignment = GroupSubscription(intern_strings(topics)), load_assignment(assigned)
     client, host = sys.intern(client), sys.intern(host)
-    return Member(id_, client, host, instance, given, rack, asked, epoch=epoch)
+    return Member(id_, client, host, instance, assignment, rack, subscription, epoch=epoch)
 
 
-def _group(
+def _build_group(
     name: str,
     epoch: int,
     protocol_type: str,
@@ -67,7 +68,7 @@ def _group(
     state_timestamp_ms: int,
     members: tuple[Member, ...],
 ) -> Group:
-    """Without protocol type and members a group is what commits alone would make: a simple one."""
+    """A group without protocol type and members is a simple group, as commits alone make one."""
     return Group(
         name,
         "classic" if protocol_type or members else "simple",
@@ -80,23 +81,26 @@ def _group(
     )
 
 
-def _member(member: MemberRecord, generation: int, *, blobs: bool) -> Member:
-    """A member whose blobs do not decode stays a member; those of other protocol types are not looked at."""
-    asked = subscription(member.subscription) if blobs else None
-    given = assignment_blob(member.assignment) if blobs else None
+def _build_member(member: MemberRecord, generation: int, *, blobs: bool) -> Member:
+    """A member from its record; `blobs` is whether to decode its subscription and assignment.
+
+    A member with blobs that cannot be decoded stays in the group: clients write them, in any form.
+    """
+    subscription = decode_subscription(member.subscription) if blobs else None
+    assignment = decode_assignment(member.assignment) if blobs else None
     topics: tuple[str, ...] = ()
     rack_id, assigned = None, NOTHING
-    if isinstance(asked, SubscriptionBlob):
-        topics, rack_id = strings(asked.topics), asked.rack_id
-    if isinstance(given, AssignmentBlob):
-        assigned = union((each.topic, each.partitions) for each in given.assigned_partitions)
+    if isinstance(subscription, SubscriptionBlob):
+        topics, rack_id = intern_strings(subscription.topics), subscription.rack_id
+    if isinstance(assignment, AssignmentBlob):
+        assigned = merge_assignments((part.topic, part.partitions) for part in assignment.assigned_partitions)
     return Member(
         member.member_id,
         sys.intern(member.client_id),
         sys.intern(member.client_host),
         member.group_instance_id,
         assigned,
-        rack_id or None,
+        rack_id or None,  # librdkafka sends "" for no rack
         GroupSubscription(topics),
         epoch=generation,
     )

@@ -1,8 +1,9 @@
-"""The groups of one partition of `__consumer_offsets`, beside their offsets, by docs/records-format.md 4.5 to 4.8.
+"""The groups of one partition of `__consumer_offsets`, apart from their offsets.
 
-A group is what its last records say, whatever it was before: conversions need no more than that. In a
-sound log a group is brought to its end before it becomes one of another type; where it is not, the last
-writer wins, which is counted. (A broker would refuse to load such a partition.)
+The rules of replay are in docs/records-format.md, 4.5 to 4.8. A group has the type of its last records,
+whatever its type was before, so a conversion from one type to another needs no rule of its own. In a correct
+log, the records of a group are deleted before it becomes a group of another type. Where they are not, the
+last record wins, and the contradiction is counted (a broker refuses to load such a partition).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Self
 
 from koff.errors import KoffError
 from koff.records import GroupMetadata, GroupMetadataValue, Message, Record
-from koff.tracker.groups.classic_group import classic_group, load, save
+from koff.tracker.groups.classic_group import build_classic_group, load_classic_group, save_classic_group
 from koff.tracker.groups.consumer_group import ConsumerGroupState
 from koff.tracker.groups.modern_group import ModernGroupState
 from koff.tracker.groups.share_group import ShareGroupState
@@ -20,32 +21,35 @@ from koff.tracker.groups.streams_group import StreamsGroupState
 from koff.tracker.groups.views import Group
 
 SCHEMA = 1
-"""Of what `to_state` gives. A state with another is of no use."""
+"""The schema of `GroupTable.to_state`. A state of another schema cannot be restored."""
 _MODERN: dict[str, type[ModernGroupState[Any]]] = {
     kind.kind: kind for kind in (ConsumerGroupState, ShareGroupState, StreamsGroupState)
 }
 _KINDS: dict[type[Any], type[ModernGroupState[Any]]] = {
-    record: kind for kind in _MODERN.values() for record in kind.records
+    record: kind for kind in _MODERN.values() for record in kind.record_types
 }
 _State = Group | GroupMetadataValue | ModernGroupState[Any]
-"""A classic group's record is taken apart when somebody looks: on the way there are many."""
+"""A classic group stays a record value until it is read: a replay overwrites most of these records."""
 Described = Group | ModernGroupState[Any]
-"""A classic or simple group, or one that records go on to build."""
-_ENDS = {kind.records[0] for kind in _MODERN.values()}
+"""A group as a coordinator described it: a classic or simple group, or one that later records change."""
+_OWN_RECORDS = {kind.record_types[0] for kind in _MODERN.values()}
 
 
 class GroupTable:
-    """Takes the records about groups in log order; leaves commits and what is no record alone."""
+    """The groups, built from their records in log order."""
 
     __slots__ = ("_groups", "contradictions")
 
     def __init__(self) -> None:
         self._groups: dict[str, _State] = {}
         self.contradictions = 0
-        """How often a record was about a group of another type than the one that was there."""
+        """The number of records for a group that had another type at that moment."""
 
     def apply(self, message: Message) -> None:
-        """Takes the next record. A tombstone of what never was changes nothing, and makes no group."""
+        """Applies the next record in log order. Ignores commits and undecodable records.
+
+        A tombstone for something that does not exist changes nothing, and creates no group.
+        """
         record = message.record
         if isinstance(record, GroupMetadata):
             self._apply_classic(message.consumer, record)
@@ -53,24 +57,24 @@ class GroupTable:
             self._apply_modern(message.consumer, record, kind, tombstone=message.tombstone)
 
     def put(self, name: str, group: Described) -> None:
-        """Takes the group as a coordinator described it, in place of whatever there was."""
+        """Sets the group of that name, as a coordinator described it."""
         self._groups[name] = group
 
-    def be(self, groups: Mapping[str, Described]) -> None:
-        """Takes these groups in place of all that there were."""
+    def replace_all(self, groups: Mapping[str, Described]) -> None:
+        """Replaces all groups with these."""
         self._groups = dict(groups)
 
     def get(self, name: str) -> Group | None:
-        """The group as it is now, the same object until it changes; None where there are commits at most."""
+        """The present group, the same object until it changes; None if the group has nothing but commits."""
         group = self._groups.get(name)
         if isinstance(group, ModernGroupState):
             return group.view(name)
-        if isinstance(group, GroupMetadataValue):
-            group = self._groups[name] = classic_group(name, group)
+        if isinstance(group, GroupMetadataValue):  # decode its members now, and keep the result
+            group = self._groups[name] = build_classic_group(name, group)
         return group
 
     def names(self) -> list[str]:
-        """Of all groups that have more than commits, in no particular order."""
+        """The names of all groups that have more than commits, in no particular order."""
         return list(self._groups)
 
     def __contains__(self, name: str) -> bool:
@@ -80,37 +84,40 @@ class GroupTable:
         return len(self._groups)
 
     def to_state(self) -> dict[str, Any]:
-        """All of it in lists, tuples, dicts, strings and numbers, for `from_state`."""
-        groups = {name: self._save(name) for name in self._groups}
+        """The state as lists, tuples, dicts, strings and numbers, for `from_state`."""
+        groups = {name: self._save_group(name) for name in self._groups}
         return {"schema": SCHEMA, "contradictions": self.contradictions, "groups": groups}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """The table that gave the state. Raises `KoffError` when another version of koff did."""
+        """The table restored from `to_state`. Raises `KoffError` if it is of another schema."""
         if state.get("schema") != SCHEMA:
-            raise KoffError(f"saved groups have schema {state.get('schema')}, this koff reads {SCHEMA}")
+            raise KoffError(
+                f"saved groups have schema {state.get('schema')}, but this koff reads schema {SCHEMA}: "
+                "do not restore them, read the offsets topic again"
+            )
         table = cls()
         table.contradictions = state["contradictions"]
         for name, (type_, saved) in state["groups"].items():
-            table._groups[name] = load(name, saved) if type_ == "classic" else _MODERN[type_].load(saved)
+            table._groups[name] = (
+                load_classic_group(name, saved) if type_ == "classic" else _MODERN[type_].load(saved)
+            )
         return table
 
-    def _save(self, name: str) -> list[Any]:
+    def _save_group(self, name: str) -> list[Any]:
         group = self._groups[name]
         if isinstance(group, ModernGroupState):
             return [group.kind, group.save()]
         view = self.get(name)
         assert view is not None
-        return ["classic", save(view)]
+        return ["classic", save_classic_group(view)]
 
     def _apply_classic(self, name: str, record: GroupMetadata) -> None:
         before = self._groups.get(name)
         if record.value is not None:
-            self.contradictions += isinstance(before, ModernGroupState)
+            self.contradictions += isinstance(before, ModernGroupState)  # its records were not deleted
             self._groups[name] = record.value
-        elif not isinstance(
-            before, ModernGroupState
-        ):  # that would be one that took the classic group's place
+        elif not isinstance(before, ModernGroupState):  # else a converted group has taken its place
             self._groups.pop(name, None)
 
     def _apply_modern(
@@ -120,16 +127,19 @@ class GroupTable:
         if not isinstance(group, kind):
             if tombstone:
                 return
+            # The first record that is not a tombstone makes the group: after compaction, its own record may
+            # come late.
             self.contradictions += not (group is None or _is_simple(group))
             group = self._groups[name] = kind()
-        elif tombstone and type(record) in _ENDS:
+        elif tombstone and type(record) in _OWN_RECORDS:
+            # Brokers write it after the tombstones of the members: drop what is left.
             del self._groups[name]
             return
         group.apply(record)
 
 
 def _is_simple(group: _State) -> bool:
-    """Whether Kafka lets any group take its place."""
+    """Whether the group is simple. Kafka lets a group of any type take its place."""
     if isinstance(group, GroupMetadataValue):
         return not (group.protocol_type or group.members)
     return isinstance(group, Group) and group.type == "simple"

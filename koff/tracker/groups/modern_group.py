@@ -1,7 +1,7 @@
-"""What consumer, share and streams groups have in common: epochs, and members known by three records each.
+"""The common part of consumer, share and streams groups: epochs, and members with three records each.
 
-One record says who a member is (types 5, 10, 19), one where it shall be (7, 13, 21), one where it is
-(8, 14, 22). After compaction they may come in any order, and before the group's own.
+The records of a member are its metadata (types 5, 10, 19), its target assignment (7, 13, 21) and its current
+assignment (8, 14, 22). After compaction they may come in any order, and before the group's own record.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from koff.records import Record
-from koff.tracker.groups.plain_state import strings
+from koff.tracker.groups.plain_state import intern_strings
 from koff.tracker.groups.views import STABLE, Group, GroupSubscription, Member
 
-Held = TypeVar("Held")
-"""What a member has: an `Assignment`, or `Tasks`."""
+AssignmentT = TypeVar("AssignmentT")
+"""The assignment of a member: an `Assignment`, or `Tasks`."""
 LEFT = -1
-"""The epoch of a member whose record of where it is was deleted, and of an assignment that was."""
+"""The epoch of a member whose current assignment was deleted, and of a deleted target assignment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a member said of itself."""
+    """The metadata of a member, as the member sent it."""
 
     client_id: str = ""
     client_host: str = ""
@@ -36,189 +36,230 @@ class Profile:
     process_id: str = ""
 
 
-class Current(NamedTuple, Generic[Held]):
-    """Where a member is. `revoking` is not in `held`, but the member may still be reading it."""
+class Current(NamedTuple, Generic[AssignmentT]):
+    """The current assignment of a member. `revoking` is not part of `assigned`, but may still be read."""
 
     epoch: int
     state: str
-    held: Held
-    revoking: Held
+    assigned: AssignmentT
+    revoking: AssignmentT
 
 
-class Told(NamedTuple, Generic[Held]):
-    """A member as a coordinator describes it. `target` None: it was not told."""
+class MemberDescription(NamedTuple, Generic[AssignmentT]):
+    """A member as a coordinator described it. `target` is None if the response did not have it."""
 
-    who: Profile
-    now: Current[Held]
-    target: Held | None
-
-
-UNSEEN = Profile()
+    profile: Profile
+    current: Current[AssignmentT]
+    target: AssignmentT | None
 
 
-class ModernGroupState(ABC, Generic[Held]):
-    """A group that is built up record by record. What a record of its kind says, `apply` takes in."""
+UNKNOWN_PROFILE = Profile()
+
+
+class ModernGroupState(ABC, Generic[AssignmentT]):
+    """A group that is built from its records, one by one (`apply`)."""
 
     __slots__ = ("_current", "_profiles", "_targets", "_view", "assignment_epoch", "epoch")
 
     kind: ClassVar[str]
-    records: ClassVar[tuple[type[Any], ...]]
-    """The records it is built from; the first is the group's own, whose tombstone ends it."""
-    nothing: ClassVar[Any]
-    """The `Held` of a member that has nothing."""
+    record_types: ClassVar[tuple[type[Any], ...]]
+    """The record types of the group, its own record first: the tombstone of that deletes the group."""
+    no_assignment: ClassVar[Any]
+    """The `AssignmentT` of a member with nothing assigned."""
 
     def __init__(self) -> None:
         self.epoch = 0
         self.assignment_epoch = 0
         self._profiles: dict[str, Profile] = {}
-        self._targets: dict[str, Held] = {}
-        self._current: dict[str, Current[Held]] = {}
+        self._targets: dict[str, AssignmentT] = {}
+        self._current: dict[str, Current[AssignmentT]] = {}
         self._view: Group | None = None
 
     @classmethod
-    def told(cls, epoch: int, assignment_epoch: int, members: Mapping[str, Told[Held]]) -> Self:
-        """The group that a coordinator described, as its records would have built it."""
+    def from_description(
+        cls, epoch: int, assignment_epoch: int, members: Mapping[str, MemberDescription[AssignmentT]]
+    ) -> Self:
+        """The group that a coordinator described, in the state that its records would have built."""
         group = cls()
         group.epoch, group.assignment_epoch = epoch, assignment_epoch
-        for id_, (who, now, target) in members.items():
-            group._join(id_, who)
-            group._aim(id_, target)
-            group._stand(id_, now)
+        for id_, (profile, current, target) in members.items():
+            group._set_profile(id_, profile)
+            group._set_target(id_, target)  # before the current one, which may share its object
+            group._set_current(id_, current)
         return group
 
     def apply(self, record: Record) -> None:
-        """Takes one of `records`, value or tombstone, except the tombstone that ends the group."""
+        """Applies a record of `record_types`, value or tombstone, but not the group's own tombstone."""
         self._view = None
-        self._take(record)
+        self._apply_record(record)
 
     def view(self, name: str) -> Group:
-        """The group as it is now: the same object until the next record."""
+        """The present group: the same object until the next record."""
         if self._view is None:
-            self._view = self._group(name)
+            self._view = self._build_group(name)
         return self._view
 
     @property
     def state(self) -> str:
-        """Kafka's word for it, by the rules of its class of that name (ConsumerGroup and so on)."""
-        members = self._members()
+        """The state in Kafka's words, by the rules of Kafka's class `ConsumerGroup`, or `StreamsGroup`."""
+        members = self._member_ids()
         if not members:
             return "Empty"
+        # The group has changed since the target assignment was computed.
         if self.epoch > self.assignment_epoch:
             return "Assigning"
-        if all(self._is_reconciled(self._now(member)) for member in members):
+        if all(self._is_reconciled(self._current_of(member)) for member in members):
             return STABLE
         return "Reconciling"
 
     @abstractmethod
-    def _take(self, record: Record) -> None: ...
+    def _apply_record(self, record: Record) -> None: ...
 
     @abstractmethod
-    def _group(self, name: str) -> Group: ...
+    def _build_group(self, name: str) -> Group: ...
 
     @abstractmethod
-    def _member(self, id_: str, who: Profile, now: Current[Held], target: Held | None) -> Member: ...
+    def _build_member(
+        self, id_: str, profile: Profile, current: Current[AssignmentT], target: AssignmentT | None
+    ) -> Member: ...
 
-    def _views(self) -> tuple[Member, ...]:
+    def _build_members(self) -> tuple[Member, ...]:
         return tuple(
-            self._member(id_, self._profiles.get(id_, UNSEEN), self._now(id_), self._targets.get(id_))
-            for id_ in sorted(self._members())
+            self._build_member(
+                id_, self._profiles.get(id_, UNKNOWN_PROFILE), self._current_of(id_), self._targets.get(id_)
+            )
+            for id_ in sorted(self._member_ids())
         )
 
-    def _members(self) -> Iterable[str]:
-        """Those of whom it is known who or where they are; a target alone makes no member."""
+    def _member_ids(self) -> Iterable[str]:
+        """The ids with metadata or a current assignment. A target assignment alone makes no member."""
         return self._profiles.keys() | self._current.keys()
 
-    def _now(self, member: str) -> Current[Held]:
-        return self._current.get(member) or Current(0, STABLE, self.nothing, self.nothing)
+    def _current_of(self, member: str) -> Current[AssignmentT]:
+        # A member without a record of its current assignment has joined, but was assigned nothing yet.
+        return self._current.get(member) or Current(0, STABLE, self.no_assignment, self.no_assignment)
 
-    def _is_reconciled(self, now: Current[Held]) -> bool:
-        return now.state == STABLE and now.epoch == self.assignment_epoch
+    def _is_reconciled(self, current: Current[AssignmentT]) -> bool:
+        return current.state == STABLE and current.epoch == self.assignment_epoch
 
-    def _join(self, member: str, who: Profile | None) -> None:
-        """None: the member is no more."""
-        if who is not None:
-            self._profiles[member] = who
+    def _set_profile(self, member: str, profile: Profile | None) -> None:
+        """Sets the metadata of a member. None removes the member."""
+        if profile is not None:
+            self._profiles[member] = profile
         else:
+            # The target stays until its own tombstone: alone it makes no member.
             self._profiles.pop(member, None)
             self._current.pop(member, None)
 
-    def _aim(self, member: str, target: Held | None) -> None:
+    def _set_target(self, member: str, target: AssignmentT | None) -> None:
+        """Sets the target assignment of a member. None removes it."""
         if target is None:
             self._targets.pop(member, None)
         else:
             self._targets[member] = target
 
-    def _stand(self, member: str, now: Current[Held] | None) -> None:
-        """None: the member, if there is one, has nothing now, and remains until it is no more."""
-        if now is not None:
+    def _set_current(self, member: str, current: Current[AssignmentT] | None) -> None:
+        """Sets the current assignment of a member.
+
+        None sets it to nothing, with epoch LEFT: the member stays until its metadata is deleted.
+        """
+        if current is not None:
             target = self._targets.get(member)
-            self._current[member] = now._replace(held=target) if target == now.held else now  # one copy
+            # In most cases the target is equal: both then share one object.
+            self._current[member] = (
+                current._replace(assigned=target) if target == current.assigned else current
+            )
         elif member in self._profiles or member in self._current:
-            self._current[member] = Current(LEFT, STABLE, self.nothing, self.nothing)
+            self._current[member] = Current(LEFT, STABLE, self.no_assignment, self.no_assignment)
 
     def save(self) -> dict[str, Any]:
-        """What `load` makes the same group of."""
+        """The state of the group, for `load`."""
         members = self._profiles.keys() | self._current.keys() | self._targets.keys()
         return {
             "epoch": self.epoch,
             "assignment_epoch": self.assignment_epoch,
-            "members": {id_: self._saved(id_) for id_ in sorted(members)},
+            "members": {id_: self._save_member(id_) for id_ in sorted(members)},
         }
 
-    def _saved(self, member: str) -> list[Any]:
-        """There are many of these: what nobody writes into is not copied."""
-        who, now, target = self._profiles.get(member), self._current.get(member), self._targets.get(member)
+    def _save_member(self, member: str) -> list[Any]:
+        """The three records of a member. Assignments never change, so they are not copied."""
+        profile, current, target = (
+            self._profiles.get(member),
+            self._current.get(member),
+            self._targets.get(member),
+        )
         return [
-            None if who is None else _saved_profile(who),
-            None if now is None else (now.epoch, now.state, self._plain(now.held), self._plain(now.revoking)),
-            None if target is None else self._plain(target),
+            None if profile is None else _save_profile(profile),
+            None
+            if current is None
+            else (
+                current.epoch,
+                current.state,
+                self._save_assignment(current.assigned),
+                self._save_assignment(current.revoking),
+            ),
+            None if target is None else self._save_assignment(target),
         ]
 
     @classmethod
     def load(cls, saved: dict[str, Any]) -> Self:
+        """The group from `save`."""
         group = cls()
         group.epoch, group.assignment_epoch = saved["epoch"], saved["assignment_epoch"]
-        for id_, pieces in saved["members"].items():
-            who, now, target = pieces
-            if who is not None:
-                group._profiles[id_] = _profile(*who)
+        for id_, records in saved["members"].items():
+            profile, current, target = records
+            if profile is not None:
+                group._profiles[id_] = _load_profile(*profile)
             if target is not None:
-                group._targets[id_] = cls._held(target)
-            if now is not None:
-                epoch, state, held, revoking = now
-                group._stand(id_, Current(epoch, sys.intern(state), cls._held(held), cls._held(revoking)))
+                group._targets[id_] = cls._load_assignment(target)
+            if current is not None:
+                epoch, state, assigned, revoking = current
+                group._set_current(
+                    id_,
+                    Current(
+                        epoch,
+                        sys.intern(state),
+                        cls._load_assignment(assigned),
+                        cls._load_assignment(revoking),
+                    ),
+                )
         return group
 
     @staticmethod
-    def _plain(held: Held) -> Any:
-        """Of dicts, tuples and numbers, for `_held`."""
-        return held
+    def _save_assignment(assigned: AssignmentT) -> Any:
+        """The assignment as dicts, tuples and numbers, for `_load_assignment`."""
+        return assigned
 
     @classmethod
     @abstractmethod
-    def _held(cls, saved: Any) -> Held:
-        """What `_plain` made `saved` of."""
+    def _load_assignment(cls, saved: Any) -> AssignmentT:
+        """The assignment from `_save_assignment`."""
 
 
-def _saved_profile(who: Profile) -> tuple[Any, ...]:
-    asked = (who.subscription.topics, who.subscription.regex)
-    more = (who.assignor, who.classic, who.process_id)
-    return (who.client_id, who.client_host, who.instance_id, who.rack_id, asked, *more)
+def _save_profile(profile: Profile) -> tuple[Any, ...]:
+    subscribed = (profile.subscription.topics, profile.subscription.regex)
+    more = (profile.assignor, profile.classic, profile.process_id)
+    return (profile.client_id, profile.client_host, profile.instance_id, profile.rack_id, subscribed, *more)
 
 
-def _profile(
+def _load_profile(
     client_id: str,
     client_host: str,
     instance_id: str | None,
     rack_id: str | None,
-    asked: tuple[Iterable[str], str | None],
+    subscribed: tuple[Iterable[str], str | None],
     *more: Any,
 ) -> Profile:
     return Profile(
-        sys.intern(client_id), sys.intern(client_host), instance_id, rack_id, asked_for(*asked), *more
+        sys.intern(client_id),
+        sys.intern(client_host),
+        instance_id,
+        rack_id,
+        make_subscription(*subscribed),
+        *more,
     )
 
 
-def asked_for(topics: Iterable[str], regex: str | None = None) -> GroupSubscription:
-    """The subscription; an empty pattern is none."""
-    return GroupSubscription(strings(topics), sys.intern(regex) if regex else None)
+def make_subscription(topics: Iterable[str], regex: str | None = None) -> GroupSubscription:
+    """A subscription. An empty regular expression means none."""
+    return GroupSubscription(intern_strings(topics), sys.intern(regex) if regex else None)

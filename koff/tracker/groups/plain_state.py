@@ -1,4 +1,4 @@
-"""State as lists, tuples, dicts, strings and numbers, and back: what any JSON keeps."""
+"""State as lists, tuples, dicts, strings and numbers, which JSON can hold, and back."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 
 from koff.tracker.groups.views import NOTHING, Assignment
 
-_ATOMS = (str, int, bool, type(None))
+_ATOMS = (str, int, bool, type(None))  # compared with the exact type, for speed
 
 
-def plain(value: Any) -> Any:
-    """The value with lists for tuples and slotted dataclasses, and dicts of its own."""
+def to_plain(value: Any) -> Any:
+    """A copy of the value, with lists in place of tuples and of slotted dataclasses (their field values)."""
     kind = type(value)
     if kind in _ATOMS:
         return value
     if kind is dict:
-        return {key: plain(each) for key, each in value.items()}
+        return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return [plain(getattr(value, name)) for name in kind.__slots__]
+        return [to_plain(item) for item in value]
+    return [to_plain(getattr(value, name)) for name in kind.__slots__]
 
 
-def assignment(saved: Mapping[str, Iterable[int]]) -> Assignment:
-    """Partitions by topic, as they were before `plain`."""
+def load_assignment(saved: Mapping[str, Iterable[int]]) -> Assignment:
+    """The assignment from its saved form, with interned topic names."""
     return {sys.intern(topic): tuple(partitions) for topic, partitions in saved.items()} or NOTHING
 
 
-def strings(saved: Iterable[str]) -> tuple[str, ...]:
-    """Strings as they were before `plain`, shared with all equal ones."""
+def intern_strings(saved: Iterable[str]) -> tuple[str, ...]:
+    """The strings as a tuple, interned: equal strings share their memory."""
     return tuple(map(sys.intern, saved))

@@ -1,4 +1,4 @@
-"""Share groups, KIP-932 (docs/records-format.md 4.7). What they have read is in `__share_group_state`."""
+"""Share groups, KIP-932 (docs/records-format.md 4.7). Their progress is in `__share_group_state`."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from koff.records import (
     ShareGroupTargetAssignmentMember,
     ShareGroupTargetAssignmentMetadata,
 )
-from koff.tracker.groups.consumer_group import MEMBER_STATES, by_topic, partition_member
-from koff.tracker.groups.modern_group import LEFT, Current, ModernGroupState, Profile, asked_for
-from koff.tracker.groups.plain_state import assignment, plain
+from koff.tracker.groups.consumer_group import MEMBER_STATES, build_partition_member, partitions_by_topic
+from koff.tracker.groups.modern_group import LEFT, Current, ModernGroupState, Profile, make_subscription
+from koff.tracker.groups.plain_state import load_assignment, to_plain
 from koff.tracker.groups.views import NOTHING, STABLE, UNKNOWN, Assignment, Group, Member, ShareTopic
 
 
 class ShareGroupState(ModernGroupState[Assignment]):
-    """A share group; assignments are by topic id, and members may share a partition."""
+    """A share group. Its assignments are by topic id, and several members may have one partition."""
 
     __slots__ = ("_topics",)
 
     kind: ClassVar[str] = "share"
-    records: ClassVar[tuple[type[Any], ...]] = (
+    record_types: ClassVar[tuple[type[Any], ...]] = (
         ShareGroupMetadata,
         ShareGroupMemberMetadata,
         ShareGroupTargetAssignmentMetadata,
@@ -37,7 +37,7 @@ class ShareGroupState(ModernGroupState[Assignment]):
         ShareGroupCurrentMemberAssignment,
         ShareGroupStatePartitionMetadata,
     )
-    nothing: ClassVar[Assignment] = NOTHING
+    no_assignment: ClassVar[Assignment] = NOTHING
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,31 +45,38 @@ class ShareGroupState(ModernGroupState[Assignment]):
 
     @property
     def state(self) -> str:
-        return STABLE if self._members() else "Empty"
+        # Kafka has no other states of a share group, except Dead, which is never stored.
+        return STABLE if self._member_ids() else "Empty"
 
-    def _take(self, record: Record) -> None:
+    def _apply_record(self, record: Record) -> None:
+        # A value of None is a tombstone.
         match record:
             case ShareGroupCurrentMemberAssignment(member_id=member, value=None):
-                self._stand(member, None)
-            case ShareGroupCurrentMemberAssignment(member_id=member, value=now) if now:
-                held, state = by_topic(now.assigned_partitions), MEMBER_STATES.get(now.state, UNKNOWN)
-                self._stand(member, Current(now.member_epoch, state, held, NOTHING))
+                self._set_current(member, None)
+            case ShareGroupCurrentMemberAssignment(member_id=member, value=current) if current:
+                assigned, state = (
+                    partitions_by_topic(current.assigned_partitions),
+                    MEMBER_STATES.get(current.state, UNKNOWN),
+                )
+                self._set_current(member, Current(current.member_epoch, state, assigned, NOTHING))
             case ShareGroupTargetAssignmentMember(member_id=member, value=target):
-                self._aim(member, None if target is None else by_topic(target.topic_partitions))
+                self._set_target(
+                    member, None if target is None else partitions_by_topic(target.topic_partitions)
+                )
             case ShareGroupMemberMetadata(member_id=member, value=None):
-                self._join(member, None)
-            case ShareGroupMemberMetadata(member_id=member, value=who) if who:
-                client, host = sys.intern(who.client_id), sys.intern(who.client_host)
-                asked = asked_for(who.subscribed_topic_names)
-                self._join(member, Profile(client, host, None, who.rack_id or None, asked))
+                self._set_profile(member, None)
+            case ShareGroupMemberMetadata(member_id=member, value=profile) if profile:
+                client, host = sys.intern(profile.client_id), sys.intern(profile.client_host)
+                subscription = make_subscription(profile.subscribed_topic_names)
+                self._set_profile(member, Profile(client, host, None, profile.rack_id or None, subscription))
             case ShareGroupTargetAssignmentMetadata(value=assigned):
                 self.assignment_epoch = LEFT if assigned is None else assigned.assignment_epoch
             case ShareGroupStatePartitionMetadata(value=topics):
                 self._topics = () if topics is None else _share_topics(topics)
-            case ShareGroupMetadata(value=own) if own is not None:
+            case ShareGroupMetadata(value=own) if own is not None:  # `GroupTable` handles its tombstone
                 self.epoch = own.epoch
 
-    def _group(self, name: str) -> Group:
+    def _build_group(self, name: str) -> Group:
         return Group(
             name,
             self.kind,
@@ -77,16 +84,18 @@ class ShareGroupState(ModernGroupState[Assignment]):
             self.epoch,
             "share",
             "",
-            self._views(),
+            self._build_members(),
             self.assignment_epoch,
             share_topics=self._topics,
         )
 
-    def _member(self, id_: str, who: Profile, now: Current[Assignment], target: Assignment | None) -> Member:
-        return partition_member(id_, who, now, target)
+    def _build_member(
+        self, id_: str, profile: Profile, current: Current[Assignment], target: Assignment | None
+    ) -> Member:
+        return build_partition_member(id_, profile, current, target)
 
     def save(self) -> dict[str, Any]:
-        return super().save() | {"topics": plain(self._topics)}
+        return super().save() | {"topics": to_plain(self._topics)}
 
     @classmethod
     def load(cls, saved: dict[str, Any]) -> Self:
@@ -98,22 +107,22 @@ class ShareGroupState(ModernGroupState[Assignment]):
         return group
 
     @classmethod
-    def _held(cls, saved: Any) -> Assignment:
-        return assignment(saved)
+    def _load_assignment(cls, saved: Any) -> Assignment:
+        return load_assignment(saved)
 
 
 def _share_topics(value: ShareGroupStatePartitionMetadataValue) -> tuple[ShareTopic, ...]:
     deleting = (
-        ShareTopic(sys.intern(each.topic_id), sys.intern(each.topic_name), (), "deleting")
-        for each in value.deleting_topics
+        ShareTopic(sys.intern(topic.topic_id), sys.intern(topic.topic_name), (), "deleting")
+        for topic in value.deleting_topics
     )
     return (
-        *_in_stage(value.initializing_topics, "initializing"),
-        *_in_stage(value.initialized_topics, "initialized"),
+        *_share_topics_in_stage(value.initializing_topics, "initializing"),
+        *_share_topics_in_stage(value.initialized_topics, "initialized"),
         *deleting,
     )
 
 
-def _in_stage(topics: Iterable[NamedTopicPartitions], stage: str) -> Iterable[ShareTopic]:
-    for each in topics:
-        yield ShareTopic(sys.intern(each.topic_id), sys.intern(each.topic_name), each.partitions, stage)
+def _share_topics_in_stage(topics: Iterable[NamedTopicPartitions], stage: str) -> Iterable[ShareTopic]:
+    for topic in topics:
+        yield ShareTopic(sys.intern(topic.topic_id), sys.intern(topic.topic_name), topic.partitions, stage)

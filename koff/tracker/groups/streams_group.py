@@ -1,4 +1,7 @@
-"""Streams groups, KIP-1071 (docs/records-format.md 4.8): members have tasks, and a topology says what those read."""
+"""Streams groups, KIP-1071 (docs/records-format.md 4.8).
+
+Members are assigned tasks. The topology has the topics that the tasks read.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from koff.records import (
 )
 from koff.records import Subtopology as SubtopologyRecord
 from koff.tracker.groups.modern_group import LEFT, Current, ModernGroupState, Profile
-from koff.tracker.groups.plain_state import assignment, plain, strings
+from koff.tracker.groups.plain_state import intern_strings, load_assignment, to_plain
 from koff.tracker.groups.views import (
     STABLE,
     UNKNOWN,
@@ -34,23 +37,24 @@ from koff.tracker.groups.views import (
     Member,
     Tasks,
     Topology,
-    union,
+    merge_assignments,
 )
 
+# The numbers differ from those of consumer groups.
 MEMBER_STATES = {1: STABLE, 2: "UnrevokedTasks", 3: "UnreleasedTasks"}
 NO_TASKS = Tasks()
-NEVER = -1
-"""The topology epoch that was validated, as long as none was."""
-_UNKNOWN_TOPOLOGY = Topology(NEVER, {})
+NOT_VALIDATED = -1
+"""The validated topology epoch while no topology is validated."""
+_UNKNOWN_TOPOLOGY = Topology(NOT_VALIDATED, {})
 
 
 class StreamsGroupState(ModernGroupState[Tasks]):
-    """A Streams group; assignments are by the names of the topics that active tasks read."""
+    """A Streams group. Its assignments are by topic name: the topics that the active tasks read."""
 
-    __slots__ = ("_topology", "_validated")
+    __slots__ = ("_topology", "_validated_epoch")
 
     kind: ClassVar[str] = "streams"
-    records: ClassVar[tuple[type[Any], ...]] = (
+    record_types: ClassVar[tuple[type[Any], ...]] = (
         StreamsGroupMetadata,
         StreamsGroupMemberMetadata,
         StreamsGroupTargetAssignmentMetadata,
@@ -58,41 +62,43 @@ class StreamsGroupState(ModernGroupState[Tasks]):
         StreamsGroupCurrentMemberAssignment,
         StreamsGroupTopology,
     )
-    nothing: ClassVar[Tasks] = NO_TASKS
+    no_assignment: ClassVar[Tasks] = NO_TASKS
 
     def __init__(self) -> None:
         super().__init__()
         self._topology: Topology | None = None
-        self._validated = NEVER
+        self._validated_epoch = NOT_VALIDATED
 
-    def has(self, topology: Topology | None, *, validated: bool) -> Self:
-        """The same group, of which a coordinator told this topology too."""
+    def set_topology(self, topology: Topology | None, *, validated: bool) -> Self:
+        """Sets the topology that a coordinator described, and returns the group itself."""
         self._topology = topology
-        self._validated = topology.epoch if topology and validated else NEVER
+        self._validated_epoch = topology.epoch if topology and validated else NOT_VALIDATED
         return self
 
     @property
     def state(self) -> str:
-        if self._members() and (self._topology is None or self._topology.epoch != self._validated):
+        # The internal topics of the topology may not exist yet.
+        if self._member_ids() and (self._topology is None or self._topology.epoch != self._validated_epoch):
             return "NotReady"
         return super().state
 
-    def _take(self, record: Record) -> None:
+    def _apply_record(self, record: Record) -> None:
+        # A value of None is a tombstone.
         match record:
-            case StreamsGroupCurrentMemberAssignment(member_id=member, value=now):
-                self._stand(member, None if now is None else _current(now))
+            case StreamsGroupCurrentMemberAssignment(member_id=member, value=current):
+                self._set_current(member, None if current is None else _current_from_record(current))
             case StreamsGroupTargetAssignmentMember(member_id=member, value=target):
-                self._aim(member, None if target is None else _target(target))
-            case StreamsGroupMemberMetadata(member_id=member, value=who):
-                self._join(member, None if who is None else _profile(who))
+                self._set_target(member, None if target is None else _target_from_record(target))
+            case StreamsGroupMemberMetadata(member_id=member, value=profile):
+                self._set_profile(member, None if profile is None else _profile_from_record(profile))
             case StreamsGroupTargetAssignmentMetadata(value=assigned):
                 self.assignment_epoch = LEFT if assigned is None else assigned.assignment_epoch
             case StreamsGroupTopology(value=topology):
-                self._topology = None if topology is None else _topology(topology)
-            case StreamsGroupMetadata(value=own) if own is not None:
-                self.epoch, self._validated = own.epoch, own.validated_topology_epoch
+                self._topology = None if topology is None else _topology_from_record(topology)
+            case StreamsGroupMetadata(value=own) if own is not None:  # `GroupTable` handles its tombstone
+                self.epoch, self._validated_epoch = own.epoch, own.validated_topology_epoch
 
-    def _group(self, name: str) -> Group:
+    def _build_group(self, name: str) -> Group:
         return Group(
             name,
             self.kind,
@@ -100,92 +106,103 @@ class StreamsGroupState(ModernGroupState[Tasks]):
             self.epoch,
             "streams",
             "",
-            self._views(),
+            self._build_members(),
             self.assignment_epoch,
             topology=self._topology,
         )
 
-    def _member(self, id_: str, who: Profile, now: Current[Tasks], target: Tasks | None) -> Member:
+    def _build_member(
+        self, id_: str, profile: Profile, current: Current[Tasks], target: Tasks | None
+    ) -> Member:
         topology = self._topology or _UNKNOWN_TOPOLOGY
-        tasks = now.held if now.revoking == NO_TASKS else _both(now.held, now.revoking)
+        # The member may still be running the tasks that it must give up.
+        tasks = (
+            current.assigned
+            if current.revoking == NO_TASKS
+            else _merge_tasks(current.assigned, current.revoking)
+        )
         return Member(
             id_,
-            who.client_id,
-            who.client_host,
-            who.instance_id,
-            topology.read_by(tasks.active),
-            who.rack_id,
+            profile.client_id,
+            profile.client_host,
+            profile.instance_id,
+            topology.partitions_read_by(tasks.active),  # standby and warm-up tasks commit nothing
+            profile.rack_id,
             GroupSubscription(topology.topics),
-            topology.read_by(now.revoking.active),
-            None if target is None else topology.read_by(target.active),
-            now.epoch,
-            now.state,
-            now.epoch >= 0,
+            topology.partitions_read_by(current.revoking.active),
+            None if target is None else topology.partitions_read_by(target.active),
+            current.epoch,
+            current.state,
+            current.epoch >= 0,
             tasks=tasks,
-            process_id=who.process_id,
+            process_id=profile.process_id,
         )
 
     def save(self) -> dict[str, Any]:
-        return super().save() | {"validated": self._validated, "topology": plain(self._topology)}
+        return super().save() | {"validated": self._validated_epoch, "topology": to_plain(self._topology)}
 
     @classmethod
     def load(cls, saved: dict[str, Any]) -> Self:
         group = super().load(saved)
-        group._validated = saved["validated"]
+        group._validated_epoch = saved["validated"]
         if saved["topology"] is not None:
             epoch, parts = saved["topology"]
             group._topology = Topology(
-                epoch, {sys.intern(id_): GroupSubtopology(*map(strings, each)) for id_, each in parts.items()}
+                epoch,
+                {
+                    sys.intern(id_): GroupSubtopology(*map(intern_strings, fields))
+                    for id_, fields in parts.items()
+                },
             )
         return group
 
     @staticmethod
-    def _plain(held: Tasks) -> Any:
+    def _save_assignment(held: Tasks) -> Any:
         return held.active, held.standby, held.warmup
 
     @classmethod
-    def _held(cls, saved: Any) -> Tasks:
-        return Tasks(*map(assignment, saved))
+    def _load_assignment(cls, saved: Any) -> Tasks:
+        return Tasks(*map(load_assignment, saved))
 
 
-def _by_subtopology(parts: Iterable[TaskIds | AssignedTasks]) -> Assignment:
-    return union((each.subtopology_id, each.partitions) for each in parts)
+def _partitions_by_subtopology(parts: Iterable[TaskIds | AssignedTasks]) -> Assignment:
+    return merge_assignments((part.subtopology_id, part.partitions) for part in parts)
 
 
-def _both(held: Tasks, revoking: Tasks) -> Tasks:
+def _merge_tasks(assigned: Tasks, revoking: Tasks) -> Tasks:
     return Tasks(
-        union((*held.active.items(), *revoking.active.items())),
-        union((*held.standby.items(), *revoking.standby.items())),
-        union((*held.warmup.items(), *revoking.warmup.items())),
+        merge_assignments((*assigned.active.items(), *revoking.active.items())),
+        merge_assignments((*assigned.standby.items(), *revoking.standby.items())),
+        merge_assignments((*assigned.warmup.items(), *revoking.warmup.items())),
     )
 
 
-def _current(value: StreamsGroupCurrentMemberAssignmentValue) -> Current[Tasks]:
+def _current_from_record(value: StreamsGroupCurrentMemberAssignmentValue) -> Current[Tasks]:
     return Current(
         value.member_epoch,
         MEMBER_STATES.get(value.state, UNKNOWN),
         Tasks(
-            _by_subtopology(value.active_tasks),
-            _by_subtopology(value.standby_tasks),
-            _by_subtopology(value.warmup_tasks),
+            _partitions_by_subtopology(value.active_tasks),
+            _partitions_by_subtopology(value.standby_tasks),
+            _partitions_by_subtopology(value.warmup_tasks),
         ),
         Tasks(
-            _by_subtopology(value.active_tasks_pending_revocation),
-            _by_subtopology(value.standby_tasks_pending_revocation),
-            _by_subtopology(value.warmup_tasks_pending_revocation),
+            _partitions_by_subtopology(value.active_tasks_pending_revocation),
+            _partitions_by_subtopology(value.standby_tasks_pending_revocation),
+            _partitions_by_subtopology(value.warmup_tasks_pending_revocation),
         ),
     )
 
 
-def _target(value: StreamsGroupTargetAssignmentMemberValue) -> Tasks:
+def _target_from_record(value: StreamsGroupTargetAssignmentMemberValue) -> Tasks:
     return Tasks(
-        _by_subtopology(value.active_tasks),
-        _by_subtopology(value.standby_tasks),
-        _by_subtopology(value.warmup_tasks),
+        _partitions_by_subtopology(value.active_tasks),
+        _partitions_by_subtopology(value.standby_tasks),
+        _partitions_by_subtopology(value.warmup_tasks),
     )
 
 
-def _profile(value: StreamsGroupMemberMetadataValue) -> Profile:
+def _profile_from_record(value: StreamsGroupMemberMetadataValue) -> Profile:
     return Profile(
         sys.intern(value.client_id),
         sys.intern(value.client_host),
@@ -195,15 +212,16 @@ def _profile(value: StreamsGroupMemberMetadataValue) -> Profile:
     )
 
 
-def _topology(value: StreamsGroupTopologyValue) -> Topology:
+def _topology_from_record(value: StreamsGroupTopologyValue) -> Topology:
     return Topology(
-        value.epoch, {sys.intern(each.subtopology_id): _subtopology(each) for each in value.subtopologies}
+        value.epoch,
+        {sys.intern(each.subtopology_id): _subtopology_from_record(each) for each in value.subtopologies},
     )
 
 
-def _subtopology(record: SubtopologyRecord) -> GroupSubtopology:
+def _subtopology_from_record(record: SubtopologyRecord) -> GroupSubtopology:
     return GroupSubtopology(
-        strings(record.source_topics),
+        intern_strings(record.source_topics),
         tuple(sys.intern(topic.name) for topic in record.repartition_source_topics),
         record.source_topic_regex,
     )

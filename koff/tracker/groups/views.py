@@ -1,4 +1,4 @@
-"""What a group is at one moment, in Kafka's words: the views that a `GroupTable` gives out."""
+"""A group at one moment, in Kafka's terms: the immutable objects that a `GroupTable` returns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 Assignment = Mapping[str, tuple[int, ...]]
-"""Partitions by topic name, topic id or subtopology. Registry between views: nobody writes into one."""
+"""Partitions by topic name, topic id or subtopology. Members share these objects: never change one."""
 NOTHING: Assignment = {}
 
 STABLE = "Stable"
@@ -20,7 +20,7 @@ def _nothing() -> Assignment:
 
 @dataclass(frozen=True, slots=True)
 class GroupSubscription:
-    """What a member asked for: topics by name, and a pattern that the coordinator resolves."""
+    """The subscription of a member: topic names, and a regular expression that the coordinator resolves."""
 
     topics: tuple[str, ...] = ()
     regex: str | None = None
@@ -28,7 +28,7 @@ class GroupSubscription:
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """Tasks of a Streams member: partitions by subtopology."""
+    """The tasks of a Streams member: partitions by subtopology id."""
 
     active: Assignment = field(default_factory=_nothing)
     standby: Assignment = field(default_factory=_nothing)
@@ -37,12 +37,13 @@ class Tasks:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member: who it is, what it reads now and where it is going.
+    """A member of a group, with its current and its target assignment.
 
-    `assigned` is all that it may be reading, by topic name, or topic id in groups that are `assigned_by_id`;
-    `revoking` is the part of it that the coordinator wants back (Kafka's tools leave that out of the
-    assignment). `target` is what it shall have in the end, None where no record says so. `epoch` is the
-    generation in a classic group. A member that is not `present` is a static one that left for a while.
+    `assigned` has all partitions that the member may be reading, by topic name, or by topic id if the group
+    is `assigned_by_id`. `revoking` is the part of it that the member must give up (Kafka's tools leave it out
+    of the assignment). `target` is the assignment that the member will get, None if no record has one.
+    `epoch` is the member epoch; in a classic group, the generation. A member that is not `present` is a
+    static member that left for a while.
     """
 
     id: str
@@ -56,29 +57,32 @@ class Member:
     target: Assignment | None = None
     epoch: int = -1
     state: str = STABLE
-    """Stable, UnrevokedPartitions, UnreleasedPartitions, or Tasks instead of Partitions, or Unknown."""
+    """Stable, UnrevokedPartitions, UnreleasedPartitions, UnrevokedTasks, UnreleasedTasks or Unknown."""
     present: bool = True
     classic: bool = False
-    """Whether it speaks the classic protocol to a consumer group."""
+    """Whether this member of a consumer group uses the classic protocol."""
     tasks: Tasks | None = None
-    """In a Streams group: what `assigned` comes from, and the tasks that read nothing that is committed."""
+    """In a Streams group: the tasks. `assigned` follows from the active ones; the others commit nothing."""
     process_id: str = ""
-    """In a Streams group: the instance of the application."""
+    """In a Streams group: the id of the application instance."""
 
     @property
     def awaited(self) -> Assignment:
-        """What it still has to get."""
-        return less(self.target or NOTHING, self.assigned)
+        """The partitions of the target that the member does not have yet."""
+        return subtract_assignment(self.target or NOTHING, self.assigned)
 
     @property
     def leaving(self) -> Assignment:
-        """What it still has to give up: told to already, or only in its target."""
-        return NOTHING if self.target is None else less(self.assigned, self.target)
+        """The assigned partitions that are not in the target, `revoking` or not."""
+        return NOTHING if self.target is None else subtract_assignment(self.assigned, self.target)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSubtopology:
-    """What the tasks of a subtopology read. `source_patterns` are resolved by nobody that writes it down."""
+    """The topics that the tasks of a subtopology read.
+
+    No record has the topics that `source_patterns` stand for.
+    """
 
     source_topics: tuple[str, ...] = ()
     repartition_source_topics: tuple[str, ...] = ()
@@ -91,7 +95,7 @@ class GroupSubtopology:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What a Streams group reads, and so what lag is computed over."""
+    """The topics that a Streams group reads, over which its lag is computed."""
 
     epoch: int
     subtopologies: Mapping[str, GroupSubtopology]
@@ -102,7 +106,7 @@ class Topology:
 
     @property
     def repartition_source_topics(self) -> tuple[str, ...]:
-        """Internal topics that the application both writes and reads."""
+        """The internal topics that the application both writes and reads."""
         found = {topic for each in self.subtopologies.values() for topic in each.repartition_source_topics}
         return tuple(sorted(found))
 
@@ -110,21 +114,27 @@ class Topology:
     def topics(self) -> tuple[str, ...]:
         return tuple(sorted({topic for each in self.subtopologies.values() for topic in each.topics}))
 
-    def read_by(self, tasks: Assignment) -> Assignment:
-        """The partitions that these tasks read: task p reads partition p of each of its topics.
+    def partitions_read_by(self, tasks: Assignment) -> Assignment:
+        """The partitions that these tasks read: task p reads partition p of each topic of its subtopology.
 
-        A topic with fewer partitions than its subtopology has tasks lacks the last of them; how many a
-        topic has, the records do not say.
+        The result may have partitions that do not exist: a topic may have fewer partitions than its
+        subtopology has tasks, and no record has the partition count of a topic.
         """
+        # Tasks of a subtopology that the topology does not have (yet) read nothing that is known.
         known = ((self.subtopologies.get(id_), partitions) for id_, partitions in tasks.items())
-        return union((topic, partitions) for each, partitions in known if each for topic in each.topics)
+        return merge_assignments(
+            (topic, partitions)
+            for subtopology, partitions in known
+            if subtopology
+            for topic in subtopology.topics
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ShareTopic:
-    """A topic of a share group, and what its state in `__share_group_state` is: being made, there, leaving.
+    """A topic of a share group, with the stage of its state in `__share_group_state`.
 
-    `stage` is initializing, initialized or deleting; partitions of the last are not written down.
+    `stage` is initializing, initialized or deleting. For the last, the record has no partitions.
     """
 
     topic_id: str
@@ -135,11 +145,12 @@ class ShareTopic:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group as Kafka would describe it: `type` simple, classic, consumer, share or streams.
+    """A group as Kafka describes it. `type` is simple, classic, consumer, share or streams.
 
-    `epoch` is the generation of a classic group, the group epoch of others, -1 of a simple one without a
-    record of its own. `protocol` is a classic group's assignor, or the server's that most members name.
-    `patterns` are the topics that members' regular expressions stand for. Times are -1 when not known.
+    `epoch` is the generation of a classic group, and the group epoch of the newer types; it is -1 for a
+    simple group without a record of its own. `protocol` is the assignor of a classic group, or the
+    server-side assignor that most members name. `patterns` has the topics that the regular expressions of
+    members resolved to. `state_timestamp_ms` is -1 if unknown. Groups of ZooKeeper have the type "zookeeper".
     """
 
     name: str
@@ -157,25 +168,27 @@ class Group:
 
     @property
     def assigned_by_id(self) -> bool:
-        """Whether members' assignments name topics by their ids."""
+        """Whether the assignments of the members are by topic id."""
         return self.type in {"consumer", "share"}
 
 
-def less(these: Assignment, those: Assignment) -> Assignment:
-    """Those of `these` partitions that are not among `those`."""
-    if these == those:
+def subtract_assignment(assignment: Assignment, other: Assignment) -> Assignment:
+    """The partitions of `assignment` that are not in `other`."""
+    if assignment == other:
         return NOTHING
     left = {
-        topic: tuple(each for each in partitions if each not in those.get(topic, ()))
-        for topic, partitions in these.items()
+        topic: tuple(partition for partition in partitions if partition not in other.get(topic, ()))
+        for topic, partitions in assignment.items()
     }
     return {topic: partitions for topic, partitions in left.items() if partitions}
 
 
-def union(parts: Iterable[tuple[str, tuple[int, ...]]]) -> Assignment:
-    """All of the parts, each partition once, though a topic may occur twice."""
-    found: dict[str, tuple[int, ...]] = {}
+def merge_assignments(parts: Iterable[tuple[str, tuple[int, ...]]]) -> Assignment:
+    """The union of the parts. A topic may occur in several parts; each of its partitions occurs once."""
+    merged: dict[str, tuple[int, ...]] = {}
     for topic, partitions in parts:
-        before = found.get(topic)
-        found[sys.intern(topic)] = partitions if before is None else tuple(dict.fromkeys(before + partitions))
-    return found or NOTHING
+        before = merged.get(topic)  # seldom more than one part per topic: then no copy is made
+        merged[sys.intern(topic)] = (
+            partitions if before is None else tuple(dict.fromkeys(before + partitions))
+        )
+    return merged or NOTHING

@@ -14,8 +14,9 @@ import pytest
 from koff.errors import ConfigError, KoffError
 from koff.spark import report as reports
 from koff.spark.report.history import History
-from koff.spark.report.period import Period, iso
+from koff.spark.report.period import Period, format_iso
 from koff.spark.report.queries import LagNumbers
+from koff.spark.report.sections import SECTIONS
 from tests.spark.report import week
 from tests.spark.report.conftest import PERIOD, SINCE_MS, UNTIL_MS
 
@@ -209,18 +210,20 @@ def test_hours_until_retention_follow_from_the_last_day(found: Numbers, lag_rows
 
 def test_a_report_is_cut_to_its_groups_and_its_time(spark: SparkSession, folder: str) -> None:
     first_day = Period(SINCE_MS, SINCE_MS + 86_400_000)
-    rows = History(spark, folder, first_day, "vc-0[01]").within("lag")
+    rows = History(spark, folder, first_day, "vc-0[01]").read_period("lag")
     assert {row["group"] for row in rows.select("group").distinct().collect()} == {"svc-00", "svc-01"}
     assert rows.count() == 2 * week.TOPICS["payments"] * week.DAY
-    assert History(spark, folder, first_day, "^vc").within("lag").isEmpty()
+    assert History(spark, folder, first_day, "^vc").read_period("lag").isEmpty()
 
 
 def test_json_and_csv_carry_the_numbers_of_the_page(found: Numbers, tmp_path: Path) -> None:
-    [path] = reports.written(found, PERIOD, out=tmp_path / "report.json", form="json")
+    [path] = reports.write_report(found, PERIOD, out=tmp_path / "report.json", form="json")
     document = json.loads(path.read_text())
-    assert (document["since"], document["until"]) == (iso(SINCE_MS), iso(UNTIL_MS))
+    assert (document["since"], document["until"]) == (format_iso(SINCE_MS), format_iso(UNTIL_MS))
     assert set(found) < set(document)
-    files = {path.stem: path for path in reports.written(found, PERIOD, out=tmp_path / "csv", form="csv")}
+    files = {
+        path.stem: path for path in reports.write_report(found, PERIOD, out=tmp_path / "csv", form="csv")
+    }
     assert set(files) == set(found)
     for name, path in files.items():
         with path.open(newline="") as lines:
@@ -242,8 +245,8 @@ def test_a_folder_without_tables_is_refused_by_name(spark: SparkSession, tmp_pat
     [
         ({"form": "pdf"}, "'pdf' is none of html, json, csv, png"),
         ({"until_ms": 0}, "check --from and --until"),
-        ({"groups": "("}, "no regular expression"),
-        ({"groups": "(?P<kind>pay)"}, "no regular expression of Java's, by which Spark matches: [A-Z]"),
+        ({"groups": "("}, "not a regular expression"),
+        ({"groups": "(?P<kind>pay)"}, "not a regular expression of Java, which Spark matches with: [A-Z]"),
         ({"worst": 0}, "give 1 or more"),
     ],
 )
@@ -263,7 +266,7 @@ def test_an_empty_time_gives_a_report_that_says_so(
     nothing = {name: [{"groups": 0, "events": 0}] if name.endswith("s_total") else [] for name in found}
     nothing |= {"summary": [lags.summary()], "worst_by_lag": lags.worst_by_lag()}
     lags.close()
-    [path] = reports.written(nothing, period, out=tmp_path / "report.html", form="html")
+    [path] = reports.write_report(nothing, period, out=tmp_path / "report.html", form="html")
     page = path.read_text()
     assert "<img" not in page
-    assert page.count('class="none"') == len(reports.SECTIONS)
+    assert page.count('class="none"') == len(SECTIONS)

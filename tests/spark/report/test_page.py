@@ -15,9 +15,10 @@ pytest.importorskip("matplotlib", reason="needs koff[spark]")
 
 from PIL import Image
 
-from koff.spark.report import SECTIONS, written
-from koff.spark.report.charts import DARK, LIGHT, STYLES, Style, count, duration, shown
-from koff.spark.report.period import Period, span
+from koff.spark.report import write_report
+from koff.spark.report.charts import DARK, LIGHT, STYLES, Style, format_count, format_duration, shorten_name
+from koff.spark.report.period import Period, format_span
+from koff.spark.report.sections import SECTIONS
 from tests.chromium import Tab, browser
 from tests.chromium import found as chromium
 from tests.spark.report.conftest import PERIOD
@@ -34,7 +35,7 @@ Promise.all([...document.images].map(image => image.decode().then(() => {
 
 @pytest.fixture(scope="module")
 def page(found: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    [path] = written(found, PERIOD, out=tmp_path_factory.mktemp("report") / "report.html", form="html")
+    [path] = write_report(found, PERIOD, out=tmp_path_factory.mktemp("report") / "report.html", form="html")
     return path
 
 
@@ -56,7 +57,8 @@ def test_every_figure_is_drawn_in_the_colours_of_the_reader(
     for image in images:
         assert len(image.pop("alt")) > 30
         shot = Image.open(io.BytesIO(tab.screenshot(image))).convert("RGB")
-        colors = sorted(shot.getcolors(shot.width * shot.height), reverse=True)
+        counted: Any = shot.getcolors(shot.width * shot.height)
+        colors = sorted(counted, reverse=True)
         assert "#%02x%02x%02x" % colors[0][1] == style.back  # noqa: UP031 - of a tuple
         assert len(colors) > 20
     keep = Path(os.environ.get("KOFF_TEST_SCREENSHOTS", tmp_path))
@@ -79,7 +81,7 @@ def test_names_that_clients_chose_are_only_ever_text(found: dict[str, Any], tab:
         for row in rows:
             if row.get("group") == "search-index":
                 row["group"] = wicked
-    [path] = written(found, PERIOD, out=tmp_path / "report.html", form="html")
+    [path] = write_report(found, PERIOD, out=tmp_path / "report.html", form="html")
     tab.open(path, colors="dark")
     assert tab.evaluate("document.scripts.length") == 0
     assert len(tab.evaluate(_IMAGES)) == FIGURES
@@ -90,31 +92,31 @@ def test_names_that_clients_chose_are_only_ever_text(found: dict[str, Any], tab:
 
 
 def test_every_picture_is_written_twice_as_png(found: dict[str, Any], tmp_path: Path) -> None:
-    files = written(found, PERIOD, out=tmp_path, form="png")
+    files = write_report(found, PERIOD, out=tmp_path, form="png")
     assert len(files) == 2 * FIGURES
     for path in files:
         with Image.open(path) as image:
             style = DARK if path.stem.endswith("-dark") else LIGHT
-            corner = image.convert("RGB").getpixel((2, 2))
+            corner: Any = image.convert("RGB").getpixel((2, 2))
             assert "#%02x%02x%02x" % corner == style.back  # noqa: UP031 - of a tuple
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (count(None), "-"),
-        (count(0), "0"),
-        (count(1234), "1.23 k"),
-        (count(999_999), "1,000 k"),
-        (count(7_751_238), "7.75 M"),
-        (duration(90), "90 s"),
-        (duration(7200), "2 h"),
-        (duration(150), "2.5 min"),
-        (duration(9 * 86_400), "9 d"),
-        (span(1_800_000), "30 min"),
-        (span(7_200_000), "2 h"),
-        (shown("a" * 100), "a" * 18 + "…" + "a" * 18),
-        (shown(""), '""'),
+        (format_count(None), "-"),
+        (format_count(0), "0"),
+        (format_count(1234), "1.23 k"),
+        (format_count(999_999), "1,000 k"),
+        (format_count(7_751_238), "7.75 M"),
+        (format_duration(90), "90 s"),
+        (format_duration(7200), "2 h"),
+        (format_duration(150), "2.5 min"),
+        (format_duration(9 * 86_400), "9 d"),
+        (format_span(1_800_000), "30 min"),
+        (format_span(7_200_000), "2 h"),
+        (shorten_name("a" * 100), "a" * 18 + "…" + "a" * 18),
+        (shorten_name(""), '""'),
     ],
 )
 def test_numbers_and_names_are_short_for_people(text: str, expected: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from koff.cli import main
-from koff.cli.text_table import table
+from koff.cli.text_table import format_table
 from koff.version import VERSION
 
 
@@ -77,6 +77,6 @@ def test_a_port_that_is_taken_is_said():
 
 
 def test_a_table_is_aligned_numbers_to_the_right_and_unknown_as_a_dash():
-    assert table(("NAME", "LAG"), [("a", 5), ("long", None), ("b\x1b", 1234)]) == (
+    assert format_table(("NAME", "LAG"), [("a", 5), ("long", None), ("b\x1b", 1234)]) == (
         "NAME    LAG\na         5\nlong      -\nb\\x1b  1234\n"
     )

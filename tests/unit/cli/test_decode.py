@@ -54,9 +54,9 @@ def test_a_line_that_is_no_pair_is_said_in_its_place_and_the_others_are_decoded(
     assert result.exit_code == 1
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line.get("error") for line in lines] == [
-        None, "line 2 is no pair KEY VALUE in hex", None, "line 4 is no pair KEY VALUE in hex",
+        None, "line 2 is not a pair KEY VALUE in hex", None, "line 4 is not a pair KEY VALUE in hex",
     ]  # fmt: skip
-    assert "2 lines were no pairs" in result.stderr
+    assert "2 lines are not pairs KEY VALUE" in result.stderr
 
 
 def test_base64_is_read_likewise():
@@ -87,4 +87,6 @@ def test_times_are_iso_8601_in_utc_or_milliseconds(text, ms):
 
 def test_times_may_be_relative():
     hour, day = (When().convert(text, None, None) for text in ("-1h", "-1d"))
+    assert isinstance(hour, int)
+    assert isinstance(day, int)
     assert abs(hour - day - 23 * 3600 * 1000) < 1000

@@ -3,8 +3,9 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from koff.client.cluster import ClusterConf, new_client
-from koff.client.foreign_errors import connect_error
+from koff.client.cluster import ClusterConf
+from koff.client.foreign_errors import make_connect_error
+from koff.client.librdkafka import new_client
 from koff.errors import ConfigError, Denied
 
 REFUSED = KafkaError(
@@ -18,14 +19,14 @@ LOGIN = KafkaError(
 
 
 def test_the_telling_cause_is_chosen_and_its_tags_are_left_out():
-    line = str(connect_error("a:1", [ALL_DOWN, REFUSED, ALL_DOWN]))
+    line = str(make_connect_error("a:1", [ALL_DOWN, REFUSED, ALL_DOWN]))
     assert line.startswith(
         "cannot reach Kafka at a:1: Connect to ipv4#127.0.0.1:1 failed: Connection refused; check"
     )
 
 
 def test_a_refused_log_in_comes_before_all_else():
-    error = connect_error("a:1", [REFUSED, LOGIN, ALL_DOWN])
+    error = make_connect_error("a:1", [REFUSED, LOGIN, ALL_DOWN])
     assert isinstance(error, Denied)
     assert "refused the log-in: SASL authentication error: no such user; check sasl.mechanism" in str(error)
 
@@ -34,15 +35,15 @@ def test_a_refused_log_in_comes_before_all_else():
     ("was_up", "words"), [(False, "security.protocol"), (True, "every connection was lost")]
 )
 def test_brokers_that_just_hang_up_speak_another_protocol_unless_they_were_up_before(was_up, words):
-    assert words in str(connect_error("a:1", [ALL_DOWN], was_up=was_up))
+    assert words in str(make_connect_error("a:1", [ALL_DOWN], was_up=was_up))
 
 
 def test_silence_is_said():
-    assert "no answer in time" in str(connect_error("a:1", []))
+    assert "no response in time" in str(make_connect_error("a:1", []))
 
 
 def test_a_property_that_librdkafka_does_not_know_is_a_config_error():
     from confluent_kafka.admin import AdminClient
 
     with pytest.raises(ConfigError, match=r"no\.such\.property"):
-        new_client(AdminClient, ClusterConf("a:1", {"no.such.property": "1"}).librdkafka())
+        new_client(AdminClient, ClusterConf("a:1", {"no.such.property": "1"}).librdkafka_properties())

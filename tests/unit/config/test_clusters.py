@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from koff.client import ClusterConf
-from koff.config.clusters import Watched, read_clusters
+from koff.config.clusters import WatchedCluster, read_clusters
 from koff.errors import ConfigError
 
 pytest.importorskip("yaml")
 
 
-def read(path: Path, text: str, **environment: str) -> list[Watched]:
+def read(path: Path, text: str, **environment: str) -> list[WatchedCluster]:
     file = path / "koff.yaml"
     file.write_text(text)
     return read_clusters(file, environment)
@@ -31,14 +31,14 @@ clusters:
   - {name: america, brokers: "c:9092"}
 """
     assert read(tmp_path, text, PASSWORD="secret") == [
-        Watched(
+        WatchedCluster(
             "europe",
             ClusterConf("a:9092,b:9092", {"sasl.password": "xsecret", "security.protocol": "sasl_ssl"}),
             "copy",
             "^pay",
             "orders",
         ),
-        Watched("america", ClusterConf("c:9092", {})),
+        WatchedCluster("america", ClusterConf("c:9092", {})),
     ]
 
 
@@ -57,27 +57,27 @@ clusters:
         read(tmp_path, text)
     told = str(raised.value).split("; ")
     assert [each.partition("koff.yaml, ")[2] for each in told] == [
-        "line 4: clusters[0] knows no broker: there are brokers, groups, name, offsets_topic, properties, "
-        "topics",
+        "line 4: clusters[0] has the unknown key broker: use brokers, groups, name, offsets_topic, "
+        "properties, topics",
         "line 3: clusters[0] has no brokers",
         "line 7: clusters[1].groups is not a regular expression: missing ), unterminated subpattern at "
         "position 0",
-        "line 8: clusters[1].properties.sasl.password: there is no MISSING in the environment",
-        "line 9: clusters[2].brokers is no text",
-        "line 9: two clusters are called 'b'",
+        "line 8: clusters[1].properties.sasl.password: set the environment variable MISSING",
+        "line 9: clusters[2].brokers must be a text that is not empty",
+        "line 9: two clusters have the name 'b'",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "the file is no mapping"),
-        ("clusters: []", "clusters is no list of clusters"),
-        ("clusters: {a: b}", "clusters is no list of clusters"),
+        ("", "the file must be a mapping"),
+        ("clusters: []", "clusters must be a list of clusters"),
+        ("clusters: {a: b}", "clusters must be a list of clusters"),
         ("clusters: [", "is not YAML"),
-        ("other: 1", "the file knows no other"),
-        ("clusters: [x]", "clusters[0] is no mapping"),
-        ("clusters: [{name: a, name: b, brokers: c}]", "clusters[0] says name twice"),
+        ("other: 1", "the file has the unknown key other"),
+        ("clusters: [x]", "clusters[0] must be a mapping"),
+        ("clusters: [{name: a, name: b, brokers: c}]", "clusters[0] has the key name twice"),
     ],
 )
 def test_a_file_of_another_shape_is_refused(tmp_path, text, told):

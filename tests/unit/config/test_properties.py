@@ -41,7 +41,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 def test_the_users_properties_win_over_koffs_but_not_over_brokers():
     conf = ClusterConf("real:9092", {"client.id": "mine", "bootstrap.servers": "other:9092"})
-    properties = conf.librdkafka(**{"fetch.wait.max.ms": 10})
+    properties = conf.librdkafka_properties(**{"fetch.wait.max.ms": 10})
     assert (properties["client.id"], properties["bootstrap.servers"]) == ("mine", "real:9092")
 
 

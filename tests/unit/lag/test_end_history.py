@@ -11,7 +11,7 @@ ROW = np.array([0])
 def filled(ends, points=60, interval_ms=10_000):
     history = EndHistory(points=points)
     for i, end in enumerate(ends):
-        history.add(ROW, np.array([end]), i * interval_ms)
+        history.add_samples(ROW, np.array([end]), i * interval_ms)
     return history
 
 
@@ -54,8 +54,8 @@ def test_eight_hours_fit_in_sixty_points_and_time_lags_stay_right(name, flow):
 def test_the_first_sample_is_never_forgotten():
     ends = np.cumsum(np.random.default_rng(1).poisson(9, 2000)).tolist()
     history = filled(ends, points=8)
-    assert history.oldest(ROW).tolist() == [ends[0]]
-    assert history.newest(ROW).tolist() == [ends[-1]]
+    assert history.oldest_ends(ROW).tolist() == [ends[0]]
+    assert history.newest_ends(ROW).tolist() == [ends[-1]]
     assert history.oldest_ages_s(ROW, 1999 * 10_000).tolist() == [19_990]
 
 
@@ -72,7 +72,7 @@ def test_points_in_time_order_and_offset_order_always():
     for i in range(300):
         ends += rng.poisson(0.7, 40)
         ends[rng.random(40) < 0.01] = 0
-        history.add(np.arange(40), np.where(rng.random(40) < 0.1, UNKNOWN, ends), i * 1000)
+        history.add_samples(np.arange(40), np.where(rng.random(40) < 0.1, UNKNOWN, ends), i * 1000)
         for row in range(40):
             count = history._count[row]
             assert (np.diff(history._offsets[:count, row]) >= 0).all()
@@ -88,10 +88,10 @@ def test_where_the_end_stood_is_interpolated_and_unknown_before_the_first_sample
 
 def test_forgotten_rows_are_as_new():
     history = filled([0, 100, 200])
-    history.forget(ROW)
-    assert history.newest(ROW).tolist() == history.oldest(ROW).tolist() == [UNKNOWN]
-    history.add(ROW, np.array([50]), 90_000)
-    assert history.oldest(ROW).tolist() == [50]
+    history.clear(ROW)
+    assert history.newest_ends(ROW).tolist() == history.oldest_ends(ROW).tolist() == [UNKNOWN]
+    history.add_samples(ROW, np.array([50]), 90_000)
+    assert history.oldest_ends(ROW).tolist() == [50]
     assert history.ends_at(ROW, 80_000).tolist() == [UNKNOWN]
 
 
@@ -100,13 +100,13 @@ def test_room_is_made_without_losing_anything():
     history.grow(1000)
     assert len(history) >= 1000
     assert history.ends_at(ROW, 10_000).tolist() == [100]
-    assert history.newest(np.array([999])).tolist() == [UNKNOWN]
+    assert history.newest_ends(np.array([999])).tolist() == [UNKNOWN]
 
 
 def test_a_round_without_offsets_is_no_round():
     history = EndHistory()
-    history.add(np.array([], np.intp), np.array([], np.int64), 5)
-    history.add(np.array([3]), np.array([UNKNOWN]), 5)
+    history.add_samples(np.array([], np.intp), np.array([], np.int64), 5)
+    history.add_samples(np.array([3]), np.array([UNKNOWN]), 5)
     assert len(history) == 0
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from koff.lag import UNKNOWN, lag, lag_to_stable, lags, lost, published, readable
+from koff.lag import UNKNOWN, lag, lag_to_stable, lags, lost, published_lag, readable
 
 
 @pytest.mark.parametrize(
@@ -18,12 +18,12 @@ def test_lag_is_end_less_committed_signed_and_unknown_where_either_is(end, commi
 
 
 def test_lag_is_zero_when_the_commit_outruns_the_sampled_end():
-    assert published(lag(end=10, committed=12)) == 0
+    assert published_lag(lag(end=10, committed=12)) == 0
     assert lags(end=np.array([10]), committed=np.array([12])).published.tolist() == [0]
 
 
 def test_unknown_lag_is_published_as_unknown_and_not_as_zero():
-    assert published(None) is None
+    assert published_lag(None) is None
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def produced_per_s(*samples, span_s=300.0):
     """Samples are (seconds, end offset)."""
     history = EndHistory(1)
     for at_s, end in samples:
-        history.add(ROW, np.array([end]), 5_000_000 + at_s * 1000)
+        history.add_samples(ROW, np.array([end]), 5_000_000 + at_s * 1000)
     rates = produce_rates(history, ROW, span_s=span_s)
     return rates.per_s.item() if rates.known[0] else None
 

@@ -5,7 +5,7 @@ import uuid
 import numpy as np
 import pytest
 
-from koff.lag import NULL, UNKNOWN, Reason, lags, reasons, recreated
+from koff.lag import NULL, UNKNOWN, Reason, is_topic_recreated, lags, reasons
 
 
 def why(**row):
@@ -34,10 +34,10 @@ def test_every_null_or_strange_lag_says_why(row, names):
 
 def test_a_deleted_and_created_topic_does_not_inherit_commits_but_ids_must_be_known_to_tell():
     old, new = uuid.UUID(int=5).int, uuid.UUID(int=6).int
-    assert recreated(committed_topic_id=old, topic_id=new)
-    assert not recreated(committed_topic_id=new, topic_id=new)
-    assert not recreated(committed_topic_id=0, topic_id=new)
-    assert not recreated(committed_topic_id=old, topic_id=0)
+    assert is_topic_recreated(committed_topic_id=old, topic_id=new)
+    assert not is_topic_recreated(committed_topic_id=new, topic_id=new)
+    assert not is_topic_recreated(committed_topic_id=0, topic_id=new)
+    assert not is_topic_recreated(committed_topic_id=old, topic_id=0)
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,6 @@ def test_a_group_is_as_bad_as_its_worst_row_and_burrow_says_err():
 
 def test_a_group_is_as_complete_as_burrow_says_by_its_rows_with_full_windows():
     count = np.array([10, 10, 9, 10, 1])
-    windows = [np.zeros((5, 10), int)] * 3
-    found = group_completeness(window_features(*windows, count), np.array([0, 0, 0, 2, 3]), 4)
+    window = np.zeros((5, 10), int)
+    found = group_completeness(window_features(window, window, window, count), np.array([0, 0, 0, 2, 3]), 4)
     assert found.tolist() == [pytest.approx(2 / 3), pytest.approx(np.nan, nan_ok=True), 1, 0]

@@ -12,8 +12,8 @@ from koff.lag import (
     EndHistory,
     FirstRecords,
     TimeLags,
+    refine_with_records,
     time_lag_s,
-    with_records,
 )
 
 T0 = 1_700_000_000_000
@@ -23,7 +23,7 @@ def watched(*samples, points=60):
     """The history of one partition: (seconds, end offset)."""
     history = EndHistory(points=points)
     for at_s, end in samples:
-        history.add(np.array([0]), np.array([end]), T0 + round(at_s * 1000))
+        history.add_samples(np.array([0]), np.array([end]), T0 + round(at_s * 1000))
     return history
 
 
@@ -147,9 +147,9 @@ def test_a_partition_that_could_not_be_sampled_keeps_its_history():
 
 def test_partitions_do_not_mix_and_rounds_may_cover_some_only():
     history = EndHistory()
-    history.add(np.array([2, 0]), np.array([20, 0]), T0)
-    history.add(np.array([0]), np.array([100]), T0 + 10_000)
-    history.add(np.array([5, 2]), np.array([7, 40]), T0 + 20_000)
+    history.add_samples(np.array([2, 0]), np.array([20, 0]), T0)
+    history.add_samples(np.array([0]), np.array([100]), T0 + 10_000)
+    history.add_samples(np.array([5, 2]), np.array([7, 40]), T0 + 20_000)
     found = time_lag_s(history, np.array([0, 2, 5, 2, 1]), np.array([0, 20, 7, 40, 0]), T0 + 20_000)
     assert found.seconds.round().tolist() == [20, 19, 0, 0, 0]
     assert found.known.tolist() == [True, True, True, True, False]
@@ -161,7 +161,7 @@ def test_many_rows_give_what_one_gives():
     ends = np.zeros(50, np.int64)
     for i in range(30):
         ends += rng.poisson(3, 50)
-        history.add(np.arange(50), ends, T0 + i * 10_000)
+        history.add_samples(np.arange(50), ends, T0 + i * 10_000)
     rows = rng.integers(0, 50, 40_000)
     committed = rng.integers(-1, 120, 40_000)
     many = time_lag_s(history, rows, committed, T0 + 300_000)
@@ -175,13 +175,14 @@ def read(*records, ends=100, start=0, now_s=60):
     offset, at = np.array(records).T
     at_ms = np.where(at < 0, at, T0 + at * 1000)
     by_ends = TimeLags(np.full(len(at), 7.0), np.ones(len(at), bool), np.ones(len(at), bool))
-    found = with_records(
+    found = refine_with_records(
         by_ends,
         FirstRecords(offset, at_ms),
         start=np.full(len(at), start),
         end=np.full(len(at), ends),
         now_ms=T0 + now_s * 1000,
     )
+    assert found.exact is not None
     assert (found.at_least == ~found.exact).all()
     assert found.known.all()
     return list(zip(found.seconds.tolist(), found.exact.tolist(), strict=True))
@@ -208,5 +209,5 @@ def test_a_record_without_a_time_or_from_the_future_tells_nothing_but_clocks_may
 def test_what_was_read_holds_as_long_as_asking_again_would_give_the_same():
     records = FirstRecords(np.array([50, 50, 50, 50, UNKNOWN]), np.array([5, 5, NO_TIMESTAMP, NO_RECORD, 5]))
     ends, starts = np.array([51, 50, 51, 50, 51]), np.zeros(5, int)
-    assert records.hold(start=starts, end=ends).tolist() == [True, False, True, True, False]
-    assert not records.hold(start=starts + 51, end=ends + 50).any()
+    assert records.is_valid(start=starts, end=ends).tolist() == [True, False, True, True, False]
+    assert not records.is_valid(start=starts + 51, end=ends + 50).any()

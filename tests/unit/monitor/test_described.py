@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from koff.client.groups.responses import DescribedGroup, DescribedMember
-from koff.monitor.described import described
+from koff.monitor.described import build_group
 from koff.records import decode, encode
 from koff.tracker.groups import Group, GroupSubscription, GroupSubtopology, GroupTable, Member, Topology
-from tests.unit.builders import Consumer, Share, Streams, gone
+from tests.unit.builders import Consumer, Held, Share, Streams, gone
 
 A, B = Consumer.places
 IDS = {"a": A, "b": B}
@@ -18,7 +18,7 @@ IDS = {"a": A, "b": B}
 
 def table_of(group: DescribedGroup, ids: dict[str, str] | None = None) -> GroupTable:
     table = GroupTable()
-    table.put(group.name, described(group, IDS if ids is None else ids))
+    table.put(group.name, build_group(group, IDS if ids is None else ids))
     return table
 
 
@@ -42,20 +42,18 @@ def say(table: GroupTable, *records: Any) -> None:
         table.apply(decode(*encode(record)))
 
 
-def a_member(id_: str, host: str, assigned: dict[str, tuple[int, ...]], **more: Any) -> DescribedMember:
+def a_member(id_: str, host: str, assigned: Held, **more: Any) -> DescribedMember:
     return DescribedMember(
         id_, f"{id_}-client", host, None, assigned, **{"subscribed": ("t",), "epoch": 3, **more}
     )
 
 
 def a_group(kind: str, *members: DescribedMember, **more: Any) -> DescribedGroup:
-    about = {"epoch": 3, "assignment_epoch": 3, "state": "Stable"} | more
+    about: dict[str, Any] = {"epoch": 3, "assignment_epoch": 3, "state": "Stable"} | more
     return DescribedGroup("g", kind, about.pop("state"), "consumer", members=members, **about)
 
 
-def of_a_consumer(
-    held: dict[str, tuple[int, ...]], target: dict[str, tuple[int, ...]], **more: Any
-) -> DescribedMember:
+def of_a_consumer(held: Held, target: Held, **more: Any) -> DescribedMember:
     return a_member("m", "/10.0.0.2", held, target=target, **more)
 
 
@@ -145,9 +143,7 @@ def test_a_share_group_is_what_its_records_would_have_made_it():
     assert (found.type, found.state, found.members[0].target) == ("share", "Stable", None)
 
 
-def of_streams(
-    held: dict[str, tuple[int, ...]], target: dict[str, tuple[int, ...]], **more: Any
-) -> DescribedMember:
+def of_streams(held: Held, target: Held, **more: Any) -> DescribedMember:
     return a_member("m", "/10.0.0.4", held, target=target, subscribed=(), process_id="p", **more)
 
 
@@ -232,7 +228,7 @@ def test_a_broker_too_old_to_tell_a_type_has_classic_groups():
 
 
 def test_the_topology_is_kept_as_the_records_have_it():
-    group = described(a_group("streams", **TOPOLOGY), {})
+    group = build_group(a_group("streams", **TOPOLOGY), {})
     assert group._topology == Topology(
         0, {"0": GroupSubtopology(("in-a", "in-b"), ()), "1": GroupSubtopology((), ("again",))}
     )

@@ -35,7 +35,7 @@ def a_state(size: int = 3, seed: int = 0) -> State:
     pairs = [commit(f"g{seed}", "größer", p, p + seed) for p in range(size)]
     pairs.append(classic_group(f"g{seed}", {"client": b""}))
     tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
-    state = tracker.save(0)
+    state = tracker.save_partition(0)
     assert state is not None
     return state
 
@@ -82,9 +82,9 @@ def test_a_loaded_state_can_be_restored(tmp_path):
     back = one(tmp_path)
     assert isinstance(back, Saved)
     tracker = Tracker()
-    tracker.restore(1, back.state)
-    assert [row.committed for row in tracker.snapshot().rows()] == [0, 1, 2]
-    assert [group.state for group in tracker.snapshot().groups()] == ["Stable"]
+    tracker.restore_partition(1, back.state)
+    assert [row.committed for row in tracker.take_snapshot().rows()] == [0, 1, 2]
+    assert [group.state for group in tracker.take_snapshot().groups()] == ["Stable"]
 
 
 SAVE_ONCE = """
@@ -97,7 +97,7 @@ from tests.unit.monitor.test_state import NOW_MS, ORIGIN
 tracker = Tracker()
 for p in range(100):
     tracker.apply(1, *([part] for part in commit("g", "t", p, p)))
-StateDir(sys.argv[1]).save(ORIGIN, 1, tracker.save(1), position=10, now_ms=NOW_MS)
+StateDir(sys.argv[1]).save(ORIGIN, 1, tracker.save_partition(1), position=10, now_ms=NOW_MS)
 """
 
 
@@ -107,10 +107,10 @@ def test_another_process_which_hashes_otherwise_finds_every_row_again(tmp_path):
     back = one(tmp_path)
     assert isinstance(back, Saved)
     tracker = Tracker()
-    tracker.restore(1, back.state)
+    tracker.restore_partition(1, back.state)
     for p in range(100):
         tracker.apply(1, *([part] for part in commit("g", "t", p, p + 7 if p % 2 else None)))
-    found = {row.partition: row.committed for row in tracker.snapshot().rows()}
+    found = {row.partition: row.committed for row in tracker.take_snapshot().rows()}
     assert found == {p: p + 7 for p in range(1, 100, 2)}
 
 
@@ -274,7 +274,7 @@ def test_an_index_that_is_damaged_or_of_another_topic_says_nothing(tmp_path):
 def test_the_history_of_ends_comes_back_unless_it_is_of_the_future_or_of_another_topic(tmp_path):
     tracker = Tracker()
     tracker.apply(0, *([part] for part in commit("g", "t", 0, 1)))
-    tracker.sample(ends={("t", 0): 5}, at_ms=NOW_MS)
+    tracker.add_samples(ends={("t", 0): 5}, at_ms=NOW_MS)
     ends = tracker.save_ends()
     folder = StateDir(tmp_path)
     assert folder.load_ends(ORIGIN, now_ms=NOW_MS) == "nothing was saved"
@@ -283,8 +283,12 @@ def test_the_history_of_ends_comes_back_unless_it_is_of_the_future_or_of_another
     assert isinstance(found, State)
     assert same(found, ends)
     assert len(found.columns["offset"]) == 1
-    assert "a time that is yet to come" in folder.load_ends(ORIGIN, now_ms=NOW_MS - 1)
-    assert "topic id" in folder.load_ends(dataclasses.replace(ORIGIN, topic_id=""), now_ms=NOW_MS)
+    of_the_future = folder.load_ends(ORIGIN, now_ms=NOW_MS - 1)
+    assert isinstance(of_the_future, str)
+    assert "a time that is yet to come" in of_the_future
+    of_another_topic = folder.load_ends(dataclasses.replace(ORIGIN, topic_id=""), now_ms=NOW_MS)
+    assert isinstance(of_another_topic, str)
+    assert "topic id" in of_another_topic
 
 
 # the lock

@@ -3,13 +3,13 @@
 import pytest
 
 from koff.proto.primitives import (
-    JAVA_TEXT,
+    JAVA_REPLACEMENT,
     ZERO_UUID,
     Malformed,
-    signed,
-    uuid_bytes,
-    uuid_text,
-    uvarint,
+    format_uuid,
+    parse_uuid,
+    read_uvarint,
+    to_java_int,
     write_tags,
     write_uvarint,
 )
@@ -19,7 +19,7 @@ from koff.proto.primitives import (
 def test_varints_come_back(value: int) -> None:
     out = bytearray()
     write_uvarint(out, value)
-    assert uvarint(bytes(out), 0) == (value, len(out))
+    assert read_uvarint(bytes(out), 0) == (value, len(out))
 
 
 @pytest.mark.parametrize(
@@ -27,22 +27,22 @@ def test_varints_come_back(value: int) -> None:
     [("8000", 0), ("8080808000", 0), ("ffffffff7f", 2**32 - 1), ("8080808010", 0), ("8180808070", 1)],
 )
 def test_varints_may_be_longer_than_needed_and_drop_bits_beyond_32(data: str, value: int) -> None:
-    assert uvarint(bytes.fromhex(data), 0) == (value, len(data) // 2)
+    assert read_uvarint(bytes.fromhex(data), 0) == (value, len(data) // 2)
 
 
 def test_a_varint_of_six_bytes_is_an_error() -> None:
     with pytest.raises(Malformed):
-        uvarint(bytes.fromhex("808080808001"), 0)
+        read_uvarint(bytes.fromhex("808080808001"), 0)
 
 
 @pytest.mark.parametrize("data", ["", "80", "80808080"])
 def test_a_varint_that_does_not_end_is_one_past_the_buffer(data: str) -> None:
     with pytest.raises(IndexError):
-        uvarint(bytes.fromhex(data), 0)
+        read_uvarint(bytes.fromhex(data), 0)
 
 
 def test_numbers_of_2_31_and_above_are_negative_to_java() -> None:
-    assert (signed(2**31 - 1), signed(2**31), signed(2**32 - 1)) == (2**31 - 1, -(2**31), -1)
+    assert (to_java_int(2**31 - 1), to_java_int(2**31), to_java_int(2**32 - 1)) == (2**31 - 1, -(2**31), -1)
 
 
 @pytest.mark.parametrize(
@@ -64,25 +64,25 @@ def test_numbers_of_2_31_and_above_are_negative_to_java() -> None:
     ],
 )
 def test_invalid_utf_8_is_replaced_where_java_does(data: str, text: str) -> None:
-    assert bytes.fromhex(data).decode("utf-8", JAVA_TEXT) == text
+    assert bytes.fromhex(data).decode("utf-8", JAVA_REPLACEMENT) == text
 
 
 def test_the_replacement_is_for_decoding_only() -> None:
     with pytest.raises(UnicodeEncodeError):
-        "\ud800".encode("utf-8", JAVA_TEXT)
+        "\ud800".encode("utf-8", JAVA_REPLACEMENT)
 
 
 def test_uuids_print_as_kafka_prints_them_and_come_back() -> None:
     data = bytes.fromhex("2edd0486df8745ad860a6bd0bc5b4976")
-    assert uuid_text(data) == "Lt0Eht-HRa2GCmvQvFtJdg"
-    assert uuid_bytes("Lt0Eht-HRa2GCmvQvFtJdg") == data
-    assert uuid_bytes(ZERO_UUID) == bytes(16)
+    assert format_uuid(data) == "Lt0Eht-HRa2GCmvQvFtJdg"
+    assert parse_uuid("Lt0Eht-HRa2GCmvQvFtJdg") == data
+    assert parse_uuid(ZERO_UUID) == bytes(16)
 
 
 @pytest.mark.parametrize("text", ["", "A" * 21, "A" * 23, "Lt0Eht-HRa2GCmvQvFtJ!g", "ü" * 22])
 def test_what_is_no_uuid_is_refused(text: str) -> None:
     with pytest.raises(Malformed):
-        uuid_bytes(text)
+        parse_uuid(text)
 
 
 def test_tags_are_written_in_ascending_order() -> None:

@@ -1,12 +1,13 @@
 """A table of a struct is enough to read it, to write it and to print it, in every version."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 from koff.proto.json_data import kafka_data
 from koff.proto.primitives import Malformed, Truncated
-from koff.proto.readers import READ_ERRORS, outer_reader
+from koff.proto.readers import READ_ERRORS, compile_value_reader
 from koff.proto.schema import (
     BYTES,
     INT8,
@@ -19,16 +20,16 @@ from koff.proto.schema import (
     ZERO_UUID,
     Tag,
     array,
-    base,
     field,
     nested,
     nullable,
     struct,
+    struct_base,
 )
-from koff.proto.writers import encode_outer
+from koff.proto.writers import encode_value
 
 
-@base
+@struct_base
 class Outer:
     __slots__ = ()
 
@@ -57,15 +58,15 @@ class Everything(Outer):
     numbers: tuple[int, ...] | None = field(nullable(array(INT16)))
     inner: Inner | None = field(nullable(nested(Inner)))
     inners: tuple[Inner, ...] = field(array(nested(Inner)))
-    image: int = field(INT32, only_in="early", default=0, called="imageVersion")
+    image: int = field(INT32, only_in="early", default=0, schema_name="imageVersion")
     topic_id: str = field(UUID, tag=0, since=2, default=ZERO_UUID)
     extra: Inner | None = field(
         nullable(nested(Inner)), tag=1, since=2, not_in="early", default=Inner(name="")
     )
 
 
-def everything(version: int, **fields: object) -> Everything:
-    given = {
+def everything(version: int, **fields: Any) -> Everything:
+    given: dict[str, Any] = {
         "small": -1,
         "port": 65535,
         "name": "näme",
@@ -80,7 +81,7 @@ def everything(version: int, **fields: object) -> Everything:
 
 
 def read(data: bytes, version: int, layout: str = "") -> Everything:
-    reader = outer_reader(Everything, version, layout, lenient=True)
+    reader = compile_value_reader(Everything, version, layout, lenient=True)
     assert reader is not None
     found = reader(data)
     assert isinstance(found, Everything)
@@ -92,7 +93,7 @@ def read(data: bytes, version: int, layout: str = "") -> Everything:
 def test_what_is_written_is_read_again(version: int, nothing: bool) -> None:
     fields = {"nickname": "n", "data": None, "numbers": None, "inner": None, "names": (), "inners": ()}
     value = everything(version, **(fields if nothing else {}))
-    data = encode_outer(value)
+    data = encode_value(value)
     assert read(data, version) == value
     assert read(data + b"rest", version) == dataclasses.replace(value, trailing=b"rest")
     for cut in range(2, len(data)):
@@ -101,20 +102,20 @@ def test_what_is_written_is_read_again(version: int, nothing: bool) -> None:
 
 
 def test_a_version_without_a_field_has_its_default() -> None:
-    assert read(encode_outer(everything(0, long=5, old=6)), 0).long == -1
-    assert read(encode_outer(everything(1, long=5, old=6)), 1).old == -2
+    assert read(encode_value(everything(0, long=5, old=6)), 0).long == -1
+    assert read(encode_value(everything(1, long=5, old=6)), 1).old == -2
 
 
 def test_a_version_beyond_the_table_has_no_reader() -> None:
-    assert outer_reader(Everything, 3) is None
-    assert outer_reader(Everything, -1) is None
+    assert compile_value_reader(Everything, 3) is None
+    assert compile_value_reader(Everything, -1) is None
     with pytest.raises(Malformed):
-        encode_outer(everything(3))
+        encode_value(everything(3))
 
 
 def test_an_early_layout_has_fields_of_its_own_and_lacks_others() -> None:
     value = everything(2, layout="early", port=70000, image=9)
-    assert read(encode_outer(value), 2, "early") == value
+    assert read(encode_value(value), 2, "early") == value
     printed = kafka_data(value, 2, "early")
     assert printed["imageVersion"] == 9
     assert "extra" not in printed
@@ -139,11 +140,11 @@ def test_kafkas_names_are_camel_case_and_default_tags_are_not_printed() -> None:
 @pytest.mark.parametrize("extra", [None, Inner(name="given")])
 def test_a_nullable_struct_in_a_tag_has_a_marker_of_its_own(extra: Inner | None) -> None:
     value = everything(2, extra=extra)
-    assert read(encode_outer(value), 2) == value
+    assert read(encode_value(value), 2) == value
 
 
 def tagged(section: str) -> Everything:
-    return read(encode_outer(everything(2))[:-1] + bytes.fromhex(section), 2)
+    return read(encode_value(everything(2))[:-1] + bytes.fromhex(section), 2)
 
 
 def test_the_declared_size_of_a_known_tag_does_not_matter() -> None:
@@ -159,7 +160,7 @@ def test_of_tags_that_repeat_the_last_counts_and_order_does_not_matter() -> None
 
 def test_unknown_tags_are_kept_in_nested_structs_too() -> None:
     value = everything(2, inner=Inner(name="x", unknown_tags=(Tag(0, b""), Tag(9, b"nine"))))
-    assert read(encode_outer(value), 2) == value
+    assert read(encode_value(value), 2) == value
 
 
 @pytest.mark.parametrize("section", ["0105ffffffff0f", "010502aa", "0105", "01", "0100", "808080808000"])
@@ -203,10 +204,10 @@ def test_a_field_that_can_be_absent_needs_a_default() -> None:
 def test_structs_are_frozen_slotted_and_keyword_only() -> None:
     value = everything(2)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        value.small = 1  # type: ignore[misc]
+        value.small = 1  # type: ignore[misc]  # on purpose
     assert not hasattr(value, "__dict__")
     with pytest.raises(TypeError):
-        Inner("positional")  # type: ignore[misc]
+        Inner("positional")  # type: ignore[call-arg]  # on purpose
 
 
 @pytest.mark.parametrize(
@@ -215,4 +216,4 @@ def test_structs_are_frozen_slotted_and_keyword_only() -> None:
 )
 def test_what_the_table_does_not_allow_cannot_be_written(wrong: dict[str, object]) -> None:
     with pytest.raises(Malformed):
-        encode_outer(everything(2, **wrong))
+        encode_value(everything(2, **wrong))

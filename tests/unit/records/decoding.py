@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from koff.records import Message, as_dict, decode, decode_share_state, kafka_line, text
+from koff.records import Message, as_dict, decode, decode_share_state, kafka_line, text_line
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -34,7 +34,7 @@ def _cuts(size: int) -> Iterable[int]:
 
 
 def _shown(message: Message) -> None:
-    assert text(message).isprintable()
+    assert text_line(message).isprintable()
     json.dumps(as_dict(message))
     kafka_line(message)
 

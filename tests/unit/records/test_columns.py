@@ -1,8 +1,9 @@
 """Whole batches in columns: row by row what the scalar decoder says, whatever the bytes are."""
 
+from typing import Any
+
 import numpy as np
 import pytest
-from decoding import golden, key_and_value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +12,8 @@ from koff.records import OffsetCommit, OffsetCommitValue, decode, encode
 from koff.records import columns as batches
 from koff.records import key_codes as names
 from koff.records.columns import RecordColumns, decode_columns
-from koff.records.key_codes import Keys
+from koff.records.key_codes import KeyCodes
+from tests.unit.records.decoding import golden, key_and_value
 
 Pair = tuple[bytes | None, bytes | None]
 TOPIC_ID = "Lt0Eht-HRa2GCmvQvFtJdg"
@@ -22,8 +24,8 @@ GOLDEN: list[Pair] = [
 ]
 
 
-def commit(group: str = "g", topic: str = "t", partition: int = 0, **fields: object) -> Pair:
-    value = OffsetCommitValue(**({"version": 4, "offset": 1, "metadata": "", "commit_timestamp": 2} | fields))
+def commit(group: str = "g", topic: str = "t", partition: int = 0, **fields: Any) -> Pair:
+    value = OffsetCommitValue(**{"version": 4, "offset": 1, "metadata": "", "commit_timestamp": 2, **fields})
     return encode(OffsetCommit(group=group, topic=topic, partition=partition, value=value))
 
 
@@ -31,13 +33,15 @@ def tombstone(group: str = "g", topic: str = "t", partition: int = 0) -> Pair:
     return encode(OffsetCommit(group=group, topic=topic, partition=partition, value=None))
 
 
-def columns_of(pairs: list[Pair], keys: Keys | None = None) -> RecordColumns:
+def columns_of(pairs: list[Pair], keys: KeyCodes | None = None) -> RecordColumns:
     return decode_columns(
-        Binary.of([key for key, _ in pairs]), Binary.of([value for _, value in pairs]), names=keys
+        Binary.from_values([key for key, _ in pairs]),
+        Binary.from_values([value for _, value in pairs]),
+        names=keys,
     )
 
 
-def assert_agrees(pairs: list[Pair], keys: Keys | None = None) -> RecordColumns:
+def assert_agrees(pairs: list[Pair], keys: KeyCodes | None = None) -> RecordColumns:
     columns = columns_of(pairs, keys)
     assert len(columns.ok) == len(pairs)
     assert sorted(columns.others) == np.flatnonzero(~columns.ok).tolist()
@@ -120,7 +124,7 @@ def test_golden_records_in_one_batch_agree() -> None:
 
 
 def test_every_block_of_a_long_batch_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "BLOCK", 7)
+    monkeypatch.setattr(batches, "BLOCK_ROWS", 7)
     assert_agrees(GOLDEN)
 
 
@@ -137,7 +141,7 @@ def test_more_names_than_the_table_first_had_room_for() -> None:
 
 
 def test_codes_stay_the_same_while_the_names_are_kept() -> None:
-    keys = Keys()
+    keys = KeyCodes()
     first = assert_agrees([commit("a", "t"), commit("b", "u")], keys)
     second = assert_agrees([commit("b", "t"), commit("c", "t")], keys)
     assert first.group.tolist() == [0, 1]
@@ -175,7 +179,7 @@ def test_no_records_are_no_rows() -> None:
 
 def test_keys_and_values_must_be_as_many() -> None:
     with pytest.raises(ValueError, match="1 keys but 0 values"):
-        decode_columns(Binary.of([b"k"]), Binary.of([]))
+        decode_columns(Binary.from_values([b"k"]), Binary.from_values([]))
 
 
 def test_buffers_of_arrow_are_read_where_they_are() -> None:
@@ -191,13 +195,18 @@ def test_buffers_of_arrow_are_read_where_they_are() -> None:
 
 def test_a_slice_of_a_longer_buffer_is_a_batch_too() -> None:
     pairs = [commit("a", metadata="x"), commit("b", metadata="y"), commit("c", metadata="z")]
-    keys, values = Binary.of([key for key, _ in pairs]), Binary.of([value for _, value in pairs])
-    columns = decode_columns(keys.take(np.array([1, 2])), values.take(np.array([False, True, True])))
+    keys, values = (
+        Binary.from_values([key for key, _ in pairs]),
+        Binary.from_values([value for _, value in pairs]),
+    )
+    columns = decode_columns(
+        keys.select_rows(np.array([1, 2])), values.select_rows(np.array([False, True, True]))
+    )
     assert columns.groups == ["b", "c"]
     assert list(columns.metadata) == ["y", "z"]
 
 
 def test_text_is_laid_out_as_arrow_does() -> None:
-    text = Text.cut(np.frombuffer("xüa".encode(), np.uint8), np.array([3, 0, 1]), np.array([1, 0, 2]))
+    text = Text.from_slices(np.frombuffer("xüa".encode(), np.uint8), np.array([3, 0, 1]), np.array([1, 0, 2]))
     assert text.offsets.tolist() == [0, 1, 1, 3]
     assert list(text) == ["a", "", "ü"]

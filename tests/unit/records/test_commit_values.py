@@ -1,27 +1,29 @@
 """Columns say what the scalar decoder says, or leave the row to it."""
 
+from typing import Any
+
 import numpy as np
 import pytest
-from decoding import golden
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koff.records import OffsetCommit, OffsetCommitValue, commit_values, decode, encode
+from koff.records import OffsetCommit, OffsetCommitValue, decode, decode_commit_values, encode
+from tests.unit.records.decoding import golden
 
 KEY, _ = encode(OffsetCommit(group="g", topic="t", partition=0, value=None))
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TOPIC_ID = "Lt0Eht-HRa2GCmvQvFtJdg"
 
 
-def value_of(version: int, **fields: object) -> bytes:
+def value_of(version: int, **fields: Any) -> bytes:
     value = OffsetCommitValue(
-        version=version, **({"offset": 7, "metadata": "", "commit_timestamp": 99} | fields)
+        version=version, **{"offset": 7, "metadata": "", "commit_timestamp": 99, **fields}
     )
     return encode(OffsetCommit(group="g", topic="t", partition=0, value=value))[1] or b""
 
 
 def assert_agrees(values: list[bytes]) -> np.ndarray:
-    columns = commit_values(values)
+    columns = decode_commit_values(values)
     for row, data in enumerate(values):
         if not columns.ok[row]:
             continue
@@ -121,12 +123,12 @@ def test_no_truncation_is_ok(version: int) -> None:
 
 
 def test_topic_ids_are_none_when_no_row_has_one() -> None:
-    assert commit_values([value_of(4), value_of(3)]).topic_id is None
-    ids = commit_values([value_of(4), value_of(4, topic_id=TOPIC_ID)]).topic_id
+    assert decode_commit_values([value_of(4), value_of(3)]).topic_id is None
+    ids = decode_commit_values([value_of(4), value_of(4, topic_id=TOPIC_ID)]).topic_id
     assert ids is not None
     assert not ids[0].any()
     assert ids[1].any()
 
 
 def test_no_values_are_no_rows() -> None:
-    assert len(commit_values([]).ok) == 0
+    assert len(decode_commit_values([]).ok) == 0

@@ -3,20 +3,19 @@
 import json
 from typing import Any
 
-from decoding import decoded, golden, key_and_value
-
 from koff.proto.json_data import kafka_data
 from koff.records import (
     GroupMetadata,
     OffsetCommit,
     Undecodable,
     UndecodableBlob,
-    assignment,
+    decode_assignment,
+    decode_subscription,
     encode,
     kafka_json,
     kafka_line,
-    subscription,
 )
+from tests.unit.records.decoding import decoded, golden, key_and_value
 
 BROKER = golden("golden")
 SYNTHETIC = [case for case in golden("synthetic") if "blob" not in case]
@@ -77,7 +76,7 @@ def test_what_brokers_write_is_encoded_byte_for_byte() -> None:
 def test_blobs_decode_to_what_kafka_says() -> None:
     for case in BLOBS:
         data = bytes.fromhex(case["hex"])
-        blob = (subscription if case["blob"] == "subscription" else assignment)(data)
+        blob = (decode_subscription if case["blob"] == "subscription" else decode_assignment)(data)
         if case["oracle_value"] is None:
             assert isinstance(blob, UndecodableBlob), case
         else:
@@ -103,7 +102,7 @@ def test_members_blobs_are_those_kafka_decodes() -> None:
         members = {member.member_id: member for member in message_of(case).record.value.members}
         for expected in case["blobs"]:
             member = members[expected["member"]]
-            read = subscription if expected["kind"] == "subscription" else assignment
+            read = decode_subscription if expected["kind"] == "subscription" else decode_assignment
             blob = read(getattr(member, expected["kind"]))
             if "value" in expected["oracle"] or "data" in expected["oracle"]:
                 assert kafka_data(blob, blob.version) == expected["oracle"]["data"]

@@ -3,9 +3,9 @@
 import json
 import pickle
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
-from decoding import decoded, golden, key_and_value
 
 from koff.proto.primitives import write_uvarint
 from koff.records import (
@@ -34,9 +34,10 @@ from koff.records import (
     encode,
     kafka_json,
     kafka_line,
-    record_name,
+    type_name,
 )
 from koff.records.consumer_records import ClassicProtocol
+from tests.unit.records.decoding import decoded, golden, key_and_value
 
 SUBSCRIPTION = bytes.fromhex(
     "00030000000200067265632d743100067265632d74320000000000000000ffffffff00067261636b2d61"
@@ -44,15 +45,15 @@ SUBSCRIPTION = bytes.fromhex(
 ASSIGNMENT = bytes.fromhex("000000000002000161000000020000000000000001000161000000020000000100000002ffffffff")
 
 
-def commit(**fields: object) -> tuple[bytes | None, bytes | None]:
+def commit(**fields: Any) -> tuple[bytes | None, bytes | None]:
     value = OffsetCommitValue(
-        **({"version": 3, "offset": 9, "metadata": "m", "commit_timestamp": 1000} | fields)
+        **{"version": 3, "offset": 9, "metadata": "m", "commit_timestamp": 1000, **fields}
     )
     return encode(OffsetCommit(group="g", topic="t", partition=2, value=value))
 
 
-def classic(protocol_type: str = "consumer", **fields: object) -> tuple[bytes | None, bytes | None]:
-    given = {
+def classic(protocol_type: str = "consumer", **fields: Any) -> tuple[bytes | None, bytes | None]:
+    given: dict[str, Any] = {
         "member_id": "m",
         "client_id": "c",
         "client_host": "/h",
@@ -136,7 +137,7 @@ def test_a_member_that_was_given_nothing_is_complete() -> None:
 @pytest.mark.parametrize(
     "broken", [{"subscription": b"\0\3\0"}, {"assignment": b"\xff\xff"}, {"subscription": b""}]
 )
-def test_a_blob_that_does_not_decode_does_not_lose_the_member(broken: dict[str, bytes]) -> None:
+def test_a_blob_that_does_not_decode_does_not_lose_the_member(broken: dict[str, Any]) -> None:
     group = decoded(*classic(**broken)).group_message
     assert group is not None
     assert not group.complete
@@ -162,7 +163,7 @@ def test_types_without_a_row_are_kept_whole() -> None:
         key = type_.to_bytes(2, "big", signed=True) + b"whatever"
         assert decode(key, b"v").record == Unknown(type_, key, b"v")
         assert decode(key, None).tombstone
-        assert record_name(type_) == "Unknown"
+        assert type_name(type_) == "Unknown"
 
 
 @pytest.mark.parametrize(
@@ -192,9 +193,9 @@ def test_bytes_that_are_no_record_say_why(
 
 def test_every_type_of_the_table_has_a_name() -> None:
     assert sorted(RECORD_TYPES) == [*range(18), *range(19, 24)]
-    assert record_name(0) == "LegacyOffsetCommit"
-    assert record_name(1) == "OffsetCommit"
-    assert record_name(None) == "Unknown"
+    assert type_name(0) == "LegacyOffsetCommit"
+    assert type_name(1) == "OffsetCommit"
+    assert type_name(None) == "Unknown"
 
 
 def test_trailing_bytes_and_unknown_tags_are_kept() -> None:
@@ -221,7 +222,7 @@ def test_messages_are_frozen_hashable_and_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(message)) == message
     assert hash(message) == hash(decode(*classic()))
     with pytest.raises(AttributeError):
-        message.record.group = "other"  # type: ignore[misc]
+        message.record.group = "other"  # type: ignore[misc]  # on purpose
     assert not hasattr(message, "__dict__")
     assert not hasattr(message.record, "__dict__")
 

@@ -1,9 +1,9 @@
 """Which partition a group's records are in is what Kafka says it is."""
 
 import pytest
-from decoding import decoded, golden, key_and_value
 
-from koff.records.placement import group_partition, java_hash, share_partition
+from koff.records.placement import group_partition, java_hash, share_state_partition
+from tests.unit.records.decoding import decoded, golden, key_and_value
 
 
 def test_groups_are_where_the_broker_put_them() -> None:
@@ -18,7 +18,9 @@ def test_share_state_is_where_the_broker_put_it() -> None:
     assert len(cases) == 3
     for case in cases:
         record = decoded(*key_and_value(case), share_state=True).record
-        assert share_partition(record.group_id, record.topic_id, record.partition, 50) == case["partition"]
+        assert (
+            share_state_partition(record.group_id, record.topic_id, record.partition, 50) == case["partition"]
+        )
 
 
 @pytest.mark.parametrize(

@@ -3,25 +3,25 @@
 from typing import Any
 
 import pytest
-from decoding import decoded
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from koff.proto.json_data import kafka_data
-from koff.proto.readers import outer_reader
-from koff.proto.schema import Field, Shape, Wire, shape
+from koff.proto.readers import compile_value_reader
+from koff.proto.schema import Field, Shape, Wire, find_shape
 from koff.records import encode
 from koff.records.record_types import OFFSETS_ROWS, SHARE_STATE_ROWS, RecordType
+from tests.unit.records.decoding import decoded
 
 VERSIONS = [
     pytest.param(
-        row, version, layout, rows is SHARE_STATE_ROWS, id=f"{row.title}-v{version}-{layout or 'now'}"
+        row, version, layout, rows is SHARE_STATE_ROWS, id=f"{row.kafka_name}-v{version}-{layout or 'now'}"
     )
     for rows in (OFFSETS_ROWS, SHARE_STATE_ROWS)
     for row in rows
     for version in range(5)
     for layout in ("", *row.early)
-    if shape(row.value, version) is not None
+    if find_shape(row.value, version) is not None
 ]
 RANGES = {"b": 7, "h": 15, "H": 16, "i": 31, "q": 63}
 TEXTS = st.text(max_size=4)
@@ -43,7 +43,7 @@ def wire_values(wire: Wire[Any], of: Shape) -> st.SearchStrategy[Any]:
             found = st.lists(wire_values(wire.item, of), max_size=2).map(tuple)
         case _:
             assert wire.struct is not None
-            found = structs(of.inner(wire.struct))
+            found = structs(of.nested_shape(wire.struct))
     return st.none() | found if wire.nullable else found
 
 
@@ -61,13 +61,13 @@ def structs(of: Shape, **given_fields: Any) -> st.SearchStrategy[Any]:
 def test_what_is_encoded_is_decoded_to_the_same(
     row: RecordType, version: int, layout: str, share_state: bool, data: st.DataObject
 ) -> None:
-    of, key = shape(row.value, version, layout), shape(row.record, 0)
+    of, key = find_shape(row.value, version, layout), find_shape(row.record, 0)
     assert of is not None
     assert key is not None
     value = data.draw(structs(of, version=st.just(version), layout=st.just(layout)))
     record = data.draw(structs(key, type=st.just(row.type), value=st.just(value)))
     key_bytes, value_bytes = encode(record)
-    read = outer_reader(row.value, version, layout)
+    read = compile_value_reader(row.value, version, layout)
     assert read is not None
     assert value_bytes is not None
     assert read(value_bytes) == value

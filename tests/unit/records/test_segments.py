@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from decoding import GOLDEN
 
 from koff.proto import compression as codecs
 from koff.proto import record_batch as recordbatch
-from koff.proto.compression import NAMES, MissingLibrary, decompress
+from koff.proto.compression import CODEC_NAMES, MissingLibrary, decompress
 from koff.proto.primitives import Malformed
 from koff.records import segments
-from koff.records.segments import Chunk, Damage, Marker, Outcomes, Records, read
+from koff.records.segments import Chunk, Damage, Marker, SegmentRecords, TransactionOutcomes, read_segment
+from tests.unit.records.decoding import GOLDEN
 
-LOGS = {name: (GOLDEN / "segments" / f"{name}.log").read_bytes() for name in NAMES}
+LOGS = {name: (GOLDEN / "segments" / f"{name}.log").read_bytes() for name in CODEC_NAMES}
 LOG = LOGS["none"]
 ROWS: list[dict[str, Any]] = [
     json.loads(line) for line in (GOLDEN / "segments" / "records.jsonl").read_text().splitlines()
@@ -24,7 +24,7 @@ ROWS: list[dict[str, Any]] = [
 DATA = [row for row in ROWS if not row["control"]]
 
 
-def rows_of(records: Records) -> list[dict[str, Any]]:
+def rows_of(records: SegmentRecords) -> list[dict[str, Any]]:
     return [
         {
             "offset": int(records.offset[row]),
@@ -49,28 +49,28 @@ def damage_of(chunks: list[Chunk]) -> list[Damage]:
 
 def batches(log: bytes) -> list[tuple[int, int]]:
     """Where each batch begins and ends."""
-    begins, end, _ = recordbatch.walk(log)
+    begins, end, _ = recordbatch.find_batches(log)
     return list(zip(begins, [*begins[1:], end], strict=True))
 
 
 @pytest.fixture(params=["one by one", "all batches at once"])
 def followed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The two ways to find out where records begin."""
-    monkeypatch.setattr(recordbatch, "_FEW", 10_000 if request.param == "one by one" else 0)
+    monkeypatch.setattr(recordbatch, "_FEW_BATCHES", 10_000 if request.param == "one by one" else 0)
 
 
 @pytest.mark.usefixtures("followed")
-@pytest.mark.parametrize("codec", NAMES)
+@pytest.mark.parametrize("codec", CODEC_NAMES)
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
 def test_records_are_those_kafka_reads(codec: str, wrap: type) -> None:
-    (chunk,) = read(wrap(LOGS[codec]))
+    (chunk,) = read_segment(wrap(LOGS[codec]))
     assert rows_of(chunk.records) == DATA
     assert chunk.damage == ()
     assert chunk.position == len(LOGS[codec])
 
 
 def test_markers_tell_what_became_of_whose_transaction() -> None:
-    (chunk,) = read(LOG)
+    (chunk,) = read_segment(LOG)
     assert [(marker.offset, marker.kind, marker.producer_id) for marker in chunk.markers] == [
         (1004, "abort", 7),
         (1006, "commit", 8),
@@ -79,29 +79,29 @@ def test_markers_tell_what_became_of_whose_transaction() -> None:
     assert chunk.markers[0] == Marker(1004, 1795223298551, "abort", 7, 3, 11)
 
 
-@pytest.mark.parametrize("codec", NAMES)
+@pytest.mark.parametrize("codec", CODEC_NAMES)
 def test_read_committed_gives_neither_aborted_nor_undecided_records(codec: str) -> None:
-    outcomes = Outcomes()
+    outcomes = TransactionOutcomes()
     outcomes.scan(LOGS[codec])
-    (chunk,) = read(LOGS[codec], outcomes=outcomes)
+    (chunk,) = read_segment(LOGS[codec], outcomes=outcomes)
     hidden = {1000, 1001, 1010, 1011}
     assert rows_of(chunk.records) == [row for row in DATA if row["offset"] not in hidden]
 
 
 def test_a_transaction_may_end_in_a_later_file() -> None:
     split = next(begin for begin, _ in batches(LOG) if LOG[begin : begin + 8] == (1004).to_bytes(8, "big"))
-    outcomes = Outcomes()
+    outcomes = TransactionOutcomes()
     outcomes.scan(LOG[:split])
     outcomes.scan(LOG[split:])
-    chunks = [*read(LOG[:split], outcomes=outcomes), *read(LOG[split:], outcomes=outcomes)]
+    chunks = [*read_segment(LOG[:split], outcomes=outcomes), *read_segment(LOG[split:], outcomes=outcomes)]
     assert {row["offset"] for row in all_rows(chunks)} >= {1002, 1003, 1007, 1008}
     assert not {row["offset"] for row in all_rows(chunks)} & {1000, 1001, 1010, 1011}
 
 
 @pytest.mark.parametrize("chunk_size", [100, 1000, 20_000])
 def test_a_file_in_chunks_is_the_same_file(chunk_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "CHUNK", chunk_size)
-    chunks = list(read(LOG))
+    monkeypatch.setattr(segments, "CHUNK_SIZE", chunk_size)
+    chunks = list(read_segment(LOG))
     assert len(chunks) > 1
     assert all_rows(chunks) == DATA
     assert damage_of(chunks) == []
@@ -112,7 +112,7 @@ def test_a_file_in_chunks_is_the_same_file(chunk_size: int, monkeypatch: pytest.
 def test_a_torn_last_batch_is_reported_and_not_fatal() -> None:
     begin, end = batches(LOG)[-1]
     for cut in range(begin + 1, end):
-        chunks = list(read(LOG[:cut]))
+        chunks = list(read_segment(LOG[:cut]))
         (torn,) = damage_of(chunks)
         assert (torn.position, torn.size) == (begin, cut - begin)
         assert torn.reason.startswith("the last batch is torn: ")
@@ -121,14 +121,14 @@ def test_a_torn_last_batch_is_reported_and_not_fatal() -> None:
 
 
 def test_zeros_at_the_end_are_space_that_kafka_allocated_ahead() -> None:
-    chunks = list(read(LOG + bytes(5000)))
+    chunks = list(read_segment(LOG + bytes(5000)))
     assert damage_of(chunks) == []
     assert all_rows(chunks) == DATA
 
 
 def test_an_empty_file_has_nothing() -> None:
-    assert list(read(b"")) == []
-    assert damage_of(list(read(bytes(100)))) == []
+    assert list(read_segment(b"")) == []
+    assert damage_of(list(read_segment(bytes(100)))) == []
 
 
 @pytest.mark.parametrize("byte", [0, 1, 0x7F, 0x80, 0xFF])
@@ -139,8 +139,8 @@ def test_both_ways_to_follow_records_find_the_same(byte: int, monkeypatch: pytes
         broken[at] = byte
         found = []
         for few in (0, 10_000):
-            monkeypatch.setattr(recordbatch, "_FEW", few)
-            (chunk,) = read(broken, check_crc=False)
+            monkeypatch.setattr(recordbatch, "_FEW_BATCHES", few)
+            (chunk,) = read_segment(broken, check_crc=False)
             found.append((rows_of(chunk.records), chunk.damage))
         assert found[0] == found[1]
 
@@ -149,27 +149,29 @@ def test_a_batch_with_a_wrong_checksum_is_stepped_over() -> None:
     begin, end = batches(LOG)[2]
     flipped = bytearray(LOG)
     flipped[end - 1] ^= 1
-    (chunk,) = read(flipped)
-    assert chunk.damage == (Damage(begin, end - begin, "its checksum is wrong", 300),)
+    (chunk,) = read_segment(flipped)
+    assert chunk.damage == (Damage(begin, end - begin, "the checksum is wrong", 300),)
     assert rows_of(chunk.records) == [row for row in DATA if not 300 <= row["offset"] < 600]
-    assert len(next(iter(read(flipped, check_crc=False))).records) == len(DATA)
+    assert len(next(iter(read_segment(flipped, check_crc=False))).records) == len(DATA)
 
 
 def test_a_length_that_cannot_be_ends_the_reading() -> None:
     begin, _ = batches(LOG)[1]
     broken = bytearray(LOG)
     broken[begin + 8 : begin + 12] = (3).to_bytes(4, "big")
-    chunks = list(read(broken))
+    chunks = list(read_segment(broken))
     (damage,) = damage_of(chunks)
     assert (damage.position, damage.size, damage.offset) == (begin, len(LOG) - begin, 200)
-    assert damage.reason == "a batch says that it is 15 bytes long: all behind it is lost"
+    assert damage.reason == "a batch header states a size of 15 bytes: the rest of the file cannot be read"
     assert all_rows(chunks) == DATA[:4]
 
 
 def test_messages_of_older_formats_are_named() -> None:
     old = struct.pack(">qiiBB", 7, 14 + 10, 0, 1, 0) + bytes(18)
-    chunks = list(read(old + LOG))
-    assert [damage.reason for damage in damage_of(chunks)] == ["message format 1 is not read, only 2"]
+    chunks = list(read_segment(old + LOG))
+    assert [damage.reason for damage in damage_of(chunks)] == [
+        "message format 1 is not supported, only 2 (Kafka 0.11 and later)"
+    ]
     assert all_rows(chunks) == DATA
 
 
@@ -178,13 +180,15 @@ def test_messages_of_older_formats_are_named() -> None:
 def test_a_batch_with_another_count_of_records_is_damage(count: int) -> None:
     broken = bytearray(LOG)
     broken[57:61] = count.to_bytes(4, "big", signed=True)
-    (chunk,) = read(broken, check_crc=False)
-    assert [damage.reason for damage in chunk.damage] == ["it has not as many records as it says"]
+    (chunk,) = read_segment(broken, check_crc=False)
+    assert [damage.reason for damage in chunk.damage] == [
+        "the batch does not hold as many records as its header states"
+    ]
     assert rows_of(chunk.records) == DATA[4:]
 
 
 @pytest.mark.usefixtures("followed")
-@pytest.mark.parametrize("codec", NAMES)
+@pytest.mark.parametrize("codec", CODEC_NAMES)
 def test_nothing_that_is_changed_makes_the_reader_raise(codec: str) -> None:
     dice = random.Random(codec)
     begins = [begin for begin, _ in batches(LOGS[codec])]
@@ -193,17 +197,17 @@ def test_nothing_that_is_changed_makes_the_reader_raise(codec: str) -> None:
         for _ in range(dice.choice((1, 3))):
             at = dice.choice((dice.randrange(len(broken)), dice.choice(begins) + dice.randrange(90)))
             broken[min(at, len(broken) - 1)] = dice.choice((0, 1, 127, 128, 255, dice.randrange(256)))
-        for chunk in read(broken, check_crc=False):
+        for chunk in read_segment(broken, check_crc=False):
             assert len(rows_of(chunk.records)) <= len(broken)
             for damage in chunk.damage:
                 assert damage.reason
-        Outcomes().scan(broken)
+        TransactionOutcomes().scan(broken)
 
 
 @pytest.mark.parametrize("codec", range(1, 5))
 def test_what_would_be_more_than_the_limit_is_refused(codec: int) -> None:
-    begin, end = batches(LOGS[NAMES[codec]])[2]
-    data = LOGS[NAMES[codec]][begin + recordbatch.HEADER.itemsize : end]
+    begin, end = batches(LOGS[CODEC_NAMES[codec]])[2]
+    data = LOGS[CODEC_NAMES[codec]][begin + recordbatch.HEADER.itemsize : end]
     whole = decompress(codec, data, 1 << 20)
     assert decompress(codec, data, len(whole)) == whole
     with pytest.raises(Malformed):
@@ -215,13 +219,13 @@ def test_what_would_be_more_than_the_limit_is_refused(codec: int) -> None:
 def test_a_codec_that_kafka_has_not_is_damage() -> None:
     broken = bytearray(LOG)
     broken[22] |= 5
-    (chunk,) = read(broken, check_crc=False)
-    assert [damage.reason for damage in chunk.damage] == ["unknown codec 5"]
+    (chunk,) = read_segment(broken, check_crc=False)
+    assert [damage.reason for damage in chunk.damage] == ["unknown compression codec 5"]
 
 
 def test_a_library_that_is_missing_is_named_with_what_to_install() -> None:
-    with pytest.raises(MissingLibrary, match=r"pip install 'koff\[segments\]'"):
-        codecs.library("koff_has_no_such_library")
+    with pytest.raises(MissingLibrary, match=r"pip install koff_has_no_such_library"):
+        codecs.import_library("koff_has_no_such_library")
 
 
 @pytest.mark.parametrize(
@@ -235,10 +239,12 @@ def test_varints_of_any_length_are_read(number: int) -> None:
         raw.append(zigzag & 0x7F | 0x80)
         zigzag >>= 7
     raw.append(zigzag)
-    found, behind, ok = recordbatch.varints(np.frombuffer(bytes(raw) + b"\xff" * 9, np.uint8), np.array([0]))
+    found, behind, ok = recordbatch.read_varints(
+        np.frombuffer(bytes(raw) + b"\xff" * 9, np.uint8), np.array([0])
+    )
     assert (found[0], behind[0], ok[0]) == (number, len(raw), True)
 
 
 def test_a_varint_without_an_end_is_none() -> None:
-    _, _, ok = recordbatch.varints(np.frombuffer(b"\xff" * 20, np.uint8), np.array([0, 3]))
+    _, _, ok = recordbatch.read_varints(np.frombuffer(b"\xff" * 20, np.uint8), np.array([0, 3]))
     assert not ok.any()

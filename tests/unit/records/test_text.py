@@ -1,16 +1,18 @@
 """The line that a person reads."""
 
+from typing import Any
+
 import pytest
-from decoding import decoded, golden, key_and_value
 
-from koff.records import Message, OffsetCommit, OffsetCommitValue, decode, encode, text
+from koff.records import Message, OffsetCommit, OffsetCommitValue, decode, encode, text_line
+from tests.unit.records.decoding import decoded, golden, key_and_value
 
 
-def commit(**fields: object) -> str:
+def commit(**fields: Any) -> str:
     value = OffsetCommitValue(
-        **({"version": 3, "offset": 1234, "metadata": "", "commit_timestamp": 0} | fields)
+        **{"version": 3, "offset": 1234, "metadata": "", "commit_timestamp": 0, **fields}
     )
-    return text(Message("g", OffsetCommit(group="g", topic="orders", partition=3, value=value)))
+    return text_line(Message("g", OffsetCommit(group="g", topic="orders", partition=3, value=value)))
 
 
 def test_a_commit_is_where_the_group_stands_and_since_when() -> None:
@@ -26,33 +28,33 @@ def test_a_commit_tells_epoch_metadata_and_expiry_when_it_has_them() -> None:
 
 def test_a_tombstone_says_deleted() -> None:
     key, _ = encode(OffsetCommit(group="g", topic="orders", partition=3, value=None))
-    assert text(decode(key, None)) == "offset  g orders/3 deleted"
+    assert text_line(decode(key, None)) == "offset  g orders/3 deleted"
 
 
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[31mred", "a\x00", "\u202eright to left"])
 def test_control_characters_are_escaped(name: str) -> None:
     key, _ = encode(OffsetCommit(group=name, topic=name, partition=0, value=None))
-    line = text(decode(key, None))
+    line = text_line(decode(key, None))
     assert line.isprintable()
     assert line.endswith(" deleted")
 
 
 def test_an_empty_group_is_shown_as_quotes() -> None:
     key, _ = encode(OffsetCommit(group="", topic="t", partition=0, value=None))
-    assert text(decode(key, None)) == "offset  '' t/0 deleted"
+    assert text_line(decode(key, None)) == "offset  '' t/0 deleted"
 
 
 def test_what_does_not_decode_is_shown_whole() -> None:
-    assert text(decode(b"\0\1\0", b"")) == "bad     key: ends early key=000100 value=e"
-    assert text(decode(None, None)) == "bad     the key is null key=- value=-"
-    assert text(decode(b"\0\x63\0", b"\1")) == "unknown type 99 key=006300 value=01"
+    assert text_line(decode(b"\0\1\0", b"")) == "bad     key: ends early key=000100 value=e"
+    assert text_line(decode(None, None)) == "bad     the key is null key=- value=-"
+    assert text_line(decode(b"\0\x63\0", b"\1")) == "unknown type 99 key=006300 value=01"
 
 
 def test_records_off_a_broker_read_like_this() -> None:
-    lines = {}
+    lines: dict[tuple[str, int | None, bool], str] = {}
     for case in golden("golden"):
         message = decoded(*key_and_value(case), share_state=case["topic"] == "__share_group_state")
-        lines.setdefault((case["topic"], message.record.type, message.tombstone), text(message))
+        lines.setdefault((case["topic"], message.record.type, message.tombstone), text_line(message))
     consumer = {
         (type_, gone): line for (topic, type_, gone), line in lines.items() if topic == "__consumer_offsets"
     }
@@ -72,7 +74,7 @@ def test_records_off_a_broker_read_like_this() -> None:
 
 def test_a_classic_group_names_its_members_and_what_they_hold() -> None:
     lines = [
-        text(decoded(*key_and_value(case)))
+        text_line(decoded(*key_and_value(case)))
         for case in golden("golden")
         if case["oracle_key"]["type"] == 2 and case.get("blobs") and case["group"] == "rec-classic-coop"
     ]

@@ -11,54 +11,54 @@ from koff.tracker import Snapshot, Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
 
 EXPECTED = """\
-# HELP koff_group_lag Offsets that the group has yet to commit; absent when it is not known.
+# HELP koff_group_lag Offsets that the group has not committed yet; absent if unknown.
 # TYPE koff_group_lag gauge
 koff_group_lag{cluster="c",group="g",topic="t",partition="0"} 6
 koff_group_lag{cluster="c",group="g",topic="t",partition="1"} 0
-# HELP koff_group_committed_offset Next offset that the group will read, as committed.
+# HELP koff_group_committed_offset Committed offset: the next that the group will read.
 # TYPE koff_group_committed_offset gauge
 koff_group_committed_offset{cluster="c",group="g",topic="t",partition="0"} 4
 koff_group_committed_offset{cluster="c",group="g",topic="t",partition="1"} 9
 koff_group_committed_offset{cluster="c",group="g",topic="gone",partition="0"} 1
-# HELP koff_group_lag_seconds Age of the oldest record that the group has yet to commit.
+# HELP koff_group_lag_seconds Age of the oldest record that the group has not committed yet.
 # TYPE koff_group_lag_seconds gauge
 koff_group_lag_seconds{cluster="c",group="g",topic="t",partition="0"} 8.571
 koff_group_lag_seconds{cluster="c",group="g",topic="t",partition="1"} 0.0
-# HELP koff_group_max_lag_seconds The longest of the group's lags in seconds.
+# HELP koff_group_max_lag_seconds Longest lag in seconds of the group's partitions.
 # TYPE koff_group_max_lag_seconds gauge
 koff_group_max_lag_seconds{cluster="c",group="g"} 8.571
-# HELP koff_group_topic_lag Sum of the known lags of the group over the topic's partitions.
+# HELP koff_group_topic_lag Sum of the known lags of the group's partitions of the topic.
 # TYPE koff_group_topic_lag gauge
 koff_group_topic_lag{cluster="c",group="g",topic="t"} 6
-# HELP koff_group_total_lag Sum of all known lags of the group.
+# HELP koff_group_total_lag Sum of the known lags of the group's partitions.
 # TYPE koff_group_total_lag gauge
 koff_group_total_lag{cluster="c",group="g"} 6
-# HELP koff_group_consume_rate Offsets a second that the group commits of the topic.
+# HELP koff_group_consume_rate Offsets per second that the group commits in the topic.
 # TYPE koff_group_consume_rate gauge
 koff_group_consume_rate{cluster="c",group="g",topic="t"} 0.2
-# HELP koff_group_catch_up_seconds Time until the slowest partition is at its usual lag; +Inf is never.
+# HELP koff_group_catch_up_seconds Seconds until the slowest partition is back at its usual lag; +Inf: never.
 # TYPE koff_group_catch_up_seconds gauge
 koff_group_catch_up_seconds{cluster="c",group="g"} 0.0
-# HELP koff_group_completeness Share of the group's partitions of which ten commits are known, 0 to 1.
+# HELP koff_group_completeness Share of the group's partitions with ten known commits, 0 to 1.
 # TYPE koff_group_completeness gauge
 koff_group_completeness{cluster="c",group="g"} 0.0
 # HELP koff_group_members Members of the group.
 # TYPE koff_group_members gauge
 koff_group_members{cluster="c",group="g"} 1
-# HELP koff_group_state State of the group, as Kafka names it: 1 for the present one.
+# HELP koff_group_state 1 for the present state of the group, by Kafka's name for it.
 # TYPE koff_group_state gauge
 koff_group_state{cluster="c",group="g",state="Stable"} 1
-# HELP koff_group_status Does the group keep up: 1 for the verdict, its worst partition's.
+# HELP koff_group_status 1 for the status of the group: that of its worst partition.
 # TYPE koff_group_status gauge
 koff_group_status{cluster="c",group="g",status="OK"} 1
-# HELP koff_partition_end_offset High watermark: the next offset to be written.
+# HELP koff_partition_end_offset High watermark: the offset of the next record.
 # TYPE koff_partition_end_offset gauge
 koff_partition_end_offset{cluster="c",topic="t",partition="0"} 10
 koff_partition_end_offset{cluster="c",topic="t",partition="1"} 5
-# HELP koff_partition_start_offset Log start: the first offset that can be read.
+# HELP koff_partition_start_offset Log start offset: the first that can be read.
 # TYPE koff_partition_start_offset gauge
 koff_partition_start_offset{cluster="c",topic="t",partition="0"} 2
-# HELP koff_partition_produce_rate Offsets a second by which the end grew in 5 minutes.
+# HELP koff_partition_produce_rate Growth of the end offset, per second, over 5 minutes.
 # TYPE koff_partition_produce_rate gauge
 koff_partition_produce_rate{cluster="c",topic="t",partition="0"} 0.6
 koff_partition_produce_rate{cluster="c",topic="t",partition="1"} 0.0
@@ -76,7 +76,7 @@ class TrackerView:
         self.stats = MonitorStats()
 
     def snapshot(self) -> Snapshot:
-        return self.tracker.snapshot(NOW_MS)
+        return self.tracker.take_snapshot(NOW_MS)
 
     def readiness(self) -> Readiness:
         return Readiness(True, "ready")
@@ -90,7 +90,7 @@ def apply(tracker: Tracker, *pairs, partition: int = 0) -> None:
 
 
 def text(exposition: Exposition) -> str:
-    return "".join(exposition.chunks())
+    return "".join(exposition.render_chunks())
 
 
 def test_every_family_as_it_is_served():
@@ -103,8 +103,8 @@ def test_every_family_as_it_is_served():
         commit("g", "t", 1, 9),
         commit("g", "gone", 0, 1),
     )
-    tracker.sample(ends={("t", 0): 4, ("t", 1): 5}, starts={("t", 0): 2}, at_ms=NOW_MS - 10_000)
-    tracker.sample(ends={("t", 0): 10, ("t", 1): 5}, at_ms=NOW_MS)
+    tracker.add_samples(ends={("t", 0): 4, ("t", 1): 5}, starts={("t", 0): 2}, at_ms=NOW_MS - 10_000)
+    tracker.add_samples(ends={("t", 0): 10, ("t", 1): 5}, at_ms=NOW_MS)
     assert text(Exposition(TrackerView(tracker))) == EXPECTED
 
 
@@ -113,7 +113,7 @@ def test_the_time_until_a_group_has_caught_up_is_that_of_its_slowest_partition()
     for second in range(0, 110, 10):
         at_ms = NOW_MS - 100_000 + second * 1000
         ends = {("t", 0): 1000 + second * 5, ("t", 1): 2000, ("u", 0): 7}
-        tracker.sample(ends=ends, at_ms=at_ms)
+        tracker.add_samples(ends=ends, at_ms=at_ms)
         commits = [commit("g", "t", 0, second * 10, at=at_ms), commit("g", "t", 1, second * 20, at=at_ms)]
         commits += [commit("done", "u", 0, 7, at=at_ms), commit("slow", "t", 0, second, at=at_ms)]
         apply(tracker, *commits, commit("new", "t", 0, 5, at=NOW_MS))
@@ -134,7 +134,7 @@ def test_rates_are_withheld_with_the_lag_that_they_belong_to():
     view = TrackerView(tracker)
     for second in (0, 10):
         apply(tracker, commit("g", "t", 0, second, at=NOW_MS - 10_000 + second * 1000))
-        tracker.sample(ends={("t", 0): 10 + second}, at_ms=NOW_MS - 10_000 + second * 1000)
+        tracker.add_samples(ends={("t", 0): 10 + second}, at_ms=NOW_MS - 10_000 + second * 1000)
     names = ("koff_group_consume_rate", "koff_partition_produce_rate", "koff_group_catch_up_seconds")
     assert all(f"{name}{{" in text(Exposition(view)) for name in names)
     view.stats = MonitorStats(lag_is_fresh=False)
@@ -144,11 +144,11 @@ def test_rates_are_withheld_with_the_lag_that_they_belong_to():
 def test_how_many_lags_in_seconds_are_exact_is_shown_once_one_is():
     tracker = Tracker()
     apply(tracker, *(commit("g", "t", partition, 4) for partition in range(3)), commit("h", "t", 0, 9))
-    tracker.sample(ends={("t", partition): 10 for partition in range(3)}, at_ms=NOW_MS)
+    tracker.add_samples(ends={("t", partition): 10 for partition in range(3)}, at_ms=NOW_MS)
     exposition = Exposition(TrackerView(tracker))
     assert "exact" not in text(exposition)
-    rows = tracker.unread(lambda group: group == "g", lambda keys: np.arange(2))
-    tracker.note_firsts([(row, 4, NOW_MS - 30_000) for row in rows])
+    rows = tracker.find_unread_rows(lambda group: group == "g", lambda keys: np.arange(2))
+    tracker.note_first_records([(row, 4, NOW_MS - 30_000) for row in rows])
     served = text(exposition)
     assert [line for line in served.splitlines() if line.startswith("koff_group_exact")] == [
         'koff_group_exact_time_lags{cluster="c",group="g"} 2'
@@ -159,7 +159,7 @@ def test_how_many_lags_in_seconds_are_exact_is_shown_once_one_is():
 def test_numbers_change_and_series_come_and_go_between_scrapes():
     tracker = Tracker()
     exposition = Exposition(TrackerView(tracker))
-    tracker.sample(ends={("t", 0): 10})
+    tracker.add_samples(ends={("t", 0): 10})
     apply(tracker, commit("g", "t", 0, 4))
     assert 'koff_group_lag{cluster="c",group="g",topic="t",partition="0"} 6\n' in text(exposition)
     apply(tracker, commit("g", "t", 0, 7), commit("h", "t", 0, 1))
@@ -176,7 +176,7 @@ def test_a_shard_that_was_replaced_does_not_show_old_names():
     exposition = Exposition(TrackerView(tracker))
     apply(tracker, commit("before", "t", 0, 4))
     assert "before" in text(exposition)
-    tracker.reset(0)
+    tracker.reset_partition(0)
     apply(tracker, commit("after", "t", 0, 4))
     assert "before" not in text(exposition)
     assert "after" in text(exposition)
@@ -186,7 +186,7 @@ def test_names_with_quotes_backslashes_and_line_ends_survive_a_parser():
     tracker = Tracker()
     name = 'a"b\\c\nd'
     apply(tracker, commit(name, "t", 0, 4))
-    tracker.sample(ends={("t", 0): 5})
+    tracker.add_samples(ends={("t", 0): 5})
     families = {
         f.name: f for f in text_string_to_metric_families(text(Exposition(TrackerView(tracker, name))))
     }
@@ -207,7 +207,7 @@ def test_lag_is_withheld_when_the_end_offsets_are_old_and_commits_are_not():
     tracker = Tracker()
     view = TrackerView(tracker)
     apply(tracker, commit("g", "t", 0, 4))
-    tracker.sample(ends={("t", 0): 10})
+    tracker.add_samples(ends={("t", 0): 10})
     view.stats = MonitorStats(lag_is_fresh=False, up=False, end_offsets_age_s=99.0)
     served = text(Exposition(view))
     assert "_lag" not in served

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
-from koff.proto.primitives import uuid_text
+from koff.proto.primitives import format_uuid
 from koff.records import ShareSnapshot, ShareSnapshotValue, encode
 from koff.tracker import Snapshot, Tracker
 from koff.tracker import registry as shared
@@ -30,18 +31,19 @@ def state(snapshot: Snapshot) -> list[tuple[str, str, int, int | None, int | Non
 
 def sizes(tracker: Tracker) -> dict[str, int]:
     """How much there is of all that could grow."""
-    shared = tracker._shared
+    shared = tracker._registry
+    shards: list[Any] = list(shared.shards)
     return {
         "groups": len(shared.names.groups.names),
         "topics": len(shared.names.topics.names),
-        "prefixes": shared.names.prefixes,
-        "name sizes": sum(map(len, shared._sizes.values())),
+        "prefixes": shared.names.prefix_count,
+        "name sizes": sum(map(len, shared._name_sizes.values())),
         "partitions": shared.partitions.room,
         "history": len(shared.partitions._history),
         "topic ids": len(shared.partitions._topic_ids),
         "topic names": len(tracker._topic_names),
-        "rows": sum(len(each._hash) for each in shared.shards),
-        "index": sum(len(each._index._rows) for each in shared.shards),
+        "rows": sum(len(each._hash) for each in shards),
+        "index": sum(len(each._index._rows) for each in shards),
     }
 
 
@@ -52,22 +54,27 @@ def churn(tracker: Tracker, round_: int, *, groups: int = 60) -> None:
         commit(f"g{round_}-{n}", f"t{round_}-{n}", p, n, at=at_ms) for n in range(groups) for p in range(2)
     ]
     apply(tracker, [commit("stays", "here", 0, round_, at=at_ms), *pairs])
-    tracker.identify_topics({topic: topic_id(topic) for topic, _ in tracker.watched()})
-    tracker.sample(ends=dict.fromkeys(tracker.watched(), 1000), at_ms=at_ms)
+    tracker.identify_topics({topic: topic_id(topic) for topic, _ in tracker.watched_partitions()})
+    tracker.add_samples(ends=dict.fromkeys(tracker.watched_partitions(), 1000), at_ms=at_ms)
     apply(tracker, [(key, None) for key, _ in pairs])
-    tracker.forget([at for at in tracker.watched() if at[0] != "here" and round_ % 2])
+    tracker.forget_offsets([at for at in tracker.watched_partitions() if at[0] != "here" and round_ % 2])
 
 
 def topic_id(topic: str) -> str:
-    return uuid_text(topic.encode().rjust(16, b"-"))
+    return format_uuid(topic.encode().rjust(16, b"-"))
 
 
 def share(tracker: Tracker, group: str, id_: str, start: int | None) -> None:
     """What `__share_group_state` says of a group on partition 0; None deletes."""
     value = None
     if start is not None:
-        numbers = {"snapshot_epoch": 0, "state_epoch": 0, "leader_epoch": 0, "start_offset": start}
-        times = {"create_timestamp": 1, "write_timestamp": 1}
+        numbers: dict[str, Any] = {
+            "snapshot_epoch": 0,
+            "state_epoch": 0,
+            "leader_epoch": 0,
+            "start_offset": start,
+        }
+        times: dict[str, Any] = {"create_timestamp": 1, "write_timestamp": 1}
         value = ShareSnapshotValue(version=0, **numbers, **times, delivery_complete_count=0, state_batches=())
     key, data = encode(ShareSnapshot(group_id=group, topic_id=id_, partition=0, value=value))
     tracker.apply_share_state([key], [data])
@@ -83,7 +90,7 @@ def test_an_hour_of_groups_and_topics_that_come_and_go_leaves_no_trace_but_room(
     for name in seen[0]:
         assert max(each[name] for each in seen[120:]) <= 1.3 * max(each[name] for each in seen[:120]), name
     assert max(seen[-1].values()) < 5_000
-    assert state(tracker.snapshot()) == [("stays", "here", 0, 239, 1000)]
+    assert state(tracker.take_snapshot()) == [("stays", "here", 0, 239, 1000)]
 
 
 def test_a_log_of_churn_that_is_replayed_at_once_does_not_grow_either():
@@ -122,32 +129,35 @@ def test_who_tidies_up_all_the_time_knows_the_same(seed, monkeypatch):
             for tracker, spare in ((untidy, 8192), (tidy, 0)):
                 patch.setattr(shared, "_SPARE", spare)
                 apply(tracker, pairs, partition)
-                tracker.sample(ends=ends, at_ms=at_ms if tracker is tidy else -1)
+                tracker.add_samples(ends=ends, at_ms=at_ms if tracker is tidy else -1)
                 if step % 40 == 39:
-                    tracker.reset(partition)
-        assert [row[:4] for row in state(tidy.snapshot())] == [row[:4] for row in state(untidy.snapshot())]
-        for group, topic, number, _, end in state(tidy.snapshot()):
+                    tracker.reset_partition(partition)
+        assert [row[:4] for row in state(tidy.take_snapshot())] == [
+            row[:4] for row in state(untidy.take_snapshot())
+        ]
+        for group, topic, number, _, end in state(tidy.take_snapshot()):
             assert end is None or end % 10 == int(topic[1:]), (group, topic, number)
-        earlier.append((snapshot := tidy.snapshot(at_ms), state(snapshot)))
+        earlier.append((snapshot := tidy.take_snapshot(at_ms), state(snapshot)))
     assert all(state(snapshot) == then for snapshot, then in earlier)
-    assert len(tidy._shared.names.groups.names) <= 2 * 9 + 12
+    assert len(tidy._registry.names.groups.names) <= 2 * 9 + 12
 
 
 def test_the_history_of_ends_outlives_a_group_that_comes_back_soon_and_no_other():
     tracker = Tracker()
     for minutes in range(0, 40, 2):
         at_ms = START_MS + minutes * ROUND_MS
-        tracker.sample(ends={("t", 0): 100 * minutes}, at_ms=at_ms)
+        tracker.add_samples(ends={("t", 0): 100 * minutes}, at_ms=at_ms)
         if minutes in (4, 10):
             apply(tracker, [commit("g", "t", 0, 0)])
         if minutes in (6, 12):
             apply(tracker, [commit("g", "t", 0, None)])
         if minutes == 10:
-            (row,) = tracker.snapshot(at_ms).rows()
+            (row,) = tracker.take_snapshot(at_ms).rows()
             assert row.time_lag_s == pytest.approx(600, abs=5)
     assert KEEP_UNUSED_MS == 10 * ROUND_MS
     apply(tracker, [commit("g", "t", 0, 0)])
-    (row,) = tracker.snapshot(START_MS + 40 * ROUND_MS).rows()
+    (row,) = tracker.take_snapshot(START_MS + 40 * ROUND_MS).rows()
+    assert row.time_lag_s is not None
     assert row.time_lag_s < 40 * 60 - 600
 
 
@@ -159,23 +169,23 @@ def test_partitions_that_are_only_assigned_are_watched_for_as_long():
     pairs = [encode(record) for record in records]
     apply(tracker, pairs)
     for minutes in range(60):
-        watched = tracker.watched()
+        watched = tracker.watched_partitions()
         assert watched == [("t", 0), ("t", 1)]
-        tracker.sample(ends=dict.fromkeys(watched, minutes), at_ms=START_MS + minutes * ROUND_MS)
+        tracker.add_samples(ends=dict.fromkeys(watched, minutes), at_ms=START_MS + minutes * ROUND_MS)
     apply(tracker, [commit("g", "t", 1, 0)])
-    row = next(row for row in tracker.snapshot(START_MS + 60 * ROUND_MS).rows() if row.partition == 1)
+    row = next(row for row in tracker.take_snapshot(START_MS + 60 * ROUND_MS).rows() if row.partition == 1)
     assert row.time_lag_s == pytest.approx(3600, abs=61)
     apply(tracker, [(key, None) for key, _ in reversed(pairs)] + [commit("g", "t", 1, None)])
     for minutes in range(60, 75):
-        watched = tracker.watched()
-        tracker.sample(ends=dict.fromkeys(watched, minutes), at_ms=START_MS + minutes * ROUND_MS)
-    assert tracker.watched() == []
+        watched = tracker.watched_partitions()
+        tracker.add_samples(ends=dict.fromkeys(watched, minutes), at_ms=START_MS + minutes * ROUND_MS)
+    assert tracker.watched_partitions() == []
 
 
 def test_a_shard_that_is_still_being_filled_keeps_its_names(monkeypatch):
     monkeypatch.setattr(shared, "_SPARE", 0)
     tracker = Tracker()
-    filling = Shard(tracker._shared)
+    filling = Shard(tracker._registry)
     pairs = [commit(f"g{n}", f"t{n}", 0, n) for n in range(50)]
     filling.apply([key for key, _ in pairs], [value for _, value in pairs])
     for number in range(100):
@@ -183,18 +193,18 @@ def test_a_shard_that_is_still_being_filled_keeps_its_names(monkeypatch):
         apply(tracker, [commit(f"h{number}", f"u{number}", 0, None)])
     tracker._shards[1] = filling
     expected = sorted((f"g{n}", f"t{n}", 0, n, None) for n in range(50))
-    assert state(tracker.snapshot()) == expected
+    assert state(tracker.take_snapshot()) == expected
     del filling
-    tracker.reset(1)
+    tracker.reset_partition(1)
     for number in range(110):
         apply(tracker, [commit(f"last{number}", "t", 0, 1), commit(f"last{number}", "t", 0, None)])
-    assert len(tracker._shared.shards) == 1
-    assert tracker._shared.names.groups.known < 20
+    assert len(tracker._registry.shards) == 1
+    assert tracker._registry.names.groups.count < 20
 
 
 def test_topics_that_were_created_anew_again_and_again_have_one_name_each():
     tracker = Tracker()
-    tracker.settle_share_state(partitions=50)
+    tracker.update_share_commits(partitions=50)
     share(tracker, "s", topic_id("t0"), 4)
     for number in range(5000):
         tracker.identify_topics({"t": topic_id(f"t{number}"), "u": topic_id("u")})
@@ -204,11 +214,11 @@ def test_topics_that_were_created_anew_again_and_again_have_one_name_each():
 
 def test_share_state_of_a_topic_that_nobody_can_name_goes_with_its_tombstone():
     tracker = Tracker()
-    tracker.settle_share_state(partitions=50)
+    tracker.update_share_commits(partitions=50)
     share(tracker, "s", Consumer.places[1], 4)
-    assert tracker.unnamed_topics() == {Consumer.places[1]}
+    assert tracker.unnamed_topic_ids() == {Consumer.places[1]}
     share(tracker, "s", Consumer.places[1], None)
-    assert tracker.unnamed_topics() == set()
+    assert tracker.unnamed_topic_ids() == set()
 
 
 def test_a_topic_does_not_inherit_the_id_of_one_that_was_forgotten(monkeypatch):
@@ -218,8 +228,8 @@ def test_a_topic_does_not_inherit_the_id_of_one_that_was_forgotten(monkeypatch):
         apply(tracker, [commit("g", f"t{number}", 0, 1)])
         tracker.identify_topics({f"t{number}": topic_id(f"t{number}")})
         apply(tracker, [commit("g", f"t{number}", 0, None)])
-    assert len(tracker._shared.names.topics.names) < 10
+    assert len(tracker._registry.names.topics.names) < 10
     apply(tracker, [commit("g", f"u{number}", 0, 1) for number in range(8)])
-    topics = tracker._shared.partitions.snapshot()
+    topics = tracker._registry.partitions.take_snapshot()
     ids = dict(zip(topics.topic, topics.topic_id.tolist(), strict=True))
     assert {ids[f"u{number}"] for number in range(8)} == {0}

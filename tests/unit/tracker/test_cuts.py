@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def odd(rng: random.Random, pair: Pair) -> tuple[bytes | None, bytes | None]:
 
 def replay(pairs: list[tuple[bytes | None, bytes | None]], size: Callable[[], int]) -> Tracker:
     tracker, at = Tracker(), 0
-    tracker.sample(
+    tracker.add_samples(
         ends={(topic, p): 110 for topic in ("t", "u", "\ufffd") for p in range(3)}, at_ms=NOW_MS - 100_000
     )
     while at < len(pairs):
@@ -69,9 +70,9 @@ def replay(pairs: list[tuple[bytes | None, bytes | None]], size: Callable[[], in
     return tracker
 
 
-def facts(tracker: Tracker) -> tuple[object, ...]:
+def facts(tracker: Tracker) -> tuple[Any, ...]:
     """All that is known, in an order of its own."""
-    snapshot = tracker.snapshot(NOW_MS)
+    snapshot = tracker.take_snapshot(NOW_MS)
     (part,) = snapshot.shards.values()
     features = (part.features.first_ms, part.features.last_ms, part.features.commits, part.features.marks)
     columns = (part.committed, part.committed_at, part.topic_id, part.seen_at, *features)
@@ -83,7 +84,7 @@ def facts(tracker: Tracker) -> tuple[object, ...]:
         zip(places, np.stack([column.astype(np.int64) for column in columns], 1).tolist(), strict=True)
     )
     groups = sorted((group.name, repr(group)) for group in snapshot.groups())
-    return rows, groups, tracker.seen
+    return rows, groups, tracker.record_counts
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -108,5 +109,5 @@ def test_what_follows_a_deletion_in_its_batch_begins_anew():
     before = [commit("g", "t", 0, n, at=NOW_MS + n * 5000) for n in range(40)]
     pairs = [*before, commit("g", "t", 0, None), commit("g", "t", 0, 5, at=NOW_MS)]
     tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
-    (part,) = tracker.snapshot(NOW_MS).shards.values()
+    (part,) = tracker.take_snapshot(NOW_MS).shards.values()
     assert part.features.commits.tolist() == [1]

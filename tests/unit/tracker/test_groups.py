@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -300,7 +301,7 @@ def test_assignments_are_by_id_in_consumer_and_share_groups():
 
 
 def test_records_of_kafka_3_7_say_by_what_is_pending_where_a_member_stands():
-    record = said(Consumer.current("g", "m", 3, {T: (0,)}, {T: (1,)})).record
+    record: Any = said(Consumer.current("g", "m", 3, {T: (0,)}, {T: (1,)})).record
     early = replace(record, value=replace(record.value, layout="3.7", state=127))
     assert replayed([Message("g", early)]).get("g").members[0].state == "UnrevokedPartitions"
     settled = replace(early, value=replace(early.value, partitions_pending_revocation=()))

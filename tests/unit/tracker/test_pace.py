@@ -21,7 +21,7 @@ def tracker() -> Tracker:
     rates = {"fast": 10, "slow": 1, "stopped": 50}
     for second in range(0, 110, 10):
         at_ms = NOW_MS - 100_000 + second * 1000
-        tracker.sample(ends={("t", 0): 5000 + second * 5}, at_ms=at_ms)
+        tracker.add_samples(ends={("t", 0): 5000 + second * 5}, at_ms=at_ms)
         pairs = [
             commit(group, "t", 0, rate * second, at=at_ms)
             for group, rate in rates.items()
@@ -34,7 +34,7 @@ def tracker() -> Tracker:
 
 
 def test_a_row_says_how_fast_it_goes_and_when_it_will_be_there_or_that_it_never_will(tracker):
-    paces = {row.group: row.pace for row in tracker.snapshot(NOW_MS).rows()}
+    paces = {row.group: row.pace for row in tracker.take_snapshot(NOW_MS).rows()}
     assert paces["fast"] == Pace(10, 5, (5500 - 1000 - 50) / (10 - 5), False)
     assert paces["slow"] == Pace(1, 5, None, True)
     assert paces["one-commit"] == Pace(None, 5, None, None)
@@ -43,11 +43,11 @@ def test_a_row_says_how_fast_it_goes_and_when_it_will_be_there_or_that_it_never_
 
 
 def test_without_a_time_nothing_is_said_of_rates(tracker):
-    assert {row.pace for row in tracker.snapshot().rows()} == {Pace()}
+    assert {row.pace for row in tracker.take_snapshot().rows()} == {Pace()}
 
 
 def test_never_is_null_and_a_flag_in_json_and_what_is_not_known_is_null(tracker, capsys):
-    snapshot = tracker.snapshot(NOW_MS)
+    snapshot = tracker.take_snapshot(NOW_MS)
     _print_json("c", list(snapshot.rows()), snapshot.totals())
     document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     fields = ("consume_per_s", "catch_up_s", "never_catches_up", "complete")

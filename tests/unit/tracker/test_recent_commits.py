@@ -58,7 +58,8 @@ def test_commits_within_a_second_are_one_the_newest_offset_under_the_earliest_ti
 @pytest.mark.parametrize("batch", [1, 3, 7, 1000])
 def test_any_cut_into_batches_keeps_what_a_list_would(batch):
     rng = random.Random(batch)
-    commits, model, second = [], {row: [] for row in range(5)}, 0
+    commits, second = [], 0
+    model: dict[int, list[tuple[int, int, int]]] = {row: [] for row in range(5)}
     for _ in range(600):
         row, offset, second, lag = (
             rng.randrange(5),

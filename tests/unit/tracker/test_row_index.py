@@ -6,12 +6,13 @@ import random
 
 import numpy as np
 
-from koff.tracker.row_index import RowIndex, spread
+from koff.tracker.row_index import RowIndex, spread_bits
 
 
 def test_it_does_what_a_dictionary_does():
     rng = random.Random(1)
-    index, model = RowIndex(), {}
+    index = RowIndex()
+    model: dict[int, int] = {}
     for _ in range(300):
         new = {rng.randrange(-500, 500) for _ in range(rng.randrange(20))} - model.keys()
         rows = rng.sample(range(100_000), len(new))
@@ -37,6 +38,6 @@ def test_keys_that_come_and_go_do_not_make_it_grow():
 
 def test_spreading_is_one_to_one_and_moves_high_bits_down():
     numbers = np.arange(100_000, dtype=np.int64) << 32
-    spread_ = spread(numbers)
+    spread_ = spread_bits(numbers)
     assert len(np.unique(spread_)) == len(numbers)
     assert len(np.unique(spread_ & 0xFFFF)) > 40_000

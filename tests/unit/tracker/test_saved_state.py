@@ -20,7 +20,7 @@ START_MS = 1_790_000_000_000
 IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
 TOPICS = ("t", "u", "in-a", "again", "größer")
 
-Batch = list[tuple[bytes, bytes | None]]
+Batch = list[tuple[bytes | None, bytes | None]]
 
 
 def random_commit(rng: random.Random, group: str, at_ms: int) -> tuple[bytes, bytes | None]:
@@ -64,15 +64,16 @@ def live(tracker: Tracker, log: list[Batch], first: int = 0, *, partition: int =
         tracker.apply(partition, [k for k, _ in batch], [v for _, v in batch], seen_at_ms=now_ms)
         if number % 3 == 0:
             ends = {(topic, p): 1000 + 10 * number * p for topic in TOPICS for p in range(3)}
-            tracker.sample(ends=ends, starts=dict.fromkeys(ends, 5), stables=ends, at_ms=now_ms)
+            tracker.add_samples(ends=ends, starts=dict.fromkeys(ends, 5), stables=ends, at_ms=now_ms)
 
 
 def windows(tracker: Tracker) -> dict[tuple[str, str, int], list[Any]]:
     """What no snapshot shows: every window of commits, and every column of its row."""
     found: dict[tuple[str, str, int], list[Any]] = {}
     for number, shard in tracker._shards.items():
-        snapshot = tracker.snapshot()
-        layout, places = snapshot.shards[number], snapshot.partitions
+        snapshot = tracker.take_snapshot()
+        layout: Any = snapshot.shards[number]
+        places = snapshot.partitions
         rows = layout.layout.rows
         window = shard._windows.get(rows)
         for i, row in enumerate(rows.tolist()):
@@ -88,7 +89,7 @@ def windows(tracker: Tracker) -> dict[tuple[str, str, int], list[Any]]:
 
 def shown(tracker: Tracker, now_ms: int) -> tuple[Any, ...]:
     """All that a tracker shows and knows, whatever the order of its rows."""
-    snapshot: Snapshot = tracker.snapshot(now_ms)
+    snapshot: Snapshot = tracker.take_snapshot(now_ms)
     groups = sorted(snapshot.groups(), key=lambda group: group.name)
     rows = sorted(snapshot.rows(), key=lambda row: (row.group, row.topic, row.partition))
     return groups, rows, snapshot.totals(), windows(tracker)
@@ -104,11 +105,11 @@ def restarted(tracker: Tracker) -> Tracker:
     """Another tracker that knows what this one saved. Its names have other numbers."""
     other = Tracker()
     other.apply(9, *([part] for part in commit("before", "all", 0, 1)))
-    other.reset(9)
+    other.reset_partition(9)
     for partition in tracker._shards:
-        state = tracker.save(partition)
+        state = tracker.save_partition(partition)
         assert state is not None
-        other.restore(partition, through_json(state))
+        other.restore_partition(partition, through_json(state))
     other.restore_ends(through_json(tracker.save_ends()))
     return other
 
@@ -116,7 +117,9 @@ def restarted(tracker: Tracker) -> Tracker:
 def resample(*trackers: Tracker, number: int) -> None:
     ends = {(topic, p): 1000 + 10 * number * p for topic in TOPICS for p in range(3)}
     for tracker in trackers:
-        tracker.sample(ends=ends, starts=dict.fromkeys(ends, 5), stables=ends, at_ms=START_MS + number * 1000)
+        tracker.add_samples(
+            ends=ends, starts=dict.fromkeys(ends, 5), stables=ends, at_ms=START_MS + number * 1000
+        )
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -138,15 +141,15 @@ def test_a_restored_tracker_shows_what_the_saved_one_did_and_both_go_on_alike(se
 def test_the_time_lag_is_known_at_once_after_a_restart():
     tracker = Tracker()
     for second in range(0, 300, 5):
-        tracker.sample(ends={("t", 0): 10 * second}, at_ms=START_MS + second * 1000)
+        tracker.add_samples(ends={("t", 0): 10 * second}, at_ms=START_MS + second * 1000)
     tracker.apply(0, *([part] for part in commit("g", "t", 0, 1000, at=START_MS)))
     after = restarted(tracker)
     now_ms = START_MS + 300_000
     for each in (tracker, after):
-        each.sample(ends={("t", 0): 3000}, at_ms=now_ms)
-    (row,) = after.snapshot(now_ms).rows()
+        each.add_samples(ends={("t", 0): 3000}, at_ms=now_ms)
+    (row,) = after.take_snapshot(now_ms).rows()
     assert row.time_lag_s == pytest.approx(200, abs=1)
-    assert [row] == list(tracker.snapshot(now_ms).rows())
+    assert [row] == list(tracker.take_snapshot(now_ms).rows())
 
 
 def test_a_topic_created_anew_while_nobody_looked_has_none_of_the_old_ones_history():
@@ -154,24 +157,24 @@ def test_a_topic_created_anew_while_nobody_looked_has_none_of_the_old_ones_histo
     tracker.apply(0, *([part] for part in commit("g", "t", 0, 1000, at=START_MS)))
     tracker.identify_topics({"t": IDS[0]})
     for second in range(0, 300, 5):
-        tracker.sample(ends={("t", 0): 10 * second}, at_ms=START_MS + second * 1000)
+        tracker.add_samples(ends={("t", 0): 10 * second}, at_ms=START_MS + second * 1000)
     now_ms = START_MS + 300_000
     same, other = restarted(tracker), restarted(tracker)
     for after, topic_id in ((same, IDS[0]), (other, IDS[1])):
         after.identify_topics({"t": topic_id})
-        after.sample(ends={("t", 0): 3000}, at_ms=now_ms)
-    assert [row.time_lag_s for row in same.snapshot(now_ms).rows()] == [pytest.approx(200, abs=1)]
-    assert [row.time_lag_s for row in other.snapshot(now_ms).rows()] == [0]
+        after.add_samples(ends={("t", 0): 3000}, at_ms=now_ms)
+    assert [row.time_lag_s for row in same.take_snapshot(now_ms).rows()] == [pytest.approx(200, abs=1)]
+    assert [row.time_lag_s for row in other.take_snapshot(now_ms).rows()] == [0]
 
 
 def test_a_partition_that_is_gone_leaves_no_history():
     tracker, after = Tracker(), Tracker()
     for topic in ("t", "u"):
         tracker.apply(0, *([part] for part in commit("g", topic, 0, 1)))
-    tracker.sample(ends={("t", 0): 5, ("u", 0): 5}, at_ms=START_MS)
-    tracker.forget([("t", 0)])
+    tracker.add_samples(ends={("t", 0): 5, ("u", 0): 5}, at_ms=START_MS)
+    tracker.forget_offsets([("t", 0)])
     after.restore_ends(through_json(tracker.save_ends()))
-    assert after.watched() == [("u", 0)]
+    assert after.watched_partitions() == [("u", 0)]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -187,7 +190,7 @@ def test_a_history_of_many_ends_goes_on_as_if_nothing_had_been(seed):
         known = rows[(rng.random(40) < 0.9) & (rows <= number)]
         for each, places in curves_of:
             back = 5 if 300 <= number < 304 else 0  # by so much the clock was set, right after the restart
-            each.add(places[known], ends[known], START_MS + (number - back) * 1000)
+            each.add_samples(places[known], ends[known], START_MS + (number - back) * 1000)
 
     for number in range(300):
         sample(number, (whole, rows))
@@ -197,8 +200,8 @@ def test_a_history_of_many_ends_goes_on_as_if_nothing_had_been(seed):
     restored.restore(moved, curves)
     for number in range(300, 400):
         at_ms = START_MS + int(rng.integers(0, number)) * 1000
-        assert restored.newest(moved).tolist() == whole.newest(rows).tolist()
-        assert restored.oldest(moved).tolist() == whole.oldest(rows).tolist()
+        assert restored.newest_ends(moved).tolist() == whole.newest_ends(rows).tolist()
+        assert restored.oldest_ends(moved).tolist() == whole.oldest_ends(rows).tolist()
         assert restored.ends_at(moved, at_ms).tolist() == whole.ends_at(rows, at_ms).tolist()
         for part, other in zip(restored.growth(moved, 60), whole.growth(rows, 60), strict=True):
             assert part.tolist() == other.tolist()
@@ -209,15 +212,15 @@ def test_a_tracker_that_never_sampled_saves_a_history_that_changes_nothing():
     tracker, after = Tracker(), Tracker()
     tracker.apply(0, *([part] for part in commit("g", "t", 0, 1)))
     after.restore_ends(through_json(tracker.save_ends()))
-    after.sample(ends={("t", 0): 5}, at_ms=START_MS)
-    assert after.watched() == [("t", 0)]
+    after.add_samples(ends={("t", 0): 5}, at_ms=START_MS)
+    assert after.watched_partitions() == [("t", 0)]
 
 
 def test_history_that_has_begun_is_not_written_over():
     tracker = Tracker()
     tracker.apply(0, *([part] for part in commit("g", "t", 0, 1)))
-    tracker.sample(ends={("t", 0): 5}, at_ms=START_MS)
-    with pytest.raises(ValueError, match="begun"):
+    tracker.add_samples(ends={("t", 0): 5}, at_ms=START_MS)
+    with pytest.raises(ValueError, match="sampled already"):
         tracker.restore_ends(tracker.save_ends())
 
 
@@ -225,7 +228,7 @@ def test_what_was_saved_stays_as_it_was_whatever_comes_after():
     log = batches(7)
     tracker = Tracker()
     live(tracker, log[:20])
-    state = tracker.save(0)
+    state = tracker.save_partition(0)
     assert state is not None
     kept = through_json(state)
     live(tracker, log[20:], 20)
@@ -237,31 +240,31 @@ def test_rows_that_were_freed_are_not_saved():
     tracker = Tracker()
     live(tracker, [[commit("g", "t", p, 5) for p in range(100)]])
     live(tracker, [[commit("g", "t", p, None) for p in range(99)]])
-    state = tracker.save(0)
+    state = tracker.save_partition(0)
     assert state is not None
     assert {len(column) for column in state.columns.values()} == {1}
 
 
 def test_of_a_partition_that_never_said_anything_nothing_is_saved_and_an_empty_one_is_restored_empty():
     tracker, after = Tracker(), Tracker()
-    assert tracker.save(0) is None
+    assert tracker.save_partition(0) is None
     live(tracker, [[commit("g", "t", 0, 1), commit("g", "t", 0, None)]])
-    state = tracker.save(0)
+    state = tracker.save_partition(0)
     assert state is not None
-    after.restore(0, through_json(state))
-    assert list(after.snapshot().groups()) == []
+    after.restore_partition(0, through_json(state))
+    assert list(after.take_snapshot().groups()) == []
     live(after, [[commit("g", "t", 0, 1)]])
-    assert [row.committed for row in after.snapshot().rows()] == [1]
+    assert [row.committed for row in after.take_snapshot().rows()] == [1]
 
 
 def test_a_restored_state_replaces_what_was_there():
     tracker, after = Tracker(), Tracker()
     live(tracker, [[commit("g", "t", 0, 1)]])
     live(after, [[commit("h", "t", 0, 2)]])
-    state = tracker.save(0)
+    state = tracker.save_partition(0)
     assert state is not None
-    after.restore(0, state)
-    assert [(row.group, row.committed) for row in after.snapshot().rows()] == [("g", 1)]
+    after.restore_partition(0, state)
+    assert [(row.group, row.committed) for row in after.take_snapshot().rows()] == [("g", 1)]
 
 
 def test_the_version_changes_with_every_batch_with_a_restore_and_when_all_is_forgotten():
@@ -273,13 +276,13 @@ def test_the_version_changes_with_every_batch_with_a_restore_and_when_all_is_for
     assert tracker.version(0) == versions[-1]
     live(tracker, [[commit("g", "t", 0, 1)]])
     versions.append(tracker.version(0))
-    state = tracker.save(0)
+    state = tracker.save_partition(0)
     assert state is not None
     assert tracker.version(0) == versions[-1]
-    tracker.reset(0)
+    tracker.reset_partition(0)
     live(tracker, [[commit("g", "t", 0, 1)]])
     versions.append(tracker.version(0))
-    tracker.restore(0, state)
+    tracker.restore_partition(0, state)
     versions.append(tracker.version(0))
     assert len(set(versions)) == 5
 
@@ -304,39 +307,39 @@ def sharing(group: str) -> Tracker:
     )
     record = encode(ShareSnapshot(group_id=group, topic_id=IDS[0], partition=0, value=value))
     tracker.apply_share_state([record[0]], [record[1]])
-    tracker.settle_share_state(partitions=1)
+    tracker.update_share_commits(partitions=1)
     return tracker
 
 
 def test_what_a_share_group_has_done_is_read_anew_and_not_restored():
     tracker = sharing("g")
     live(tracker, [[encode(Share.own("g", 1)), commit("other", "t", 0, 7)]])
-    assert {(row.group, row.committed) for row in tracker.snapshot().rows()} == {("g", 4), ("other", 7)}
-    state = tracker.save(0)
+    assert {(row.group, row.committed) for row in tracker.take_snapshot().rows()} == {("g", 4), ("other", 7)}
+    state = tracker.save_partition(0)
     assert state is not None
     after = Tracker()
-    after.restore(0, state)
-    assert [(row.group, row.committed) for row in after.snapshot().rows()] == [("other", 7)]
-    assert {group.type for group in after.snapshot().groups()} == {"share", "simple"}
+    after.restore_partition(0, state)
+    assert [(row.group, row.committed) for row in after.take_snapshot().rows()] == [("other", 7)]
+    assert {group.type for group in after.take_snapshot().groups()} == {"share", "simple"}
 
 
 def test_a_group_that_took_a_share_groups_name_keeps_its_commits():
     tracker = sharing("g")
     live(tracker, [[encode(classic("g", 1, "a")), commit("g", "u", 0, 7)]])
-    state = tracker.save(0)
+    state = tracker.save_partition(0)
     assert state is not None
     after = Tracker()
-    after.restore(0, state)
-    assert 7 in [row.committed for row in after.snapshot().rows()]
+    after.restore_partition(0, state)
+    assert 7 in [row.committed for row in after.take_snapshot().rows()]
 
 
 def test_share_state_that_is_known_already_goes_into_a_restored_partition():
     tracker = sharing("g")
-    state = tracker.save(0)
+    state = tracker.save_partition(0)
     assert state is not None
-    tracker.restore(0, state)
-    tracker.settle_share_state(partitions=1)
-    assert [(row.group, row.committed) for row in tracker.snapshot().rows()] == [("g", 4)]
+    tracker.restore_partition(0, state)
+    tracker.update_share_commits(partitions=1)
+    assert [(row.group, row.committed) for row in tracker.take_snapshot().rows()] == [("g", 4)]
 
 
 # keys
@@ -365,20 +368,20 @@ def test_a_name_that_is_no_utf8_is_found_again_after_a_restart_under_each_of_its
     tracker = Tracker()
     for key in keys:
         tracker.apply(0, [key] * times, [value] * times)
-    assert [row.group for row in tracker.snapshot().rows()] == ["\ufffd"]
+    assert [row.group for row in tracker.take_snapshot().rows()] == ["\ufffd"]
     after = restarted(tracker)
     for offset, key in enumerate(keys):
         after.apply(0, [key] * times, [commit("g", "t", 0, offset)[1]] * times)
-        assert [(row.group, row.committed) for row in after.snapshot().rows()] == [("\ufffd", offset)]
+        assert [(row.group, row.committed) for row in after.take_snapshot().rows()] == [("\ufffd", offset)]
     after.apply(0, [keys[0]] * times, [None] * times)
-    assert list(after.snapshot().rows()) == []
+    assert list(after.take_snapshot().rows()) == []
 
 
 def test_a_group_that_ended_before_the_save_is_not_there_after_it():
     tracker = Tracker()
     live(tracker, [[encode(Share.own("g", 1)), encode(gone(Share.own("g", 1)))]])
-    state = tracker.save(0)
+    state = tracker.save_partition(0)
     assert state is not None
     after = Tracker()
-    after.restore(0, through_json(state))
-    assert list(after.snapshot().groups()) == []
+    after.restore_partition(0, through_json(state))
+    assert list(after.take_snapshot().groups()) == []

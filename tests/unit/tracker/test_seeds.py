@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from koff.lag import UNKNOWN
-from koff.records import OffsetCommit, decode, encode
+from koff.records import GroupMetadataValue, OffsetCommit, decode, encode
 from koff.records.placement import group_partition
 from koff.tracker import Tracker
 from koff.tracker.groups import Described, Group
@@ -31,7 +31,9 @@ def log_of(seed: int) -> Log:
     rng = random.Random(seed)
     log: list[Pair] = []
     for message in history(seed, groups=4, steps=60):
-        log.append(encode(message.record))
+        key, value = encode(message.record)
+        assert key is not None
+        log.append((key, value))
         for _ in range(rng.randrange(3)):
             group, topic = f"g{rng.randrange(7)}", rng.choice(("t", "u", "größer"))
             offset = None if rng.random() < 0.15 else rng.randrange(1000)
@@ -81,21 +83,25 @@ def groups_of(log: Log) -> dict[str, Described]:
         group = table._groups[name]
         view = table.get(name)
         assert view is not None
-        found[name] = copy.deepcopy(group) if view.type not in {"classic", "simple"} else view
+        if view.type in {"classic", "simple"}:
+            found[name] = view
+        else:
+            assert not isinstance(group, GroupMetadataValue)
+            found[name] = copy.deepcopy(group)
     return found | {at[0]: Group(at[0]) for at in rows_of(log) if at[0] not in found}
 
 
 def seed_of(rows: dict[Row, int]) -> Seed:
     groups, topics = sorted({at[0] for at in rows}), sorted({at[1] for at in rows})
     columns = [(groups.index(group), topics.index(topic), p) for group, topic, p in rows]
-    codes = np.array(columns, np.int32).reshape(-1, 3).T
-    return Seed(groups, topics, *codes, np.array(list(rows.values()), np.int64))
+    group, topic, partition = np.array(columns, np.int32).reshape(-1, 3).T
+    return Seed(groups, topics, group, topic, partition, np.array(list(rows.values()), np.int64))
 
 
 def committed(tracker: Tracker) -> dict[Row, int | None]:
     return {
         (row.group, row.topic, row.partition): row.committed
-        for row in tracker.snapshot().rows()
+        for row in tracker.take_snapshot().rows()
         if row.committed is not None
     }
 
@@ -103,12 +109,12 @@ def committed(tracker: Tracker) -> dict[Row, int | None]:
 def told(log: Log) -> Tracker:
     """One that knows no more than what coordinators say at the end of that log."""
     tracker = Tracker()
-    tracker.seed(seed_of(rows_of(log)), groups_of(log), 1, [0])
+    tracker.seed_partitions(seed_of(rows_of(log)), groups_of(log), 1, [0])
     return tracker
 
 
 def groups(tracker: Tracker) -> dict[str, Group]:
-    return {group.name: group for group in tracker.snapshot().groups()}
+    return {group.name: group for group in tracker.take_snapshot().groups()}
 
 
 def points(seed: int, log: Log) -> tuple[random.Random, int, int, int]:
@@ -155,15 +161,15 @@ def test_a_backfill_at_any_point_leaves_nothing_that_a_replay_would_not_give(see
     rng, begin, asked, now = points(seed, log)
     tracker = told(log[:asked])
     apply(tracker, log[begin:now], rng)
-    aside = tracker.fresh_shard()
+    aside = tracker.create_shard()
     for part, counted in ((log[:begin], True), (log[begin:now], False)):
         pairs = [pair for _, pair in part]
         aside.apply([key for key, _ in pairs], [value for _, value in pairs], counted=counted)
-    tracker.replace(0, aside)
+    tracker.replace_shard(0, aside)
     apply(tracker, log[now:], rng)
     full = whole(log)
     assert shown(tracker, NOW_MS) == shown(full, NOW_MS)
-    assert tracker.seen == full.seen
+    assert tracker.record_counts == full.record_counts
 
 
 @pytest.mark.parametrize("tombstones", [True, False])
@@ -175,10 +181,10 @@ def test_compaction_changes_neither_tail_nor_backfill(seed, tombstones):
     tracker = told(log[:asked])
     apply(tracker, compacted([each for each in log if begin <= each[0] < now], asked, tombstones=True), rng)
     assert committed(tracker) == committed(whole(log[:now]))
-    aside = tracker.fresh_shard()
+    aside = tracker.create_shard()
     pairs = [pair for offset, pair in cleaned if offset < now]
     aside.apply([key for key, _ in pairs], [value for _, value in pairs])
-    tracker.replace(0, aside)
+    tracker.replace_shard(0, aside)
     apply(tracker, log[now:], rng)
     full = whole(log)
     assert (committed(tracker), groups(tracker)) == (committed(full), groups(full))
@@ -196,7 +202,7 @@ def test_the_logs_hold_what_it_takes():
 
 def seeded(rows: dict[Row, int], partitions: int, only: list[int], **described: Any) -> Tracker:
     tracker = Tracker()
-    tracker.seed(seed_of(rows), described, partitions, only)
+    tracker.seed_partitions(seed_of(rows), described, partitions, only)
     return tracker
 
 
@@ -219,7 +225,7 @@ def test_of_partitions_that_were_not_asked_about_nothing_is_known():
 def test_a_partition_without_any_group_is_known_to_have_none():
     tracker = Tracker()
     tracker.apply(2, *([part] for part in commit("old", "t", 0, 1)))
-    tracker.seed(seed_of({}), {}, 3, [0, 1, 2])
+    tracker.seed_partitions(seed_of({}), {}, 3, [0, 1, 2])
     assert committed(tracker) == {}
     assert [tracker.group_names(partition) for partition in range(3)] == [set(), set(), set()]
 

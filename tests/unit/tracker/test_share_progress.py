@@ -9,7 +9,7 @@ import random
 import pytest
 
 from koff.errors import KoffError
-from koff.lag import share_done
+from koff.lag import share_committed_offset
 from koff.records import (
     ShareSnapshot,
     ShareSnapshotValue,
@@ -19,7 +19,7 @@ from koff.records import (
     decode_share_state,
     encode,
 )
-from koff.tracker.share_progress import DeliveryBatch, SharePartition, ShareState, merged
+from koff.tracker.share_progress import DeliveryBatch, SharePartition, ShareState, merge_batches
 from tests.unit.builders import TOPIC_ID, commit, golden_messages, gone
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
@@ -154,7 +154,7 @@ def test_merged_batches_say_of_each_record_the_most_that_was_said(seed):
     for first, last, state, count in those:
         for offset in range(max(first, start), last + 1):
             expected[offset] = max(expected.get(offset, (0, 0)), (count, state))
-    found = merged(those, start)
+    found = merge_batches(those, start)
     assert {
         offset: (each.delivery_count, each.delivery_state)
         for each in found
@@ -163,7 +163,7 @@ def test_merged_batches_say_of_each_record_the_most_that_was_said(seed):
     for one, following in itertools.pairwise(found):
         assert one.last_offset < following.first_offset
         assert one.last_offset + 1 < following.first_offset or one[2:] != following[2:]
-    assert merged(found, start) == found
+    assert merge_batches(found, start) == found
 
 
 def test_records_of_other_topics_are_left_alone():
@@ -175,8 +175,8 @@ def test_records_of_other_topics_are_left_alone():
 
 def test_rows_are_found_by_group():
     state = replayed(snapshot(0), snapshot(1, partition=1))
-    assert sorted(each.start_offset for each in state.of("g")) == [0, 1]
-    assert state.of("other") == []
+    assert sorted(each.start_offset for each in state.partitions_of("g")) == [0, 1]
+    assert state.partitions_of("other") == []
 
 
 def test_a_row_stays_as_it_is_when_the_state_moves_on():
@@ -227,13 +227,13 @@ def test_the_golden_share_group_has_nothing_left_to_read_where_all_was_accepted(
     state = ShareState()
     for message in golden_messages("__share_group_state"):
         state.apply(message)
-    rows = {each.partition: each for each in state.of("rec-share")}
+    rows = {each.partition: each for each in state.partitions_of("rec-share")}
     read = {number: (each.start_offset, each.delivery_complete_count) for number, each in rows.items()}
     assert read == {0: (0, 10), 1: (0, 10), 2: (3, 0)}
-    assert [10 - share_done(*read[number]) for number in range(3)] == [0, 0, 7]
+    assert [10 - share_committed_offset(*read[number]) for number in range(3)] == [0, 0, 7]
     assert {each.state_epoch for each in rows.values()} == {6}
 
 
 @pytest.mark.parametrize(("start", "complete", "done"), [(3, 2, 5), (0, 10, 10), (-1, 0, -1), (3, -1, -1)])
 def test_what_a_share_group_has_done_is_its_start_and_what_is_done_above(start, complete, done):
-    assert share_done(start, complete) == done
+    assert share_committed_offset(start, complete) == done

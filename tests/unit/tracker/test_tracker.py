@@ -16,8 +16,8 @@ from koff.records import (
     ShareSnapshotValue,
     encode,
 )
-from koff.records.commit_values import commit_values
-from koff.records.placement import group_partition, share_partition
+from koff.records.commit_values import decode_commit_values
+from koff.records.placement import group_partition, share_state_partition
 from koff.tracker import Snapshot, Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, TOPIC_ID, classic_group, commit, consumer_group
 
@@ -29,11 +29,11 @@ def apply(tracker: Tracker, *pairs, partition: int = 0) -> None:
 
 
 def committed(tracker: Tracker) -> dict[tuple[str, str, int], int | None]:
-    return {(row.group, row.topic, row.partition): row.committed for row in tracker.snapshot().rows()}
+    return {(row.group, row.topic, row.partition): row.committed for row in tracker.take_snapshot().rows()}
 
 
 def groups(tracker: Tracker) -> dict[str, str]:
-    return {group.name: f"{group.type} {group.state}" for group in tracker.snapshot().groups()}
+    return {group.name: f"{group.type} {group.state}" for group in tracker.take_snapshot().groups()}
 
 
 def test_the_last_commit_of_a_partition_counts_within_a_batch_and_across_batches():
@@ -90,7 +90,7 @@ def test_tombstones_of_what_never_was_are_counted_and_change_nothing():
     tracker = Tracker()
     apply(tracker, commit("g", "t", 0, None), classic_group("g", None))
     assert groups(tracker) == {}
-    assert tracker.seen == {"OffsetCommit": 1, "GroupMetadata": 1}
+    assert tracker.record_counts == {"OffsetCommit": 1, "GroupMetadata": 1}
 
 
 def test_freed_rows_and_names_are_used_again():
@@ -100,13 +100,14 @@ def test_freed_rows_and_names_are_used_again():
         apply(tracker, commit(f"g{number}", "t", 0, None))
     apply(tracker, commit("last", "t", 0, 7))
     assert committed(tracker) == {("last", "t", 0): 7}
-    (shard,) = tracker.snapshot().shards.values()
+    (shard,) = tracker.take_snapshot().shards.values()
     assert len(shard.groups) == 1
 
 
 def test_a_record_that_does_not_decode_is_counted_and_disturbs_nothing():
     tracker = Tracker()
     key, value = commit("g", "t", 0, 1)
+    assert value is not None
     apply(
         tracker,
         (key, value),
@@ -117,36 +118,37 @@ def test_a_record_that_does_not_decode_is_counted_and_disturbs_nothing():
         commit("g", "t", 1, 2),
     )
     assert committed(tracker) == {("g", "t", 0): 1, ("g", "t", 1): 2}
-    assert tracker.seen == {"OffsetCommit": 2, "Undecodable": 4}
+    assert tracker.record_counts == {"OffsetCommit": 2, "Undecodable": 4}
 
 
 def test_a_first_commit_that_does_not_decode_makes_no_row():
     tracker = Tracker()
     key, value = commit("g", "t", 0, 1)
+    assert value is not None
     apply(tracker, (key, value[:5]))
     assert groups(tracker) == {}
-    assert tracker.seen["Undecodable"] == 1
+    assert tracker.record_counts["Undecodable"] == 1
 
 
 def test_an_unknown_type_is_counted_as_such():
     tracker = Tracker()
     apply(tracker, (b"\x7f\xff", b"x"))
-    assert tracker.seen == {"Unknown": 1}
+    assert tracker.record_counts == {"Unknown": 1}
 
 
 def test_a_negative_commit_is_no_commit():
     tracker = Tracker()
     apply(tracker, commit("g", "t", 0, -1))
-    tracker.sample(ends={("t", 0): 10})
-    (row,) = tracker.snapshot().rows()
+    tracker.add_samples(ends={("t", 0): 10})
+    (row,) = tracker.take_snapshot().rows()
     assert (row.committed, row.lag) == (None, None)
 
 
 def test_a_classic_group_has_its_members_and_who_reads_what():
     tracker = Tracker()
     apply(tracker, classic_group("g", {"app": ASSIGNED_T_0_1}), commit("g", "t", 0, 4))
-    tracker.sample(ends={("t", 0): 10, ("t", 1): 3})
-    rows = {row.partition: row for row in tracker.snapshot().rows()}
+    tracker.add_samples(ends={("t", 0): 10, ("t", 1): 3})
+    rows = {row.partition: row for row in tracker.take_snapshot().rows()}
     assert (rows[0].lag, rows[0].member.client_id, rows[0].state) == (6, "app", "Stable")
     assert (rows[1].lag, rows[1].committed, rows[1].end) == (None, None, 3)
     assert groups(tracker) == {"g": "classic Stable"}
@@ -165,7 +167,7 @@ def test_a_group_outlives_its_offsets_and_offsets_their_group():
 def test_a_member_whose_assignment_does_not_decode_stays_a_member():
     tracker = Tracker()
     apply(tracker, classic_group("g", {"app": b"\x00"}))
-    (group,) = tracker.snapshot().groups()
+    (group,) = tracker.take_snapshot().groups()
     assert [member.client_id for member in group.members] == ["app"]
 
 
@@ -192,10 +194,10 @@ def test_assignments_by_topic_id_get_their_names_once_these_are_known():
         *consumer_group("g", epoch=1, assignment_epoch=1, members={"m": (1, 0)}),
         commit("g", "t", 3, 5),
     )
-    assert tracker.unnamed_topics() == {TOPIC_ID}
+    assert tracker.unnamed_topic_ids() == {TOPIC_ID}
     tracker.identify_topics({"t": TOPIC_ID})
-    assert tracker.watched() == [("t", 3)]
-    (row,) = tracker.snapshot().rows()
+    assert tracker.watched_partitions() == [("t", 3)]
+    (row,) = tracker.take_snapshot().rows()
     assert row.member.client_id == "m-client"
 
 
@@ -224,16 +226,16 @@ def test_a_partition_that_is_reset_forgets_only_its_own_groups():
     tracker = Tracker()
     apply(tracker, commit("g", "t", 0, 1), partition=0)
     apply(tracker, commit("h", "t", 0, 1), partition=1)
-    tracker.reset(0)
+    tracker.reset_partition(0)
     assert groups(tracker) == {"h": "simple Empty"}
 
 
 def test_a_topic_that_is_gone_has_no_lag():
     tracker = Tracker()
     apply(tracker, commit("g", "t", 0, 1))
-    tracker.sample(ends={("t", 0): 10}, starts={("t", 0): 0})
-    tracker.forget([("t", 0)])
-    (row,) = tracker.snapshot().rows()
+    tracker.add_samples(ends={("t", 0): 10}, starts={("t", 0): 0})
+    tracker.forget_offsets([("t", 0)])
+    (row,) = tracker.take_snapshot().rows()
     assert (row.committed, row.end, row.lag) == (1, None, None)
 
 
@@ -246,8 +248,8 @@ def test_totals_sum_what_is_known_and_say_how_much_is_not():
         commit("g", "u", 0, 1),
         commit("h", "u", 0, 1),
     )
-    tracker.sample(ends={("t", 0): 10, ("t", 1): 0})
-    totals = {total.group.name: total for total in tracker.snapshot().totals()}
+    tracker.add_samples(ends={("t", 0): 10, ("t", 1): 0})
+    totals = {total.group.name: total for total in tracker.take_snapshot().totals()}
     assert (totals["g"].lag, totals["g"].partitions, totals["g"].unknown) == (9, 3, 1)
     assert (totals["h"].lag, totals["h"].unknown) == (None, 1)
 
@@ -255,8 +257,8 @@ def test_totals_sum_what_is_known_and_say_how_much_is_not():
 def test_rows_come_worst_first_and_unknown_last():
     tracker = Tracker()
     apply(tracker, commit("g", "t", 0, 1), commit("g", "t", 1, 1), commit("g", "t", 2, 1))
-    tracker.sample(ends={("t", 0): 10, ("t", 1): 100})
-    assert [row.lag for row in tracker.snapshot().rows()] == [99, 9, None]
+    tracker.add_samples(ends={("t", 0): 10, ("t", 1): 100})
+    assert [row.lag for row in tracker.take_snapshot().rows()] == [99, 9, None]
 
 
 def test_any_cut_into_batches_gives_the_same_state():
@@ -287,11 +289,11 @@ def watched_for(tracker: Tracker, *, consumed_a_second: int, seconds: int = 400)
     """A partition that grows by 10 records a second, ends sampled every 5 s, a commit every 20 s."""
     for second in range(0, seconds, 5):
         now_ms = START_MS + second * 1000
-        tracker.sample(ends={("t", 0): 1000 + 10 * second}, at_ms=now_ms)
+        tracker.add_samples(ends={("t", 0): 1000 + 10 * second}, at_ms=now_ms)
         if second % 20 == 0:
             record = commit("g", "t", 0, 1000 + consumed_a_second * second, at=now_ms)
             tracker.apply(0, [record[0]], [record[1]], seen_at_ms=now_ms)
-    return tracker.snapshot(START_MS + seconds * 1000)
+    return tracker.take_snapshot(START_MS + seconds * 1000)
 
 
 @pytest.mark.parametrize(
@@ -310,36 +312,36 @@ def test_a_group_that_fell_silent_behind_the_end_has_stopped():
     tracker = Tracker()
     watched_for(tracker, consumed_a_second=5)
     for second in range(400, 1000, 5):
-        tracker.sample(ends={("t", 0): 1000 + 10 * second}, at_ms=START_MS + second * 1000)
-    (row,) = tracker.snapshot(START_MS + 1_000_000).rows()
+        tracker.add_samples(ends={("t", 0): 1000 + 10 * second}, at_ms=START_MS + second * 1000)
+    (row,) = tracker.take_snapshot(START_MS + 1_000_000).rows()
     assert row.status.name == "STOP"
 
 
 def test_history_has_no_lag_of_its_time_and_no_snapshot_without_a_time_judges():
     tracker = Tracker()
-    tracker.sample(ends={("t", 0): 10}, at_ms=START_MS)
+    tracker.add_samples(ends={("t", 0): 10}, at_ms=START_MS)
     apply(tracker, commit("g", "t", 0, 4))
-    (row,) = tracker.snapshot().rows()
+    (row,) = tracker.take_snapshot().rows()
     assert (row.status.name, row.time_lag_s) == ("UNKNOWN", None)
 
 
 def test_ahead_of_the_log_is_said_only_when_the_end_was_sampled_after_the_commit_came():
     tracker = Tracker()
-    tracker.sample(ends={("t", 0): 10}, at_ms=START_MS)
+    tracker.add_samples(ends={("t", 0): 10}, at_ms=START_MS)
     key, value = commit("g", "t", 0, 20)
     tracker.apply(0, [key], [value], seen_at_ms=START_MS + 5)
-    (row,) = tracker.snapshot().rows()
+    (row,) = tracker.take_snapshot().rows()
     assert (row.lag, row.published_lag, row.reasons.names) == (-10, 0, ())
-    tracker.sample(ends={("t", 0): 10}, at_ms=START_MS + 10)
-    (row,) = tracker.snapshot().rows()
+    tracker.add_samples(ends={("t", 0): 10}, at_ms=START_MS + 10)
+    (row,) = tracker.take_snapshot().rows()
     assert row.reasons.names == ("ahead_of_log",)
 
 
 def test_retention_that_passed_the_group_is_told_apart():
     tracker = Tracker()
     apply(tracker, commit("g", "t", 0, 2))
-    tracker.sample(ends={("t", 0): 10}, starts={("t", 0): 6}, stables={("t", 0): 9}, at_ms=START_MS)
-    (row,) = tracker.snapshot().rows()
+    tracker.add_samples(ends={("t", 0): 10}, starts={("t", 0): 6}, stables={("t", 0): 9}, at_ms=START_MS)
+    (row,) = tracker.take_snapshot().rows()
     assert (row.lag, row.readable, row.lost, row.lag_to_stable) == (8, 4, 4, 7)
     assert row.reasons.names == ("below_log_start",)
 
@@ -364,34 +366,34 @@ def share_state(tracker: Tracker, start: int | None, done: int = 0) -> None:
 
 
 def share_lags(tracker: Tracker) -> list[int | None]:
-    return [row.lag for row in tracker.snapshot().rows() if row.group == "s"]
+    return [row.lag for row in tracker.take_snapshot().rows() if row.group == "s"]
 
 
 def test_a_share_group_gets_its_lag_once_the_topics_name_is_known_and_loses_it_with_its_state():
     tracker = Tracker()
-    tracker.settle_share_state(partitions=50)
+    tracker.update_share_commits(partitions=50)
     share_state(tracker, 4, done=3)
-    assert (share_lags(tracker), tracker.unnamed_topics()) == ([], {TOPIC_ID})
+    assert (share_lags(tracker), tracker.unnamed_topic_ids()) == ([], {TOPIC_ID})
     tracker.identify_topics({"t": TOPIC_ID})
-    tracker.sample(ends={("t", 0): 10})
+    tracker.add_samples(ends={("t", 0): 10})
     assert share_lags(tracker) == [3]
     share_state(tracker, -1)
     assert share_lags(tracker) == [None]
     share_state(tracker, None)
     assert share_lags(tracker) == []
-    assert tracker.seen == {"ShareSnapshot": 3}
+    assert tracker.record_counts == {"ShareSnapshot": 3}
 
 
 def test_share_state_outlives_a_partition_of_the_offsets_topic_that_is_read_anew_and_goes_with_its_own():
     tracker = Tracker()
     tracker.identify_topics({"t": TOPIC_ID})
-    tracker.settle_share_state(partitions=50)
+    tracker.update_share_commits(partitions=50)
     share_state(tracker, 4, done=3)
-    tracker.sample(ends={("t", 0): 10})
-    tracker.reset(group_partition("s", 50))
-    tracker.settle_share_state()
+    tracker.add_samples(ends={("t", 0): 10})
+    tracker.reset_partition(group_partition("s", 50))
+    tracker.update_share_commits()
     assert share_lags(tracker) == [3]
-    home = share_partition("s", TOPIC_ID, 0, 5)
+    home = share_state_partition("s", TOPIC_ID, 0, 5)
     tracker.reset_share_state([(home + 1) % 5], 5)
     assert share_lags(tracker) == [3]
     tracker.reset_share_state([home], 5)
@@ -410,13 +412,14 @@ def test_a_commit_that_only_the_scalar_decoder_reads_keeps_its_topic_id():
         unknown_tags=(Tag(tag=9, data=b"x"),),
     )
     _, encoded = encode(OffsetCommit(group="g", topic="t", partition=0, value=value))
-    assert not commit_values([encoded]).ok.any()
+    assert encoded is not None
+    assert not decode_commit_values([encoded]).ok.any()
     tracker = Tracker()
     apply(tracker, (key, encoded))
     tracker.identify_topics({"t": "AAAAAAAAAAAAAAAAAAAAAg"})
-    tracker.sample(ends={("t", 0): 10})
-    (row,) = tracker.snapshot().rows()
+    tracker.add_samples(ends={("t", 0): 10})
+    (row,) = tracker.take_snapshot().rows()
     assert (row.committed, row.lag, row.reasons.names) == (4, None, ("topic_recreated",))
     tracker.identify_topics({"t": TOPIC_ID})
-    (row,) = tracker.snapshot().rows()
+    (row,) = tracker.take_snapshot().rows()
     assert row.lag == 6

@@ -35,30 +35,30 @@ def call(*values: bytes) -> tuple[_ProduceCall, list[Message]]:
 
 def test_a_retry_that_was_acknowledged_without_a_place_is_written_and_its_offset_stays_unknown():
     made, messages = call(b"a", b"b", b"c")
-    told = made._report()
+    told = made.make_delivery_callback()
     for report in (Report(b"a", None), Report(b"c", 8), Report(b"b", 7)):
         told(None, report)
     assert made.done
-    made.match()
-    assert made.settle(told=True) is None
+    made.match_reports()
+    assert made.settle(acknowledged=True) is None
     assert [message.offset for message in messages] == [-1, 7, 8]
 
 
 def test_places_without_an_offset_and_failures_are_told_apart():
     made, messages = call(b"a", b"b", b"c")
-    told = made._report()
+    told = made.make_delivery_callback()
     told(None, Report(b"a", 4))
     told(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Report(b"b", None))
     told(None, Report(b"c", None))
-    made.match()
+    made.match_reports()
     with pytest.raises(ProduceError) as failure:
-        made.settle(told=True)
+        made.settle(acknowledged=True)
     assert [message.offset for message in messages] == [4, -1, -1]
     assert list(failure.value.errors) == [1]
 
 
 def test_a_fatal_failure_is_known_as_soon_as_the_reports_are_matched():
     made, _ = call(b"a")
-    made._report()(KafkaError(KafkaError._FATAL, "fenced", True), Report(b"a", None))
-    made.match()
+    made.make_delivery_callback()(KafkaError(KafkaError._FATAL, "fenced", True), Report(b"a", None))
+    made.match_reports()
     assert made.fatal

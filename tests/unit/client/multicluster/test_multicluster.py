@@ -20,7 +20,7 @@ from koff.client.multicluster import (
     Writer,
     WriterConf,
 )
-from koff.client.multicluster.inbox import Inbox, InboxBatch, Slot
+from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
 from koff.errors import ConfigError
 
 NOWHERE = "127.0.0.1:1"
@@ -92,75 +92,75 @@ def test_a_writer_that_reaches_nobody_gives_up_surely_unwritten_messages():
     assert writer.stats().errors == 0
 
 
-def _slots(*names: str) -> list[Slot]:
-    return [Slot(ReaderConf(NOWHERE, "t", name=name, queue_capacity=3), 0) for name in names]
+def _subscriptions(*names: str) -> list[ReaderSubscription]:
+    return [ReaderSubscription(ReaderConf(NOWHERE, "t", name=name, queue_capacity=3), 0) for name in names]
 
 
-def _batch(slot: Slot, *offsets: int, end: int = 100) -> InboxBatch:
+def _batch(subscription: ReaderSubscription, *offsets: int, end: int = 100) -> InboxBatch:
     messages = [Message(b"12", b"3", "t", 0, offset) for offset in offsets]
-    return InboxBatch(slot, slot.generation, messages, end)
+    return InboxBatch(subscription, subscription.generation, messages, end)
 
 
 def test_each_cluster_has_its_turn():
-    a, b = slots = _slots("a", "b")
-    inbox = Inbox(slots)
-    inbox.put([_batch(a, 1), _batch(a, 2)])
-    inbox.put([_batch(b, 1)])
-    inbox.put([_batch(a, 3)])
-    taken = [[batch.slot for batch in inbox.take(0)[0]] for _ in range(3)]
+    a, b = subscriptions = _subscriptions("a", "b")
+    inbox = Inbox(subscriptions)
+    inbox.put_batches([_batch(a, 1), _batch(a, 2)])
+    inbox.put_batches([_batch(b, 1)])
+    inbox.put_batches([_batch(a, 3)])
+    taken = [[batch.subscription for batch in inbox.take_batches(0)[0]] for _ in range(3)]
     assert taken == [[a, a], [b], [a]]
 
 
 def test_a_reader_stands_after_the_last_message_taken():
-    (slot,) = slots = _slots("a")
-    inbox = Inbox(slots)
-    inbox.put([_batch(slot, 7, 8, 9, end=12)])
-    assert (slot.offset, slot.lag, inbox.room(slots, 0)) == (0, -1, 0)
-    inbox.take(0)
-    assert (slot.offset, slot.lag, inbox.room(slots, 0)) == (10, 2, 3)
-    stats = slot.stats()
+    (subscription,) = subscriptions = _subscriptions("a")
+    inbox = Inbox(subscriptions)
+    inbox.put_batches([_batch(subscription, 7, 8, 9, end=12)])
+    assert (subscription.offset, subscription.lag, inbox.wait_for_room(subscriptions, 0)) == (0, -1, 0)
+    inbox.take_batches(0)
+    assert (subscription.offset, subscription.lag, inbox.wait_for_room(subscriptions, 0)) == (10, 2, 3)
+    stats = subscription.take_stats()
     assert (stats.messages, stats.bytes, stats.offset, stats.lag) == (3, 9, 10, 2)
-    assert (slot.stats().messages, slot.stats().offset) == (0, 10)
+    assert (subscription.take_stats().messages, subscription.take_stats().offset) == (0, 10)
 
 
 def test_what_was_fetched_before_an_offset_was_set_never_arrives():
-    (slot,) = slots = _slots("a")
-    inbox = Inbox(slots)
-    late = _batch(slot, 1)
-    slot.generation += 1
-    inbox.put([late, _batch(slot, 50)])
-    (taken,), _ = inbox.take(0)
+    (subscription,) = subscriptions = _subscriptions("a")
+    inbox = Inbox(subscriptions)
+    late = _batch(subscription, 1)
+    subscription.generation += 1
+    inbox.put_batches([late, _batch(subscription, 50)])
+    (taken,), _ = inbox.take_batches(0)
     assert [message.offset for message in taken.messages] == [50]
 
 
 def test_errors_are_told_once_and_only_when_all_readers_failed():
-    a, b = slots = _slots("a", "b")
-    inbox = Inbox(slots)
+    a, b = subscriptions = _subscriptions("a", "b")
+    inbox = Inbox(subscriptions)
     first, second = ReadError("first"), ReadError("second")
-    inbox.fail(a, first)
-    assert inbox.take(0) == ([], [])
-    inbox.fail(b, second)
-    assert inbox.take(0) == ([], [first, second])
-    assert inbox.take(0) == ([], [])
-    assert (a.stats().failure, a.stats().errors) == ("first", 0)  # errors count once
+    inbox.report_error(a, first)
+    assert inbox.take_batches(0) == ([], [])
+    inbox.report_error(b, second)
+    assert inbox.take_batches(0) == ([], [first, second])
+    assert inbox.take_batches(0) == ([], [])
+    assert (a.take_stats().failure, a.take_stats().errors) == ("first", 0)  # errors count once
 
 
 def test_what_waits_is_read_before_errors_are_told():
-    (slot,) = slots = _slots("a")
-    inbox = Inbox(slots)
-    inbox.put([_batch(slot, 1)])
-    inbox.fail(slot, ReadError("gone"))
-    batches, errors = inbox.take(0)
+    (subscription,) = subscriptions = _subscriptions("a")
+    inbox = Inbox(subscriptions)
+    inbox.put_batches([_batch(subscription, 1)])
+    inbox.report_error(subscription, ReadError("gone"))
+    batches, errors = inbox.take_batches(0)
     assert (len(batches), errors) == (1, [])
-    assert len(inbox.take(0)[1]) == 1
+    assert len(inbox.take_batches(0)[1]) == 1
 
 
 def test_closing_wakes_whoever_waits():
-    inbox = Inbox(_slots("a"))
+    inbox = Inbox(_subscriptions("a"))
     seen: Counter[str] = Counter()
 
     def wait() -> None:
-        inbox.take(None)
+        inbox.take_batches(None)
         seen["taken"] += 1
 
     waiting = threading.Thread(target=wait)
@@ -171,8 +171,8 @@ def test_closing_wakes_whoever_waits():
 
 
 def test_a_group_has_no_offset_of_its_own():
-    slot = Slot(ReaderConf(NOWHERE, "t", group_id="g", start_offset=LAST_OFFSET), -1)
-    inbox = Inbox([slot])
-    inbox.put([_batch(slot, 7)])
-    inbox.take(0)
-    assert (slot.offset, slot.lag, slot.partition) == (-1, -1, -1)
+    subscription = ReaderSubscription(ReaderConf(NOWHERE, "t", group_id="g", start_offset=LAST_OFFSET), -1)
+    inbox = Inbox([subscription])
+    inbox.put_batches([_batch(subscription, 7)])
+    inbox.take_batches(0)
+    assert (subscription.offset, subscription.lag, subscription.partition) == (-1, -1, -1)

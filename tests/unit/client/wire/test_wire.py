@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
@@ -30,15 +30,17 @@ from kio.schema.offset_fetch.v9.response import (
 from kio.serial import entity_reader, entity_writer
 
 from koff.client import ClusterConf
-from koff.client.groups import offset_fetch as offsetfetch
-from koff.client.groups.descriptions import Listed
-from koff.client.groups.responses import columns
-from koff.client.wire.connection import WINDOW, Connection
-from koff.client.wire.credentials import access, addresses, supports, tls_context
-from koff.client.wire.requests import Api, error_name, question
-from koff.client.wire.sasl import Exchange, Refused, oauthbearer, plain, scram
+from koff.client.groups import offset_fetch
+from koff.client.groups.descriptions import GroupListing
+from koff.client.groups.responses import join_columns
+from koff.client.wire.connection import MAX_IN_FLIGHT, Connection
+from koff.client.wire.credentials import build_tls_context, check_support, parse_addresses, read_credentials
+from koff.client.wire.requests import Api, encode_request, error_name
+from koff.client.wire.sasl import Exchange, Refused, oauthbearer_exchange, plain_exchange, scram_exchange
 from koff.errors import Closed, ConfigError, ConnectError
 from koff.proto.primitives import Malformed
+
+T = TypeVar("T")
 
 # The exchange of RFC 7677, section 3.
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -51,7 +53,7 @@ SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
 def test_scram_says_what_the_rfc_says():
-    exchange = scram("SCRAM-SHA-256", "user", "pencil", nonce=NONCE)
+    exchange = scram_exchange("SCRAM-SHA-256", "user", "pencil", nonce=NONCE)
     assert next(exchange) == b"n,,n=user,r=" + NONCE.encode()
     assert exchange.send(SERVER_FIRST) == CLIENT_FINAL
     with pytest.raises(StopIteration):
@@ -78,18 +80,18 @@ def log_in(exchange: Exchange, *answers: bytes) -> None:
 )
 def test_scram_refuses_a_server_that_proves_nothing(first, final, why):
     with pytest.raises(Refused, match=why):
-        log_in(scram("SCRAM-SHA-256", "user", "pencil", nonce=NONCE), first, final)
+        log_in(scram_exchange("SCRAM-SHA-256", "user", "pencil", nonce=NONCE), first, final)
 
 
 def test_scram_escapes_names_and_makes_a_new_nonce_each_time():
-    first, second = (next(scram("SCRAM-SHA-512", "a=b,c", "p")) for _ in range(2))
+    first, second = (next(scram_exchange("SCRAM-SHA-512", "a=b,c", "p")) for _ in range(2))
     assert first.startswith(b"n,,n=a=3Db=2Cc,r=")
     assert first != second
 
 
 def test_plain_and_bearer_tokens_are_one_message():
-    assert list(plain("ä", "p")) == [b"\0\xc3\xa4\0p"]
-    exchange = oauthbearer("abc")
+    assert list(plain_exchange("ä", "p")) == [b"\0\xc3\xa4\0p"]
+    exchange = oauthbearer_exchange("abc")
     assert next(exchange) == b"n,,\x01auth=Bearer abc\x01\x01"
     assert exchange.send(b'{"status":"invalid_token"}') == b"\x01"
     with pytest.raises(Refused):
@@ -110,39 +112,39 @@ def test_plain_and_bearer_tokens_are_one_message():
 )
 def test_it_is_said_what_only_librdkafka_can(properties, reason):
     conf = ClusterConf("a:1", properties)
-    support = supports(conf)
+    support = check_support(conf)
     assert bool(support) is not bool(reason)
     if reason:
         with pytest.raises(ConfigError, match=reason):
-            access(conf)
+            read_credentials(conf)
 
 
 def test_what_it_takes_to_log_in_is_asked_for_and_never_shown():
     properties = {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
     with pytest.raises(ConfigError, match=r"SASL/PLAIN needs sasl\.password"):
-        access(ClusterConf("a:1", properties))
+        read_credentials(ClusterConf("a:1", properties))
     conf = ClusterConf("a:1", {**properties, "sasl.password": "hush"})
-    assert "hush" not in repr(access(conf)) + repr(conf)
-    assert access(conf).tls
+    assert "hush" not in repr(read_credentials(conf)) + repr(conf)
+    assert read_credentials(conf).tls
 
 
 def test_tls_is_checked_unless_the_properties_say_otherwise(tmp_path):
-    assert tls_context({}).check_hostname
-    assert not tls_context({"ssl.endpoint.identification.algorithm": "none"}).check_hostname
-    assert not tls_context({"enable.ssl.certificate.verification": "false"}).verify_mode
+    assert build_tls_context({}).check_hostname
+    assert not build_tls_context({"ssl.endpoint.identification.algorithm": "none"}).check_hostname
+    assert not build_tls_context({"enable.ssl.certificate.verification": "false"}).verify_mode
     nonsense = tmp_path / "nonsense.pem"
     nonsense.write_text("secret nonsense")
     for name in ("ssl.ca.location", "ssl.certificate.location"):
         with pytest.raises(ConfigError, match=name) as refused:
-            tls_context({name: str(nonsense), "ssl.key.password": "hush"})
+            build_tls_context({name: str(nonsense), "ssl.key.password": "hush"})
         assert "hush" not in str(refused.value)
 
 
 def test_addresses_are_read_as_librdkafka_reads_them():
     given = "a:1, SSL://b:2,[::1]:3,c,::1"
-    assert list(addresses(given)) == [("a", 1), ("b", 2), ("::1", 3), ("c", 9092), ("::1", 9092)]
-    with pytest.raises(ConfigError, match="no host:port"):
-        list(addresses("a:b"))
+    assert list(parse_addresses(given)) == [("a", 1), ("b", 2), ("::1", 3), ("c", 9092), ("::1", 9092)]
+    with pytest.raises(ConfigError, match="not host:port"):
+        list(parse_addresses("a:b"))
 
 
 def test_kio_is_not_imported_before_it_is_needed():
@@ -154,6 +156,11 @@ def test_kio_is_not_imported_before_it_is_needed():
 # A broker of a few lines
 
 
+def entity(kind: Callable[..., T], **fields: Any) -> T:
+    """One of kio's classes from plain numbers and names, for which kio has types of its own."""
+    return kind(**fields)
+
+
 def written(entity: Any) -> bytes:
     body = io.BytesIO()
     entity_writer(type(entity))(body, entity)
@@ -163,18 +170,20 @@ def written(entity: Any) -> bytes:
 def known(error: ErrorCode = ErrorCode.none) -> bytes:
     """What a broker says that knows ListGroups, and OffsetFetch only in the far future."""
     keys = (
-        ApiVersion(api_key=Api.LIST_GROUPS, min_version=0, max_version=99),
-        ApiVersion(api_key=Api.OFFSET_FETCH, min_version=98, max_version=99),
+        entity(ApiVersion, api_key=Api.LIST_GROUPS, min_version=0, max_version=99),
+        entity(ApiVersion, api_key=Api.OFFSET_FETCH, min_version=98, max_version=99),
     )
     return written(ApiVersionsResponse(error_code=error, api_keys=keys))
 
 
 def groups(*names: str) -> bytes:
     listed = (
-        ListedGroup(group_id=name, protocol_type="consumer", group_state="Stable", group_type="Classic")
+        entity(
+            ListedGroup, group_id=name, protocol_type="consumer", group_state="Stable", group_type="Classic"
+        )
         for name in names
     )
-    answer = ListGroupsResponse(throttle_time=ZERO, error_code=ErrorCode.none, groups=tuple(listed))
+    answer = entity(ListGroupsResponse, throttle_time=ZERO, error_code=ErrorCode.none, groups=tuple(listed))
     return b"\0" + written(answer)
 
 
@@ -232,10 +241,10 @@ def test_a_broker_that_knows_no_newer_way_is_asked_for_its_versions_in_the_oldes
         broker(versions_then(groups("g"))) as (conf, host, port),
         Connection.connect(conf, host, port) as wire,
     ):
-        assert wire.version(Api.LIST_GROUPS) == 5
-        assert wire.version(Api.OFFSET_FETCH) is None
-        assert wire.version(Api.METADATA) is None
-        answer = wire.request(ListGroupsRequest())
+        assert wire.highest_version(Api.LIST_GROUPS) == 5
+        assert wire.highest_version(Api.OFFSET_FETCH) is None
+        assert wire.highest_version(Api.METADATA) is None
+        answer = wire.send_request(ListGroupsRequest())
         assert [group.group_id for group in answer.groups] == ["g"]
 
 
@@ -245,12 +254,12 @@ def test_answers_come_in_order_and_few_questions_are_under_way():
     def questions() -> Iterator[Any]:
         for number in range(10):
             asked.append(number)
-            yield question(ListGroupsRequest())
+            yield encode_request(ListGroupsRequest())
 
     answers = versions_then(*(groups(f"g{number}") for number in range(10)))
     with broker(answers) as (conf, host, port), Connection.connect(conf, host, port) as wire:
-        for number, answer in enumerate(wire.ask(questions())):
-            assert len(asked) <= number + WINDOW
+        for number, answer in enumerate(wire.send_requests(questions())):
+            assert len(asked) <= number + MAX_IN_FLIGHT
             assert answer.groups[0].group_id == f"g{number}"
     assert len(asked) == 10
 
@@ -259,10 +268,10 @@ def test_answers_come_in_order_and_few_questions_are_under_way():
     ("answer", "words"),
     [
         (None, r"Disconnected.*security\.protocol"),
-        (RAW, "no answer in time"),
-        (RAW + b"\0\0", "no answer in time"),
+        (RAW, "no response in time"),
+        (RAW + b"\0\0", "no response in time"),
         (RAW + b"HTTP/1.1 400", "Invalid response size"),
-        (RAW + b"\0\0\0\5\0\0\0\x63\0", "answers no question"),
+        (RAW + b"\0\0\0\5\0\0\0\x63\0", "belongs to no request"),
         (b"\0\0\0", "Invalid response to request 16"),
         (groups("g")[:-5], "Invalid response to request 16"),
     ],
@@ -270,25 +279,25 @@ def test_answers_come_in_order_and_few_questions_are_under_way():
 def test_an_answer_that_is_none_is_said_in_one_line_and_ends_the_connection(answer, words):
     with broker(versions_then(answer)) as (conf, host, port), Connection.connect(conf, host, port) as wire:
         with pytest.raises(ConnectError, match=words) as failure:
-            wire.request(ListGroupsRequest())
+            wire.send_request(ListGroupsRequest())
         assert wire.closed
         assert "\n" not in str(failure.value)
         with pytest.raises(Closed):
-            wire.request(ListGroupsRequest())
+            wire.send_request(ListGroupsRequest())
 
 
 # OffsetFetch
 
 
-def read(body: bytes) -> offsetfetch.FetchedOffsets:
+def read(body: bytes) -> offset_fetch.FetchedOffsets:
     """What the body says; every truncation of it is refused."""
     for size in range(len(body)):
         with pytest.raises((Malformed, IndexError)):
-            offsetfetch.read(body[:size], 0)
-    return offsetfetch.read(body, 0)
+            offset_fetch.decode_response(body[:size], 0)
+    return offset_fetch.decode_response(body, 0)
 
 
-def expected(response: OffsetFetchResponse) -> tuple[list[Any], dict[str, str]]:
+def expected(response: OffsetFetchResponse) -> tuple[list[Any], dict[Any, str]]:
     """Rows of groups without errors, and the errors of the others, as kio has it all."""
     rows, errors = [], {}
     for group in response.groups:
@@ -309,7 +318,8 @@ def numbers(of: OffsetFetchResponsePartitions) -> tuple[int, int, int]:
 
 
 def committed(metadata: str | None = "", error: int = 0, **given: int) -> OffsetFetchResponsePartitions:
-    return OffsetFetchResponsePartitions(
+    return entity(
+        OffsetFetchResponsePartitions,
         partition_index=given.get("partition", 1),
         committed_offset=given.get("offset", 2),
         committed_leader_epoch=given.get("epoch", -1),
@@ -328,7 +338,7 @@ PARTITIONS = st.builds(
     epoch=st.integers(-1, 2**31 - 1),
 )
 TOPICS = st.builds(
-    lambda name, rows: OffsetFetchResponseTopics(name=name, partitions=tuple(rows)),
+    lambda name, rows: entity(OffsetFetchResponseTopics, name=name, partitions=tuple(rows)),
     st.sampled_from(["t", "u" * 150, "ü"]),
     st.lists(PARTITIONS, max_size=4),
 )
@@ -338,31 +348,32 @@ TOPICS = st.builds(
 def responses(draw: st.DrawFn) -> OffsetFetchResponse:
     names = draw(st.lists(st.sampled_from(["a", "b", "g" * 200, "ö"]), unique=True))
     found = tuple(
-        OffsetFetchResponseGroup(
+        entity(
+            OffsetFetchResponseGroup,
             group_id=name,
             topics=tuple(draw(st.lists(TOPICS, max_size=3))),
             error_code=ErrorCode(draw(ERRORS)),
         )
         for name in names
     )
-    return OffsetFetchResponse(throttle_time=ZERO, groups=found)
+    return entity(OffsetFetchResponse, throttle_time=ZERO, groups=found)
 
 
 @given(responses())
 def test_offsets_are_read_as_kio_reads_them(response):
     rows, errors = expected(response)
-    fetched = offsetfetch.read(written(response), 0)
-    assert [tuple(row) for row in columns([fetched.offsets]).rows()] == rows
+    fetched = offset_fetch.decode_response(written(response), 0)
+    assert [tuple(row) for row in join_columns([fetched.offsets]).rows()] == rows
     assert fetched.errors == errors
-    assert sorted([*fetched.answered, *fetched.errors]) == sorted(group.group_id for group in response.groups)
+    assert sorted([*fetched.groups, *fetched.errors]) == sorted(group.group_id for group in response.groups)
 
 
 @pytest.mark.parametrize("rows", [[""], ["", ""], ["", "odd", ""], ["odd"], [None, ""], []])
 def test_truncated_answers_are_refused(rows):
-    topic = OffsetFetchResponseTopics(name="t", partitions=tuple(map(committed, rows)))
-    group = OffsetFetchResponseGroup(group_id="g", topics=(topic,), error_code=ErrorCode.none)
-    fetched = read(written(OffsetFetchResponse(throttle_time=ZERO, groups=(group,))))
-    assert fetched.answered == ("g",)
+    topic = entity(OffsetFetchResponseTopics, name="t", partitions=tuple(map(committed, rows)))
+    group = entity(OffsetFetchResponseGroup, group_id="g", topics=(topic,), error_code=ErrorCode.none)
+    fetched = read(written(entity(OffsetFetchResponse, throttle_time=ZERO, groups=(group,))))
+    assert fetched.groups == ("g",)
     assert len(fetched.offsets.offset) == len(rows)
 
 
@@ -370,7 +381,7 @@ def test_requests_are_what_kio_would_write_and_no_larger_than_allowed():
     names = [f"group-{number}" for number in range(3000)] + ["ö" * 300]
     for version in (8, 9):
         kind = load_request_schema(Api.OFFSET_FETCH, version)
-        asked = list(offsetfetch.questions(names, version, max_bytes=4000))
+        asked = list(offset_fetch.build_requests(names, version, max_bytes=4000))
         requests = [entity_reader(kind)(each.body, 0)[0] for each in asked]
         assert [group.group_id for request in requests for group in request.groups] == names
         assert all(group.topics is None for request in requests for group in request.groups)
@@ -379,21 +390,25 @@ def test_requests_are_what_kio_would_write_and_no_larger_than_allowed():
 
 
 def test_columns_of_several_answers_share_their_names():
-    def part(group: str, topic: str, metadata: str) -> offsetfetch.FetchedOffsets:
-        rows = OffsetFetchResponseTopics(name=topic, partitions=(committed(), committed(metadata)))
-        told = OffsetFetchResponseGroup(group_id=group, topics=(rows,), error_code=ErrorCode.none)
-        return offsetfetch.read(written(OffsetFetchResponse(throttle_time=ZERO, groups=(told,))), 0)
+    def part(group: str, topic: str, metadata: str) -> offset_fetch.FetchedOffsets:
+        rows = entity(OffsetFetchResponseTopics, name=topic, partitions=(committed(), committed(metadata)))
+        told = entity(OffsetFetchResponseGroup, group_id=group, topics=(rows,), error_code=ErrorCode.none)
+        return offset_fetch.decode_response(
+            written(entity(OffsetFetchResponse, throttle_time=ZERO, groups=(told,))), 0
+        )
 
-    found = columns([part("a", "t", "x").offsets, part("b", "t", "").offsets, part("c", "u", "y").offsets])
+    found = join_columns(
+        [part("a", "t", "x").offsets, part("b", "t", "").offsets, part("c", "u", "y").offsets]
+    )
     assert (found.groups, found.topics) == (["a", "b", "c"], ["t", "u"])
     assert found.group.tolist() == [0, 0, 1, 1, 2, 2]
     assert found.topic.tolist() == [0, 0, 0, 0, 1, 1]
     assert found.metadata == ["", "x", "", "", "", "y"]
-    assert len(columns([])) == 0
+    assert len(join_columns([])) == 0
 
 
 def test_a_classic_group_without_members_needs_no_description():
-    assert Listed("g", "classic", "Empty", "").described_by is None
-    assert Listed("g", "classic", "Stable", "consumer").described_by is Api.DESCRIBE_GROUPS
-    assert Listed("g", "consumer", "Empty", "consumer").described_by is Api.CONSUMER_GROUP_DESCRIBE
-    assert Listed("g", "of-the-future", "Stable", "").described_by is None
+    assert GroupListing("g", "classic", "Empty", "").describe_api is None
+    assert GroupListing("g", "classic", "Stable", "consumer").describe_api is Api.DESCRIBE_GROUPS
+    assert GroupListing("g", "consumer", "Empty", "consumer").describe_api is Api.CONSUMER_GROUP_DESCRIBE
+    assert GroupListing("g", "of-the-future", "Stable", "").describe_api is None

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koff.client.zookeeper.assignment import division
+from koff.client.zookeeper.assignment import assign_partitions
 from koff.client.zookeeper.znodes import (
     GroupPaths,
     Registration,
-    bootstrap,
-    host_of,
-    member_of,
+    bootstrap_servers,
+    find_member,
     new_member_id,
+    parse_host,
 )
 
 TOPIC = "orders"
@@ -25,7 +25,7 @@ def test_each_partition_has_one_owner_and_threads_have_the_same_share_but_for_on
     threads: dict[str, int], partitions: set[int]
 ) -> None:
     members = {id_: Registration({TOPIC: count}) for id_, count in threads.items()}
-    shares = division(members, TOPIC, sorted(partitions))
+    shares = assign_partitions(members, TOPIC, sorted(partitions))
     given_out = [p for share in shares.values() for p in share]
     assert sorted(given_out) == (sorted(partitions) if sum(threads.values()) else [])
     each = len(partitions) // max(1, sum(threads.values()))
@@ -35,14 +35,14 @@ def test_each_partition_has_one_owner_and_threads_have_the_same_share_but_for_on
 
 def test_the_division_is_that_of_the_original_tools() -> None:
     members = {"b": Registration({TOPIC: 1}), "a": Registration({TOPIC: 2}), "c": Registration({"other": 1})}
-    assert division(members, TOPIC, range(7)) == {"a": [0, 1, 2, 3, 4], "b": [5, 6]}
+    assert assign_partitions(members, TOPIC, range(7)) == {"a": [0, 1, 2, 3, 4], "b": [5, 6]}
 
 
 def test_a_registration_reads_as_it_was_written_and_what_is_none_wants_nothing() -> None:
     wants = Registration({"a": 1, "b": 2})
     assert Registration.decode(wants.encode()) == wants
     for data in (b"", b"[]", b"\xff", b'{"subscription": 7}', b'{"subscription": {"a": "x"}}'):
-        assert Registration.decode(data).threads("a") == 0
+        assert Registration.decode(data).thread_count("a") == 0
 
 
 @pytest.mark.parametrize(
@@ -60,21 +60,21 @@ def test_members_with_a_pattern_have_threads_for_the_topics_that_it_means(
     pattern: str, regex: str, topic: str, threads: int
 ) -> None:
     told = {"version": 1, "subscription": {regex: 3}, "pattern": pattern, "timestamp": "1"}
-    assert Registration.decode(json.dumps(told).encode()).threads(topic) == threads
+    assert Registration.decode(json.dumps(told).encode()).thread_count(topic) == threads
 
 
 def test_owners_are_members_or_their_threads() -> None:
     members = ["g_host-1-ab", "other"]
-    assert member_of("g_host-1-ab", members) == "g_host-1-ab"
-    assert member_of("g_host-1-ab-12", members) == "g_host-1-ab"
-    assert member_of("g_host-1", members) is None
+    assert find_member("g_host-1-ab", members) == "g_host-1-ab"
+    assert find_member("g_host-1-ab-12", members) == "g_host-1-ab"
+    assert find_member("g_host-1", members) is None
 
 
 def test_hosts_are_known_from_ids_of_either_making() -> None:
-    assert host_of("my-group_some-host-1400000000000-0123abcd", "my-group") == "some-host"
-    assert host_of("web-7:0b6ad3f5-5d0e-4c0e-9d7e-0a8b2f3c4d5e", "g") == "web-7"
-    assert host_of("x", "g") == ""
-    assert host_of(new_member_id("g"), "g")
+    assert parse_host("my-group_some-host-1400000000000-0123abcd", "my-group") == "some-host"
+    assert parse_host("web-7:0b6ad3f5-5d0e-4c0e-9d7e-0a8b2f3c4d5e", "g") == "web-7"
+    assert parse_host("x", "g") == ""
+    assert parse_host(new_member_id("g"), "g")
 
 
 def test_brokers_are_told_by_endpoints_plaintext_first_or_by_host_and_port() -> None:
@@ -84,8 +84,8 @@ def test_brokers_are_told_by_endpoints_plaintext_first_or_by_host_and_port() -> 
         {"host": "a", "port": 9092},
         {"host": None, "port": -1},
     ]
-    assert bootstrap([json.dumps(node).encode() for node in nodes]) == "a:9092,b:9092,c:9094"
-    assert bootstrap([b"not json"]) == ""
+    assert bootstrap_servers([json.dumps(node).encode() for node in nodes]) == "a:9092,b:9092,c:9094"
+    assert bootstrap_servers([b"not json"]) == ""
 
 
 def test_paths_are_the_classic_ones() -> None:
