@@ -19,6 +19,9 @@ TokenSource = Callable[[], str]
 """Returns the bearer token for SASL/OAUTHBEARER. Called once for each connection."""
 
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+_BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+"""librdkafka's spellings of a boolean, in any case (rd_kafka_anyconf_set_prop0)."""
+_ENDPOINT_CHECKS = {"https": True, "none": False}
 _LIBRDKAFKA_ONLY = (
     "ssl.keystore.location",
     "ssl.certificate.pem",
@@ -109,8 +112,10 @@ def read_credentials(conf: ClusterConf, *, token: TokenSource | None = None) -> 
 def build_tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     """The context for the `ssl.*` properties. Raises `ConfigError` naming the property that fails."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    verify = properties.get("enable.ssl.certificate.verification", "true").lower() == "true"
-    by_name = properties.get("ssl.endpoint.identification.algorithm", "https").lower() == "https"
+    verify = _read_choice(properties, "enable.ssl.certificate.verification", _BOOLEANS, default="true")
+    by_name = _read_choice(
+        properties, "ssl.endpoint.identification.algorithm", _ENDPOINT_CHECKS, default="https"
+    )
     context.check_hostname = verify and by_name  # before `verify_mode`: Python refuses the other order
     context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
     _load_ca(context, properties)
@@ -164,6 +169,20 @@ def _map_file_errors(names: str) -> Iterator[None]:
         yield
     except OSError as error:  # ssl.SSLError is an OSError
         raise ConfigError(f"cannot use {names}: {error.strerror or type(error).__name__}") from error
+
+
+def _read_choice(
+    properties: Mapping[str, str], name: str, choices: Mapping[str, bool], *, default: str
+) -> bool:
+    """What the property's value means. Raises `ConfigError` for any value that librdkafka refuses.
+
+    A value that koff does not understand must never switch a check off.
+    """
+    value = str(properties.get(name, default))
+    meaning = choices.get(value.lower())
+    if meaning is None:
+        raise ConfigError(f"{name} is {value!r}: it must be one of {', '.join(choices)}")
+    return meaning
 
 
 def _security_protocol(properties: Mapping[str, str]) -> str:

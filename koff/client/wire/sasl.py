@@ -19,6 +19,9 @@ from koff.errors import KoffError
 Exchange = Generator[bytes, bytes, None]
 
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+_MIN_ITERATIONS, _MAX_ITERATIONS = 4_096, 1_000_000
+"""With fewer, a false broker gets a proof from which it can find the password cheaply: Kafka's clients refuse
+them too (ScramMechanism.minIterations). With many more, a false broker keeps this client busy for minutes."""
 MECHANISMS = ("PLAIN", *_HASHES, "OAUTHBEARER")
 
 
@@ -54,8 +57,13 @@ def scram_exchange(mechanism: str, username: str, password: str, *, nonce: str |
         salt, rounds = base64.b64decode(attributes["s"], validate=True), int(attributes["i"])
     except (KeyError, ValueError, binascii.Error):
         raise Refused(f"invalid first SCRAM message of the server: {_error_text(attributes)}") from None
-    if not attributes.get("r", "").startswith(nonce) or rounds < 1:
+    if not attributes.get("r", "").startswith(nonce):
         raise Refused("the server's SCRAM nonce does not begin with koff's nonce")
+    if not _MIN_ITERATIONS <= rounds <= _MAX_ITERATIONS:
+        raise Refused(
+            f"the server asks for {rounds} SCRAM iterations: "
+            f"koff accepts {_MIN_ITERATIONS} to {_MAX_ITERATIONS}"
+        )
     # Client-final message: the proof that the client knows the password.
     salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, rounds)
     final = f"c=biws,r={attributes['r']}"  # biws: "n,,", no channel binding

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.index import load_request_schema
@@ -73,7 +74,12 @@ def log_in(exchange: Exchange, *answers: bytes) -> None:
         (SERVER_FIRST, b"e=invalid-proof", "invalid-proof"),
         (SERVER_FIRST, b"", "does not know the password"),
         (SERVER_FIRST.replace(b"r=r", b"r=x"), b"", "nonce"),
-        (SERVER_FIRST.replace(b"i=4096", b"i=0"), b"", "nonce"),
+        (SERVER_FIRST.replace(b"i=4096", b"i=0"), b"", "asks for 0 SCRAM iterations"),
+        (SERVER_FIRST.replace(b"i=4096", b"i=1"), b"", "asks for 1 SCRAM iterations"),
+        (SERVER_FIRST.replace(b"i=4096", b"i=4095"), b"", "asks for 4095 SCRAM iterations"),
+        (SERVER_FIRST.replace(b"i=4096", b"i=1000001"), b"", "asks for 1000001 SCRAM iterations"),
+        (SERVER_FIRST.replace(b"i=4096", b"i=" + b"9" * 40), b"", "SCRAM iterations"),
+        (SERVER_FIRST.replace(b"i=4096", b"i=" + b"9" * 5000), b"", "makes no sense"),
         (b"e=other-error", b"", "other-error"),
         (b"\xff\xff", b"", "makes no sense"),
     ],
@@ -126,6 +132,44 @@ def test_what_it_takes_to_log_in_is_asked_for_and_never_shown():
     conf = ClusterConf("a:1", {**properties, "sasl.password": "hush"})
     assert "hush" not in repr(read_credentials(conf)) + repr(conf)
     assert read_credentials(conf).tls
+
+
+SPELLINGS = [
+    "true",
+    "True",
+    "tRUE",
+    "t",
+    "T",
+    "1",
+    "false",
+    "F",
+    "f",
+    "0",
+    "",
+    " true",
+    "yes",
+    "on",
+    "2",
+    "no",
+]
+ENDPOINT_CHECKS = ["https", "HTTPS", "none", "None", "", "htps", "https ", "true", "0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "attribute"),
+    [("enable.ssl.certificate.verification", each, "verify_mode") for each in SPELLINGS]
+    + [("ssl.endpoint.identification.algorithm", each, "check_hostname") for each in ENDPOINT_CHECKS],
+)
+def test_a_check_is_off_only_where_librdkafka_reads_the_same_value_as_off(name, value, attribute):
+    """`1` and `t` are true to librdkafka: koff once read them as false, and verified nothing."""
+    try:
+        Producer({"bootstrap.servers": "", name: value, "log_level": 0})
+    except KafkaException:
+        with pytest.raises(ConfigError, match=name):
+            build_tls_context({name: value})
+        return
+    on = value.lower() in {"true", "t", "1", "https"}
+    assert bool(getattr(build_tls_context({name: value}), attribute)) is on
 
 
 def test_tls_is_checked_unless_the_properties_say_otherwise(tmp_path):
