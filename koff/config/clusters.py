@@ -47,7 +47,8 @@ class WatchedCluster:
 def read_clusters(path: Path, environment: Mapping[str, str]) -> list[WatchedCluster]:
     """The clusters in the file. Raises one `ConfigError` that lists every error in it.
 
-    `${NAME}` in a value stands for the environment variable NAME. No error text contains its value.
+    `${NAME}` in a value stands for the environment variable NAME. No error text contains the value of a
+    property or of a variable in `properties`: it may be a secret.
     """
     try:
         import yaml  # not at the top: only --config needs PyYAML
@@ -60,7 +61,12 @@ def read_clusters(path: Path, environment: Mapping[str, str]) -> list[WatchedClu
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+        # The error's text quotes the file, where passwords may be: name only the place.
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        raise ConfigError(
+            f"{path}{line}: the file is not YAML; put values with special characters into quotes"
+        ) from None
     parser = _KoffYaml(str(path), environment)
     clusters = parser.parse_clusters(document)
     if parser.errors:
@@ -123,7 +129,9 @@ class _KoffYaml:
             return _EMPTY
         values: dict[str, Any] = {}
         for key, value in node.value:
-            if key.value in values:
+            if key.id != "scalar":
+                self._note_error(key, f"{where} has a key that is not a text")
+            elif key.value in values:
                 self._note_error(key, f"{where} has the key {key.value} twice")
             elif keys is not None and key.value not in keys:
                 self._note_error(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,8 @@ clusters:
         ("", "the file must be a mapping"),
         ("clusters: []", "clusters must be a list of clusters"),
         ("clusters: {a: b}", "clusters must be a list of clusters"),
-        ("clusters: [", "is not YAML"),
+        ("clusters: [", "line 1, column 12: the file is not YAML"),
+        ("clusters: [{? [a] : b}]", "clusters[0] has a key that is not a text"),
         ("other: 1", "the file has the unknown key other"),
         ("clusters: [x]", "clusters[0] must be a mapping"),
         ("clusters: [{name: a, name: b, brokers: c}]", "clusters[0] has the key name twice"),
@@ -84,6 +86,13 @@ def test_a_file_of_another_shape_is_refused(tmp_path, text, told):
     with pytest.raises(ConfigError) as raised:
         read(tmp_path, text)
     assert told in str(raised.value)
+
+
+@pytest.mark.parametrize("password", ["*hush", "'hush", "@hush", "&hush *hush", "hush: x", "%hush", "{hush"])
+def test_a_password_that_breaks_the_file_is_not_shown(tmp_path, password):
+    with pytest.raises(ConfigError) as raised:
+        read(tmp_path, f"clusters:\n  - properties:\n      sasl.password: {password}\n")
+    assert "hush" not in "".join(traceback.format_exception(raised.value))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
