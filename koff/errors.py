@@ -1,8 +1,15 @@
-"""The families of koff's errors. Everything that koff raises on purpose is a `KoffError`."""
+"""The families of koff's errors.
+
+Every error that koff reports to a user is a `KoffError`. A wrong argument from Python code may raise
+ValueError or TypeError.
+"""
 
 
 class KoffError(Exception):
-    """An error that koff can name. Its text is one line: what failed, why, and what to check."""
+    """An error that koff can explain. Its text is what failed, why, and what to check.
+
+    The text is one line, and below it sometimes the end of the log of a process that failed.
+    """
 
 
 class ConfigError(KoffError):

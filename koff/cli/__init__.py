@@ -2,7 +2,7 @@
 
 import os
 
-# Before anything imports numpy, which starts these threads when it is loaded. koff does not need them.
+# This must run before numpy is imported: OpenBLAS starts its threads then, and koff does not need them.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from koff.cli.root import main

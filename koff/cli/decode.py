@@ -69,8 +69,8 @@ def _decode_lines(
             sys.stdout.write(format_pair(key, value) + "\n")
         sys.stdout.flush()  # each line at once, for a reader at the other end of a pipe
     if invalid:
-        text = f"Error: {invalid} lines are not pairs KEY VALUE: write two words, - for null, e for empty"
-        click.echo(text, err=True)
+        message = f"Error: {invalid} lines are not pairs KEY VALUE: write two words, - for null, e for empty"
+        click.echo(message, err=True)
     return 1 if invalid else 0
 
 

@@ -79,7 +79,7 @@ def segments(
       koff decode segments --read-committed --format json kafka-data | jq .group
       koff decode segments 00000000000000000000.log --group '^payments$'
     """
-    # What to decode
+    # Find the files.
     printer = _SegmentPrinter(find_format(form), form, share_state, group, topic)
     offsets_topic = offsets_topic or (SHARE_STATE_TOPIC if share_state else OFFSETS_TOPIC)
     logs = list(find_logs(paths, offsets_topic))
@@ -89,7 +89,7 @@ def segments(
     ) as bar:
         for log in logs:
             _decode_log(log, printer, bar.update, read_committed=read_committed, check_crc=check_crc)
-    # What was found
+    # Print the counts.
     tally = printer.tally
     counts = [f"{tally.records} records", f"{tally.undecodable} of them undecodable"]
     counts += [f"{count} {kind} markers" for kind, count in sorted(tally.markers.items())]
@@ -115,13 +115,13 @@ def find_logs(paths: Sequence[Path], topic: str) -> Iterator[SegmentLog]:
 
 
 def _partition_number(folder: Path) -> int:
-    named = _FOLDER.search(folder.name)
-    return int(named["partition"]) if named else -1
+    match = _FOLDER.search(folder.name)
+    return int(match["partition"]) if match else -1
 
 
 def _build_log(folder: Path, files: Sequence[Path]) -> SegmentLog:
-    named = _FOLDER.search(folder.resolve().name)
-    return SegmentLog(named["topic"] if named else "", int(named["partition"]) if named else 0, tuple(files))
+    match = _FOLDER.search(folder.resolve().name)
+    return SegmentLog(match["topic"] if match else "", int(match["partition"]) if match else 0, tuple(files))
 
 
 class _SegmentPrinter:
@@ -147,7 +147,7 @@ class _SegmentPrinter:
         marker = next(markers, None)
         lines = []
         records = chunk.records
-        # Merges two lists: the offsets tell where a marker stands between the records.
+        # Merge records and markers by their offsets.
         for row, (offset, timestamp) in enumerate(
             zip(records.offset.tolist(), records.timestamp.tolist(), strict=True)
         ):
@@ -182,9 +182,9 @@ class _SegmentPrinter:
             return json.dumps({"at": at, "marker": marker.kind, **producer}) + "\n"
         if self._form != "text":
             return ""  # the formats kafka and raw have no line for a marker
-        place = f"{format_time(marker.timestamp)} {log.partition:>2}@{marker.offset:<6}"
+        prefix = f"{format_time(marker.timestamp)} {log.partition:>2}@{marker.offset:<6}"
         return (
-            f"{place} marker  {marker.kind} of producer {marker.producer_id} epoch {marker.producer_epoch}\n"
+            f"{prefix} marker  {marker.kind} of producer {marker.producer_id} epoch {marker.producer_epoch}\n"
         )
 
     def _print_damage(self, path: Path, damage: Damage) -> None:
@@ -228,7 +228,7 @@ def _decode_log(
 ) -> None:
     """Prints the records of one partition."""
     outcomes = None
-    if read_committed:  # reads the files twice: the marker of a transaction stands behind its records
+    if read_committed:  # read the files twice: the marker of a transaction comes after its records
         outcomes = TransactionOutcomes()
         for path in log.files:
             with _map_file(path) as buffer:

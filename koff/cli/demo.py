@@ -59,9 +59,11 @@ def demo(rate: float, port: int | None, seconds: float | None) -> None:
 
 @contextmanager
 def _interrupt_on_signals() -> Iterator[Callable[[], None]]:
-    """Raises `KeyboardInterrupt` at Ctrl-C, SIGTERM and a closed terminal, even if a shell ignores them.
+    """Raises `KeyboardInterrupt` at Ctrl-C, SIGTERM and a closed terminal.
 
-    Gives a function that ignores these signals from then on: another Ctrl-C must not interrupt the cleanup.
+    This holds even if the shell that started koff made koff ignore these signals.
+
+    Yields a function that makes koff ignore these signals: another Ctrl-C must not interrupt the cleanup.
     """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -81,7 +83,7 @@ def _interrupt_on_signals() -> Iterator[Callable[[], None]]:
 
 
 def _run_demo(started: ExitStack, rate: float, port: int | None, seconds: float | None) -> None:
-    """Runs the demo to its end. Everything that it starts is put on `started`, which stops it."""
+    """Runs the demo to its end. `started` gets everything that the demo starts, and stops it."""
     from koff.kafkatest import LocalKafka, ProgressLine
     from koff.kafkatest.traffic import GROUPS, Traffic
 
@@ -135,7 +137,7 @@ def _start_monitor(brokers: str, port: int) -> Iterator[DemoMonitor]:
     GUARD.register("folder", folder)
     listen = f"127.0.0.1:{port}"
     command = [sys.executable, "-m", "koff", "monitor", "--brokers", brokers, "--listen", listen]
-    command += ["--end-offset-interval", "1"]  # commits change the lag often: 5 s, the default, looks jumpy
+    command += ["--end-offset-interval", "1"]  # with the default, 5 s, the lag on the screen jumps
     # Options and properties in the environment are for the user's own clusters.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KOFF_")}
     with (folder / "monitor.log").open("wb") as log:
@@ -174,7 +176,7 @@ def _wait_until_ready(monitor: DemoMonitor, line: Callable[[str], None]) -> None
 
 
 def _format_introduction(brokers: str, url: str, groups: dict[str, str]) -> str:
-    # The command as the user can type it: without an installed script, by this interpreter
+    # The command as the user can type it: if no script is installed, `python -m koff`
     koff = "koff" if shutil.which("koff") else f"{os.path.relpath(sys.executable)} -m koff"
     about = "".join(f"  {name:<14}{text}\n" for name, text in groups.items())
     return f"""
@@ -239,7 +241,7 @@ def _parse_rows(exposition: str) -> list[DemoRow]:
 
 
 class RecentLags:
-    """The lag of each group over the last seconds, to measure how fast it changes."""
+    """The lag of each group over the last ten seconds, to measure how fast the lag changes."""
 
     def __init__(self) -> None:
         self._samples: dict[str, deque[tuple[float, int]]] = {}
@@ -285,24 +287,24 @@ def _show_table(monitor: DemoMonitor, stream: TextIO, seconds: float | None) -> 
     history, shown_lines = RecentLags(), 0
     ends = None if seconds is None else time.monotonic() + seconds
     while True:
-        # Rows
+        # Read the metrics.
         monitor.check()
         body = monitor.get("/metrics")
         rows = _parse_rows(body) if body else []
         history.add(time.monotonic(), rows)
         lines = _format_rows(rows, history) if rows else ["(koff monitor has no groups to show yet)"]
-        # Lines
+        # Write the table.
         if stream.isatty():
             width = shutil.get_terminal_size().columns
             lines = [line[: width - 1] for line in lines]  # a wrapped line would count as two on the way up
-            # Up to the first line of the last table, and erase from there
+            # Move up to the first line of the last table, and erase everything below.
             stream.write(f"\x1b[{shown_lines}F\x1b[J" if shown_lines else "")
             shown_lines = len(lines)
         else:
             lines.append("")
         stream.write("\n".join(lines) + "\n")
         stream.flush()
-        left = _REFRESH_S if ends is None else min(_REFRESH_S, ends - time.monotonic())
-        if left <= 0:
+        wait_s = _REFRESH_S if ends is None else min(_REFRESH_S, ends - time.monotonic())
+        if wait_s <= 0:
             return
-        time.sleep(left)
+        time.sleep(wait_s)

@@ -108,7 +108,7 @@ def lag(
     )
     is_selected: Callable[[str], Any] = group.search if group else lambda name: True
     progress = _show_progress if sys.stderr.isatty() else lambda text: None
-    # One output, or with --watch one after the other
+    # One output, or with --watch one for each snapshot
     for cluster, snapshot in take_snapshots(conf, interval_s=interval, progress=progress):
         if sys.stderr.isatty():
             _show_progress("")
@@ -128,7 +128,7 @@ def _show_progress(text: str) -> None:
 
 
 def _check_limit(totals: list[GroupTotal], fail_above: int | None) -> int:
-    """The exit code. Names the groups that it is about on standard error."""
+    """The exit code. Prints the names of the groups that cause it on standard error."""
     if fail_above is None:
         return 0
     above = [t for t in totals if t.lag is not None and t.lag > fail_above]
@@ -138,12 +138,12 @@ def _check_limit(totals: list[GroupTotal], fail_above: int | None) -> int:
         return ABOVE
     if unknown or not totals:
         names = ", ".join(t.group.name for t in unknown)
-        text = (
+        message = (
             f"lag unknown: {names}; the output names the reasons"
             if totals
             else "lag unknown: no group found; check --group"
         )
-        click.echo(text, err=True)
+        click.echo(message, err=True)
         return UNKNOWN
     return 0
 
@@ -193,9 +193,9 @@ def _print_table(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal
 
 
 def _print_csv(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
-    out = csv.writer(sys.stdout, lineterminator="\n")
-    out.writerow(_FIELDS)
-    out.writerows(_row_fields(cluster, row).values() for row in rows)
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(_FIELDS)
+    writer.writerows(_row_fields(cluster, row).values() for row in rows)
 
 
 def _print_json(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:

@@ -34,7 +34,7 @@ from koff.tail.reader import TailReaderConf
     "--listen",
     default="127.0.0.1:9850",
     metavar="HOST:PORT",
-    help="The address to serve on; :9850 is all addresses.",
+    help="The address to serve on; :9850 is all IPv4 addresses.",
 )
 @option(
     "--cluster-name",
@@ -111,7 +111,7 @@ def monitor(
     set_up_logs(log_format, log_level)
     if way == "resume" and state_dir is None:
         raise ConfigError("--start resume needs --state-dir: name the folder with the saved state")
-    watch = Monitor(
+    running = Monitor(
         MonitorConf(
             cluster=build_cluster_conf(brokers, properties, property_file),
             cluster_name=cluster_name,
@@ -129,5 +129,5 @@ def monitor(
     gc.freeze()
     gc.set_threshold(200_000, 50, 100)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: watch.stop())
-    watch.run()
+        signal.signal(number, lambda *_: running.stop())
+    running.run()

@@ -66,6 +66,7 @@ def _tables_options(command: Any) -> Any:
         metavar="KEY=VALUE",
         help="A setting of Spark; repeatable.",
     )
+    # As stacked decorators: --tables is the first in --help.
     return tables(master(conf(command)))
 
 
@@ -138,7 +139,7 @@ def _open_session(master: str | None, settings: tuple[str, ...]) -> Iterator[Any
         from koff.spark.worker_errors import map_errors
     except ImportError as error:
         raise _missing_package(error) from error
-    pairs = dict(setting.partition("=")[::2] for setting in settings)
+    pairs = dict(setting.partition("=")[::2] for setting in settings)  # [::2]: key and value, without the "="
     if not all(pairs):
         raise ConfigError("--spark-conf is KEY=VALUE, for example spark.driver.memory=4g")
     spark_settings = {"spark.ui.showConsoleProgress": "false", **pairs}
@@ -154,7 +155,7 @@ def _open_session(master: str | None, settings: tuple[str, ...]) -> Iterator[Any
 
 @contextmanager
 def _stop_on_signals(job: Job, tables: str) -> Iterator[None]:
-    """Stops the job at SIGTERM and Ctrl-C, and then prints a line about it.
+    """Stops the job at SIGTERM and Ctrl-C, and then prints where the next run continues.
 
     Errors after such a signal are not reported: the signal may have ended Java too, and a batch that was
     interrupted is repeated by the next run.
@@ -174,7 +175,7 @@ def _stop_on_signals(job: Job, tables: str) -> Iterator[None]:
 def _handle_signals(job: Job) -> None:
     """Makes SIGTERM and Ctrl-C stop the job.
 
-    To be called again after a session was opened: Spark installs its own handler for Ctrl-C.
+    Call it again after a session was opened: Spark installs its own handler for Ctrl-C.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: job.stop())
@@ -267,11 +268,11 @@ def run(
         _open_session(master, spark_conf) as spark,
     ):
         _handle_signals(job)
-        place = Tables(spark, tables)
+        koff_tables = Tables(spark, tables)
         if not job.stopped:  # a signal may have come while Java started
-            place.create_tables()
-        with serve_tables(listen, job, place):
-            job.run(place)
+            koff_tables.create_tables()
+        with serve_tables(listen, job, koff_tables):
+            job.run(koff_tables)
 
 
 @pipeline.command()
@@ -318,23 +319,23 @@ def backfill(
                 "--segments needs --cluster-name (their cluster), and neither --brokers nor --config"
             )
         with _open_session(master, spark_conf) as spark:
-            place, counter = Tables(spark, tables), ProgressCounter(spark)
-            place.create_tables()
+            koff_tables, counter = Tables(spark, tables), ProgressCounter(spark)
+            koff_tables.create_tables()
             with (
                 counts.report_total(),
                 show_bar("backfill", lambda: (counter.done, counter.todo), format_megabytes),
             ):
-                counts.add(*backfill_segments(place, segments, name, counter))
+                counts.add(*backfill_segments(koff_tables, segments, name, counter))
         return
     # A cluster. On a terminal the bar shows the progress, elsewhere the log.
     progress = counts.count_batch if sys.stderr.isatty() else counts.count_and_log_batch
     job = Job(_read_watched_clusters(**cluster), PipelineConf(once=True, sample=False), progress)
     with job, _stop_on_signals(job, tables), _open_session(master, spark_conf) as spark:
         _handle_signals(job)
-        place = Tables(spark, tables)
-        place.create_tables()
+        koff_tables = Tables(spark, tables)
+        koff_tables.create_tables()
         with counts.report_total(), show_bar("backfill", job.count_progress, format_offsets):
-            job.run(place)
+            job.run(koff_tables)
 
 
 @pipeline.command()
@@ -347,9 +348,9 @@ def maintain(master: str | None, tables: str, spark_conf: tuple[str, ...], keep:
         from koff.spark.tables.maintenance import MaintainConf, maintain_tables
         from koff.spark.tables.schemas import Tables
     with _open_session(master, spark_conf) as spark:
-        place = Tables(spark, tables)
-        place.check_tables()
-        for result in maintain_tables(place, MaintainConf(keep_days=max(1, round(keep / 86_400)))):
+        koff_tables = Tables(spark, tables)
+        koff_tables.check_tables()
+        for result in maintain_tables(koff_tables, MaintainConf(keep_days=max(1, round(keep / 86_400)))):
             click.echo(
                 f"{result.table}: {result.deleted} rows deleted, "
                 f"{result.files_before} files before and {result.files} after"
@@ -399,7 +400,7 @@ def report(
       koff pipeline report --tables lag-tables --from -1d --group ^payments --format png --out plots
     """
     set_up_logs()
-    now = cast(int, When().convert("-0s", None, None))
+    now = cast(int, When().convert("-0s", None, None))  # an int: only a name from `words` stays a str
     with _require_spark():
         from koff.spark.report import report as write_report
         from koff.spark.tables.schemas import Tables
@@ -425,7 +426,7 @@ def report(
 
 @contextmanager
 def _require_spark() -> Iterator[None]:
-    """Raises `ConfigError` with the cure if a package that the pipeline needs is missing."""
+    """Raises `ConfigError` with the command to run if a package that the pipeline needs is missing."""
     try:
         yield
     except ImportError as error:

@@ -20,7 +20,7 @@ from koff.records.topics import OFFSETS_TOPIC
 from koff.tail.messages import Consumer
 
 Located = tuple[RawRecord, Message]
-"""A record with its place, and the message that it was decoded to."""
+"""A record as it was read, with partition and offset, and the message that it was decoded to."""
 Filter = Callable[[Message], Any]
 """Whether to print or count the message."""
 
@@ -154,8 +154,8 @@ def _parse_types(names: tuple[str, ...], type_names: Any) -> set[int] | None:
         elif name.lower() in by_name:
             numbers.add(by_name[name.lower()])
         else:
-            text = f"{name!r} is not a record type: use {', '.join(type_names.values())}, or a number"
-            raise click.BadParameter(text, param_hint="--type")
+            message = f"{name!r} is not a record type: use {', '.join(type_names.values())}, or a number"
+            raise click.BadParameter(message, param_hint="--type")
     return numbers
 
 

@@ -42,7 +42,7 @@ def show_bar(label: str, measure: Measure, describe: Describe) -> Iterator[None]
 
 
 def _update_bar(bar: Any, measure: Measure, describe: Describe, ended: threading.Event) -> None:
-    """Updates the bar until `ended` is set, and once after that: the bar must show the final state."""
+    """Updates the bar until `ended` is set, and once more after that: the bar must show the final state."""
     began, is_last = time.monotonic(), False
     while not is_last:
         is_last = ended.wait(_INTERVAL_S)
@@ -58,7 +58,7 @@ def _update_bar(bar: Any, measure: Measure, describe: Describe, ended: threading
 
 @contextmanager
 def show_status_line() -> Iterator[Callable[[str], None]]:
-    """Gives a function that shows a text in place of the previous one, or does nothing without a terminal."""
+    """Yields a function that shows a text in place of the previous text (nothing without a terminal)."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return

@@ -45,11 +45,11 @@ def format_coloured_text(record: RawRecord | None, message: Message) -> str:
 
 def format_json(record: RawRecord | None, message: Message) -> str:
     """A JSON object. `at` holds partition, offset and timestamp, if known."""
-    place: Mapping[str, Any] = {}
+    location: Mapping[str, Any] = {}
     if record is not None:
         at = {"partition": record.partition, "offset": record.offset, "timestamp": record.timestamp_ms}
-        place = {"at": at}
-    return json.dumps({**place, **as_dict(message)}, ensure_ascii=False)
+        location = {"at": at}
+    return json.dumps({**location, **as_dict(message)}, ensure_ascii=False)
 
 
 def format_kafka(record: RawRecord | None, message: Message) -> str:
@@ -81,10 +81,10 @@ def find_format(name: str) -> Format:
 def format_time(timestamp_ms: int) -> str:
     """The time in ISO 8601, UTC, with milliseconds. `<number>ms` if Python has no such date."""
     try:
-        at = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+        time = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
         return f"{timestamp_ms}ms"
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03d}Z"
+    return f"{time:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03d}Z"
 
 
 def _format_hex(data: bytes | None) -> str:

@@ -19,12 +19,12 @@ from koff.version import VERSION
 
 
 class _Commands(click.Group):
-    """Prints koff's errors as one line. Exits with 0 at Ctrl-C, or if the reader of a pipe has ended."""
+    """Prints koff's errors without a traceback. Exits with 0 at Ctrl-C, or if a pipe's reader has ended."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()  # here, or a broken pipe is noticed after this function
+            sys.stdout.flush()  # here: otherwise Python notices a broken pipe only after this function
         except ConfigError as error:
             raise click.UsageError(str(error)) from error  # exit code 2
         except KoffError as error:

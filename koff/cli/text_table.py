@@ -28,5 +28,5 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 def _format_cell(cell: Cell) -> str:
     if cell is None or cell == "":
         return "-"
-    # A name may hold control characters: the terminal must not obey them.
+    # A name may have control characters: the terminal must not act on them.
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(cell))

@@ -33,7 +33,7 @@ class When(click.ParamType):  # type: ignore[type-arg]  # generic only in newer 
         if value.isdecimal():
             return int(value)
         try:
-            at = datetime.fromisoformat(value)
+            moment = datetime.fromisoformat(value)
         except ValueError:
             words = "".join(f"{word}, " for word in self._words)
             self.fail(
@@ -41,4 +41,4 @@ class When(click.ParamType):  # type: ignore[type-arg]  # generic only in newer 
                 param,
                 ctx,
             )
-        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,6 +1,6 @@
 """The client stack on confluent-kafka: connections, producers, consumers, feeds and groups' offsets.
 
-Beside the test kit, it is the only package of koff that imports confluent-kafka.
+Apart from the test kit (`koff.kafkatest`), no other package of koff imports confluent-kafka.
 """
 
 from koff.client.batch import Batch

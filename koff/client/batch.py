@@ -13,7 +13,7 @@ from koff.client.message import Message
 class Batch(Sequence[Message]):
     """Messages of one partition. `keys()`, `values()` and `offsets()` return one column of all messages.
 
-    To read a column is much faster than to build the messages.
+    Reading a column is much faster than building the messages.
     """
 
     __slots__ = ("_messages", "partition", "topic")
@@ -51,11 +51,11 @@ class Batch(Sequence[Message]):
         return iter(self._get_messages())
 
     @overload
-    def __getitem__(self, at: int) -> Message: ...
+    def __getitem__(self, index: int) -> Message: ...
     @overload
-    def __getitem__(self, at: slice) -> Sequence[Message]: ...
-    def __getitem__(self, at: int | slice) -> Message | Sequence[Message]:
-        return self._get_messages()[at]
+    def __getitem__(self, index: slice) -> Sequence[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
+        return self._get_messages()[index]
 
     def __repr__(self) -> str:
         return f"<{len(self)} messages of {self.topic}/{self.partition}>"
@@ -91,9 +91,8 @@ class FetchedBatch(Batch):
 
     def offsets(self) -> list[int]:
         """The messages' offsets."""
-        read_offset: Any = (
-            confluent_kafka.Message.offset
-        )  # typed as optional; a fetched message has an offset
+        # `Any`: the stubs type the offset as optional, but a fetched message always has an offset.
+        read_offset: Any = confluent_kafka.Message.offset
         return list(map(read_offset, self._raw))
 
     def __len__(self) -> int:

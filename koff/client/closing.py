@@ -1,4 +1,4 @@
-"""The context manager that all classes with a `close` share."""
+"""`Closing`: the context manager that all classes with a `close` share."""
 
 from __future__ import annotations
 

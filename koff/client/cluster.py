@@ -1,4 +1,4 @@
-"""`Cluster` fetches the id, the topics and the offsets of one Kafka cluster, many in one request."""
+"""`Cluster` fetches the id, the topics and the offsets of one Kafka cluster, many in one call."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ class ClusterConf:
 class Cluster(Closing):
     """An admin client of one cluster. A context manager; `close` may be called twice.
 
-    Every method raises `ConnectError` with one line of text when the cluster does not respond.
+    Every method that sends a request raises `ConnectError` (one line of text) when the cluster does not
+    respond, and `Closed` after `close`.
     """
 
     def __init__(self, conf: ClusterConf) -> None:
@@ -105,11 +106,12 @@ class Cluster(Closing):
         wait: Callable[[ConnectError], bool] | None = None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Self:
-        """Connects and fetches the cluster's id. Raises `ConnectError` within the connect timeout.
+        """Connects, fetches the cluster's id, and returns self. Raises `ConnectError`.
 
-        With `wait`, an error is passed to `wait` instead of raised; while `wait` returns true, `connect`
-        tries again. `should_stop` is called again and again while `connect` waits: once it returns true,
-        `connect` raises the error so far at once.
+        An attempt takes at most one and a half times the connect timeout. If `wait` is given, `connect`
+        passes the error of an attempt to `wait`, and tries again if `wait` returns true. `should_stop` is
+        called every 0.05 s while DescribeCluster is under way: once it returns true, the attempt ends with
+        the error so far.
         """
         while True:
             try:
@@ -138,14 +140,14 @@ class Cluster(Closing):
             time.sleep(TOPIC_PROPAGATION_S / 5)
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Those of the named topics that exist, with their ids, in one request. Raises `Denied`."""
+        """The named topics that exist, with their ids, by name, in one request. Raises `Denied`."""
         requested = list(names)
         if not requested:
             return {}
         described = {}
         for name, future in self._call_admin("describe_topics", TopicCollection(requested)).items():
             try:
-                topic = future.result(self.conf.request_timeout_s + 1)
+                topic = future.result(self.conf.request_timeout_s + 1)  # librdkafka's timeout comes first
             except Exception as error:
                 self._raise_unless_unknown_topic(name, error)
             else:
@@ -154,7 +156,10 @@ class Cluster(Closing):
         return described
 
     def fetch_partition_counts(self) -> dict[str, int]:
-        """The partition count of each topic that this user may describe, by topic name, in one request."""
+        """The partition count of each topic that this user may describe, by topic name, in one request.
+
+        Topics for which the broker returned an error are left out.
+        """
         listed = self._list_topics()
         return {name: len(topic.partitions) for name, topic in listed.topics.items() if topic.error is None}
 
@@ -198,18 +203,18 @@ class Cluster(Closing):
         """
         kafka_spec = _convert_spec(spec)
         level = getattr(IsolationLevel, isolation.name)
-        requested = {confluent_kafka.TopicPartition(topic, at): kafka_spec for topic, at in partitions}
+        requested = {confluent_kafka.TopicPartition(topic, p): kafka_spec for topic, p in partitions}
         offsets: dict[TopicPartition, int | str] = {}
         if not requested:
             return offsets
 
-        # One request to each leader.
+        # librdkafka sends one request to each leader.
         patience_s = timeout_s or self.conf.request_timeout_s
         responses = self._call_admin(
             "list_offsets", requested, isolation_level=level, request_timeout=patience_s
         )
-        for at, future in responses.items():
-            partition = TopicPartition(at.topic, at.partition)
+        for kafka_partition, future in responses.items():
+            partition = TopicPartition(kafka_partition.topic, kafka_partition.partition)
             try:
                 offset = future.result(patience_s + 1).offset
                 # When a broker hangs, librdkafka may return OFFSET_INVALID (-1001) and no error.
@@ -221,8 +226,8 @@ class Cluster(Closing):
         if all(offset in _UNREACHABLE for offset in offsets.values()):
             raise self._make_connect_error(was_up=True)
         self._silence.restart()
-        # After these errors librdkafka does not refresh its metadata by itself: without this request, the
-        # next call would go to the same wrong leader.
+        # After these errors librdkafka does not refresh its metadata by itself. Without this metadata
+        # request, the next call would go to the same wrong leader.
         if not _STALE_METADATA.isdisjoint(offsets.values()):
             self._list_topics()
         return offsets
@@ -232,14 +237,14 @@ class Cluster(Closing):
         self._errors.clear()
         patience_s = 2.0
         while True:
-            # DescribeCluster, while librdkafka's errors are watched.
+            # Send DescribeCluster, and watch librdkafka's errors while it is under way.
             patience_s = min(patience_s, self.conf.connect_timeout_s)
             future, until = admin.describe_cluster(request_timeout=patience_s), time.monotonic() + patience_s
             while not future.done() and time.monotonic() < until:
                 futures.wait([future], 0.05)
                 admin.poll(0)  # runs `_note_error`
-                hopeless = any(error.code() in FATAL_AT_START for error in self._errors)
-                if hopeless or time.monotonic() > deadline or should_stop():
+                is_fatal = any(error.code() in FATAL_AT_START for error in self._errors)
+                if is_fatal or time.monotonic() > deadline or should_stop():
                     raise self._make_connect_error()
             try:
                 return str(future.result(0).cluster_id)
@@ -285,9 +290,9 @@ class Cluster(Closing):
         return self._make_connect_error(*([kafka_error] if kafka_error else []), was_up=bool(self.id))
 
     def _make_connect_error(self, *errors: KafkaError, was_up: bool = False) -> ConnectError:
-        """The error with its most telling cause. After a long silence it also replaces the admin client.
+        """The error to raise. After `SILENCE_S` without a response, also replaces the admin client.
 
-        For the reason see `has_no_broker`.
+        `has_no_broker` has the reason for the replacement.
         """
         if self._silence.has_expired and self._admin is not None:
             self._admin = self._new_admin()
@@ -327,4 +332,5 @@ TOPIC_PROPAGATION_S = 1.0
 _STALE_METADATA = frozenset(
     {"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "_NOENT"}
 )
+"""Errors of a partition whose leader librdkafka does not know, or whose leader has changed."""
 _UNREACHABLE = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN", "_AUTHENTICATION", "_RESOLVE", "_SSL")

@@ -63,8 +63,8 @@ class ProduceError(KoffError):
         self.count = count
         self.errors = dict(sorted(errors.items()))
         self.unknown = tuple(sorted(unknown))
-        self.failed = tuple(at for at in self.errors if at not in set(unknown))
-        self.written = tuple(at for at in range(count) if at not in self.errors)
+        self.failed = tuple(index for index in self.errors if index not in set(unknown))
+        self.written = tuple(index for index in range(count) if index not in self.errors)
         unknown_count = f" ({len(self.unknown)} of them may have been written)" if self.unknown else ""
         reasons = ", ".join(dict.fromkeys(self.errors.values()))
         super().__init__(

@@ -18,7 +18,7 @@ FATAL_AT_START = frozenset(
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
     }
 )
-"""Errors that a retry does not cure: a caller that connects need not wait for its deadline."""
+"""A retry does not help after these errors: a caller that connects need not wait for its deadline."""
 
 _CHECK_LOG_IN = (
     "check sasl.mechanism, sasl.username and KOFF_PROPERTY_SASL_PASSWORD, and that the user exists"
@@ -35,9 +35,9 @@ def extract_kafka_error(error: BaseException) -> KafkaError | None:
 
 
 def make_connect_error(brokers: str, errors: Sequence[KafkaError], *, was_up: bool = False) -> ConnectError:
-    """The `ConnectError` (one line) for an attempt to reach `brokers` that caused `errors`.
+    """The `ConnectError` (one line) for a connection attempt to `brokers` that caused `errors`.
 
-    The text names the error that explains most. `was_up`: the cluster was reached before.
+    The text has the error that ranks first in `_rank`. `was_up`: the cluster was reached before.
     """
     error = min(errors, key=_rank, default=None)
     if error is None:
@@ -66,8 +66,8 @@ def make_connect_error(brokers: str, errors: Sequence[KafkaError], *, was_up: bo
             f"cannot speak Kafka's protocol with {brokers}: connections are closed at once; {_CHECK_PROTOCOL}"
         )
 
-    # librdkafka hints at "security.protocol" itself; the other texts come from a broker (or another server)
-    # that closes a connection whose bytes it does not understand.
+    # A wrong protocol has several texts: librdkafka itself names "security.protocol"; the other texts appear
+    # when the broker (or a server that is no broker) closes a connection whose bytes it cannot parse.
     if re.search(r"security\.protocol|Disconnected|[Rr]eceive buffer|Invalid response", cause):
         return ConnectError(f"cannot speak Kafka's protocol with {brokers}: {cause}; {_CHECK_PROTOCOL}")
     return ConnectError(f"cannot reach Kafka at {brokers}: {cause}; {_CHECK_ADDRESS}")
@@ -82,7 +82,7 @@ def make_denied_error(topic: str, brokers: str, operation: str) -> Denied:
 
 
 def _rank(error: KafkaError) -> int:
-    """0 for the errors that explain most. ALL_BROKERS_DOWN is only a consequence and ranks last."""
+    """0 for an error that names the cause best. ALL_BROKERS_DOWN is only a consequence, so it ranks last."""
     if error.code() in FATAL_AT_START:
         return 0
     return {KafkaError._RESOLVE: 1, KafkaError._TRANSPORT: 2, KafkaError._ALL_BROKERS_DOWN: 9}.get(

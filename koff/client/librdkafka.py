@@ -1,4 +1,4 @@
-"""librdkafka's clients: how to make a client, and how to see that a client must be replaced."""
+"""Makes librdkafka clients, and finds out when a client must be replaced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from koff.errors import ConfigError
 log = structlog.get_logger(component="client")
 
 SILENCE_S = 10.0
-"""After this time without a record or response, a client is checked: does it still know a broker?"""
+"""After this time without a record or a response, koff checks whether the client still knows a broker."""
 _METADATA_TIMEOUT_S = 2.0
 
 
@@ -22,7 +22,7 @@ def new_client(kind: Any, properties: dict[str, Any], **callbacks: Any) -> Any:
     """A confluent-kafka client of class `kind`. Raises `ConfigError` naming the property that is refused."""
     try:
         return kind({**properties, **callbacks})
-    except (KafkaException, ValueError, TypeError) as error:  # the last two: wrong types of values
+    except (KafkaException, ValueError, TypeError) as error:  # the last two: a wrong type
         kafka_error = extract_kafka_error(error)
         raise ConfigError(
             f"librdkafka refuses the properties: {kafka_error.str() if kafka_error else error}"
@@ -30,10 +30,9 @@ def new_client(kind: Any, properties: dict[str, Any], **callbacks: Any) -> Any:
 
 
 def consume_waiting(consumer: Consumer, max_messages: int, timeout_s: float) -> list[Message]:
-    """The first message or event that comes within `timeout_s`, and those that wait behind it.
+    """The first message or event that comes within `timeout_s`, and the messages that are queued behind it.
 
-    At most `max_messages`. A lone message is returned at once: it does not wait for more. Raises
-    `KafkaException`.
+    Returns at most `max_messages`, and never waits for a second message. Raises `KafkaException`.
     """
     # A single `consume(max_messages, timeout_s)` would wait for the whole timeout unless it is filled.
     first = consumer.consume(1, timeout_s)
@@ -44,8 +43,8 @@ def has_no_broker(client: Any, topic: str, timeout_s: float = _METADATA_TIMEOUT_
     """Whether the client knows no broker to which it could send a metadata request for the topic.
 
     Either no broker can be reached, or the client has forgotten all brokers for good, its bootstrap servers
-    too. librdkafka may do so when a broker that is starting or stopping returns metadata without brokers
-    (librdkafka issue 5301; version 2.16 still does). Then only a new client helps.
+    too. librdkafka may forget them when a broker that is starting or stopping returns metadata without
+    brokers (librdkafka issue 5301; version 2.16 still does). Only a new client can connect again after that.
     """
     try:
         client.list_topics(topic, timeout=timeout_s)
@@ -78,8 +77,8 @@ class SilenceTimer:
         """
         if not self.has_expired:
             return False
-        lost = has_no_broker(client, topic)
+        must_replace = has_no_broker(client, topic)
         self.restart()
-        if lost:
+        if must_replace:
             log.debug("the client knows no broker any more: a new client replaces it", topic=topic)
-        return lost
+        return must_replace

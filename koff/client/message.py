@@ -17,7 +17,8 @@ class Message:
     `key` and `value` may be changed in place. `timestamp_ms` counts from the epoch; it is None if the
     message has no timestamp. `cluster` names the cluster that the message was read from, and is "" when
     only one cluster is read. The application calls `ack` or `nack` once to report the result to the source
-    of the message; a second call has no effect. Sources that do not track their messages ignore both.
+    of the message; a second call has no effect. Only a
+    ZooKeeper consumer group tracks its messages: both calls have no effect on messages of other sources.
     """
 
     value: bytes | None = None

@@ -30,7 +30,11 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """The metadata of a cluster at one moment, without the topics that this user may not describe."""
+    """The metadata of a cluster at one moment.
+
+    `topics` leaves out the topics that this user may not describe, and topics for which the broker
+    returned an error.
+    """
 
     cluster_id: str
     controller: int

@@ -88,7 +88,7 @@ class MemoryBroker(Closing):
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Ends all calls, also waiting ones. Safe to call twice."""
+        """Makes every call raise `Closed`, also the calls that wait. Safe to call twice."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -127,7 +127,10 @@ class MemoryBroker(Closing):
         `spec` may be a time in ms since the epoch: then the first offset at or after it, -1 without one.
         """
         with self._begin_call("offsets"):
-            return {TopicPartition(*at): _find_offset(self._find_log(*at), spec) for at in partitions}
+            return {
+                TopicPartition(*partition): _find_offset(self._find_log(*partition), spec)
+                for partition in partitions
+            }
 
     def producer(self, conf: ProducerConf | None = None) -> MemoryProducer:
         """A producer."""
@@ -151,7 +154,7 @@ class MemoryBroker(Closing):
             return MemoryOffsetCoordinator(self, conf)
 
     def _begin_call(self, call: str = "") -> threading.Condition:
-        """The lock, for the caller to hold.
+        """The lock, which the caller enters. It is reentrant.
 
         Raises the next error that `fail` queued for the call, and `Closed` after `close`.
         """
@@ -209,7 +212,7 @@ class MemoryConsumer(Closing):
         self._closed = False
 
     def close(self) -> None:
-        """Ends all calls, also waiting ones. Safe to call twice."""
+        """Makes every call raise `Closed`, also the calls that wait. Safe to call twice."""
         with self._broker._changed:
             self._closed = True
             self._broker._changed.notify_all()

@@ -5,7 +5,7 @@ folders it has made. When the pipe closes, the watcher kills and removes what is
 test run leaves no broker behind. The watcher runs this file as a script, with the standard library alone.
 """
 
-# ruff: noqa: S603 - it runs what its callers name
+# ruff: noqa: S603 - it runs the commands that its callers pass
 
 import os
 import shutil
@@ -73,7 +73,8 @@ def reap(
 ) -> int:
     """The exit code of a process of `spawn`, after ending its whole group and closing its pipes.
 
-    Sends `signal_number`, and SIGKILL if the process has not ended within `timeout_s`.
+    Sends `signal_number`, then SIGKILL to the rest of the group, after `timeout_s` at the latest. If the
+    process ended before the call, its group gets no signal.
     """
     if process.poll() is None:
         _signal_group(process.pid, signal_number)

@@ -49,8 +49,8 @@ def cache_folder() -> Path:
 def kafka_jars(version: str = KAFKA_VERSION, progress: Progress | None = None) -> Path:
     """The folder with all jars of Apache Kafka `version`; fetches them by Maven if they are missing.
 
-    Processes that call this at the same time fetch once. `progress` gets a line each second during the
-    download. Raises `KafkaTestError` that names what is missing and what to do.
+    If several processes call this at the same time, only one fetches. `progress` gets a line each second
+    during the download. Raises `KafkaTestError`, with what to install or to check.
     """
     artifacts = (
         ("org.apache.kafka", "kafka_2.13", version),
@@ -83,7 +83,7 @@ def zookeeper_jars(version: str = ZOOKEEPER_VERSION, progress: Progress | None =
     return _ensure_jars(f"zookeeper-{version}", f"Apache ZooKeeper {version}", dependencies, progress)
 
 
-def _ensure_jars(name: str, what: str, dependencies: str, progress: Progress | None) -> Path:
+def _ensure_jars(name: str, product: str, dependencies: str, progress: Progress | None) -> Path:
     """The folder `name` of the cache, with the jars of `dependencies`; fetches them if they are missing."""
     jars = cache_folder() / name
     if jars.is_dir():
@@ -93,7 +93,7 @@ def _ensure_jars(name: str, what: str, dependencies: str, progress: Progress | N
         jars.parent.mkdir(parents=True, exist_ok=True)
         with _lock_file(jars.with_name(f"{jars.name}.lock"), report):
             if not jars.is_dir():  # another process may have fetched them while this one waited
-                _fetch_jars(what, _POM.format(dependencies=dependencies), jars, report)
+                _fetch_jars(product, _POM.format(dependencies=dependencies), jars, report)
     except OSError as error:
         raise KafkaTestError(
             f"cannot keep Kafka's jars in {jars.parent} ({error}):"
@@ -113,7 +113,7 @@ def _lock_file(path: Path, report: Progress) -> Iterator[None]:
         yield
 
 
-def _fetch_jars(what: str, pom: str, jars: Path, report: Progress) -> None:
+def _fetch_jars(product: str, pom: str, jars: Path, report: Progress) -> None:
     """Fills the folder `jars`, which appears when all jars are in it."""
     maven = shutil.which("mvn")
     if maven is None:
@@ -134,16 +134,16 @@ def _fetch_jars(what: str, pom: str, jars: Path, report: Progress) -> None:
             "-DincludeScope=runtime",
         ]
         log = jars.with_name(f"{jars.name}.log")
-        code = _run_maven(command, log, repository, f"fetching {what}", report)
+        code = _run_maven(command, log, repository, f"fetching {product}", report)
         if code != 0:
-            raise KafkaTestError(_describe_maven_error(what, log))
+            raise KafkaTestError(_describe_maven_error(product, log))
         # A rename within one file system is atomic: no process sees a folder with half of the jars.
         (work / "libs").rename(jars)
     log.unlink()
     shutil.rmtree(repository, ignore_errors=True)
 
 
-def _run_maven(command: list[str], log: Path, repository: Path, what: str, report: Progress) -> int:
+def _run_maven(command: list[str], log: Path, repository: Path, task: str, report: Progress) -> int:
     """Maven's exit code; reports once a second how much is downloaded."""
     started_at = time.monotonic()
     with log.open("wb") as output:
@@ -153,7 +153,7 @@ def _run_maven(command: list[str], log: Path, repository: Path, what: str, repor
                 jars = [_file_size(path) for path in repository.rglob("*.jar")]
                 poms = sum(1 for _ in repository.rglob("*.pom"))
                 seconds = time.monotonic() - started_at
-                report(f"{what}: {poms} poms, {len(jars)} jars, {sum(jars) / 2**20:.0f} MiB, {seconds:.0f} s")
+                report(f"{task}: {poms} poms, {len(jars)} jars, {sum(jars) / 2**20:.0f} MiB, {seconds:.0f} s")
                 try:
                     return maven.wait(timeout=1.0)
                 except subprocess.TimeoutExpired:
@@ -169,11 +169,11 @@ def _file_size(path: Path) -> int:
         return 0
 
 
-def _describe_maven_error(what: str, log: Path) -> str:
+def _describe_maven_error(product: str, log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines()
     errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR]")]
     cause = errors[0] if errors else (lines[-1] if lines else "it printed nothing")
     return (
-        f"Maven could not fetch {what}: {cause}. Check the network, and the proxy or mirror"
+        f"Maven could not fetch {product}: {cause}. Check the network, and the proxy or mirror"
         f" in Maven's settings.xml, then run this again (the download resumes); Maven's log is {log}"
     )

@@ -121,7 +121,7 @@ class LocalKafka(KafkaCluster):
 
     def restart(self) -> None:
         """Stops all nodes cleanly and starts them again, on the same data and ports."""
-        # All nodes get SIGTERM first: a node that stops alone waits for a leader among the others.
+        # All nodes get SIGTERM before any is awaited: a node that stops alone waits until another one leads.
         for node in self.nodes:
             node.begin_stop()
         for node in self.nodes:

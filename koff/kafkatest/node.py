@@ -92,7 +92,7 @@ class KafkaNode:
         self._end_process(signal.SIGTERM, timeout_s)
 
     def begin_stop(self) -> None:
-        """Sends SIGTERM and does not wait: for a caller that stops many nodes at a time."""
+        """Sends SIGTERM and does not wait: for a caller that stops several nodes at the same time."""
         self.resume()
         self._send_signal(signal.SIGTERM)
 

@@ -8,7 +8,7 @@ _BELOW_EPHEMERAL = range(20_000, 32_000)  # Linux gives 32768 and above to outgo
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports on which no process listens. Another process may take one before the caller."""
+    """`count` different ports on which no process listens now. Another process may take one at any time."""
     ports: list[int] = []
     for port in random.sample(_BELOW_EPHEMERAL, len(_BELOW_EPHEMERAL)):
         if len(ports) == count:

@@ -77,7 +77,7 @@ def server_properties(
     `ports` has the ports of all nodes. Each node is broker and controller.
     """
     own_ports = ports[node - 1]
-    replicas = str(min(3, len(ports)))
+    replicas = str(min(3, len(ports)))  # Kafka refuses more replicas than there are brokers
     listeners = {"PLAINTEXT": own_ports.plain, "CONTROLLER": own_ports.controller}
     if security:
         listeners |= {"SASL_PLAINTEXT": own_ports.sasl, "SSL": own_ports.ssl}

@@ -25,8 +25,8 @@ class TrafficGroup:
     topics: Sequence[str]
     members: int = 1
     protocol: str = "classic"  # librdkafka's group.protocol; "consumer" is KIP-848's
-    pace: float | None = None  # the share of the produced messages that it reads; None: all
-    leaves_after: int | None = None  # how many messages it reads before its last commit; None: it stays
+    pace: float | None = None  # the share of the produced messages that the group reads; None: all
+    leaves_after: int | None = None  # how many messages the group reads before it leaves; None: it stays
     about: str = ""
 
 
@@ -81,7 +81,7 @@ class Traffic:
             thread.join(10.0)
 
     def _start_thread(self, name: str, target: Callable[[], None]) -> None:
-        # Daemons: a broker that does not respond must not keep the process from ending.
+        # Daemon threads: a broker that does not respond must not keep the process from ending.
         thread = threading.Thread(target=target, name=name, daemon=True)
         thread.start()
         self._threads.append(thread)

@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline: tests and the demo use it instead of sleeping."""
+"""Waits for a condition with a deadline: tests and the demo use it instead of a sleep of a fixed length."""
 
 import time
 from collections.abc import Callable

@@ -55,9 +55,9 @@ def readable(*, end: Offsets, committed: Offsets, start: Offsets) -> NDArray[np.
     Less than the lag when retention or DeleteRecords has removed records that the group has not committed
     (`lost` of them).
     """
-    left = np.maximum(end - np.maximum(committed, start), 0)
+    remaining = np.maximum(end - np.maximum(committed, start), 0)
     known = _is_known(end) & _is_known(committed) & _is_known(start)
-    return np.where(known, left, UNKNOWN)
+    return np.where(known, remaining, UNKNOWN)
 
 
 def lost(*, start: Offsets, committed: Offsets) -> NDArray[np.int64]:
@@ -72,15 +72,15 @@ def lag_to_stable(*, stable: Offsets, committed: Offsets) -> NDArray[np.int64]:
     `stable` is the last stable offset. The rest of the lag waits for open transactions. The result is 0 where
     the group reads uncommitted records and has passed the last stable offset.
     """
-    left = np.maximum(np.subtract(stable, committed), 0)
-    return np.where(_is_known(stable) & _is_known(committed), left, UNKNOWN)
+    remaining = np.maximum(np.subtract(stable, committed), 0)
+    return np.where(_is_known(stable) & _is_known(committed), remaining, UNKNOWN)
 
 
 def share_committed_offset(start_offset: int, delivery_complete_count: int) -> int:
     """The offset that stands for a share group's commit: its lag is the end offset less this (KIP-1226).
 
-    All records below the start offset are done, and `delivery_complete_count` records above it. UNKNOWN if an
-    argument is UNKNOWN: before the group has read the partition, and in state from brokers before 4.2.
+    All records below the start offset are done, and `delivery_complete_count` records at or above it. UNKNOWN
+    if an argument is UNKNOWN: before the group has read the partition, and in state from brokers before 4.2.
     """
     if min(start_offset, delivery_complete_count) < 0:
         return UNKNOWN

@@ -59,8 +59,8 @@ def usual_lags(features: Features, produce: Rates) -> NDArray[np.int64]:
 
 def _mean_pause_ms(features: Features) -> NDArray[np.float64]:
     pauses = np.maximum(features.commits.astype(np.int64) - 1, 1)
-    usual: NDArray[np.float64] = (features.last_ms - features.first_ms) / pauses
-    return usual
+    mean_ms: NDArray[np.float64] = (features.last_ms - features.first_ms) / pauses
+    return mean_ms
 
 
 class CatchUps(NamedTuple):
@@ -95,7 +95,7 @@ def seconds_until_caught_up(
     """
     behind = lag > allowed_lag
     known = lag_known & (~behind | stopped | (consume.known & produce.known))
-    # Where nothing is gained, `out` leaves NEVER in place.
+    # Where the group does not gain on the producers, `out` leaves NEVER in place.
     gain = np.where(stopped, 0.0, consume.per_s - produce.per_s)
     seconds = np.divide(lag - allowed_lag, gain, out=np.full(len(lag), NEVER), where=gain > 0)
     return CatchUps(np.where(known & behind, seconds, 0.0), known)

@@ -20,7 +20,7 @@ class Reason(IntFlag):
     """What is special about the lag of a row. Eight bits; the names are in JSON, so they never change."""
 
     NO_COMMIT = 1
-    """The group has no committed offset here, or one below 0 (Kafka's own tool reads that as none)."""
+    """The group has no committed offset here, or one below 0, which Kafka's own tool reads as no commit."""
     TOPIC_GONE = 2
     """The topic does not exist."""
     END_UNKNOWN = 4
@@ -70,8 +70,9 @@ def reasons(
 ) -> NDArray[np.uint8]:
     """The `Reason` bits of every row, 0 where the lag is known and ordinary. Arguments broadcast.
 
-    All reasons that apply are set, except those that another implies: a topic that is gone has no end.
-    `AHEAD_OF_LOG` and `BELOW_LOG_START` are set only where the lag is known.
+    All reasons that apply are set, but no reason that another implies: a topic that is gone has no end
+    offset, so `END_UNKNOWN` is not set with `TOPIC_GONE`. `AHEAD_OF_LOG` and `BELOW_LOG_START` are set only
+    where the lag is known.
 
     Commits are often newer than the sampled end offsets. So `AHEAD_OF_LOG` is set only where the end offset
     was sampled after the commit arrived. `end_sampled_at_ms` is the time before the ListOffsets request was
@@ -92,8 +93,8 @@ def reasons(
     )
     # Reasons to doubt a lag that is known. A commit that arrived after the end offset was sampled may be
     # ahead of that end, but need not be ahead of the log.
-    raced = np.less(commit_seen_at_ms, 0) | np.less_equal(end_sampled_at_ms, commit_seen_at_ms)
-    doubtful = _set_where(np.greater(committed, end) & ~raced, Reason.AHEAD_OF_LOG) | _set_where(
+    may_have_raced = np.less(commit_seen_at_ms, 0) | np.less_equal(end_sampled_at_ms, commit_seen_at_ms)
+    doubtful = _set_where(np.greater(committed, end) & ~may_have_raced, Reason.AHEAD_OF_LOG) | _set_where(
         np.less(committed, start), Reason.BELOW_LOG_START
     )
     return np.where(null == 0, doubtful, null)

@@ -15,7 +15,8 @@ The first rule that matches wins:
     6  no known lag is below the known lag before it                                  WARN
     7  otherwise                                                                      OK
 
-A row is silent when the time since its last commit is longer than the time that its window spans.
+A row is silent when the time since its last commit is longer than the time that its window spans. Rule 2
+compares the commit with `oldest_end`: end offsets do not decrease, so all later samples are above it too.
 
 Differences from Burrow, with their reasons:
 

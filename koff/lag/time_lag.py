@@ -39,8 +39,8 @@ def time_lag_s(
     All times are by the history's clock.
 
     The record at offset c arrived when the end offset first exceeded c, after the last sample with an end of
-    at most c; an idle time before that never counts. The time lag is 0 where the group has committed the
-    newest end or beyond. It is unknown without a commit or without a sample.
+    at most c; an idle time before that sample never counts. The time lag is 0 where the group has committed
+    the newest end or beyond. It is unknown without a commit or without a sample.
 
     Nothing is extrapolated below the first sample. A record below it is at least as old as that sample, so
     the age of the sample is returned and marked `at_least`. This bound is true and grows every second; null
@@ -51,9 +51,9 @@ def time_lag_s(
     known = np.zeros(size, np.bool_)
     for first in range(0, size, _AT_ONCE):
         part = slice(first, first + _AT_ONCE)
-        oldest = None if start is None else start[part]
+        log_start = None if start is None else start[part]
         seconds[part], known[part], at_least[part] = _time_lag_s(
-            history, rows[part], committed[part], now_ms, oldest
+            history, rows[part], committed[part], now_ms, log_start
         )
     return TimeLags(seconds, known, at_least)
 
@@ -72,9 +72,9 @@ def _time_lag_s(
     newest = np.full(len(rows), UNKNOWN, np.int64)
     newest[has_row] = history.newest_ends(rows[has_row])
     known = (newest >= 0) & (committed >= 0)
-    wanted = committed if start is None else np.maximum(committed, start)
-    behind = np.flatnonzero(known & (wanted < newest))
-    row, offset = rows[behind], wanted[behind]
+    oldest = committed if start is None else np.maximum(committed, start)
+    behind = np.flatnonzero(known & (oldest < newest))
+    row, offset = rows[behind], oldest[behind]
     # A record before the first sample has a lower bound; any other lies between two samples.
     too_old = offset < history.oldest_ends(row)
     at_least[behind] = too_old

@@ -29,7 +29,7 @@ class Mark(IntFlag):
     LAG_WAS_ALLOWED = 2
     """At some commit the lag was at most the allowed lag: the group was caught up."""
     STALLED = 4
-    """All committed offsets are equal. Always set with one commit: check `commits` too."""
+    """All committed offsets are equal. Always set with one commit or none: check `commits` too."""
     NEVER_DECREASED = 8
     """No known lag is below the known lag before it."""
     LAGS_KNOWN = 16
@@ -56,7 +56,7 @@ class Features(NamedTuple):
         return has
 
     def slice_rows(self, rows: slice) -> Features:
-        """The features of those rows."""
+        """The features of the rows in the slice."""
         return Features(
             self.first_ms[rows], self.last_ms[rows], self.commits[rows], self.marks[rows], self.consumed[rows]
         )
@@ -127,20 +127,20 @@ def _mark_lags(lags: Integers, filled: NDArray[np.uint8], allowed_lag: int) -> N
     by_slot = np.ascontiguousarray(lags.T)
     allowed = np.zeros(len(filled), np.bool_)
     decreased = np.zeros(len(filled), np.bool_)
-    known = np.zeros(len(filled), np.uint8)
+    known_count = np.zeros(len(filled), np.uint8)
     # From the oldest commit to the newest: the known lag before each commit.
     before = np.full(len(filled), -1, by_slot.dtype)
     for age in range(len(by_slot) - 1, -1, -1):
         lag = by_slot[-1 - age]
-        given = (lag >= 0) & (filled > age)
-        allowed |= given & (lag <= allowed_lag)
-        decreased |= given & (lag < before)
-        known += given
-        before = np.where(given, lag, before)
+        known = (lag >= 0) & (filled > age)
+        allowed |= known & (lag <= allowed_lag)
+        decreased |= known & (lag < before)  # never at the first known lag: `before` is -1
+        known_count += known
+        before = np.where(known, lag, before)
     return (
         _mark_where(allowed, Mark.LAG_WAS_ALLOWED)
         | _mark_where(~decreased, Mark.NEVER_DECREASED)
-        | _mark_where(known >= 2, Mark.LAGS_KNOWN)
+        | _mark_where(known_count >= 2, Mark.LAGS_KNOWN)
     )
 
 
@@ -175,12 +175,13 @@ def placements(
     of a group that commits many times a second still spans W times that distance, and timestamps never
     decrease.
 
-    Burrow drops commits that are a week old or have no known end offset; koff keeps them, with an unknown
-    lag. Burrow inserts commits that arrive out of order; koff reads in order, so it has seen them already.
+    Burrow drops commits that are a week old or have no known end offset; koff keeps these commits, with an
+    unknown lag. Burrow inserts commits that arrive out of order; koff reads in order, so a commit with a
+    lower position was seen before.
     """
-    has_one = np.greater(count, 0)
-    seen = has_one & np.less_equal(position, newest_position)
-    close = has_one & np.less(np.subtract(timestamp_ms, newest_ms), min_distance_ms)
+    has_commit = np.greater(count, 0)
+    seen = has_commit & np.less_equal(position, newest_position)
+    close = has_commit & np.less(np.subtract(timestamp_ms, newest_ms), min_distance_ms)
     placed = np.where(close, np.uint8(Placement.OVERWRITE), np.uint8(Placement.APPEND))
     # A commit that was seen before is dropped, even if it is close in time.
     return np.where(seen, np.uint8(Placement.DROP), placed)

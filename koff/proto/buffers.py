@@ -23,7 +23,7 @@ class Binary:
 
     @classmethod
     def from_values(cls, values: Sequence[bytes | None]) -> Self:
-        """Returns the column that holds a copy of the values, one row a value."""
+        """Returns the column that holds a copy of the values, one row for each value."""
         present = [value or b"" for value in values]
         lengths = np.fromiter(map(len, present), np.int64, len(values))
         valid = None

@@ -27,7 +27,7 @@ class MissingLibrary(KoffError):
 
 
 def import_library(name: str) -> ModuleType:
-    """Returns the module `name`. Raises `MissingLibrary`, which says what to install."""
+    """Returns the module `name`. Raises `MissingLibrary` with the command to install it."""
     try:
         return __import__(name)
     except ImportError as error:

@@ -1,7 +1,7 @@
 """Frozen slotted dataclasses that generated code can fill in without calling `__init__`.
 
-A frozen dataclass calls `object.__setattr__` once a field when an instance is made, which is most of the
-time it takes to decode a record. `@frozen` puts the slots of a class into a mutable base class of its own.
+A frozen dataclass calls `object.__setattr__` for each field when an instance is made. That takes most of the
+time of decoding a record. `@frozen` puts the slots of a class into a mutable base class of its own.
 A reader makes an instance of that base (`builder_class(cls)`), stores into its slots, and then assigns
 `__class__`. CPython allows the assignment because both classes have the same layout. The result is an
 instance of the frozen dataclass, and no code outside the reader ever sees it mutable.
@@ -17,7 +17,7 @@ _BUILDER = "__builder__"
 _NOT_COPIED = frozenset(
     {"__dict__", "__weakref__", "__slots__", "__annotate__", "__annotate_func__", "__annotations_cache__"}
 )
-"""Attributes that Python makes itself for the new class, those with `__annotate` since 3.14."""
+"""Attributes that Python makes itself for the new class. `__annotate...` exist since Python 3.14."""
 
 
 @dataclass_transform(kw_only_default=False, frozen_default=True, field_specifiers=(dataclasses.field,))

@@ -1,11 +1,12 @@
 """Kafka's primitive types, read from and written to bytes.
 
-Here is what generated readers call because it takes more than a line. A reader takes `(buffer, position)` and
-returns `(value, next position)`. The rules are those of Kafka's `ByteBufferAccessor` and `ByteUtils`:
+Generated readers call these functions for all that takes more than a line of code. A function that reads
+takes `(buffer, position)` and returns `(value, next position)`. The rules are those of Kafka's
+`ByteBufferAccessor` and `ByteUtils`:
 
 * An unsigned varint has at most five bytes, and bits beyond 32 are dropped. Java then has a signed number:
   2**31 and above is negative. A negative length means null, a negative count means no items.
-* A compact length holds n + 1, and 0 means null. 2**31 wraps around to the greatest length there is.
+* A compact length holds n + 1, and 0 means null. 2**31 wraps around to 2**31 - 1 bytes.
 * A string has at most 32,767 bytes. Invalid UTF-8 becomes U+FFFD, as in Java (`JAVA_REPLACEMENT`).
 """
 

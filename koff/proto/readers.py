@@ -4,7 +4,8 @@ The source is kept in memory only. It does what a programmer would write by hand
 numbers are read by one `struct.unpack_from`, the first byte of a length is read with the numbers before it,
 and values are stored straight into the slots of the object being built (see `frozen`).
 
-A reader raises one of `READ_ERRORS`, and nothing else, for bytes that do not match the schema.
+For bytes that do not match the schema, a reader raises one of `READ_ERRORS` and nothing else. For invalid
+UTF-8, a strict reader raises UnicodeDecodeError.
 """
 
 import struct
@@ -31,7 +32,7 @@ def describe_error(error: Exception) -> str:
 
 @dataclass(slots=True)
 class _Source:
-    """The lines of a function being generated, and the numbers that have yet to be read."""
+    """The lines of a function that is being generated, and the numbers whose read is delayed."""
 
     names: dict[str, Any]
     """The globals of the function."""
@@ -41,9 +42,9 @@ class _Source:
     at: str | int = "at"
     """The position in the buffer: a literal as long as it is known, then the variable `at`."""
     formats: str = ""
-    """The struct formats of the numbers that have yet to be read."""
+    """The struct formats of the delayed numbers."""
     targets: list[str] = field(default_factory=list)
-    """The expressions that these numbers are to be assigned to."""
+    """The expressions to assign the delayed numbers to."""
     names_made: int = 0
 
     def add_line(self, text: str) -> None:
@@ -65,7 +66,7 @@ class _Source:
         self.targets.append(target)
 
     def flush_numbers(self) -> None:
-        """Reads the delayed numbers. From here on the variable `at` is the position behind them."""
+        """Reads the delayed numbers. From here on the variable `at` is the position after them."""
         # A compiled Struct, as a global: `struct.unpack_from` would look up its format at each call.
         if self.formats:
             layout = struct.Struct(">" + self.formats)
@@ -73,7 +74,8 @@ class _Source:
             self.names[unpack] = layout.unpack_from
             if self.formats == "B":
                 self.add_line(f"{self.targets[0]} = buffer[{self.at}]")
-            elif self.formats == "h" and self.targets[0].isalnum():  # a length: faster without a call
+            # A local variable, and not `made.field`, so it is a length. This is faster without a call.
+            elif self.formats == "h" and self.targets[0].isalnum():
                 self.add_line(f"{self.targets[0]} = buffer[{self.at}] << 8 | buffer[{self.at} + 1]")
                 self.add_line(f"if {self.targets[0]} > 32767: {self.targets[0]} = -1")
             else:
@@ -99,8 +101,8 @@ class _Source:
 class _Uuids(dict[bytes, str]):
     """Cache of uuids in Kafka's notation, by their bytes: usually as many as there are topics.
 
-    A mapping with `__missing__`, since an index is faster than a call in the generated code. It is cleared at
-    65,536 entries, so that hostile input cannot fill the memory.
+    A mapping with `__missing__`, since an index is faster than a call in the generated code. The cache is
+    cleared at 65,536 entries, so that hostile input cannot fill the memory.
     """
 
     def __missing__(self, data: bytes) -> str:
@@ -113,7 +115,7 @@ class _Uuids(dict[bytes, str]):
 
 
 _UUIDS = _Uuids()
-_BEHIND_VERSION = 2
+_AFTER_VERSION = 2  # bytes: the int16 version of a value, or the int16 type of a key
 
 
 def _start_source(cls: type[Any], start: str | int, *, lenient: bool) -> _Source:
@@ -142,14 +144,14 @@ def compile_value_reader(
     """Returns the reader of one version of a versioned struct; None if the table has no such version.
 
     The reader takes the struct's bytes, beginning with the int16 version, which it skips. The struct must
-    have the fields `version`, `layout` and `trailing` beside those on the wire. A strict reader may raise
-    UnicodeDecodeError as well. The caller should then use the lenient reader, which replaces invalid UTF-8
-    and takes 30 ns longer for each string.
+    have the fields `version`, `layout` and `trailing` in addition to the encoded fields. A strict reader may
+    raise UnicodeDecodeError as well. The caller should then use the lenient reader, which replaces invalid
+    UTF-8 and takes 30 ns longer for each string.
     """
     shape = find_shape(cls, version, layout)
     if shape is None:
         return None
-    source = _start_source(cls, _BEHIND_VERSION, lenient=lenient)
+    source = _start_source(cls, _AFTER_VERSION, lenient=lenient)
     source.add_line(f"made.version = {version}")
     source.add_line(f"made.layout = {layout!r}")
     _emit_fields(source, shape)
@@ -170,7 +172,7 @@ def compile_key_reader(
     """
     shape = find_shape(cls, 0)
     assert shape is not None
-    source = _start_source(cls, _BEHIND_VERSION, lenient=lenient)
+    source = _start_source(cls, _AFTER_VERSION, lenient=lenient)
     source.add_line("made.type = type_")
     source.add_line("made.value = value")
     _emit_fields(source, shape)
@@ -190,14 +192,14 @@ def _compile_nested_reader(shape: Shape, *, lenient: bool) -> NestedReader:
 
 
 def _emit_fields(source: _Source, shape: Shape) -> None:
-    """Emits statements that fill `made`, and leave `at` behind the struct."""
+    """Emits statements that fill `made`, and leave `at` after the struct."""
     # A slot without a value raises AttributeError later, so each field that may be absent gets its default.
-    for each in shape.absent + shape.tagged_fields:
-        source.add_line(f"made.{each.name} = {_default_expression(source, each.default)}")
+    for schema_field in shape.absent + shape.tagged_fields:
+        source.add_line(f"made.{schema_field.name} = {_default_expression(source, schema_field.default)}")
     if _keeps_unknown_tags(shape):
         source.add_line("made.unknown_tags = ()")
-    for each in shape.plain_fields:
-        _emit_value(source, shape, each.wire, f"made.{each.name}", each.name)
+    for schema_field in shape.plain_fields:
+        _emit_value(source, shape, schema_field.wire, f"made.{schema_field.name}", schema_field.name)
     if shape.flexible:
         _emit_tags(source, shape)
     source.flush_numbers()
@@ -355,11 +357,13 @@ def _emit_any_tags(source: _Source, shape: Shape) -> None:
     source.indent += 1
     source.add_line("tag, at = uvarint(buffer, at)")
     source.add_line("size, at = uvarint(buffer, at)")
-    # Kafka ignores the declared size of a tag that it knows, and so does this.
-    for each in shape.tagged_fields:
-        source.add_line(f"if tag == {each.tag}:")
+    # Kafka ignores the declared size of a tag that it knows, and so does koff.
+    for schema_field in shape.tagged_fields:
+        source.add_line(f"if tag == {schema_field.tag}:")
         source.indent += 1
-        _emit_value(source, shape, each.wire, f"made.{each.name}", each.name, tagged=True)
+        _emit_value(
+            source, shape, schema_field.wire, f"made.{schema_field.name}", schema_field.name, tagged=True
+        )
         source.flush_numbers()
         source.add_line("continue")
         source.indent -= 1

@@ -1,7 +1,7 @@
 """Record batches of format 2, as they are in log segments and in fetch responses.
 
-The position of a batch follows from the size of the one before it, and so does the position of a record
-inside a batch. Only these two walks are Python loops, with as few steps as possible. All other fields are
+The position of a batch follows from the size of the batch before it. So does the position of a record inside
+a batch. Only these two walks are Python loops, with as few steps as possible. All other fields are
 read with numpy, from all batches or all records at once.
 """
 
@@ -37,11 +37,11 @@ HEADER = np.dtype(
 LOG_OVERHEAD = 12
 """The bytes of a batch that its `length` does not count: the base offset and the length itself."""
 CRC_BEGIN = 21
-"""Position in a batch behind the checksum, which covers everything from here to the end of the batch."""
+"""The position in a batch after the checksum, which covers everything from here to the end of the batch."""
 SMALLEST_RECORD = 7
 """The least bytes of a record, its length included."""
 _FEW_BATCHES = 150
-"""With fewer batches than this, a Python loop over the records of each one is faster than numpy over all."""
+"""Up to this number of batches, a Python loop over the records of each batch is faster than numpy."""
 CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 """The bits of a batch's attributes."""
 SMALLEST_BATCH = LOG_OVERHEAD + 14
@@ -51,7 +51,7 @@ _LENGTH_AND_MAGIC = Struct(">iib").unpack_from
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordFields:
-    """The fields of records, one row a record. Where `ok` is false the record is malformed."""
+    """The fields of records, one row for each record. Where `ok` is false the record is malformed."""
 
     timestamp_delta: Ints
     offset_delta: Ints
@@ -61,16 +61,16 @@ class RecordFields:
 
 
 def find_batches(data: bytes) -> tuple[list[int], int, int]:
-    """Returns the positions of all whole batches, the end of the last, and the size of the batch behind it.
+    """Returns the positions of all whole batches, the end of the last, and the size of the next one.
 
-    `data` begins with a batch. The size is what the header of that next, incomplete batch states, or
+    `data` begins with a batch. The size is the one that the header of the next, incomplete batch states, or
     `SMALLEST_BATCH` if too few bytes are left for any header. A size that is not greater than the number of
     bytes left is too small for a batch: the data is damaged there.
     """
     begins: list[int] = []
     at, size = 0, len(data)
     while at + SMALLEST_BATCH <= size:
-        length, _, magic = _LENGTH_AND_MAGIC(data, at + 8)
+        length, _, magic = _LENGTH_AND_MAGIC(data, at + 8)  # 8: after the base offset
         needed = LOG_OVERHEAD + length
         if at + needed > size or needed < (HEADER.itemsize if magic >= 2 else SMALLEST_BATCH):
             return begins, at, needed
@@ -87,20 +87,20 @@ def read_headers(data: Bytes, begins: Ints) -> NDArray[Any]:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordBounds:
-    """Where the records of batches begin (behind their length) and end, and which batches are malformed."""
+    """Where the records of batches begin (after their length) and end, and which batches are malformed."""
 
     batch: Ints
     """The index of each record's batch."""
     begin: Ints
     end: Ints
     bad: Mask
-    """One row a batch: true if its records do not fill it exactly. Its records are left out here."""
+    """One row for each batch: true if its records do not fill it exactly. Then its records are left out."""
 
 
 def find_records(data: bytes, begins: Ints, ends: Ints, counts: Ints) -> RecordBounds:
     """Finds the records of batches, in order. Batch i has `counts[i]` records from `begins[i]` to `ends[i]`.
 
-    `data` must continue for `slices.PAD` bytes behind the last batch.
+    `data` must continue for `slices.PAD` bytes after the last batch.
     """
     # A count that cannot fit is refused before anything is allocated for it.
     bad = (counts < 0) | (counts * SMALLEST_RECORD > ends - begins)
@@ -111,21 +111,21 @@ def find_records(data: bytes, begins: Ints, ends: Ints, counts: Ints) -> RecordB
     source = np.frombuffer(data, np.uint8)
     # Step k finds the k-th record of every batch that has one, as long as there are many such batches.
     while len(active) > _FEW_BATCHES:
-        size, behind, ok = read_varints(source, at[active])
-        ok &= (size >= 0) & (size <= ends[active] - behind)
+        size, start, ok = read_varints(source, at[active])
+        ok &= (size >= 0) & (size <= ends[active] - start)
         bad[active[~ok]] = True
-        active, behind, size = active[ok], behind[ok], size[ok]
-        at[active] = behind + size
-        begin[first[active] + step], end[first[active] + step] = behind, at[active]
+        active, start, size = active[ok], start[ok], size[ok]
+        at[active] = start + size
+        begin[first[active] + step], end[first[active] + step] = start, at[active]
         step += 1
         active = active[counts[active] > step]
     # The rest, batch by batch: a quick loop guesses the ends, then numpy checks all lengths of the batch.
     for row in active.tolist():
         rows = slice(int(first[row]) + step, int(first[row] + counts[row]))
         guessed = np.array(_guess_record_ends(data, int(at[row]), int(ends[row]), int(counts[row]) - step))
-        size, behind, ok = read_varints(source, np.minimum(np.append(at[row], guessed[:-1]), ends[row]))
-        begin[rows], end[rows] = behind, guessed
-        at[row] = guessed[-1] if (ok & (size >= 0) & (behind + size == guessed)).all() else -1
+        size, start, ok = read_varints(source, np.minimum(np.append(at[row], guessed[:-1]), ends[row]))
+        begin[rows], end[rows] = start, guessed
+        at[row] = guessed[-1] if (ok & (size >= 0) & (start + size == guessed)).all() else -1
     # A batch is good only if its last record ends where the batch ends.
     bad |= at != ends
     batch = np.repeat(np.arange(len(counts)), counts)
@@ -145,37 +145,40 @@ def _guess_record_ends(data: bytes, at: int, end: int, count: int) -> list[int]:
         elif data[at + 1] < 128:
             at += 2 + ((size & 0x7F | data[at + 1] << 7) >> 1)
         else:
-            size = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(data[at : at + 5]))
-            width = next((place for place in (3, 4) if data[at + place - 1] < 128), 5)
+            size = sum((byte & 0x7F) << 7 * index for index, byte in enumerate(data[at : at + 5]))
+            width = next((index for index in (3, 4) if data[at + index - 1] < 128), 5)
             at += width + ((size & ((1 << 7 * width) - 1)) >> 1)
         ends.append(at)
     return ends + [end + 1] * (count - len(ends))
 
 
 def read_fields(data: Bytes, begins: Ints, ends: Ints) -> RecordFields:
-    """Reads the records at these positions. `data` must continue for `slices.PAD` bytes behind the last."""
-    timestamp_delta, at, ok_time = read_varints(data, begins + 1)  # behind the attributes, which are unused
+    """Reads the records at these positions. `data` must continue for `slices.PAD` bytes after the last."""
+    timestamp_delta, at, ok_time = read_varints(
+        data, begins + 1
+    )  # + 1: after the attributes, which are unused
     offset_delta, at, ok_offset = read_varints(data, np.minimum(at, ends))
     ok = ok_time & ok_offset & (ends > begins)
     keys, at, ok_key = _read_sized(data, np.minimum(at, ends), ends)
     values, at, ok_value = _read_sized(data, np.minimum(at, ends), ends)
+    # at < ends: the count of the headers must follow.
     return RecordFields(timestamp_delta, offset_delta, keys, values, ok & ok_key & ok_value & (at < ends))
 
 
 def _read_sized(data: Bytes, at: Ints, ends: Ints) -> tuple[Binary, Ints, Mask]:
-    """Reads bytes behind their length (-1: null). Returns them, the next positions, and which rows fit."""
+    """Reads bytes after their length (-1: null). Returns them, the next positions, and which rows fit."""
     size, at, ok = read_varints(data, at)
     valid = size >= 0
-    behind = at + np.clip(size, 0, INT32_MAX)
-    ok &= (size >= -1) & (size <= INT32_MAX) & (behind <= ends)
-    return Binary(data, at, np.where(ok & valid, size, 0), None if valid.all() else valid), behind, ok
+    next_at = at + np.clip(size, 0, INT32_MAX)
+    ok &= (size >= -1) & (size <= INT32_MAX) & (next_at <= ends)
+    return Binary(data, at, np.where(ok & valid, size, 0), None if valid.all() else valid), next_at, ok
 
 
 def read_varints(data: Bytes, at: Ints) -> tuple[Ints, Ints, Mask]:
     """Reads zigzag varints. Returns the numbers, the next positions, and which rows are valid.
 
-    A valid varint has 64 bits at most. Varints of up to eight bytes (56 bits) are read
-    at once, longer ones row by row.
+    A valid varint has 64 bits at most. Varints of up to eight bytes (56 bits) are read in all rows at once,
+    longer varints row by row.
     """
     words = cut_rows(data, at, 8).view("<u8")[:, 0].astype(np.uint64)
     # The last byte of a varint is the first one whose top bit is clear.
@@ -210,8 +213,8 @@ def _read_long_varints(data: Bytes, at: Ints, numbers: Ints, size: Ints, ok: Mas
     for row in np.flatnonzero(~ok).tolist():
         start = int(at[row])
         raw = data[start : start + 10].tolist()
-        length = next((place + 1 for place, byte in enumerate(raw) if byte < 128), 0)
-        value = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(raw[:length]))
+        length = next((index + 1 for index, byte in enumerate(raw) if byte < 128), 0)
+        value = sum((byte & 0x7F) << 7 * index for index, byte in enumerate(raw[:length]))
         size[row] = length
         if length and value < 1 << 64:
             numbers[row], ok[row] = (value >> 1) ^ -(value & 1), True

@@ -6,7 +6,7 @@
         leader_epoch: int = field(INT32, since=3, default=-1)
 
 The fields are in the order that they have on the wire and in Kafka's JSON. `since` and `until` are
-versions, both inclusive. A field that a version does not have is its default.
+versions, both inclusive. A field that a version does not have gets its default.
 
 Some early-access releases wrote other fields under the same version number. Such a layout has a name, the
 release ("3.7"), and the parameters `only_in`, `not_in` and `instead` of a field describe the field in that
@@ -85,7 +85,7 @@ def nested(struct: type[T]) -> Wire[T]:
 
 
 def nullable(wire: Wire[T]) -> Wire[T | None]:
-    """A value that may be null. The schema's tables call it nullable in all versions that have the field."""
+    """A value that may be null, in all versions that have the field."""
     return Wire(wire.kind, wire.format, wire.item, wire.struct, nullable=True)
 
 
@@ -205,9 +205,9 @@ def struct(
         struct_class = freeze(cls, kw_only=True)
         # Fields without a wire spec (`value`, `version`, `trailing`) are not in the table.
         fields = tuple(
-            Field(name=each.name, default=each.default, **each.metadata[_SPEC])
-            for each in dataclasses.fields(struct_class)  # type: ignore[arg-type]  # T is not known as a dataclass
-            if _SPEC in each.metadata
+            Field(name=declared.name, default=declared.default, **declared.metadata[_SPEC])
+            for declared in dataclasses.fields(struct_class)  # type: ignore[arg-type]  # T is not known as a dataclass
+            if _SPEC in declared.metadata
         )
         setattr(struct_class, _STRUCT, (fields, versions, flexible_since))
         return struct_class
@@ -244,7 +244,7 @@ class Shape:
     fields: tuple[Field, ...]
     """The fields that exist, in wire order, tagged ones among them."""
     absent: tuple[Field, ...]
-    """The fields that do not exist here, and so are their defaults."""
+    """The fields that do not exist here: a reader gives them their defaults."""
 
     def nested_shape(self, struct: type[Any]) -> "Shape":
         """The shape of a struct nested in this one."""
@@ -253,12 +253,12 @@ class Shape:
     @property
     def plain_fields(self) -> tuple[Field, ...]:
         """The fields outside the tag section."""
-        return tuple(each for each in self.fields if each.tag is None)
+        return tuple(field for field in self.fields if field.tag is None)
 
     @property
     def tagged_fields(self) -> tuple[Field, ...]:
         """The fields in the tag section."""
-        return tuple(each for each in self.fields if each.tag is not None)
+        return tuple(field for field in self.fields if field.tag is not None)
 
 
 def find_shape(struct: type[Any], version: int, layout: str = "") -> Shape | None:
@@ -273,6 +273,6 @@ def find_shape(struct: type[Any], version: int, layout: str = "") -> Shape | Non
 def _find_shape(struct: type[Any], version: int, flexible: bool, layout: str) -> Shape:
     # A struct in another layout is another shape, although its version is the same.
     fields = wire_fields(struct)
-    present = tuple(each.in_layout(layout) for each in fields if each.exists_in(version, layout))
-    absent = tuple(each for each in fields if not each.exists_in(version, layout))
+    present = tuple(field.in_layout(layout) for field in fields if field.exists_in(version, layout))
+    absent = tuple(field for field in fields if not field.exists_in(version, layout))
     return Shape(struct, version, flexible, layout, present, absent)

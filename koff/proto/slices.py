@@ -1,7 +1,8 @@
 """Pieces of a buffer as numpy arrays, at many positions at once, aligned or not.
 
-To gather one big-endian number a row costs 12 ns. To cut out the bytes around it costs 9 ns, however many
-numbers are read from them afterwards, and nothing if the rows are evenly spaced.
+To gather one big-endian number takes 12 ns for each row. To cut out the bytes around the number takes 9 ns
+for each row, and no time if the rows are evenly spaced. All numbers of a row are then read from these
+bytes.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 PAD = 640
-"""How many zeros follow the data, so that a row's bytes can be cut out before it is known to have them."""
+"""How many zeros follow the data. So `cut_rows` can cut more bytes than a row at the end of the data has."""
 
 
 def cut_rows(data: Bytes, at: Ints, width: int) -> Bytes:

@@ -1,6 +1,7 @@
 """Writers: structs as the bytes that a broker writes for them.
 
-Tagged fields that have their default are left out. Tags are in ascending order, unknown ones among them.
+Tagged fields that have their default are left out. Tags are in ascending order, known and unknown tags
+together.
 """
 
 import struct as packing
@@ -11,7 +12,7 @@ from koff.proto.schema import Field, Shape, Wire, find_shape
 
 
 def encode_value(value: Any) -> bytes:
-    """Returns a versioned struct with its int16 version before it and its trailing bytes behind it.
+    """Returns a versioned struct with its int16 version before it and its trailing bytes after it.
 
     Raises `Malformed` if the table lacks the version, or a field cannot be written.
     """
@@ -35,7 +36,7 @@ def encode_key(record: Any) -> bytes:
 def _write_struct(out: bytearray, shape: Shape, value: Any) -> None:
     for field in shape.plain_fields:
         _write_field(out, shape, field, value)
-    # Unknown tags go back to their places among the known ones: `write_tags` sorts them.
+    # Known and unknown tags together: `write_tags` sorts them.
     if shape.flexible:
         tags = list(value.unknown_tags)
         for field in shape.tagged_fields:
@@ -71,7 +72,7 @@ def _write_value(out: bytearray, shape: Shape, wire: Wire[Any], value: Any, *, t
 def _write_nested(out: bytearray, shape: Shape, wire: Wire[Any], value: Any, *, tagged: bool) -> None:
     assert wire.struct is not None
     if wire.nullable:
-        # Outside the tag section null is the signed byte -1, inside it the varint 0.
+        # Null is the signed byte -1 outside the tag section, and the varint 0 inside it.
         null = 0 if tagged else 0xFF
         out.append(null if value is None else 1)
         if value is None:

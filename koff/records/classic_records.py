@@ -8,7 +8,7 @@ from koff.records.structs import Key, Part, Value
 class ClassicMember(Part):
     """`subscription` and `assignment` are in the format of the protocol type: see `consumer_protocol`.
 
-    Timeouts are in milliseconds. `rebalance_timeout` -1: absent, the session timeout counts for it.
+    Timeouts are in milliseconds. `rebalance_timeout` -1: absent, the session timeout is used instead.
     """
 
     member_id: str = field(STRING)

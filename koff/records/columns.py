@@ -22,7 +22,7 @@ from koff.records.message import Message
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RecordColumns:
-    """One row a record. If `ok` is false, the record is in `others`, and only its type is in the columns."""
+    """One row for each record. If `ok` is false, the columns have only its type: see `others`."""
 
     ok: Mask
     """True for an offset commit, and for the tombstone of one."""
@@ -64,7 +64,7 @@ def decode_columns(keys: Binary, values: Binary, *, names: KeyCodes | None = Non
 
 
 class _RecordColumnsBuilder:
-    """Builds `RecordColumns` in two steps: all rows by blocks, then one by one those that are not `ok`."""
+    """Builds `RecordColumns` in two steps: all rows by blocks, then each row that is not `ok`."""
 
     def __init__(self, keys: Binary, values: Binary, names: KeyCodes) -> None:
         rows = len(keys)
@@ -79,18 +79,18 @@ class _RecordColumnsBuilder:
         self.tombstone = np.zeros(rows, np.bool_)
 
     def fill_rows(self, start: int, stop: int) -> None:
-        """Decodes the rows of a block, as far as that is possible for all of them at once."""
+        """Decodes the usual rows of a block, all at once."""
         rows = slice(start, stop)
         # Keys: the bytes before the partition are looked up as a whole, the partition is the last four bytes.
         data, shift, at, lengths, has_key = _slice_block(self.keys, start, stop)
         type_, self.group[rows], self.topic[rows] = self.names.look_up(data, at, lengths)
-        behind = at + np.maximum(lengths - PARTITION_SIZE, 0)  # any four bytes if the key is too short
-        self.partition[rows] = read_column(cut_rows(data, behind, 4), 0, ">i4")
+        partition_at = at + np.maximum(lengths - PARTITION_SIZE, 0)  # any four bytes if the key is too short
+        self.partition[rows] = read_column(cut_rows(data, partition_at, 4), 0, ">i4")
         self.type[rows] = type_
         if type_.min() < 0:  # not an offset commit: read its type, if the key has one
             others = start + np.flatnonzero(has_key & (type_ < 0) & (lengths >= 2))
             self.type[others] = read_column(cut_rows(data, at[others - start], 2), 0, ">i2")
-        # Values: a null one is a tombstone, whatever its empty row was decoded to.
+        # Values: a null value is a tombstone. `commits` decoded it as an empty row, so correct `ok`.
         data, shift, at, lengths, has_value = _slice_block(self.values, start, stop)
         self.commits.fill_rows(start, data, at, lengths)
         self.metadata_at[rows] += shift  # from a position in the block to one in the whole buffer
@@ -100,6 +100,7 @@ class _RecordColumnsBuilder:
 
     def build_columns(self) -> RecordColumns:
         """Decodes the rows that are not `ok` one by one, and returns the columns."""
+        # A row that is not ok may still be a commit, in an unusual encoding: the scalar decoder decides.
         commits = self.commits
         metadata: dict[int, bytes] = {}
         others: dict[int, Message] = {}
@@ -109,6 +110,7 @@ class _RecordColumnsBuilder:
                 metadata[row] = self._fill_row(row, message.record)
             else:
                 others[row] = message
+        # The columns. Codes are indexes into the lists of names, which may be longer than this batch needs.
         self._clear_invalid_rows()
         columns = commits.build_columns()
         return RecordColumns(
@@ -133,7 +135,7 @@ class _RecordColumnsBuilder:
         """Fills in a commit that only the scalar decoder could decode, and returns its metadata."""
         commits, value = self.commits, record.value
         commits.ok[row] = True
-        # The metadata is returned, not its place in the values: with invalid UTF-8 replaced it is not there.
+        # The metadata has no position in the values if invalid UTF-8 was replaced, so it is returned.
         self.metadata_size[row] = 0
         self.group[row] = self.names.groups.assign_code(record.group)
         self.topic[row] = self.names.topics.assign_code(record.topic)
@@ -150,7 +152,7 @@ class _RecordColumnsBuilder:
 
     def _fill_topic_id(self, row: int, value: OffsetCommitValue) -> None:
         commits = self.commits
-        # The column is made at the first topic id, as in CommitColumnsBuilder.
+        # The column is made at the first topic id, as in `CommitColumnsBuilder`: many logs have none.
         if value.topic_id == ZERO_UUID and commits.topic_id is None:
             return
         if commits.topic_id is None:
@@ -180,9 +182,9 @@ class _RecordColumnsBuilder:
 
 
 def _slice_block(binary: Binary, start: int, stop: int) -> tuple[Bytes, int, Ints, Ints, Mask]:
-    """Returns the data of a block of rows, the bytes that it lacks at the front, and the rows in it.
+    """Returns the data of a block of rows, how many bytes were cut off its front, and the rows.
 
-    The data has `PAD` bytes behind the last row. A row is a start, a length, and whether it is not null.
+    The data has `PAD` bytes after the last row. A row is a start, a length, and whether it is not null.
     """
     at, lengths, data, shift = binary.starts[start:stop], binary.lengths[start:stop], binary.data, 0
     end = int((at + lengths).max())

@@ -18,7 +18,7 @@ class OffsetCommitValue(Value):
 
 @struct()
 class OffsetCommit(Key):
-    """Brokers of 0.8.2 wrote type 0, later ones write type 1. Up to 4.0 they read any version of either."""
+    """Brokers of 0.8.2 wrote type 0, later ones type 1. Brokers up to 4.0 read any value version of both."""
 
     group: str = field(STRING)
     topic: str = field(STRING)

@@ -1,7 +1,8 @@
 """Decodes the values of offset commits in batches into numpy columns, without a Python loop over the records.
 
-A row that is `ok` has what the scalar decoder would decode. A row that is not is unusual (not necessarily
-malformed), and the caller should give it to the scalar decoder. `columns` decodes keys and values together.
+A row that is `ok` is equal to the result of the scalar decoder. A row that is not `ok` is unusual (not
+necessarily malformed), and the caller should give it to the scalar decoder. `columns` decodes keys and
+values together.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from koff.proto.slices import PAD, Bytes, Ints, Mask, cut_rows, read_column
 
 BLOCK_ROWS = 16384
-"""Rows decoded at a time, few enough that intermediate results stay in the processor's cache."""
+"""Rows decoded at a time: so few that the temporary arrays stay in the processor's cache."""
 
 _NEWEST = 4
 _METADATA_AT = (10, 10, 10, 14, 14)
@@ -23,12 +24,12 @@ _FIXED = (20, 28, 20, 24, 24)
 _HEAD = 16
 """The bytes before the metadata, all at fixed positions: at most 14, and a metadata length of two bytes."""
 _TAIL = 27
-"""The bytes behind the metadata in v4: a timestamp, the count of tags, one tag's number and size, a uuid."""
+"""The bytes after the metadata in v4: a timestamp, the count of tags, one tag's number and size, a uuid."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class CommitColumns:
-    """One row a value. The other columns mean nothing where `ok` is false."""
+    """One row for each value. The other columns mean nothing where `ok` is false."""
 
     offset: Ints
     leader_epoch: NDArray[np.int32]
@@ -62,7 +63,7 @@ class CommitColumnsBuilder:
         self.expire_timestamp = np.full(rows, -1, np.int64)
         self.topic_id: NDArray[np.void] | None = None
         self.metadata = (np.zeros(rows, np.int64), np.zeros(rows, np.int64)) if metadata else None
-        """The position and size of each row's metadata in the data of `fill_rows`; None if unwanted."""
+        """The position and size of each row's metadata in the data of `fill_rows`; None if not requested."""
         self.ok = np.zeros(rows, np.bool_)
 
     def build_columns(self) -> CommitColumns:
@@ -80,7 +81,7 @@ class CommitColumnsBuilder:
     def fill_rows(self, row: int, data: Bytes, starts: Ints, lengths: Ints) -> None:
         """Decodes the values at `starts` into the rows from `row` on.
 
-        `data` must continue for `PAD` bytes behind the last value.
+        `data` must continue for `PAD` bytes after the last value.
         """
         heads = cut_rows(data, starts, _HEAD)
         versions = read_column(heads, 0, ">i2")
@@ -108,9 +109,9 @@ class CommitColumnsBuilder:
         version: int,
     ) -> None:
         """Decodes values that all have the same version, and at least its `_FIXED` size."""
-        # Only the metadata has a varying size: all fields are at fixed places before it or behind it.
-        begin, behind, ok = _find_metadata(heads, lengths, version)
-        tails = cut_rows(data, starts + behind, _TAIL)
+        # Only the metadata has a varying size: all fields are at fixed positions before or after it.
+        begin, end, ok = _find_metadata(heads, lengths, version)
+        tails = cut_rows(data, starts + end, _TAIL)
         self.offset[rows] = read_column(heads, 2, ">i8")
         if version >= 3:
             self.leader_epoch[rows] = read_column(heads, 10, ">i4")
@@ -119,14 +120,14 @@ class CommitColumnsBuilder:
             self.expire_timestamp[rows] = read_column(tails, 8, ">i8")
         if version == 4:
             # Tags are none, or the topic id alone. Anything else is left to the scalar decoder.
-            # Bytes behind the value belong to the next one, so the length is compared too.
-            tagged = _has_only_topic_id(tails) & (behind + _TAIL <= lengths)
+            # Bytes after the value belong to the next value, so the length is compared too.
+            tagged = _has_only_topic_id(tails) & (end + _TAIL <= lengths)
             ok &= tagged | (tails[:, 8] == 0)
             self._fill_topic_ids(rows, read_column(tails, 11, "V16"), tagged & ok)
         self.ok[rows] = ok
         if self.metadata is not None:
-            at, size = self.metadata
-            at[rows], size[rows] = starts + begin, (behind - begin) * ok
+            position, size = self.metadata
+            position[rows], size[rows] = starts + begin, (end - begin) * ok
 
     def _fill_topic_ids(self, rows: slice | NDArray[np.intp], ids: NDArray[np.void], present: Mask) -> None:
         if not present.all():
@@ -142,16 +143,16 @@ class CommitColumnsBuilder:
 
 
 def _find_metadata(heads: Bytes, lengths: Ints, version: int) -> tuple[Ints | int, Ints, Mask]:
-    """Returns where the metadata begins and ends in each value, and whether the rest fits behind it.
+    """Returns where the metadata begins and ends in each value, and whether the rest fits after it.
 
     If the rest does not fit, the end is 0, so that no later read goes beyond the buffer.
     """
     at = _METADATA_AT[version]
     if version == 4:
-        begin, behind = _find_compact_metadata(heads)
-        # Behind the metadata are a timestamp and the count of tags.
-        ok = (behind > 0) & (behind + 9 <= lengths)
-        return begin, behind * ok, ok
+        begin, end = _find_compact_metadata(heads)
+        # After the metadata are a timestamp and the count of tags.
+        ok = (end > 0) & (end + 9 <= lengths)
+        return begin, end * ok, ok
     size = read_column(heads, at, ">i2").astype(np.int64)
     ok = (size >= 0) & (size + _FIXED[version] <= lengths)
     return at + 2, (size + (at + 2)) * ok, ok
@@ -170,8 +171,8 @@ def _find_compact_metadata(heads: Bytes) -> tuple[Ints | int, Ints]:
     long = first >= 128
     length = np.where(long, (first & 127) | second << 7, first)
     begin: Ints = at + 1 + long
-    behind: Ints = (begin + length - 1) * ((length > 0) & ~(long & (second >= 128)))
-    return begin, behind
+    end: Ints = (begin + length - 1) * ((length > 0) & ~(long & (second >= 128)))
+    return begin, end
 
 
 def _has_only_topic_id(tails: Bytes) -> Mask:

@@ -63,8 +63,8 @@ def decode_subscription(data: bytes) -> Subscription | UndecodableBlob:
 def decode_assignment(data: bytes) -> Assignment | UndecodableBlob:
     """Decodes the assignment of a member.
 
-    No bytes mean no partitions, which is normal: the member was assigned none, or the leader's sync is due
-    yet. Kafka's deserialiser throws for them.
+    No bytes mean no partitions, which is normal: the member was assigned none, or the leader has not
+    sent its SyncGroup request yet. Kafka's deserialiser throws for them.
     """
     if not data:
         return Assignment(version=0, assigned_partitions=(), user_data=None)

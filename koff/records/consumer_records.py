@@ -55,7 +55,7 @@ class ConsumerGroupPartitionMetadataValue(Value):
 
 @struct()
 class ConsumerGroupPartitionMetadata(Key):
-    """Brokers up to 4.0 write it. Later ones write only its tombstones."""
+    """Brokers up to 4.0 write this record. Later brokers write only its tombstones."""
 
     group_id: str = field(STRING)
     value: ConsumerGroupPartitionMetadataValue | None

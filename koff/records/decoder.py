@@ -42,15 +42,15 @@ def find_value_reader(row: RecordType, version: bytes, *, lenient: bool) -> Valu
     if not row.early:
         return current
     early = [compile_value_reader(row.value, number, layout, lenient=lenient) for layout in row.early]
-    return _any_layout(current, [read for read in early if read is not None])
+    return _combine_layouts(current, [read for read in early if read is not None])
 
 
-def _any_layout(current: ValueReader, early: list[ValueReader]) -> ValueReader:
-    """Returns a reader that tries the current layout first, then the early ones.
+def _combine_layouts(current: ValueReader, early: list[ValueReader]) -> ValueReader:
+    """Returns a reader that tries the current layout first, then the early layouts.
 
-    An early-access release wrote its layout under the same version, so only the bytes can tell. An early
-    layout is used if the current one does not fit (it fails, or leaves bytes over) and the early one fits
-    to the last byte.
+    An early-access release wrote its layout under the same version, so only the bytes show the layout. An
+    early layout is used if the current layout does not fit (it fails, or leaves bytes over) and the early
+    layout fits to the last byte.
     """
 
     def read_early_layout(data: bytes) -> Any:
@@ -71,6 +71,7 @@ def _any_layout(current: ValueReader, early: list[ValueReader]) -> ValueReader:
             if early_value is None:
                 raise
             return early_value
+        # Bytes after the last field: an early layout that fits exactly is more likely.
         return (read_early_layout(data) or value) if value.trailing else value
 
     return read
@@ -101,7 +102,7 @@ def _make_decoder(rows: Iterable[RecordType]) -> Callable[[bytes | None, bytes |
             record, group = read_key(key, type_, None if value is None else values[value[1]](value))  # type: ignore[arg-type]  # not None
         except (KeyError, TypeError, UnicodeDecodeError, *READ_ERRORS):
             return _decode_step_by_step(rows_by_key, key, value)
-        # As in a generated reader: fill the builder, then make it the frozen class.
+        # As in a generated reader: fill the mutable builder, then turn it into the frozen class.
         message = _Builder()
         message.consumer = group
         message.record = record
@@ -112,7 +113,8 @@ def _make_decoder(rows: Iterable[RecordType]) -> Callable[[bytes | None, bytes |
 
 
 def _decode_step_by_step(rows: Mapping[bytes, RecordType], key: bytes | None, value: bytes | None) -> Message:
-    """Decodes a record that `decode` could not: accepts invalid UTF-8, and says what is wrong."""
+    """Decodes a record that `decode` could not: accepts invalid UTF-8, and finds the reason if that fails."""
+    # The type, then the rest of the key, then the value: each step needs the one before.
     if key is None:
         return Message("", Undecodable(key, value, "the key is null"))
     if len(key) < 2:
@@ -125,7 +127,7 @@ def _decode_step_by_step(rows: Mapping[bytes, RecordType], key: bytes | None, va
         tombstone, group = read_key(key, type_, None)
     except READ_ERRORS as error:
         return Message("", Undecodable(key, value, f"key: {describe_error(error)}", type_))
-    if value is None:
+    if value is None:  # the key was read as that of a tombstone: this is the record
         return Message(group, tombstone)
     try:
         decoded = find_value_reader(row, value[:2], lenient=True)(value)

@@ -4,7 +4,7 @@ Keys repeat, since a group commits a topic's partitions again and again. So the 
 the prefix (type, group, topic), are looked up as a whole, all rows of a block at once, in a hash table that
 is a numpy array. Only a prefix that is new is parsed, once.
 
-A hash only says where to look. Whether two prefixes are the same is decided by their bytes.
+A hash shows only where to look. Two prefixes are the same if their bytes are.
 """
 
 from collections.abc import Iterable
@@ -78,7 +78,7 @@ class KeyCodes:
         self._forget_prefixes()
 
     def keep_only(self, groups: Iterable[int], topics: Iterable[int]) -> None:
-        """Forgets all groups and topics but those with these codes, which stay the same."""
+        """Forgets the groups and topics whose codes are not given. The given codes stay the same."""
         self.groups.keep_only(groups)
         self.topics.keep_only(topics)
         self._forget_prefixes()
@@ -95,7 +95,7 @@ class KeyCodes:
         """Returns the type, and the codes of group and topic, of each key.
 
         The type is -1, and the codes mean nothing, if the key is not exactly that of an offset commit, or is
-        too long. `data` must continue for `slices.PAD` bytes behind the last key.
+        too long. `data` must continue for `slices.PAD` bytes after the last key.
         """
         sizes = lengths - PARTITION_SIZE
         meanings = np.full((3, len(starts)), -1, np.int32)
@@ -133,6 +133,7 @@ class _PrefixTable:
 
     def look_up(self, data: Bytes, starts: Ints, sizes: Ints) -> tuple[Codes, Codes, Codes]:
         """Returns what `KeyCodes.look_up` does. `sizes` are those of the prefixes. New prefixes are added."""
+        # Set the bytes after each prefix to zero, then hash the words and the size.
         words = np.bitwise_and(
             cut_rows(data, starts, self.width).view("<u8"), self._masks.take(sizes, axis=0)
         )
@@ -143,9 +144,11 @@ class _PrefixTable:
         if len(missing):
             self._add(hashes[missing], words[missing], sizes[missing])
             numbers[missing] = self._find_prefixes(hashes[missing])
+        # Compare the bytes. Of several prefixes with the same hash, only the first has codes: the keys of the
+        # others are left to the scalar decoder.
         type_, group, topic = self._meaning.take(numbers, axis=1)
         stored = self._words.take(numbers, axis=0)
-        if not np.array_equal(stored, words):  # another prefix with the same hash: left to the scalar decoder
+        if not np.array_equal(stored, words):
             type_[(stored != words).any(axis=1)] = -1
         return type_, group, topic
 
@@ -154,14 +157,17 @@ class _PrefixTable:
         mask = len(self._table) - 1
         slots = self._slots(hashes)
         numbers = self._table.take(slots)
+        # Usually every first slot is right. A number of -1 reads the last hash here, which does no harm.
         if (self._hashes.take(numbers) == hashes).all() and (numbers >= 0).all():
             return numbers
         # Rows whose slot belongs to another hash try the next slot, until they find theirs or an empty one.
-        open_ = np.flatnonzero((numbers >= 0) & (self._hashes[numbers] != hashes))
-        while len(open_):
-            slots[open_] = (slots[open_] + 1) & mask
-            numbers[open_] = self._table[slots[open_]]
-            open_ = open_[(numbers[open_] >= 0) & (self._hashes[numbers[open_]] != hashes[open_])]
+        unsettled = np.flatnonzero((numbers >= 0) & (self._hashes[numbers] != hashes))
+        while len(unsettled):
+            slots[unsettled] = (slots[unsettled] + 1) & mask
+            numbers[unsettled] = self._table[slots[unsettled]]
+            unsettled = unsettled[
+                (numbers[unsettled] >= 0) & (self._hashes[numbers[unsettled]] != hashes[unsettled])
+            ]
         return numbers
 
     def _slots(self, hashes: Words) -> Ints:
@@ -193,14 +199,14 @@ class _PrefixTable:
         slots = self._slots(self._hashes[numbers])
         while len(numbers):
             free = self._table[slots] < 0
-            # If several want the same slot, numpy keeps the last one written. The others try the next slot.
+            # If several numbers have the same slot, numpy keeps the last. The others try the next slot.
             self._table[slots[free]] = numbers[free]
             waiting = self._table[slots] != numbers
             numbers, slots = numbers[waiting], (slots[waiting] + 1) & mask
 
     def _parse_prefixes(self, words: Words, sizes: Ints) -> Codes:
         """Returns type, group and topic of prefixes, as three rows; -1 for a prefix that no commit has."""
-        # Sort out at once the prefixes of other types, and those whose lengths do not fit.
+        # All rows at once: leave out prefixes of other types, and prefixes whose lengths do not fit.
         raw = words.view(np.uint8).astype(np.int64)
         meaning = np.full((3, len(words)), -1, np.int32)
         group_size = raw[:, 2] << 8 | raw[:, 3]
@@ -209,14 +215,14 @@ class _PrefixTable:
         at = 4 + group_size[rows]
         topic_size = raw[rows, at] << 8 | raw[rows, at + 1]
         rows = rows[at + 2 + topic_size == sizes[rows]]
-        # Decode the names of the rest one by one.
+        # One by one: decode the names of the rows that are left.
         groups, topics = self._names
         for row in rows.tolist():
-            prefix, behind = words[row].tobytes(), 4 + int(group_size[row])
+            prefix, group_end = words[row].tobytes(), 4 + int(group_size[row])
             meaning[0, row] = prefix[1]
-            meaning[1, row] = groups.assign_code(prefix[4:behind].decode("utf-8", JAVA_REPLACEMENT))
+            meaning[1, row] = groups.assign_code(prefix[4:group_end].decode("utf-8", JAVA_REPLACEMENT))
             meaning[2, row] = topics.assign_code(
-                prefix[behind + 2 : sizes[row]].decode("utf-8", JAVA_REPLACEMENT)
+                prefix[group_end + 2 : sizes[row]].decode("utf-8", JAVA_REPLACEMENT)
             )
         return meaning
 

@@ -39,9 +39,9 @@ class OffsetMessage:
     offset: int
     metadata: str
     committed_at: datetime | None
-    """In UTC. None if the time is absent, or beyond what a datetime can hold; so for `expires_at`."""
+    """In UTC. None if the time is absent, or beyond what a datetime can hold."""
     expires_at: datetime | None
-    """In UTC. None: the broker's retention settings decide."""
+    """In UTC. None as in `committed_at`; if absent, the broker's retention settings decide."""
 
 
 @frozen
@@ -57,7 +57,7 @@ class GroupMember:
     """The topics that the member wants to read: each partition is -1."""
     assignment: tuple[TopicAndPartition, ...]
     complete: bool = True
-    """Whether both subscription and assignment could be decoded. One that could not is empty."""
+    """Whether both subscription and assignment could be decoded. If not, the undecodable part is empty."""
 
 
 @frozen
@@ -143,7 +143,7 @@ def _group_member(member: ClassicMember, protocol_type: str) -> GroupMember:
     # Members of another protocol type (Kafka Connect) have blobs in formats of their own.
     subscription = decode_subscription(member.subscription) if protocol_type == CONSUMER else None
     assignment = decode_assignment(member.assignment) if protocol_type == CONSUMER else None
-    # Value version 0 has no rebalance timeout: the session timeout counts for it.
+    # Value version 0 has no rebalance timeout: the session timeout is used instead.
     rebalance_ms = member.rebalance_timeout if member.rebalance_timeout != -1 else member.session_timeout
     return GroupMember(
         id=member.member_id,
@@ -164,5 +164,5 @@ def _group_member(member: ClassicMember, protocol_type: str) -> GroupMember:
 def _unique_partitions(owned: Iterable[OwnedPartitions]) -> Iterable[TopicAndPartition]:
     """The partitions, each once and in their order, although a topic may occur twice."""
     return dict.fromkeys(
-        TopicAndPartition(each.topic, partition) for each in owned for partition in each.partitions
+        TopicAndPartition(topic.topic, partition) for topic in owned for partition in topic.partitions
     )

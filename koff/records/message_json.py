@@ -41,5 +41,5 @@ def kafka_line(message: Message) -> str:
     """`kafka_json` as the line that Kafka's console formatters print, without its end."""
     line = json.dumps(kafka_json(message), separators=(",", ":"), ensure_ascii=False)
     # Jackson writes control characters as \u001F, Python's json as \u001f. The pattern also matches an
-    # escaped backslash, so that a text with a backslash and "u001f" behind it stays as it is.
+    # escaped backslash, so that a text with a backslash and "u001f" after it stays as it is.
     return _LOWER_ESCAPE.sub(lambda escape: escape[0][:4] + escape[0][4:].upper(), line)

@@ -2,14 +2,18 @@
 
 
 def group_partition(group: str, partitions: int) -> int:
-    """The partition of `__consumer_offsets` that has all records of the group. The topic has `partitions`."""
+    """The partition of `__consumer_offsets` that has all records of the group.
+
+    `partitions` is the partition count of that topic.
+    """
     return _hash_partition(group, partitions)
 
 
 def share_state_partition(group: str, topic_id: str, partition: int, partitions: int) -> int:
     """The partition of `__share_group_state` that has the group's state for one partition of a topic.
 
-    `topic_id` is in Kafka's notation, of 22 characters. `partitions` is how many `__share_group_state` has.
+    `topic_id` is in Kafka's notation, of 22 characters. `partitions` is the partition count of
+    `__share_group_state`.
     """
     return _hash_partition(f"{group}:{topic_id}:{partition}", partitions)
 

@@ -25,7 +25,7 @@ def plain_record(record: Record, *, group: str) -> dict[str, Any]:
 
 def _record_fields(record: DecodedRecord) -> dict[str, Any]:
     fields = _struct_fields(record)
-    # The caller shows type and group itself. The value has its version first.
+    # The caller shows type and group itself. The value is added below, with its version first.
     for name in ("type", "group", "group_id", "value"):
         fields.pop(name, None)
     if record.value is None:
@@ -67,12 +67,14 @@ _LEFT_OUT_IF_EMPTY = frozenset({"trailing", "key_trailing", "layout", "unknown_t
 def _struct_fields(struct: Any) -> dict[str, Any]:
     layout = getattr(struct, "layout", "")
     # A field of an early-access layout would only show its default in all other records.
-    of_other_layouts = {each.name for each in wire_fields(type(struct)) if each.only_in not in (None, layout)}
+    of_other_layouts = {
+        field.name for field in wire_fields(type(struct)) if field.only_in not in (None, layout)
+    }
     fields = {}
-    for each in dataclasses.fields(struct):
-        value = getattr(struct, each.name)
-        if each.name not in of_other_layouts and (value or each.name not in _LEFT_OUT_IF_EMPTY):
-            fields[each.name] = _plain_value(value)
+    for field in dataclasses.fields(struct):
+        value = getattr(struct, field.name)
+        if field.name not in of_other_layouts and (value or field.name not in _LEFT_OUT_IF_EMPTY):
+            fields[field.name] = _plain_value(value)
     return fields
 
 

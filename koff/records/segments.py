@@ -3,8 +3,8 @@
 Give `read_segment` the bytes of each file (an mmap will do), file after file in the order of their names. A
 damaged batch is reported as `Damage` and left out. It raises no error.
 
-The marker that commits or aborts a transaction is behind the records of the transaction. For a read_committed
-view let `TransactionOutcomes` scan all files first, then read.
+The marker that commits or aborts a transaction comes after the records of the transaction. For a
+read_committed view let `TransactionOutcomes` scan all files first, then read.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from koff.proto.slices import PAD, Ints, Mask
 Buffer = bytes | bytearray | memoryview | mmap
 
 CHUNK_SIZE = 4 << 20
-"""Bytes of a file that are read at a time. A larger batch is read as a whole."""
+"""The bytes of a file that are read at a time. A larger batch is read as a whole."""
 BATCH_LIMIT = 128 << 20
 """The most bytes that a batch may have when it is decompressed."""
 
@@ -60,7 +60,7 @@ class Damage:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class SegmentRecords:
-    """Columns of records, one row a record, in the order of the log."""
+    """Columns of records, one row for each record, in the order of the log."""
 
     offset: Ints
     timestamp: Ints
@@ -91,7 +91,7 @@ class Chunk:
     """Some batches of a file. Records, markers and damage are each in order: merge them by their offsets."""
 
     position: int
-    """The position in the file behind this chunk."""
+    """The position in the file after this chunk."""
     records: SegmentRecords
     markers: tuple[Marker, ...]
     damage: tuple[Damage, ...]
@@ -117,7 +117,7 @@ class TransactionOutcomes:
     def scan(self, buffer: Buffer) -> None:
         """Reads the markers of a file. Scan files in order. Only headers and control batches are read."""
         for piece in _split_file(buffer):
-            # A data batch behind its producer's last marker means that a transaction is open.
+            # A data batch after its producer's last marker means that a transaction is open.
             headers = record_batch.read_headers(np.frombuffer(piece.data, np.uint8), piece.begins)
             control = _has_attribute(headers, record_batch.CONTROL)
             transactional = headers[_has_attribute(headers, record_batch.TRANSACTIONAL) & ~control]
@@ -132,14 +132,14 @@ class TransactionOutcomes:
 
     def committed_rows(self, records: SegmentRecords) -> Mask:
         """The mask of the records that a read_committed consumer gets: none aborted, and none still open."""
-        # A record's outcome is that of its producer's first marker behind it. Without a marker it is hidden.
+        # The producer's first marker after a record decides. A record without such a marker is hidden.
         visible: Mask = ~records.transactional
         for producer in np.unique(records.producer_id[records.transactional]).tolist():
             rows = np.flatnonzero(records.transactional & (records.producer_id == producer))
             markers = self._markers.get(producer, [])
             offsets = np.array([offset for offset, _ in markers] + [np.iinfo(np.int64).max], np.int64)
             commits = np.array([commit for _, commit in markers] + [False], np.bool_)
-            # An index behind the last marker selects the False that was appended.
+            # An index after the last marker selects the False that was appended.
             visible[rows] = commits[np.searchsorted(offsets[:-1], records.offset[rows])]
         return visible
 
@@ -162,7 +162,7 @@ def read_segment(
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Piece:
-    """Whole batches of a file, with `PAD` zeros behind them."""
+    """Whole batches of a file, with `PAD` zeros after them."""
 
     data: bytes
     base: int
@@ -170,9 +170,9 @@ class _Piece:
     begins: Ints
     """The position of each batch in the data."""
     end: int
-    """The position in the file behind the last batch."""
+    """The position in the file after the last batch."""
     tail: Damage | None = None
-    """In the last piece: what is wrong with the bytes behind the last whole batch."""
+    """In the last piece: what is wrong with the bytes after the last whole batch."""
 
 
 def _split_file(buffer: Buffer) -> Iterator[_Piece]:
@@ -212,13 +212,13 @@ def _check_tail(buffer: Buffer, at: int, needed: int) -> Damage | None:
 
 
 def _has_attribute(headers: NDArray[Any], attribute: int) -> Mask:
-    """Which batches have the attribute. Those of formats before 2 have other attributes, so they do not."""
+    """Which batches have the attribute. Formats before 2 have other attributes: false for their batches."""
     rows: Mask = (headers["attributes"] & attribute != 0) & (headers["magic"] == 2)
     return rows
 
 
 class _PieceReader:
-    """Reads the batches of a piece: sound ones into columns and markers, the others into `damage`."""
+    """Reads the batches of a piece: sound batches into columns and markers, the others into `damage`."""
 
     def __init__(self, piece: _Piece) -> None:
         self.piece = piece
@@ -242,7 +242,7 @@ class _PieceReader:
         self._check_headers(check_crc=check_crc)
         self._read_markers()
         # Find the records of all data batches, then read them all at once.
-        rows = self._undamaged(~_has_attribute(self.headers, record_batch.CONTROL))
+        rows = self._find_undamaged(~_has_attribute(self.headers, record_batch.CONTROL))
         data, begins, ends = self._decompress_batches(rows)
         bounds = record_batch.find_records(data, begins, ends, self.headers["count"][rows].astype(np.int64))
         self._mark_damaged(rows[bounds.bad], "the batch does not hold as many records as its header states")
@@ -258,19 +258,19 @@ class _PieceReader:
         """Notes that batches are damaged. A batch keeps the first reason."""
         self._damage = dict.fromkeys(rows.tolist(), reason) | self._damage
 
-    def _undamaged(self, rows: Mask) -> NDArray[np.intp]:
+    def _find_undamaged(self, rows: Mask) -> NDArray[np.intp]:
         """The batches for which the mask is true and no damage is known. Changes the mask."""
         rows[list(self._damage)] = False  # an empty list selects no row
         return np.flatnonzero(rows)
 
     def _check_headers(self, *, check_crc: bool) -> None:
-        """Notes batches of other formats, and with `check_crc` those whose checksum is wrong."""
+        """Notes batches of other formats, and with `check_crc` batches with a wrong checksum."""
         for row in np.flatnonzero(self.headers["magic"] != 2).tolist():
             magic = self.headers["magic"][row]
             self._damage[row] = f"message format {magic} is not supported, only 2 (Kafka 0.11 and later)"
         if not check_crc:
             return
-        # A memoryview, so that no batch is copied. Old formats have another checksum: they are noted already.
+        # A memoryview: no batch is copied. Old formats have another checksum, but are in `_damage` already.
         crc32c, view = import_library("crc32c").crc32c, memoryview(self.piece.data)
         spans = zip(self.piece.begins.tolist(), self.ends.tolist(), self.headers["crc"].tolist(), strict=True)
         for row, (begin, end, crc) in enumerate(spans):
@@ -279,7 +279,7 @@ class _PieceReader:
 
     def _read_markers(self) -> None:
         """Reads control batches, which Kafka never compresses and which hold one record each."""
-        for row in self._undamaged(_has_attribute(self.headers, record_batch.CONTROL)).tolist():
+        for row in self._find_undamaged(_has_attribute(self.headers, record_batch.CONTROL)).tolist():
             marker = _read_marker(self.piece, row, self.headers)
             if isinstance(marker, Marker):
                 self.markers.append(marker)
@@ -298,15 +298,15 @@ class _PieceReader:
             return self.piece.data, begins, ends
         # Append what is decompressed to the data of the piece.
         parts, size = [self.piece.data], len(self.piece.data)
-        for at in compressed.tolist():
-            row = int(rows[at])
+        for index in compressed.tolist():
+            row = int(rows[index])
             codec = int(self.headers["attributes"][row]) & record_batch.CODEC
             try:
-                part = decompress(codec, self.piece.data[begins[at] : ends[at]], BATCH_LIMIT)
+                part = decompress(codec, self.piece.data[begins[index] : ends[index]], BATCH_LIMIT)
             except Malformed as error:
                 self._damage[row] = str(error)
                 part = b""
-            begins[at], ends[at] = size, size + len(part)
+            begins[index], ends[index] = size, size + len(part)
             parts.append(part)
             size += len(part)
         return b"".join((*parts, bytes(PAD))), begins, ends

@@ -105,7 +105,7 @@ class NamedTopic(Part):
 
 @struct(flexible_since=0)
 class ShareGroupStatePartitionMetadataValue(Value):
-    """The topics that have state in `__share_group_state`, and those whose state is being made or deleted."""
+    """The topics with state in `__share_group_state`, and the topics whose state is being made or deleted."""
 
     initializing_topics: tuple[NamedTopicPartitions, ...] = field(
         array(nested(NamedTopicPartitions)), not_in="4.0", default=()

@@ -21,7 +21,7 @@ class StateBatch(Part):
 class ShareSnapshotValue(Value):
     """The whole state of a share partition.
 
-    `start_offset` -1: not initialised yet. `delivery_complete_count` -1: unknown, so always before 4.2.
+    `start_offset` -1: not initialised yet. `delivery_complete_count` -1: unknown, as always before 4.2.
     """
 
     snapshot_epoch: int = field(INT32, instead={"4.0": UINT16})

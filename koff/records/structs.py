@@ -1,4 +1,4 @@
-"""The fields that all records have beside those on the wire."""
+"""The fields that all records have in addition to the encoded fields."""
 
 from koff.proto.schema import Tag, struct_base
 
@@ -10,18 +10,18 @@ class Part:
     __slots__ = ()
 
     unknown_tags: tuple[Tag, ...] = ()
-    """Tagged fields that the table does not have, so usually those of a newer Kafka."""
+    """Tagged fields that the table does not have, so they are usually from a newer Kafka."""
 
 
 @struct_base
 class Value(Part):
-    """A record's value: the struct behind its int16 version."""
+    """A record's value: the struct after its int16 version."""
 
     __slots__ = ()
 
     version: int
     trailing: bytes = b""
-    """Bytes behind the last field. Kafka ignores them."""
+    """Bytes after the last field. Kafka ignores them."""
     layout: str = ""
     """The early-access release whose layout the bytes have, for example "3.7"; "" for the current layout."""
 
@@ -33,4 +33,4 @@ class Key:
     __slots__ = ()
 
     key_trailing: bytes = b""
-    """Bytes behind the last field of the key. Kafka ignores them."""
+    """Bytes after the last field of the key. Kafka ignores them."""

@@ -136,11 +136,11 @@ def _format_classic_member(member: GroupMember) -> str:
 
 
 def _format_partitions(partitions: tuple[TopicAndPartition, ...]) -> str:
-    # groupby only joins neighbours.
-    in_order = sorted(partitions, key=lambda each: (each.topic, each.partition))
+    # Sorted, because groupby joins only neighbours.
+    in_order = sorted(partitions, key=lambda p: (p.topic, p.partition))
     return " ".join(
-        f"{escape_name(topic)}/{format_ranges([each.partition for each in of_topic])}"
-        for topic, of_topic in groupby(in_order, key=lambda each: each.topic)
+        f"{escape_name(topic)}/{format_ranges([p.partition for p in of_topic])}"
+        for topic, of_topic in groupby(in_order, key=lambda p: p.topic)
     )
 
 
@@ -148,16 +148,16 @@ def format_ranges(numbers: list[int]) -> str:
     """Ascending numbers as ranges, for example `0-3,5`."""
     words: list[str] = []
     start = None
-    for at, number in enumerate(numbers):
+    for index, number in enumerate(numbers):
         # A range ends where the next number is not its successor.
         start = number if start is None else start
-        if at + 1 == len(numbers) or numbers[at + 1] != number + 1:
+        if index + 1 == len(numbers) or numbers[index + 1] != number + 1:
             words.append(str(start) if start == number else f"{start}-{number}")
             start = None
     return ",".join(words)
 
 
-def _format_other(record: DecodedRecord) -> tuple[str, str, str]:  # noqa: PLR0912 - one branch a type
+def _format_other(record: DecodedRecord) -> tuple[str, str, str]:  # noqa: PLR0912 - one branch for each type
     """The kind of record, its subject (a member, a pattern) and the state of the subject, which may be ""."""
     match record:
         case ConsumerGroupMetadata() | ShareGroupMetadata() | StreamsGroupMetadata():
@@ -193,7 +193,7 @@ def _format_other(record: DecodedRecord) -> tuple[str, str, str]:  # noqa: PLR09
             return "group", "topology", _format_topology(record)
         case ConsumerGroupPartitionMetadata() | ShareGroupPartitionMetadata():
             counts = record.value.topics if record.value else ()
-            words = " ".join(f"{escape_name(each.topic_name)}={each.num_partitions}" for each in counts)
+            words = " ".join(f"{escape_name(topic.topic_name)}={topic.num_partitions}" for topic in counts)
             return "topics", "", words or "none"
         case ShareGroupStatePartitionMetadata():
             return "group", "share state", _format_share_partitions(record)
@@ -224,7 +224,9 @@ def _format_member(
 
 def _format_topics(topics: tuple[TopicPartitions, ...] | tuple[AssignedPartitions, ...]) -> str:
     return (
-        "[" + " ".join(f"{each.topic_id}/{format_ranges(sorted(each.partitions))}" for each in topics) + "]"
+        "["
+        + " ".join(f"{topic.topic_id}/{format_ranges(sorted(topic.partitions))}" for topic in topics)
+        + "]"
     )
 
 
@@ -247,7 +249,7 @@ def _format_current_assignment(
 
 def _format_task_list(name: str, tasks: tuple[TaskIds, ...] | tuple[AssignedTasks, ...]) -> str:
     task_ids = " ".join(
-        f"{escape_name(each.subtopology_id)}_{format_ranges(sorted(each.partitions))}" for each in tasks
+        f"{escape_name(part.subtopology_id)}_{format_ranges(sorted(part.partitions))}" for part in tasks
     )
     return f"{name} [{task_ids}]" if task_ids or name == "active" else ""
 
@@ -272,8 +274,8 @@ def _format_topology(record: StreamsGroupTopology) -> str:
     if record.value is None:
         return ""
     parts = (
-        f"{escape_name(each.subtopology_id)} [{' '.join(map(escape_name, each.source_topics))}]"
-        for each in record.value.subtopologies
+        f"{escape_name(part.subtopology_id)} [{' '.join(map(escape_name, part.source_topics))}]"
+        for part in record.value.subtopologies
     )
     return " ".join([f"epoch {record.value.epoch}", *parts])
 
@@ -310,9 +312,9 @@ def _format_share_state(record: ShareSnapshot | ShareUpdate) -> tuple[str, str, 
     if value.delivery_complete_count != -1:
         words.append(f"complete={value.delivery_complete_count}")
     batches = " ".join(
-        f"{each.first_offset}-{each.last_offset}"
-        f":{_DELIVERY_STATES.get(each.delivery_state, each.delivery_state)}x{each.delivery_count}"
-        for each in value.state_batches
+        f"{batch.first_offset}-{batch.last_offset}"
+        f":{_DELIVERY_STATES.get(batch.delivery_state, batch.delivery_state)}x{batch.delivery_count}"
+        for batch in value.state_batches
     )
     return "share", subject, " ".join([*words, f"[{batches}]"])
 

@@ -49,7 +49,7 @@ class _ShardNumbers:
 
     @property
     def has_exact_time_lags(self) -> bool:
-        """Whether a lag in seconds of this shard is the age of a record, and not an estimate."""
+        """Whether records were ever read for exact time lags of this shard (perhaps none is valid now)."""
         return self.snapshot.time_lag is not None and self.snapshot.time_lag.exact is not None
 
 
@@ -64,7 +64,7 @@ class Exposition:
     def render_chunks(self) -> Iterator[str]:
         """The metric families, one after the other. A series whose value is unknown is absent."""
         snapshot = self._view.snapshot()
-        # Labels: a new name of the cluster invalidates all of them, a new layout those of one shard.
+        # Labels: a new name of the cluster makes all labels invalid, a new layout the labels of one shard.
         if self._view.cluster != self._cluster:
             self._cluster, self._cache = self._view.cluster, {}
         shards = [self._collect_numbers(number, shard, snapshot) for number, shard in snapshot.shards.items()]
@@ -102,10 +102,10 @@ class Exposition:
         cluster = f'{{cluster="{escape_label(self._cluster)}",group="'
         groups = [f"{cluster}{escape_label(group.name)}" for group in shard.groups]
         rows, topics, topic_of_row = [], dict[tuple[int, str], int](), []
-        for group, at in zip(shard.group.tolist(), shard.partition.tolist(), strict=True):
-            topic = snapshot.partitions.topic[at]
+        for group, number in zip(shard.group.tolist(), shard.partition.tolist(), strict=True):
+            topic = snapshot.partitions.topic[number]
             topic_of_row.append(topics.setdefault((group, topic), len(topics)))
-            partition = snapshot.partitions.partition[at]
+            partition = snapshot.partitions.partition[number]
             rows.append(f'{groups[group]}",topic="{escape_label(topic)}",partition="{partition}"}} ')
         return _Labels(
             shard.layout,
@@ -141,23 +141,28 @@ class Exposition:
 
     def _render_partitions(self, snapshot: Snapshot, *, fresh: bool) -> Iterator[str]:
         """End offset, log start offset and produce rate of each partition that a group reads."""
-        at = snapshot.partitions
+        partitions = snapshot.partitions
         cluster = escape_label(self._cluster)
+        # A free row (partition -1) has no offsets and no rate, so it makes no series.
         labels = [
             f'{{cluster="{cluster}",topic="{escape_label(topic)}",partition="{partition}"}} '
-            for topic, partition in zip(at.topic, at.partition, strict=True)
+            for topic, partition in zip(partitions.topic, partitions.partition, strict=True)
         ]
         for name, text, column in (
-            ("koff_partition_end_offset", "High watermark: the offset of the next record.", at.end),
-            ("koff_partition_start_offset", "Log start offset: the first that can be read.", at.start),
+            ("koff_partition_end_offset", "High watermark: the offset of the next record.", partitions.end),
+            (
+                "koff_partition_start_offset",
+                "Log start offset: the first that can be read.",
+                partitions.start,
+            ),
         ):
             yield f"# HELP {name} {text}\n# TYPE {name} gauge\n"
             yield from _render_lines(name, *_select_series(labels, column, column >= 0))
-        if fresh and at.produce is not None:
+        if fresh and partitions.produce is not None:
             yield "# HELP koff_partition_produce_rate Growth of the end offset, per second, over 5 minutes.\n"
             yield "# TYPE koff_partition_produce_rate gauge\n"
-            rates = np.round(at.produce.per_s, 3)
-            series = _select_series(labels, rates, at.produce.known)
+            rates = np.round(partitions.produce.per_s, 3)
+            series = _select_series(labels, rates, partitions.produce.known)
             yield from _render_lines("koff_partition_produce_rate", *series)
 
 
@@ -167,7 +172,7 @@ def escape_label(text: str) -> str:
 
 
 Series = tuple[list[str], list[int] | list[float] | list[str]]
-"""Labels, and the number of each."""
+"""The labels of each series, and the number of each series."""
 
 
 def _lag(numbers: _ShardNumbers) -> Series:

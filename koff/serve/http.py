@@ -31,7 +31,7 @@ _INDEX = """<!doctype html><html lang="en"><meta charset="utf-8"><title>koff</ti
 
 @dataclass(frozen=True, slots=True)
 class ServeConf:
-    """The address to listen on: `host:port`, `[v6]:port` or `:port` (all addresses). Port 0 is a free one."""
+    """The address to listen on: `host:port`, `[v6]:port` or `:port` (all IPv4 addresses). 0: a free port."""
 
     listen: str = "127.0.0.1:9850"
 
@@ -55,7 +55,7 @@ class Server:
     def __init__(self, view: View, conf: ServeConf | None = None) -> None:
         self._conf = conf or ServeConf()
         host, port = self._conf.parse_address()
-        # http.server creates a handler for each request, without arguments of ours: subclasses carry them.
+        # http.server creates a handler for each connection, without arguments of koff's: the class has them.
         handler = type(
             "Handler",
             (_Handler,),
@@ -81,8 +81,8 @@ class Server:
     def url(self) -> str:
         """The URL of the server, with the port that it listens on."""
         host, port = self._server.server_address[:2]
-        text = str(host)
-        return f"http://{f'[{text}]' if ':' in text else text}:{port}"
+        address = str(host)
+        return f"http://{f'[{address}]' if ':' in address else address}:{port}"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -109,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "koff"
     sys_version = ""
-    timeout = 30
+    timeout = 30  # seconds for each read or write: a client that does nothing must not keep its thread
     wbufsize = 1 << 16  # unbuffered small writes wait for delayed acknowledgements: 40 ms a scrape
     disable_nagle_algorithm = True
     # One render at a time: two would take twice the memory and be no faster. It also guards `exposition`.
@@ -135,6 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_metrics(self) -> None:
         encoder, content_type = choose_encoder(self.headers.get("Accept", ""))
         gzipped = "gzip" in self.headers.get("Accept-Encoding", "")
+        # The lock is held while the body is sent: `render_chunks` renders as it goes, and is not thread-safe.
         with self.rendering:
             self.send_response(200)
             self.send_header("Content-Type", content_type)
@@ -152,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _render_body(self, own: bytes) -> Iterator[bytes]:
         for chunk in self.exposition.render_chunks():
             yield chunk.encode()
-        yield own
+        yield own  # last: an OpenMetrics body ends with `# EOF`, which prometheus_client writes
 
     def _send_text(self, status: int, text: str, content_type: str = "text/plain; charset=utf-8") -> None:
         body = text.encode()

@@ -36,6 +36,7 @@ class OwnCollector(Collector):
         )
         undecodable.add_metric([cluster], stats.undecodable)
         yield undecodable
+        # Gauges. None is an unknown value.
         for name, text, value in (
             ("koff_up", "1 if the cluster responds and lag is fresh, else 0.", int(stats.up)),
             (

@@ -24,8 +24,9 @@ class MonitorStats:
     records: Mapping[str, int] = field(default_factory=dict)
     """How many records were read, by record type."""
     undecodable: int = 0
+    """How many records could not be decoded."""
     behind: int | None = None
-    """Offsets that are not read yet. None: unknown."""
+    """Offsets up to the last stable offsets that are not read yet. None: unknown."""
     held_back_records: int = 0
     """Offsets of the offsets topic behind open transactions: not shown yet."""
     held_back_s: float = 0.0

@@ -2,7 +2,7 @@
 
 from koff.spark.spark_session import MissingJava, MissingSpark, session
 
-# Imported before the rest, so that a missing package is an error that names the cure.
+# Imported before the rest, so that the error about a missing package says how to install it.
 try:
     import pyarrow  # noqa: F401  # imported only to see whether it is installed
     import pyspark  # noqa: F401  # likewise

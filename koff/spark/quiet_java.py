@@ -20,9 +20,9 @@ def buffer_java_output() -> Iterator[dict[str, Any]]:
     If the body raises, the buffered output goes to standard error. After the body, Java's output goes to
     standard error at once.
 
-    Java gets a process group of its own: a shell's Ctrl-C, and often SIGTERM, goes to the whole group of
-    koff, and the running batch could not finish without Java. Java ends when its standard input is closed,
-    that is when koff has ended.
+    Java gets a process group of its own. Ctrl-C in a shell, and often SIGTERM, goes to the whole group of
+    koff; it must not end Java, because the running batch needs Java to finish. Java ends when its standard
+    input is closed, that is when koff has ended.
     """
     read_fd, write_fd = os.pipe()
     buffered: list[bytes] = []
@@ -41,7 +41,7 @@ def buffer_java_output() -> Iterator[dict[str, Any]]:
     try:
         yield {"stderr": write_fd, "process_group": 0}
     except Exception:
-        # Java may still hold its copy of the pipe's end, so the thread need not end: do not wait for long.
+        # If Java still runs, it has the pipe open, and the thread does not end: do not wait for long.
         os.close(write_fd)
         forwarder.join(1)
         os.write(2, b"".join(buffered))

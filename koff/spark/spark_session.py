@@ -25,13 +25,13 @@ LOCAL = {
     "spark.databricks.delta.writeChecksumFile.enabled": "false",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
-"""Further settings of a session on this machine: its tables are small, so few tasks are enough. (With
+"""Further settings with a local master: the tables on one machine are small, so few tasks are enough. (With
 Spark's defaults, VACUUM alone ran 10,000 tasks.)"""
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Each batch writes a file into each table, which soon makes thousands of small files.
+    # Each batch adds files to each table: without compaction there would soon be thousands of small files.
     "spark.databricks.delta.autoCompact.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
@@ -54,12 +54,11 @@ def session(
     settings: Mapping[str, str] | None = None,
     java: Mapping[str, Any] | None = None,
 ) -> SparkSession:
-    """Returns a Spark session with Delta and the source `koff`; the running session, if there is one.
+    """Returns a Spark session with Delta and the sources `koff` and `koff.segments`.
 
-    `master` is `local[*]` by default; under spark-submit, spark-submit names the master. `java` are arguments
-    of `subprocess.Popen` for starting Java; they have no effect if Java runs already. The caller stops the
-    session.
-    Raises `MissingSpark`, `MissingJava`.
+    It is the running session if there is one. `master` is `local[*]` by default; under spark-submit,
+    spark-submit names the master. `java` are arguments of `subprocess.Popen` for starting Java; they have no
+    effect if Java runs already. The caller stops the session. Raises `MissingSpark`, `MissingJava`.
     """
     # spark-submit has started Java already, and has chosen the interpreter, the master and the jars.
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -75,7 +74,7 @@ def session(
         raise MissingSpark(f"the package {package} is missing: pip install 'koff[spark]'") from error
     from koff.spark.source.kafka import register
 
-    # Of a setting that is there twice, the last holds: koff's, then the local master's, then the caller's.
+    # Settings. Later ones override earlier ones: koff's, then those of a local master, then the caller's.
     builder = SparkSession.builder.appName(app)
     options = dict(ALWAYS)
     if not submitted:
@@ -88,7 +87,7 @@ def session(
     if not submitted and "spark.jars.packages" not in options and "spark.jars" not in options:
         builder = configure_spark_with_delta_pip(builder)
 
-    # Java, if it has to be started in the caller's way, has to be there before the session.
+    # With the caller's arguments for Java, Java must run before the session is made.
     if java and not submitted:
         _launch_java(builder._options, java)
     spark = builder.getOrCreate()
@@ -126,13 +125,13 @@ def persist_frame(frame: DataFrame) -> Iterator[None]:
 
 
 def _launch_java(options: Mapping[str, str], java: Mapping[str, Any]) -> None:
-    """Starts Java with those arguments of `subprocess.Popen`, unless it runs already."""
+    """Starts Java with the arguments `java` of `subprocess.Popen`, unless Java runs already."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is None:
-        # `SparkSession.builder` cannot pass arguments to Popen: the gateway is made here, and found there.
-        # The settings have to be known now, since Java's own (its heap) take effect only at its start.
+        # `SparkSession.builder` cannot pass arguments to Popen, but uses a gateway that exists already.
+        # Pass the settings now: those for Java itself (its heap) take effect only when Java starts.
         conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
         gateway = launch_gateway(conf, dict(java))  # type: ignore[no-untyped-call]  # pyspark has no types here
         SparkContext._ensure_initialized(gateway=gateway)
@@ -145,8 +144,8 @@ def check_java() -> None:
     path = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     cure = f"install a JDK {SPARK_NEEDS_JAVA} or newer, or set JAVA_HOME to the folder of one"
     if path is None:
-        place = f"in JAVA_HOME ({home})" if home else "on PATH"
-        raise MissingJava(f"Spark needs Java, and there is no Java {place}: {cure}")
+        where = f"in JAVA_HOME ({home})" if home else "on PATH"
+        raise MissingJava(f"Spark needs Java, and there is no Java {where}: {cure}")
     try:
         done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603  # the JDK's own
     except (OSError, subprocess.SubprocessError) as error:

@@ -1,7 +1,7 @@
 """The process from which Spark forks its Python workers (`spark.python.daemon.module`), with koff imported.
 
-Spark makes a worker look for changed modules before each task. Python before 3.13 then reads the whole
-directory of pyspark.zip again, once for each package in it: 0.1 s a task. This daemon turns that off.
+Before each task, Spark makes the worker invalidate the import caches. Python before 3.13 then reads the whole
+directory of pyspark.zip again, once for each package in it: 0.1 s for each task. This daemon prevents that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds the `KoffError` that a worker raised in the exception that Spark makes of it."""
+"""Finds, in the text of an exception of Spark, the `KoffError` that a worker raised."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from koff.spark.rows.decoding import DataLost
 _FAMILIES: dict[str, type[KoffError]] = {
     family.__name__: family for family in (ConfigError, ConnectError, DataLost, Denied, KoffError)
 }
-# The last line of a Python traceback. Spark hands on a worker's exception only as text, so the message of a
-# KoffError that a worker raises must be a single line.
+# The last line of a Python traceback. Spark passes a worker's exception to the driver only as text, so
+# the message of a KoffError that a worker raises must be a single line.
 _RAISED = re.compile(r"^koff\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
 
 
@@ -35,7 +35,7 @@ def find_koff_error(error: BaseException) -> KoffError | None:
     raised = _RAISED.findall(str(error))
     if not raised:
         return None
-    # Of a chain of exceptions, Python prints the outermost last.
+    # If an exception has causes, Python prints them first: the last one is the one that was raised.
     family, text = raised[-1]
     return _FAMILIES.get(family, KoffError)(text.strip())
 

@@ -15,7 +15,7 @@ from koff.tail.reader import TailReader, TailReaderConf
 
 
 class Consumer(Closing):
-    """Reads `__consumer_offsets` and gives its decoded messages: an iterator and a context manager.
+    """Reads `__consumer_offsets` and returns its decoded messages: an iterator and a context manager.
 
     With `watch` the iterator waits for new records and does not end. Without it, the iterator ends at the
     last stable offsets that the partitions had when reading began. Only committed records are read.

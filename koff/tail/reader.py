@@ -67,8 +67,9 @@ class Polled:
 class StartPositions:
     """Where to resume in a topic: the next offset to read, by partition.
 
-    `leader_epochs` are those of the record before that offset, where known: with it, librdkafka notices a log
-    that was truncated since. The positions are valid only for the topic with the id `topic_id`.
+    `leader_epochs` has the leader epoch of the record before that offset, where known: with the epoch,
+    librdkafka notices a log that was truncated since. The positions are valid only for the topic with the id
+    `topic_id`.
     """
 
     topic_id: str
@@ -79,8 +80,8 @@ class StartPositions:
 class TailReader(Closing):
     """Reads an internal topic. A context manager. One thread polls; any thread may read the properties.
 
-    "Caught up" compares the position with the end of the partition when reading began, and never looks at
-    the offset of the last record: compaction, control records and retention leave gaps at the end.
+    A partition is caught up when its position reaches the last stable offset that it had when reading began.
+    The offset of the last record is never compared: compaction, control records and retention leave gaps.
     """
 
     def __init__(self, cluster: Cluster, conf: TailReaderConf | None = None) -> None:
@@ -91,13 +92,13 @@ class TailReader(Closing):
         self.topic: TopicInfo | None = None
         self._cluster = cluster
         self._feed: Feed | None = None
-        # The partitions that are read: next offset, offset at which the partition is caught up, first offset
+        # By partition that is read: the next offset, the offset at which it is caught up, the first offset
         self._position: dict[int, int] = {}
         self._target: dict[int, int] = {}
         self._start: dict[int, int] = {}
         self._not_caught_up: set[int] = set()
         self._missing_count = 0  # partitions to read that are not read yet
-        # What `resume_from` gave, until a partition has used it
+        # The arguments of `resume_from`, each until its partition has used it
         self._resume_topic_id = ""
         self._resume_positions: dict[int, int] = {}
         self._resume_epochs: dict[int, int] = {}
@@ -151,7 +152,7 @@ class TailReader(Closing):
         """The offset at which a partition is caught up, by partition.
 
         It is the last stable offset when reading began. With `conf.until_ms` it is the first offset of that
-        time, if that is lower.
+        time or later, if that is lower.
         """
         return self._target
 
@@ -221,7 +222,7 @@ class TailReader(Closing):
         if not self._position or self._feed is None:
             time.sleep(min(timeout_s, max(0.0, self._topic_check_due - time.monotonic())))
             return Polled()
-        # Records. A batch may hold some of a partition that was removed after librdkafka fetched them.
+        # Records. Those of a removed partition are dropped: librdkafka may have fetched them before.
         self._replace_stalled_client()
         fetched = self._feed.fetch(self.conf.batch_records, timeout_s)
         polled = Polled([run for run in fetched.runs if run.partition in self._target], full=fetched.full)
@@ -229,11 +230,12 @@ class TailReader(Closing):
         for run in polled.runs:
             self._move_position(run.partition, run.next_offset)
             self._records += len(run)
-        # Ends of partitions: they move the position past control records and compacted offsets.
+        # Ends of partitions: they move positions past control records and compacted offsets.
         for partition, offset in fetched.ends.items():
             if partition not in self._target:
                 continue
             self._move_position(partition, max(self._position.get(partition, 0), offset))
+        # Lost partitions: `_mark_lost` makes the next `poll` look up the topic and start them again.
         for loss in fetched.lost:
             self._mark_lost(loss.partition, loss.reason, gone=loss.gone)
             polled.lost.append(loss.partition)
@@ -278,15 +280,19 @@ class TailReader(Closing):
 
     def _add_partitions(self, partitions: list[int]) -> list[int]:
         """Begins to read these partitions. Returns those that could not be resumed, and so are lost."""
-        at = [TopicPartition(self.conf.topic, p) for p in partitions]
-        bounds = self._fetch_bounds(at)
-        if len(bounds) < len(at):
+        topic_partitions = [TopicPartition(self.conf.topic, p) for p in partitions]
+        # Bounds. A partition whose leader did not respond is tried again at the next check of the topic.
+        bounds = self._fetch_bounds(topic_partitions)
+        if len(bounds) < len(partitions):
             log.warning(
-                "no offsets of some partitions yet", topic=self.conf.topic, count=len(at) - len(bounds)
+                "no offsets of some partitions yet",
+                topic=self.conf.topic,
+                count=len(partitions) - len(bounds),
             )
             self._topic_check_due = time.monotonic() + self.conf.missing_topic_interval_s
         if self._feed is None:
             self._feed = Feed(self._cluster.conf, self.conf.topic, self.conf.feed)
+        # Positions: where to start and where the partition is caught up
         lost = self._apply_resume_positions(bounds)
         for partition, (start, end) in bounds.items():
             self._start[partition], self._target[partition] = start, end
@@ -331,19 +337,20 @@ class TailReader(Closing):
             )
         return sorted(p for p in partitions if p < count)
 
-    def _fetch_bounds(self, at: list[TopicPartition]) -> dict[int, tuple[int, int]]:
+    def _fetch_bounds(self, partitions: list[TopicPartition]) -> dict[int, tuple[int, int]]:
         """Start and target offset of each partition whose leader responded."""
-        stable = self._cluster.fetch_offsets(at, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
+        stable = self._cluster.fetch_offsets(partitions, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
         match self.conf.start:
             case "latest":
                 starts = stable
             case "earliest":
-                starts = self._cluster.fetch_offsets(at, OffsetSpec.EARLIEST)
+                starts = self._cluster.fetch_offsets(partitions, OffsetSpec.EARLIEST)
             case since_ms:
-                starts = self._cluster.fetch_offsets(at, since_ms)
-        until = stable if self.conf.until_ms is None else self._cluster.fetch_offsets(at, self.conf.until_ms)
+                starts = self._cluster.fetch_offsets(partitions, since_ms)
+        until_ms = self.conf.until_ms
+        until = stable if until_ms is None else self._cluster.fetch_offsets(partitions, until_ms)
         bounds = {}
-        for p in at:
+        for p in partitions:
             start, end, last = starts[p], until[p], stable[p]
             if isinstance(start, int) and isinstance(end, int) and isinstance(last, int):  # else: an error
                 # An offset by time is -1 if no record is that late.

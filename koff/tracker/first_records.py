@@ -13,7 +13,7 @@ from koff.tracker.row_index import Ints
 class LaggingRow(NamedTuple):
     """A row with a lag whose first uncommitted record is not known.
 
-    `key` identifies the row (group, topic, partition) for as long as the process lives, whatever it commits.
+    `key` identifies the row (group, topic, partition) in this process, whatever the group commits.
     """
 
     key: int
@@ -26,7 +26,7 @@ class FirstRecordTable:
     """The first records that were read, by row. It takes no memory until a record is read."""
 
     def __init__(self) -> None:
-        # The committed offset that the record was read for; the offset and the timestamp of the record.
+        # Three rows: the committed offset that the record was read for, the record's offset, its timestamp.
         self._columns = np.zeros((3, 0), np.int64)
 
     def put(self, rows: Ints, committed: Ints, records: FirstRecords) -> None:

@@ -21,9 +21,9 @@ _SLOTS = ("_offset", "_time", "_lag")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Windows:
-    """The windows of some rows: arrays (rows, WIDTH), newest last, unfilled places in front.
+    """The windows of some rows: arrays (rows, WIDTH), newest last, unfilled slots in front.
 
-    Times are in ms; `lag` is -1 where unknown; `count` (rows,) is the number of filled places.
+    Times are in ms; `lag` is -1 where unknown; `count` (rows,) is the number of filled slots.
     """
 
     offset: Ints
@@ -95,12 +95,12 @@ class WindowTable:
         """The windows of `rows`."""
         count = self._count[rows].astype(np.int64)
         # The head is the newest slot, so the slot after it is the oldest, or unfilled.
-        at = (self._head[rows].astype(np.int64)[:, None] + 1 + np.arange(WIDTH)) % WIDTH
+        slots = (self._head[rows].astype(np.int64)[:, None] + 1 + np.arange(WIDTH)) % WIDTH
         columns = rows[:, None]
         return Windows(
-            self._offset[at, columns] + self._base[rows][:, None],
-            self._time[at, columns].astype(np.int64) * TICK_MS,
-            self._lag[at, columns].astype(np.int64),
+            self._offset[slots, columns] + self._base[rows][:, None],
+            self._time[slots, columns].astype(np.int64) * TICK_MS,
+            self._lag[slots, columns].astype(np.int64),
             count,
         )
 
@@ -116,9 +116,10 @@ class WindowTable:
         """Sets the windows of `rows` to the columns that `save` returned for the same number of rows."""
         head, count = saved["window_head"], saved["window_count"]
         self._base[rows], self._head[rows], self._count[rows] = saved["window_base"], head, count
-        slot, place = np.nonzero(_filled_slots(head, count))
+        # np.nonzero lists the filled slots in the order in which `save` copied them.
+        slot, index = np.nonzero(_filled_slots(head, count))
         for name in _SLOTS:
-            getattr(self, name)[slot, rows[place]] = saved["window" + name]
+            getattr(self, name)[slot, rows[index]] = saved["window" + name]
 
     def _write_slots(self, rows: Ints, offset: Ints, tick: Ints, lag: Ints) -> None:
         """Writes commits sorted by row, in commit order within a row. Neighbours of a row differ in tick."""
@@ -132,7 +133,7 @@ class WindowTable:
         merged = ((count > 0) & (newest == tick[starts])).astype(np.int64)
         # The slot of each commit. Of more than WIDTH commits of a row, only the last ones are written.
         rank = np.arange(len(rows)) - np.repeat(starts, sizes)
-        place = (np.repeat(head + 1 - merged, sizes) + rank) % WIDTH
+        slot = (np.repeat(head + 1 - merged, sizes) + rank) % WIDTH
         keep = rank >= np.repeat(sizes - WIDTH, sizes)
         # Offsets relative to the base; an empty row takes its first offset as the base.
         self._set_base(own[count == 0], offset[starts[count == 0]])
@@ -143,10 +144,10 @@ class WindowTable:
         # Write. A merged slot keeps its time: it is the same tick.
         joined = np.zeros(len(rows), np.bool_)
         joined[starts] = merged.astype(np.bool_)
-        self._offset[place[keep], rows[keep]] = relative[keep]
-        self._lag[place[keep], rows[keep]] = np.minimum(lag[keep], _INT32_MAX)
+        self._offset[slot[keep], rows[keep]] = relative[keep]
+        self._lag[slot[keep], rows[keep]] = np.minimum(lag[keep], _INT32_MAX)
         fresh = keep & ~joined
-        self._time[place[fresh], rows[fresh]] = tick[fresh]
+        self._time[slot[fresh], rows[fresh]] = tick[fresh]
         self._head[own] = (head + sizes - merged) % WIDTH
         self._count[own] = np.minimum(count + sizes - merged, WIDTH)
 
@@ -154,8 +155,8 @@ class WindowTable:
         self._base[rows] = base
 
     def _move_base(self, rows: Ints, offset: Ints) -> None:
-        """Moves the base of `rows` to their new `offset`, and clips older offsets to 32 bits."""
-        # np.unique returns the first index of each row, which is the last one of the reversed array.
+        """Moves the base of `rows` to `offset`, and clips older offsets to 32 bits. A row may repeat."""
+        # The first index of a row in the reversed array is that of its last commit, which sets the base.
         rows, last = np.unique(rows[::-1], return_index=True)
         base = offset[::-1][last]
         moved = self._offset[:, rows] + (self._base[rows] - base)

@@ -1,4 +1,4 @@
-"""State that all shards of a tracker share: names, partitions, counts. It forgets those no longer in use."""
+"""State that all shards of a tracker share: names, partitions, counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from koff.records.key_codes import KeyCodes
 from koff.tracker.topic_partitions import PartitionTable
 
 _SPARE = 8192
-"""As many unused names are always tolerated, so that `forget_unused` seldom does any work."""
+"""This many unused names may always stay, so that `forget_unused` seldom does any work."""
 _PREFIXES_PER_GROUP = 4
 """The key prefixes per group that count as in use. A forgotten prefix is decoded again when it is needed."""
 
@@ -41,7 +41,7 @@ class Registry:
     """
 
     shards: WeakSet[RegisteredShard] = field(default_factory=WeakSet)
-    """All shards, also those that are still being filled aside. Weak: a replaced shard no longer counts."""
+    """All shards, also a shard that is not in the tracker yet. Weak: a replaced shard no longer counts."""
     names: KeyCodes = field(default_factory=KeyCodes)
     partitions: PartitionTable = field(init=False)
     record_counts: Counter[str] = field(default_factory=Counter)
@@ -50,7 +50,7 @@ class Registry:
     """A shard takes the next version with each change, so no two states have the same version."""
 
     _name_sizes: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    _limits: list[int] = field(default_factory=lambda: [_SPARE] * 4)
+    _limits: list[int] = field(default_factory=lambda: [_SPARE] * 4)  # for the numbers of `_counts`
 
     def __post_init__(self) -> None:
         self.partitions = PartitionTable(self.names.topics)
@@ -63,7 +63,7 @@ class Registry:
         return used
 
     def forget_unused(self) -> None:
-        """Forgets unused names and partitions, once they may outnumber those in use."""
+        """Forgets unused names and partitions, once there may be more unused than used ones."""
         if not any(map(gt, self._counts(), self._limits)):
             return
         # Partitions first: a topic stays in use as long as one of its partitions has a number.
@@ -90,11 +90,11 @@ class Registry:
         invalid UTF-8, and then the name does not determine them.
         """
         names: list[str] = getattr(self.names, kind).names
-        known = self._name_sizes.get(kind, np.zeros(1, np.int64))  # index 0 is code -1: no name
-        if len(known) <= len(names):
-            new = [_name_size(name) for name in names[len(known) - 1 :]]
-            known = self._name_sizes[kind] = np.concatenate([known, np.array(new, np.int64)])
-        return known
+        sizes = self._name_sizes.get(kind, np.zeros(1, np.int64))  # index 0 is code -1: no name
+        if len(sizes) <= len(names):
+            new = [_name_size(name) for name in names[len(sizes) - 1 :]]
+            sizes = self._name_sizes[kind] = np.concatenate([sizes, np.array(new, np.int64)])
+        return sizes
 
 
 def _name_size(name: str) -> int:

@@ -13,7 +13,7 @@ _FREE, _DELETED = -1, -2
 class RowIndex:
     """A map from 64-bit keys to row numbers, with open addressing and linear probing.
 
-    It is at most two thirds full and takes 18 to 72 bytes per entry. The low bits of a key choose its place,
+    It is at most two thirds full and takes 18 to 72 bytes per entry. The low bits of a key choose its slot,
     so they must be well distributed: the keys are hashes, or come from `spread_bits`.
     """
 
@@ -29,26 +29,26 @@ class RowIndex:
     def find(self, keys: Ints) -> Ints:
         """The row of each key, `NO_ROW` where the key is not in the index."""
         mask = len(self._rows) - 1
-        at = keys & mask
-        rows: Ints = self._rows[at].astype(np.int64)
-        # Where another key has the place, look at the next one. A search may end at a deleted entry of the
-        # key itself: `add` uses the first place that is free or deleted, so no later place has the key.
-        misses = np.flatnonzero((rows != _FREE) & (self._keys[at] != keys))
+        slots = keys & mask
+        rows: Ints = self._rows[slots].astype(np.int64)
+        # Where another key has the slot, look at the next slot. A search may end at a deleted entry of the
+        # key itself: `add` uses the first slot that is free or deleted, so no later slot has the key.
+        misses = np.flatnonzero((rows != _FREE) & (self._keys[slots] != keys))
         while misses.size:
-            at[misses] = (at[misses] + 1) & mask
-            rows[misses] = self._rows[at[misses]]
-            misses = misses[(rows[misses] != _FREE) & (self._keys[at[misses]] != keys[misses])]
-        rows[rows < 0] = NO_ROW  # free and deleted places
+            slots[misses] = (slots[misses] + 1) & mask
+            rows[misses] = self._rows[slots[misses]]
+            misses = misses[(rows[misses] != _FREE) & (self._keys[slots[misses]] != keys[misses])]
+        rows[rows < 0] = NO_ROW  # free and deleted slots
         return rows
 
     def get(self, key: int) -> int:
         """The row of one key, `NO_ROW` if the key is not in the index."""
         mask = len(self._rows) - 1
-        at = key & mask
-        while (row := self._rows.item(at)) != _FREE:
-            if row != _DELETED and self._keys.item(at) == key:
+        slot = key & mask
+        while (row := self._rows.item(slot)) != _FREE:
+            if row != _DELETED and self._keys.item(slot) == key:
                 return row
-            at = (at + 1) & mask
+            slot = (slot + 1) & mask
         return NO_ROW
 
     def add(self, keys: Ints, rows: Ints) -> None:
@@ -62,25 +62,27 @@ class RowIndex:
     def remove(self, keys: Ints) -> None:
         """Removes keys, each once. All of them must be in the index."""
         mask = len(self._rows) - 1
-        at = keys & mask
-        misses = np.flatnonzero((self._rows[at] == _DELETED) | (self._keys[at] != keys))
+        slots = keys & mask
+        misses = np.flatnonzero((self._rows[slots] == _DELETED) | (self._keys[slots] != keys))
         while misses.size:
-            at[misses] = (at[misses] + 1) & mask
-            misses = misses[(self._rows[at[misses]] == _DELETED) | (self._keys[at[misses]] != keys[misses])]
-        self._rows[at] = _DELETED
+            slots[misses] = (slots[misses] + 1) & mask
+            misses = misses[
+                (self._rows[slots[misses]] == _DELETED) | (self._keys[slots[misses]] != keys[misses])
+            ]
+        self._rows[slots] = _DELETED
         self._live -= len(keys)
 
     def _insert(self, keys: Ints, rows: Ints) -> None:
         mask = len(self._rows) - 1
-        at = keys & mask
+        slots = keys & mask
         while len(keys):
-            taken = self._rows[at] >= 0  # a deleted entry's place is used again
+            taken = self._rows[slots] >= 0  # the slot of a deleted entry is used again
             free = ~taken
-            self._rows[at[free]] = rows[free]  # of several keys for one place, numpy writes the last
-            placed = free & (self._rows[at] == rows)
-            self._keys[at[placed]] = keys[placed]
-            left = ~placed
-            keys, rows, at = keys[left], rows[left], (at[left] + 1) & mask
+            self._rows[slots[free]] = rows[free]  # of several keys for one slot, numpy writes the last
+            placed = free & (self._rows[slots] == rows)
+            self._keys[slots[placed]] = keys[placed]
+            waiting = ~placed
+            keys, rows, slots = keys[waiting], rows[waiting], (slots[waiting] + 1) & mask
 
     def _grow(self, more: int) -> None:
         live = self._rows >= 0

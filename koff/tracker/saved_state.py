@@ -33,8 +33,8 @@ def compact_codes(codes: NDArray[np.int32], names: NameCodes) -> tuple[list[str]
     return [names.names[code] for code in distinct.tolist()], numbers.astype(np.int32)
 
 
-def expand_codes(given: Sequence[str], numbers: NDArray[np.int32], names: NameCodes) -> NDArray[np.int32]:
-    """The codes of `compact_codes`, as the codes that the `given` names have in `names` now."""
+def expand_codes(saved: Sequence[str], numbers: NDArray[np.int32], names: NameCodes) -> NDArray[np.int32]:
+    """The codes of `compact_codes`, as the codes that the `saved` names have in `names` now."""
     # Names that are new to this process get a code here.
-    codes: NDArray[np.int32] = np.array([names.assign_code(name) for name in given], np.int32)[numbers]
+    codes: NDArray[np.int32] = np.array([names.assign_code(name) for name in saved], np.int32)[numbers]
     return codes

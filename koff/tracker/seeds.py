@@ -44,7 +44,7 @@ class Seed:
 
     @classmethod
     def select_rows(cls, commits: Commits, rows: NDArray[np.intp]) -> Self:
-        """A seed with those rows of the commits."""
+        """A seed with only these `rows` of the commits."""
         groups, group = np.unique(commits.group[rows], return_inverse=True)
         topics, topic = np.unique(commits.topic[rows], return_inverse=True)
         return cls(

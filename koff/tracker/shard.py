@@ -4,7 +4,7 @@ All records of a group are in one partition, so a partition is rebuilt by replac
 
 Rows are numpy columns, so that a batch is applied without a Python loop over its records. The row of a commit
 is found by Python's 64-bit hash of the record key. The hash differs in each process; with a million keys, two
-keys have the same hash in one of thirty million processes.
+keys have the same hash in one process of thirty million.
 
 Offsets are kept apart from groups: only its own tombstone removes an offset (docs/records-format.md 4.3).
 """
@@ -91,7 +91,7 @@ class Shard:
         self._consumed = np.zeros(0, np.float32)
         self._windows = WindowTable()
         self._first_records = FirstRecordTable()
-        self._chosen: tuple[_Layout, Callable[[str], bool], Ints] | None = None
+        self._chosen_cache: tuple[_Layout, Callable[[str], bool], Ints] | None = None
         self._layout: _Layout | None = None
         self.version = next(registry.versions)
         """Changes whenever records are applied."""
@@ -195,11 +195,11 @@ class Shard:
         missing = np.flatnonzero(rows == NO_ROW)
         if missing.size:
             rows[missing] = self._apply_unindexed(missing, keys, values, hashes)
-            # What is left are commits that have a row.
-            at = np.flatnonzero(rows != NO_ROW)
-            if at.size != rows.size:
-                rows, places = rows[at], at.tolist()
-                keys, values = [keys[i] for i in places], [values[i] for i in places]
+            # Keep the commits that have a row now.
+            kept = np.flatnonzero(rows != NO_ROW)
+            if kept.size != rows.size:
+                rows, indexes = rows[kept], kept.tolist()
+                keys, values = [keys[i] for i in indexes], [values[i] for i in indexes]
         if rows.size:
             self._apply_commits(rows, keys, values, seen_at_ms)
 
@@ -237,25 +237,25 @@ class Shard:
             time_lag=time_lag,
         )
 
-    def find_unread_rows(self, chosen: Callable[[str], bool]) -> tuple[Ints, Ints, Ints]:
+    def find_unread_rows(self, is_chosen: Callable[[str], bool]) -> tuple[Ints, Ints, Ints]:
         """The rows of chosen groups that have a lag and no known first record: keys, partitions, offsets.
 
-        `chosen` returns whether to include a group of that name. Share groups are left out: the offset that
-        stands for their commit is not a position in the log.
+        `is_chosen` returns whether to include a group of that name. Share groups are left out: the offset
+        that stands for their commit is not a position in the log.
         """
-        rows = self._chosen_rows(chosen)
+        rows = self._find_chosen_rows(is_chosen)
         partition, committed = self._partition[rows].astype(np.int64), self._committed[rows]
         records = self._first_records.get(rows, committed)
-        left = self._registry.partitions.is_unread(partition, committed, records)
-        return self._hash[rows][left], partition[left], committed[left]
+        unread = self._registry.partitions.is_unread(partition, committed, records)
+        return self._hash[rows][unread], partition[unread], committed[unread]
 
-    def _chosen_rows(self, chosen: Callable[[str], bool]) -> Ints:
-        """The rows of chosen groups that are not share groups, cached until rows come or go."""
+    def _find_chosen_rows(self, is_chosen: Callable[[str], bool]) -> Ints:
+        """The rows of chosen groups that are not share groups. Cached until the layout changes."""
         layout, groups = self._current_layout(), self.groups
-        if self._chosen is None or self._chosen[:2] != (layout, chosen):
-            wanted = [chosen(name) and not _is_share_group(groups.get(name)) for name in layout.names]
-            self._chosen = (layout, chosen, layout.rows[np.array(wanted, np.bool_)[layout.group]])
-        return self._chosen[2]
+        if self._chosen_cache is None or self._chosen_cache[:2] != (layout, is_chosen):
+            included = [is_chosen(name) and not _is_share_group(groups.get(name)) for name in layout.names]
+            self._chosen_cache = (layout, is_chosen, layout.rows[np.array(included, np.bool_)[layout.group]])
+        return self._chosen_cache[2]
 
     def first_records(self) -> tuple[Ints, Ints, FirstRecords]:
         """The first records that are known and match a present commit: keys, committed offsets, records."""
@@ -272,8 +272,8 @@ class Shard:
         """Sets the first record at or after `committed` of each row key. Ignores keys of other shards."""
         rows = self._index.find(keys)
         here = rows != NO_ROW
-        found = FirstRecords(*(column[here] for column in records))
-        self._first_records.put(rows[here], committed[here], found)
+        own = FirstRecords(*(column[here] for column in records))
+        self._first_records.put(rows[here], committed[here], own)
 
     def _update_features(self, live: Ints) -> None:
         """Computes the features of the windows that changed since the last snapshot."""
@@ -314,11 +314,13 @@ class Shard:
             if usual_key != key:
                 hashed = hash(usual_key)
                 row = self._index.get(hashed)
+        # A tombstone frees the row.
         if record.value is None:
             if row != NO_ROW:
                 self._live[row] = False
                 self._release_rows(np.array([row]))
             return
+        # The first commit of a row makes the row.
         if row == NO_ROW:
             names = self._registry.names
             codes = names.groups.assign_code(record.group), names.topics.assign_code(record.topic)
@@ -326,9 +328,9 @@ class Shard:
             row = self._index.get(hashed)
             self._live[row] = True
         offset, at_ms = record.value.offset, record.value.commit_timestamp
-        # The lag at commit is known only for a record that was read live, of a partition with a known end.
         self._committed[row], self._committed_at[row] = offset, at_ms
         self._topic_id[row], self._seen_at[row] = fold_topic_id(record.value.topic_id), seen_at_ms
+        # The lag at commit is known only for a record that was read live, of a partition with a known end.
         if offset >= 0:
             end = (
                 UNKNOWN if seen_at_ms == UNKNOWN else int(self._registry.partitions.end[self._partition[row]])
@@ -352,7 +354,7 @@ class Shard:
             np.zeros(len(rows), np.int64) if columns.topic_id is None else fold_topic_ids(columns.topic_id)
         )
         offset[~kept] = UNKNOWN
-        # Other values than `decode_commit_values` handles are decoded one by one. Undecodable ones drop out.
+        # Values that `decode_commit_values` does not handle are decoded one by one. Undecodable: left out.
         bad = np.flatnonzero(~columns.ok & kept)
         if bad.size:
             good = np.ones(len(rows), np.bool_)
@@ -370,7 +372,7 @@ class Shard:
         # Set the columns, then the windows, then free the rows that ended up deleted.
         self._committed[rows], self._committed_at[rows] = offset, at_ms
         self._topic_id[rows], self._seen_at[rows] = topic_id, seen_at_ms
-        if not self._live[rows].all():  # a row becomes live; `_release_rows` handles those that go
+        if not self._live[rows].all():  # a row becomes live; `_release_rows` handles deleted rows
             self._layout = None
         self._live[rows] = kept
         in_window = offset >= 0
@@ -383,11 +385,11 @@ class Shard:
             self._release_rows(all_rows)
 
     def _clear_deleted(self, rows: Ints, deleted: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Clears the windows of deleted rows. Returns the records after the last deletion of their row."""
+        """Clears the windows of deleted rows. Returns which records follow the last deletion of their row."""
         distinct, numbers = np.unique(rows, return_inverse=True)
         last = np.full(len(distinct), -1)
-        at = np.flatnonzero(deleted)
-        last[numbers[at]] = at  # numpy assigns in order: the last deletion stays
+        deletions = np.flatnonzero(deleted)
+        last[numbers[deletions]] = deletions  # numpy assigns in order: the last deletion stays
         self._windows.clear(distinct[last >= 0])
         after: NDArray[np.bool_] = np.arange(len(rows)) > last[numbers]
         return after
@@ -406,17 +408,17 @@ class Shard:
 
         A row is NO_ROW where the record is not a commit, or deletes an offset that does not exist.
         """
-        places = missing.tolist()
+        indexes = missing.tolist()
         # Decode. Records about groups are applied here, in log order among themselves.
-        batch_keys = Binary.from_values([keys[i] for i in places])
+        batch_keys = Binary.from_values([keys[i] for i in indexes])
         columns = decode_columns(
-            batch_keys, Binary.from_values([values[i] for i in places]), names=self._registry.names
+            batch_keys, Binary.from_values([values[i] for i in indexes]), names=self._registry.names
         )
         for message in columns.others.values():
             self._apply_group_record(message)
-        found = np.full(len(places), NO_ROW, np.int64)
-        # The hash of each commit's usual key. A key of another length than usual is another encoding of it
-        # (type 0, trailing bytes), and belongs to the same row.
+        rows = np.full(len(indexes), NO_ROW, np.int64)
+        # The hash of each commit's usual key. A key whose length is not the usual length is another encoding
+        # (type 0, trailing bytes) of the usual key, and belongs to the same row.
         commits = np.flatnonzero(columns.ok)
         groups, topics = columns.groups, columns.topics
         usual_hashes = hashes[missing]
@@ -427,14 +429,14 @@ class Shard:
             key = commit_key(groups[columns.group[i]], topics[columns.topic[i]], int(columns.partition[i]))
             usual_hashes[i] = hash(key)
         # Make rows for new commits. A tombstone without a row makes none.
-        found[commits] = self._index.find(usual_hashes[commits])
-        new = commits[(found[commits] == NO_ROW) & ~columns.tombstone[commits]]
+        rows[commits] = self._index.find(usual_hashes[commits])
+        new = commits[(rows[commits] == NO_ROW) & ~columns.tombstone[commits]]
         if new.size:
             self._make_rows(usual_hashes[new], columns.group[new], columns.topic[new], columns.partition[new])
-        found[commits] = self._index.find(usual_hashes[commits])
-        if dropped := int((found[commits] == NO_ROW).sum()):  # tombstones of offsets that do not exist
+        rows[commits] = self._index.find(usual_hashes[commits])
+        if dropped := int((rows[commits] == NO_ROW).sum()):  # tombstones of offsets that do not exist
             self._record_counts[_COMMIT] += dropped
-        return found
+        return rows
 
     def _make_rows(
         self,
@@ -446,9 +448,9 @@ class Shard:
         """Makes a row for each distinct hash, not yet live. Freed rows are used first."""
         first = first_occurrences(hashes)
         hashes, count = hashes[first], len(first)
-        used = [self._free.pop() for _ in range(min(count, len(self._free)))]
-        rows = np.array([*used, *range(self._rows, self._rows + count - len(used))], np.int64)
-        self._rows += count - len(used)
+        freed = [self._free.pop() for _ in range(min(count, len(self._free)))]
+        rows = np.array([*freed, *range(self._rows, self._rows + count - len(freed))], np.int64)
+        self._rows += count - len(freed)
         self._grow_columns()
         self._hash[rows] = hashes
         self._group[rows] = groups[first]
@@ -465,7 +467,7 @@ class Shard:
     def _release_rows(self, rows: Ints) -> None:
         """Frees the rows that ended up deleted, or never became live."""
         rows = np.unique(rows[~self._live[rows]])
-        rows = rows[self._index.find(self._hash[rows]) == rows]  # not those that are free already
+        rows = rows[self._index.find(self._hash[rows]) == rows]  # leave out rows that are free already
         if rows.size:
             self._index.remove(self._hash[rows])
             self._free.extend(rows.tolist())
@@ -494,7 +496,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layout:
-    """The live rows, with the group and the partition of each. One object until rows or groups come or go.
+    """The live rows, each with its group and partition. The same object until rows or groups come or go.
 
     `names` are the groups with commits, by the numbers in `group`, then the described groups without commits.
     """

@@ -142,21 +142,21 @@ def merge_batches(batches: Iterable[DeliveryBatch], start_offset: int) -> tuple[
     combined: list[DeliveryBatch] = []
     active: list[tuple[int, int, int]] = []
     entered = 0
-    for at, following in pairwise(sorted(edges)):
-        while entered < len(pieces) and pieces[entered].first_offset <= at:
+    for start, end in pairwise(sorted(edges)):
+        while entered < len(pieces) and pieces[entered].first_offset <= start:
             piece = pieces[entered]
             # A min-heap: the negated count and state put the winner first.
             heappush(active, (-piece.delivery_count, -piece.delivery_state, piece.last_offset))
             entered += 1
-        while active and active[0][2] < at:
+        while active and active[0][2] < start:
             heappop(active)
         if active:
-            _append_batch(combined, DeliveryBatch(at, following - 1, -active[0][1], -active[0][0]))
+            _append_batch(combined, DeliveryBatch(start, end - 1, -active[0][1], -active[0][0]))
     return tuple(combined)
 
 
 def _append_batch(batches: list[DeliveryBatch], batch: DeliveryBatch) -> None:
-    """Appends the batch, or extends the last batch if that is its neighbour with equal state and count."""
+    """Appends the batch, or extends the last batch if both are neighbours with equal state and count."""
     if batches and batches[-1].last_offset + 1 == batch.first_offset and batches[-1][2:] == batch[2:]:
         batches[-1] = batches[-1]._replace(last_offset=batch.last_offset)
     else:

@@ -46,7 +46,8 @@ class ShardSnapshot:
 
     The columns have a row for each commit: `group` (an index into `groups`), `partition` (a row of
     `Snapshot.partitions`), `committed` (the offset), `committed_at` (the commit timestamp) and `seen_at`
-    (when koff read the commit), both in ms since 1970, and `topic_id` (`fold_topic_ids`).
+    (when koff read the commit), both in ms since 1970, and `topic_id` (`fold_topic_ids`). `features` and
+    `time_lag` have the same rows. `time_lag` is None in a snapshot without a time.
 
     While `layout` is the same object, the groups and partitions of the rows and the group names are the same.
     """
@@ -157,15 +158,15 @@ class Snapshot:
 
     def reasons(self, shard: ShardSnapshot) -> NDArray[np.uint8]:
         """The `Reason` bits of each row of `shard`."""
-        at, rows = self.partitions, shard.partition
+        partitions, rows = self.partitions, shard.partition
         return reasons(
-            end=at.end[rows],
+            end=partitions.end[rows],
             committed=shard.committed,
-            start=at.start[rows],
-            topic_gone=at.gone[rows],
+            start=partitions.start[rows],
+            topic_gone=partitions.gone[rows],
             committed_topic_id=shard.topic_id,
-            topic_id=at.topic_id[rows],
-            end_sampled_at_ms=at.sampled_at[rows],
+            topic_id=partitions.topic_id[rows],
+            end_sampled_at_ms=partitions.sampled_at[rows],
             commit_seen_at_ms=shard.seen_at,
         )
 
@@ -173,7 +174,7 @@ class Snapshot:
         """The lag of each row of `shard`; unknown where the commit is from an earlier topic of that name."""
         end = self.partitions.end[shard.partition]
         topic_id = self.partitions.topic_id[shard.partition]
-        # A commit to an earlier topic of that name says nothing about the present log.
+        # The offsets of an earlier topic of that name cannot be compared with those of the present log.
         old = is_topic_recreated(committed_topic_id=shard.topic_id, topic_id=topic_id)
         return lags(end=np.where(old, UNKNOWN, end), committed=shard.committed)
 
@@ -228,13 +229,14 @@ class Snapshot:
     def group_catch_ups(self, shard: ShardSnapshot) -> CatchUps:
         """When each group of the shard will have caught up: when its slowest row has.
 
-        Rows with an unknown lag are left out. Unknown if the result of any other row is, or without rows.
+        Rows with an unknown lag are left out. Unknown if the result of any other row is unknown, or if no row
+        has a known lag.
         """
         rows, lag_known = self.catch_ups(shard), self.lags(shard).known
         # The slowest of the rows with a known result.
         seconds = np.zeros(len(shard.groups))
         np.maximum.at(seconds, shard.group[rows.known], rows.seconds[rows.known])
-        # The rows of each group with a known result, and with a known lag: both must be equally many.
+        # In each group, as many rows must have a known result as have a known lag.
         with_result, with_lag = (
             np.bincount(shard.group[where], minlength=len(seconds)) for where in (rows.known, lag_known)
         )
@@ -244,7 +246,7 @@ class Snapshot:
     def rows(self) -> Iterator[PartitionLag]:
         """Every partition that a group committed to or is assigned: highest lag first, unknown last."""
         rows = [row for shard in self.shards.values() for row in self._rows(shard)]
-        # Unknown lags sort by the first element alone: None cannot be compared with a number.
+        # `r.lag or 0`: None cannot be compared with a number. The first element puts unknown lags last.
         rows.sort(key=lambda r: (r.lag is None, -(r.lag or 0), r.group, r.topic, r.partition))
         yield from rows
 
@@ -300,17 +302,17 @@ class Snapshot:
         # A value that depends on the lag is None where the lag is unknown. Each row takes its member out of
         # `owners`: partitions without a commit are left.
         for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-            committed, end_, signed, left, lost_offsets, stable = values
-            group, at = shard.groups[shard.group[row]], int(rows[row])
+            committed, end_, signed, still_readable, lost_offsets, stable = values
+            group, number = shard.groups[shard.group[row]], int(rows[row])
             yield PartitionLag(
                 group.name,
                 group.state,
-                names[at],
-                numbers[at],
+                names[number],
+                numbers[number],
                 _none_if_unknown(committed),
                 _none_if_unknown(end_),
                 signed if known[row] else None,
-                _none_if_unknown(left) if known[row] else None,
+                _none_if_unknown(still_readable) if known[row] else None,
                 _none_if_unknown(lost_offsets),
                 _none_if_unknown(stable) if known[row] else None,
                 *((times[row], sources[row]) if known[row] else (None, None)),
@@ -318,18 +320,19 @@ class Snapshot:
                 Reason(reason_bits[row]),
                 paces[row],
                 complete[row],
-                owners[group.name].pop((names[at], numbers[at]), None),
+                owners[group.name].pop((names[number], numbers[number]), None),
             )
         yield from self._uncommitted_rows(shard, owners)
 
     def _uncommitted_rows(
         self, shard: ShardSnapshot, owners: dict[str, dict[tuple[str, int], Member]]
     ) -> Iterator[PartitionLag]:
-        """The assigned partitions without a commit (those left in `owners`): their lag is null."""
+        """The assigned partitions without a commit, which are left in `owners`: their lag is null."""
         if not any(owners.values()):
             return
-        at = self.partitions
-        ends = dict(zip(zip(at.topic, at.partition, strict=True), at.end.tolist(), strict=True))
+        partitions = self.partitions
+        keys = zip(partitions.topic, partitions.partition, strict=True)
+        ends = dict(zip(keys, partitions.end.tolist(), strict=True))
         for group in shard.groups:
             for (topic, partition), member in owners[group.name].items():
                 end = _none_if_unknown(ends.get((topic, partition), UNKNOWN))
@@ -339,7 +342,7 @@ class Snapshot:
                 yield PartitionLag(group.name, group.state, topic, partition, *offsets, *verdict, member)
 
     def _owners(self, group: Group) -> dict[tuple[str, int], Member]:
-        """The member of each assigned partition; the last of them where share group members share it."""
+        """The member of each assigned partition. If a share group has several, the last one."""
         return {(topic or "?", partition): member for topic, partition, member in self.assignments(group)}
 
 

@@ -87,7 +87,7 @@ class PartitionTable:
 
     @property
     def room(self) -> int:
-        """The upper bound of the numbers: each is below it."""
+        """The upper bound of the numbers: every number is below it. Free numbers count too."""
         return self._count
 
     @property
@@ -98,11 +98,11 @@ class PartitionTable:
     def assign_numbers(self, topics: NDArray[np.int32], partitions: NDArray[np.int32]) -> Ints:
         """The number of each (topic code, partition) (N,). Partitions without a number get one."""
         keys = self._index_keys(topics, partitions)
-        found = self._index.find(keys)
-        missing = np.flatnonzero(found == NO_ROW)
+        numbers = self._index.find(keys)
+        missing = np.flatnonzero(numbers == NO_ROW)
         if missing.size:
             new = missing[first_occurrences(keys[missing])]
-            # Freed numbers first, then new ones. One partition may occur several times among the missing.
+            # One partition may occur several times among the missing. Freed numbers are used first.
             freed = [self._free.pop() for _ in range(min(len(new), len(self._free)))]
             more = len(new) - len(freed)
             self._grow_columns(more)
@@ -110,8 +110,8 @@ class PartitionTable:
             self._topic[rows], self._partition[rows] = topics[new], partitions[new]
             self._count += more
             self._index.add(keys[new], rows)
-            found[missing] = self._index.find(keys[missing])
-        return found
+            numbers[missing] = self._index.find(keys[missing])
+        return numbers
 
     def add_samples(
         self,
@@ -136,7 +136,7 @@ class PartitionTable:
                 self._history.add_samples(rows, self._end[rows], at_ms)
 
     def forget_offsets(self, partitions: Iterable[tuple[str, int]], *, gone: bool = True) -> None:
-        """Sets the sampled offsets of those partitions to unknown. `gone`: they no longer exist."""
+        """Sets the sampled offsets of the partitions to unknown. `gone`: the partitions no longer exist."""
         rows = self.assign_numbers_by_name(list(partitions))
         for name in _OFFSETS:
             getattr(self, name)[rows] = UNKNOWN
@@ -154,8 +154,8 @@ class PartitionTable:
         n = self._count
         idle, since = ~used & (self._partition[:n] >= 0), self._unused_since[:n]
         kept = np.zeros(n, np.bool_)  # the history may have fewer rows than there are numbers
-        reached = np.arange(min(n, len(self._history)))
-        kept[reached] = self._history.newest_ends(reached) != UNKNOWN
+        in_history = np.arange(min(n, len(self._history)))
+        kept[in_history] = self._history.newest_ends(in_history) != UNKNOWN
         # The time since when a partition is unused starts again whenever it is used.
         since[~idle] = UNKNOWN
         if at_ms != UNKNOWN:
@@ -169,7 +169,7 @@ class PartitionTable:
         return codes
 
     def keep_topic_ids(self, topics: Iterable[int]) -> None:
-        """Drops the ids of all topics but those with these codes."""
+        """Drops the ids of all topics whose codes are not in `topics`."""
         kept = set(topics)
         for ids in (self._topic_ids, self._history_topic_ids):
             for code in ids.keys() - kept:
@@ -263,7 +263,7 @@ class PartitionTable:
         if not columns:
             return
         names = facts["topic_names"]
-        # Numbers are of this process: the saved names get new ones.
+        # Numbers are valid in one process only: the saved names get new numbers.
         rows = self.assign_numbers(expand_codes(names, columns["topic"], self._topics), columns["partition"])
         curves = Curves(
             facts["epoch_ms"], facts["tick"], columns["count"], columns["offset"], columns["tick"]
@@ -276,7 +276,7 @@ class PartitionTable:
     def codes_and_partitions(
         self, rows: NDArray[np.integer[Any]]
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The topic codes and the partitions of those numbers."""
+        """The topic codes and the partitions of the partition numbers `rows`."""
         return self._topic[rows], self._partition[rows]
 
     def named_partitions(self) -> list[tuple[str, int]]:
@@ -288,17 +288,16 @@ class PartitionTable:
             if p >= 0
         ]
 
-    def assign_numbers_by_name(self, at: Iterable[tuple[str, int]]) -> Ints:
-        """The numbers of those (topic, partition). Partitions without a number get one."""
-        pairs = [(self._topics.assign_code(topic), partition) for topic, partition in at]
+    def assign_numbers_by_name(self, partitions: Iterable[tuple[str, int]]) -> Ints:
+        """The number of each (topic, partition). Partitions without a number get one."""
+        pairs = [(self._topics.assign_code(topic), partition) for topic, partition in partitions]
         codes = np.array(pairs, np.int32).reshape(-1, 2)
-        return self.assign_numbers(
-            codes[:, 0].copy(), codes[:, 1].copy()
-        )  # `_index_keys` views contiguous columns
+        # Copies: `_index_keys` views the columns as another type, which must be contiguous.
+        return self.assign_numbers(codes[:, 0].copy(), codes[:, 1].copy())
 
     def take_snapshot(self, now_ms: int | None = None) -> PartitionSnapshot:
         """A copy of all columns. Without `now_ms` it has no `end_before` and no `produce`."""
-        # A free row has topic code -1, which is the index of the appended "".
+        # A free row has topic code -1: index -1 is the appended "".
         n, topics, ids = self._count, [*self._topics.names, ""], self._topic_ids
         codes = self._topic[:n].tolist()
         return PartitionSnapshot(

@@ -34,7 +34,7 @@ from koff.tracker.snapshot import Snapshot
 from koff.tracker.topic_partitions import Offsets
 
 _SPARE_NAMES = 1000
-"""As many unused topic names are always tolerated before they are searched for."""
+"""This many unused topic names may stay before the tracker searches for them."""
 _ShareKey = tuple[str, str, int]
 """Group, topic id, partition."""
 
@@ -115,8 +115,8 @@ class Tracker:
 
         `offsets_partition` is the number of that shard, which no partition of the offsets topic has.
         `changed` has the offset and the commit time in ms by group, topic and partition; `gone` are the
-        deleted commits. `groups` are all groups there, and replace the earlier ones. `seen_at_ms` is as in
-        `apply`.
+        deleted commits. `groups` are all groups of ZooKeeper, and replace the earlier groups. `seen_at_ms` is
+        as in `apply`.
         """
         # Encoded as records, so that one function of the shard applies all commits.
         records = [_encode_commit(*key, _commit_value(*commit)) for key, commit in changed.items()]
@@ -129,7 +129,7 @@ class Tracker:
             shard.groups.replace_all(groups)
 
     def group_names_outside(self, offsets_partition: int) -> set[str]:
-        """The groups of all shards but that one, such as the one of `apply_external_commits`."""
+        """The groups of all shards but that of `offsets_partition` (see `apply_external_commits`)."""
         with self.lock:
             others = [shard for number, shard in self._shards.items() if number != offsets_partition]
             return set().union(*(shard.group_names() for shard in others))
@@ -312,7 +312,7 @@ class Tracker:
                 partitions.release_unused(used, at_ms)
 
     def forget_offsets(self, partitions: Iterable[tuple[str, int]], *, gone: bool = True) -> None:
-        """Sets the sampled offsets of those partitions to unknown. `gone`: they no longer exist."""
+        """Sets the sampled offsets of the partitions to unknown. `gone`: the partitions no longer exist."""
         with self.lock:
             self._registry.partitions.forget_offsets(partitions, gone=gone)
 
@@ -335,28 +335,28 @@ class Tracker:
             self.update_share_commits()
 
     def find_unread_rows(
-        self, chosen: Callable[[str], bool], pick: Callable[[Ints], Ints]
+        self, is_chosen: Callable[[str], bool], pick: Callable[[Ints], Ints]
     ) -> list[LaggingRow]:
         """Rows of chosen groups that have a lag and no known first record.
 
-        `chosen` returns whether to include a group of that name. `pick` gets the keys (N,) of all these rows,
-        and returns the indexes of the rows to return.
+        `is_chosen` returns whether to include a group of that name. `pick` gets the keys (N,) of all these
+        rows, and returns the indexes of the rows to return.
         """
         with self.lock:
             # The rows of all shards as columns, then as many objects as are picked.
-            found = [shard.find_unread_rows(chosen) for shard in self._shards.values()]
-            if not found:
+            unread = [shard.find_unread_rows(is_chosen) for shard in self._shards.values()]
+            if not unread:
                 return []
-            keys, partitions, committed = (np.concatenate(column) for column in zip(*found, strict=True))
+            keys, partitions, committed = (np.concatenate(column) for column in zip(*unread, strict=True))
             picked = pick(keys)
             topics, numbers = self._registry.partitions.codes_and_partitions(partitions[picked])
             names = [self._registry.names.topics.names[code] for code in topics.tolist()]
             columns = (keys[picked].tolist(), names, numbers.tolist(), committed[picked].tolist())
             return [LaggingRow(*row) for row in zip(*columns, strict=True)]
 
-    def note_first_records(self, found: Collection[tuple[LaggingRow, int, int]]) -> None:
-        """Sets the first record (offset, timestamp) after each row's commit; see `FirstRecords`."""
-        columns = [(row.key, row.committed, offset, at_ms) for row, offset, at_ms in found]
+    def note_first_records(self, first_records: Collection[tuple[LaggingRow, int, int]]) -> None:
+        """Sets the first record (offset, timestamp) at or after each row's commit; see `FirstRecords`."""
+        columns = [(row.key, row.committed, offset, at_ms) for row, offset, at_ms in first_records]
         keys, committed, offset, at_ms = np.array(columns, np.int64).reshape(-1, 4).T
         with self.lock:
             # Each shard ignores the keys of the other shards.

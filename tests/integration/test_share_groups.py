@@ -73,7 +73,7 @@ def test_the_lag_is_known_once_the_monitor_is_ready_however_late_the_share_state
         wait_until(lambda: watching.reader_stats().end_offsets_age_s is not None, what="a sample of ends")
         apply_share_state(*args)
 
-    monkeypatch.setattr(monitor, "take_share_state", late)
+    monkeypatch.setattr(monitor, "apply_share_state", late)
     running = threading.Thread(target=watching.run)
     running.start()
     try:

@@ -52,7 +52,8 @@ def dial(addresses: str | Sequence[str], conf: BrokerConf | None = None) -> Brok
 
 
 def _dial_once(cluster_conf: ClusterConf, conf: BrokerConf) -> Broker:
-    cluster = Cluster(cluster_conf)  # new for each try: a client reports only once that all brokers are down
+    # A new client for each try: librdkafka reports ALL_BROKERS_DOWN only once for a client.
+    cluster = Cluster(cluster_conf)
     try:
         cluster.connect(should_stop=lambda: cluster.has_seen_error(KafkaError._ALL_BROKERS_DOWN))
         cluster.fetch_metadata()
@@ -94,7 +95,7 @@ class Broker(Closing):
             closables: list[_Closable] = [*self._producers.values(), *self._coordinators]
             closables += [feed for feeds in self._feeds.values() for feed in feeds]
             self._producers, self._coordinators, self._feeds = {}, [], {}
-        # Without the lock: a feed's close waits for threads that are fetching.
+        # Close them without the lock: a feed's `close` waits for threads that are fetching.
         for closable in closables:
             closable.close()
         self._cluster.close()
@@ -121,13 +122,13 @@ class Broker(Closing):
 
     def offset_earliest(self, topic: str, partition: int) -> int:
         """The log start offset: the oldest offset that the partition still has. Raises as `offsets` does."""
-        place = TopicPartition(topic, partition)
-        return self.offsets([place], OffsetSpec.EARLIEST)[place]
+        requested = TopicPartition(topic, partition)
+        return self.offsets([requested], OffsetSpec.EARLIEST)[requested]
 
     def offset_latest(self, topic: str, partition: int) -> int:
         """The end offset: the offset of the next message of the partition. Raises as `offsets` does."""
-        place = TopicPartition(topic, partition)
-        return self.offsets([place], OffsetSpec.LATEST)[place]
+        requested = TopicPartition(topic, partition)
+        return self.offsets([requested], OffsetSpec.LATEST)[requested]
 
     def offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec | int = OffsetSpec.LATEST
@@ -135,23 +136,24 @@ class Broker(Closing):
         """The offset of every partition, fetched together.
 
         `spec` may be a time in ms since the epoch: then the first offset at or after that time, -1 if there
-        is none. A request to a leader that does not respond is repeated, `leader_retry_limit` times. Then
-        raises `ConnectError` with the names of the partitions without an offset. Raises `UnknownTopic`.
+        is none. A request to a leader that does not respond is repeated, `leader_retry_limit` times. After
+        that, raises `ConnectError` with the names of the partitions without an offset. Raises `UnknownTopic`
+        for a partition that does not exist.
         """
-        requested = [TopicPartition(*place) for place in partitions]
+        requested = [TopicPartition(*partition) for partition in partitions]
         offsets: dict[TopicPartition, int] = {}
 
         def fetch_missing() -> None:
             # A retry requests only the offsets that are still missing.
-            results = self._cluster.fetch_offsets([at for at in requested if at not in offsets], spec)
-            offsets.update({at: result for at, result in results.items() if isinstance(result, int)})
-            missing = {at: reason for at, reason in results.items() if isinstance(reason, str)}
-            for at, reason in missing.items():
-                if is_absent(self._cluster, at, reason):
-                    raise UnknownTopic(f"there is no {at.topic}/{at.partition}: check topic and partition")
-            # Raised for `_with_leader_retries`, which calls again.
+            results = self._cluster.fetch_offsets([p for p in requested if p not in offsets], spec)
+            offsets.update({p: offset for p, offset in results.items() if isinstance(offset, int)})
+            missing = {p: reason for p, reason in results.items() if isinstance(reason, str)}
+            for p, reason in missing.items():
+                if is_absent(self._cluster, p, reason):
+                    raise UnknownTopic(f"there is no {p.topic}/{p.partition}: check topic and partition")
+            # `_with_leader_retries` catches this error and calls again.
             if missing:
-                reasons = ", ".join(f"{at.topic}/{at.partition} ({why})" for at, why in missing.items())
+                reasons = ", ".join(f"{p.topic}/{p.partition} ({reason})" for p, reason in missing.items())
                 raise ConnectError(f"cannot fetch offsets of {reasons}: check that the leaders run")
 
         self._with_leader_retries(fetch_missing)
@@ -167,21 +169,24 @@ class Broker(Closing):
             return self._producers[conf]
 
     def consumer(self, conf: ConsumerConf) -> PartitionConsumer:
-        """A consumer of one partition, which reads from `conf.start_offset`. `close` closes it at the latest.
+        """A consumer of one partition, which reads from `conf.start_offset`.
 
-        Raises `UnknownTopic`, `ConnectError`, and `ConfigError` for a start offset that cannot be.
+        The caller closes it; otherwise `close` of this connection does. Raises `UnknownTopic`,
+        `ConnectError`, and `ConfigError` for a negative start offset that is neither constant.
         """
         self._check_open()
         self._check_partition(conf.topic, conf.partition)
-        # The start offset becomes a real offset, except OLDEST: -2 is librdkafka's OFFSET_BEGINNING.
+        # The start offset. START_OFFSET_OLDEST (-2) stays: librdkafka's OFFSET_BEGINNING has the same value.
         start = conf.start_offset
         if start < START_OFFSET_OLDEST:
             raise ConfigError(
-                f"start_offset {start} is not valid: 0 or more, START_OFFSET_OLDEST or START_OFFSET_NEWEST"
+                f"start_offset {start} is not valid: use 0 or more, START_OFFSET_OLDEST or "
+                "START_OFFSET_NEWEST"
             )
         if start == START_OFFSET_NEWEST:
             start = self.offset_latest(conf.topic, conf.partition)  # now, not at the first `consume`
-        # How long fetches may fail. Each failed fetch costs one retry wait, and a search for the leader.
+        # How long fetches may fail: each failed fetch costs one retry wait, and the retries that look for the
+        # leader.
         leader_s = self.conf.leader_retry_limit * self.conf.leader_retry_wait_s
         patience_s = conf.retry_err_limit * (conf.retry_err_wait_s + leader_s)
         feed_conf = _build_feed_conf(conf)
@@ -218,7 +223,7 @@ class Broker(Closing):
     def _check_partition(self, topic: str, partition: int) -> None:
         """Raises `UnknownTopic` unless the partition exists.
 
-        Sends no request for a partition that was seen before: partitions disappear only with their topic.
+        Sends no request if the partition existed before: Kafka removes partitions only with their topic.
         """
         if not 0 <= partition < self._partition_counts.get(topic, 0):
             count = self.partition_count(topic)
@@ -226,7 +231,7 @@ class Broker(Closing):
                 raise UnknownTopic(f"{topic} has no partition {partition}: it has {count}, numbered from 0")
 
     def _with_leader_retries(self, call: Callable[[], T]) -> T:
-        """What `call` returns. Calls it again after `ConnectError`, `leader_retry_limit` times."""
+        """The result of `call`. After `ConnectError`, calls it again, up to `leader_retry_limit` times."""
         self._check_open()
         for _ in range(self.conf.leader_retry_limit):
             try:
@@ -235,7 +240,7 @@ class Broker(Closing):
                 raise
             except ConnectError:
                 if self._closed.wait(self.conf.leader_retry_wait_s):
-                    break
+                    break  # the call below raises `Closed`
         return call()
 
 

@@ -89,10 +89,10 @@ class ConsumerConf:
     - `start_offset`: an offset, START_OFFSET_OLDEST or START_OFFSET_NEWEST.
     - `request_timeout_s`: how long the broker waits until `min_fetch_bytes` are there.
     - `retry_limit`, `retry_wait_s`: how often an empty fetch at the end of the partition is repeated before
-      `NoData` is raised, and the pause before each (together `no_data_after_s`). -1: waits for ever.
+      `NoData` is raised, and the pause before each (in effect a time: `no_data_after_s`). -1: waits for ever.
     - `retry_err_limit`, `retry_err_wait_s`: the same for fetches that fail, before `ConnectError` is raised.
-      In addition, each of them looks for the leader as often as the broker's `leader_retry_*` allow.
-    - `max_fetch_bytes`: at most so much of the partition in one fetch response.
+      In addition, the time for each failed fetch includes `leader_retry_*` of `BrokerConf`.
+    - `max_fetch_bytes`: the most bytes of the partition in one fetch response.
 
     Consumers of one broker with the same fetch settings share one librdkafka client.
     """
@@ -117,7 +117,7 @@ class ConsumerConf:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCoordinatorConf:
-    """Which group's offsets, and how often a failed request to its coordinator is repeated."""
+    """The group whose offsets are committed and fetched, and how often a failed request is repeated."""
 
     consumer_group: str
     retry_err_limit: int = 10

@@ -1,4 +1,4 @@
-"""`PartitionConsumer` reads one partition, through a feed that it shares with other consumers."""
+"""`PartitionConsumer` reads one partition. It shares a feed (a librdkafka client) with other consumers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _WAIT_S = 0.1
 class PartitionConsumer(Closing):
     """Reads one partition in order. A `Consumer`, a context manager and an iterator.
 
-    Only one thread may read at a time; any thread may close it. A restart of a broker or a new leader only
-    makes the consumer wait. After `ConnectError`, `NoData` or `OffsetOutOfRange` the next call resumes at the
-    same offset.
+    Only one thread may read at a time; any thread may close it. When a broker restarts or the leader changes,
+    the consumer waits and then continues. After `ConnectError`, `NoData` or `OffsetOutOfRange` the next call
+    resumes at the same offset.
     """
 
     def __init__(
@@ -70,7 +70,8 @@ class PartitionConsumer(Closing):
         """The next message, as soon as there is one.
 
         Raises `NoData` when the retry limit is set and used up, `OffsetOutOfRange` when the partition does
-        not have the next offset, `ConnectError` when the leader stays away, and `Closed`.
+        not have the next offset, `ConnectError` when the leader does not respond within the retries,
+        `UnknownTopic`, `Denied`, and `Closed`.
         """
         for message in self._unread:
             if self._closed:  # `consume_batch` raises `Closed`
@@ -89,7 +90,7 @@ class PartitionConsumer(Closing):
             self.feed.wait_for_messages([self.buffer], _WAIT_S)
 
     def start_waiting(self) -> None:
-        """A caller starts to wait: the timeouts count from now."""
+        """Lets the timeouts of `poll_batch` count from now."""
         self._waiting_since = time.monotonic()
 
     def poll_batch(self, max_messages: int) -> Batch | None:
@@ -100,7 +101,7 @@ class PartitionConsumer(Closing):
         buffer = self.buffer
         if self._closed:
             raise Closed(f"the consumer of {buffer.topic}/{buffer.partition} is closed")
-        # First what an earlier `consume` has left of its batch, then what the feed has fetched.
+        # First the rest of the batch of an earlier `consume`, then the messages that the feed has fetched.
         if unread := list(self._unread):
             self._unread = iter(unread[max_messages:])
             return Batch(buffer.topic, buffer.partition, unread[:max_messages])
@@ -109,7 +110,7 @@ class PartitionConsumer(Closing):
             self._failing_since = None
             self.start_waiting()
             return FetchedBatch(buffer.topic, buffer.partition, messages)
-        # Nothing was fetched: because of an error, because of an outage, or because there is nothing.
+        # Nothing was fetched: there is an error, the leader does not respond, or the partition is at its end.
         if buffer.lost_reason or buffer.error:
             raise self._take_buffer_error()
         if self._should_check_leader(time.monotonic()):
@@ -119,9 +120,10 @@ class PartitionConsumer(Closing):
     def _should_check_leader(self, now: float) -> bool:
         """Whether messages are overdue, or the partition has been at its end for `no_data_after_s`."""
         buffer, conf = self.buffer, self.conf
-        # Not at the end: a fetch response is overdue. At the end: `retry_limit` counts as time.
+        # Not at the end: a fetch response is overdue after `retry_err_wait_s`.
         if buffer.end_offset is None or self.feed.unreachable or self._failing_since is not None:
             return now - max(self._waiting_since, buffer.last_response_at) >= conf.retry_err_wait_s
+        # At the end: librdkafka repeats empty fetches itself, so `retry_limit` is turned into a time.
         at_end_since = max(self._waiting_since, buffer.end_seen_at)
         return conf.retry_limit >= 0 and now - at_end_since >= conf.no_data_after_s
 
@@ -133,7 +135,7 @@ class PartitionConsumer(Closing):
         buffer = self.buffer
         try:
             end = self.feed.fetch_offset(buffer)
-        except Denied:  # a `ConnectError` that no retry can mend
+        except Denied:  # also a `ConnectError`, but a retry does not help
             raise
         except ConnectError as error:
             self._raise_after_patience(error)

@@ -24,7 +24,9 @@ T = TypeVar("T")
 
 _CONNECT_TIMEOUT_S = 3.0
 _MAX_VERSIONS = {Api.FIND_COORDINATOR: 3, Api.OFFSET_COMMIT: 7, Api.OFFSET_FETCH: 7}
-"""The last versions that are about one group and name topics (not ids). Brokers since 2.4 have them."""
+"""The highest versions that koff uses. Version 4 of FindCoordinator and version 8 of OffsetFetch are the
+first ones for many groups; version 10 of OffsetCommit is the first one with topic ids instead of names.
+Brokers before 2.5 get lower versions."""
 _RETRIABLE = frozenset(
     {
         "NOT_COORDINATOR",
@@ -40,12 +42,14 @@ _RETRIABLE = frozenset(
 class GroupCoordinator(Closing):
     """Commits and fetches the offsets of one group. An `OffsetCoordinator`. Threads may share it.
 
-    Finds the coordinator again when it moves. Every method raises
+    Finds the coordinator again when another broker becomes the coordinator. `commit` and `offset` raise
 
     - `ConnectError` when no coordinator responds within the retries,
     - `Denied` and `UnknownTopic`,
-    - `CoordinatorError` when a retry cannot help, for example while the group has members that own its
-      offsets,
+    - `CoordinatorError` when a retry cannot help, for example while the group has members, which alone may
+      commit,
+    - `ConfigError` when koff's own connections do not support the log-in,
+    - `UnsupportedVersion` when the broker is too old,
     - `Closed` after `close`.
     """
 
@@ -54,12 +58,12 @@ class GroupCoordinator(Closing):
         self._cluster = cluster
         self._request_lock = threading.Lock()
         self._closed = threading.Event()
-        self._connection: Connection | None = None
+        self._connection: Connection | None = None  # to the coordinator
         self._brokers = list(parse_addresses(cluster.brokers))
 
     def close(self) -> None:
         """Closes the connection. A call in progress ends with `Closed`. Safe to call twice."""
-        # Without the lock, which a call in progress holds: closing its connection is what ends that call.
+        # Without the lock, because a call in progress holds it. Closing the connection ends that call.
         self._closed.set()
         connection = self._connection
         if connection is not None:
@@ -80,7 +84,8 @@ class GroupCoordinator(Closing):
             topics = self._build_struct(
                 connection, Api.OFFSET_COMMIT, "OffsetCommitRequestTopic", name=topic, partitions=(commit,)
             )
-            # Generation -1 without a member id: a commit from outside the group, as admin tools send it.
+            # Generation -1 without a member id: a commit from outside the group, as admin tools send it. The
+            # field's name depends on the version; `build_request` leaves the other name out.
             response = self._send_request(
                 connection,
                 Api.OFFSET_COMMIT,
@@ -117,7 +122,10 @@ class GroupCoordinator(Closing):
         return self._with_retries(fetch_offset)
 
     def _with_retries(self, call: Callable[[Connection], T]) -> T:
-        """What `call` returns. Finds the coordinator and calls again after an error that may pass."""
+        """The result of `call`. After an error that may pass, finds the coordinator and calls again.
+
+        Raises `Closed`, or `ConnectError` when the retries are used up.
+        """
         last_error: KoffError | None = None
         with self._request_lock:
             began = time.monotonic()
@@ -139,7 +147,8 @@ class GroupCoordinator(Closing):
                         raise
                 except (Closed, UnsupportedVersion):
                     if not self._closed.is_set():
-                        raise  # else `close` has closed the connection: `Closed` is raised below
+                        raise
+                    # Otherwise `close` has closed the connection. `Closed` is raised below.
             if self._closed.is_set():
                 raise Closed(f"the coordinator of {self.conf.consumer_group} is closed") from last_error
         raise ConnectError(
@@ -158,7 +167,7 @@ class GroupCoordinator(Closing):
     def _find_coordinator(self) -> tuple[str, int]:
         """Host and port of the coordinator, from the first broker that responds."""
         last_error: KoffError | None = None
-        for host, port in list(self._brokers):
+        for host, port in list(self._brokers):  # a copy: the loop reorders the list
             try:
                 with self._connect(host, port) as connection:
                     response = self._send_request(
@@ -200,7 +209,7 @@ class GroupCoordinator(Closing):
         error, group = error_name(code), self.conf.consumer_group
         if not error:
             return
-        # Sorted by what helps: another try, a permission, a topic, or nothing that koff could do.
+        # Each class of errors has its own remedy: another try, a permission, an existing topic, or none.
         if error in _RETRIABLE:
             raise _RetriableError(error)
         if error.endswith("AUTHORIZATION_FAILED"):
@@ -210,13 +219,14 @@ class GroupCoordinator(Closing):
             )
         if error == "UNKNOWN_TOPIC_OR_PARTITION":
             raise UnknownTopic(
-                f"group {group} cannot commit for {topic}/{partition}: there is no such partition; check "
+                f"no offset of group {group} for {topic}/{partition}: there is no such partition; check "
                 "topic and partition"
             )
-        cure = "stop the group's members first, or commit through them"
+        subject = f"{topic}/{partition}" if topic else "the request"
+        remedy = "stop the group's members first, or commit through them"
         raise CoordinatorError(
-            f"the coordinator of group {group} refuses {topic}/{partition}: {error}"
-            + (f"; {cure}" if error in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION") else "")
+            f"the coordinator of group {group} refuses {subject}: {error}"
+            + (f"; {remedy}" if error in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION") else "")
         )
 
 
@@ -228,6 +238,7 @@ def _choose_version(connection: Connection, api: Api) -> int:
     version = connection.highest_version(api)
     if version is None:
         raise UnsupportedVersion(
-            f"Kafka at {connection.address} has no version of {api.name} that koff knows"
+            f"Kafka at {connection.address} supports no version of {api.name} that koff has: upgrade "
+            "the broker"
         )
     return min(version, _MAX_VERSIONS[api])

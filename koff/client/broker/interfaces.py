@@ -1,4 +1,4 @@
-"""The protocols of the broker client: what a `Client` and the objects that it makes promise.
+"""The protocols of the broker client: the contract of a `Client` and of the objects that it makes.
 
 `Broker` (a real cluster) and `koff.kafkatest.doubles.MemoryBroker` (a test double) are `Client`s. Code that
 takes these protocols runs on both.
@@ -43,9 +43,9 @@ class DistributingProducer(Protocol):
 
 @runtime_checkable
 class Consumer(Protocol):
-    """Reads one partition, in order. A context manager, and an iterator that ends where there is `NoData`.
+    """Reads one partition, in order. A context manager, and an iterator that ends in place of `NoData`.
 
-    A call that raised does not end the consumer: the next call resumes at the same offset.
+    An error does not end the consumer: the next call resumes at the same offset.
     """
 
     @property

@@ -1,10 +1,11 @@
-"""`merge` makes one stream of messages from many consumers."""
+"""`merge` makes one stream of the messages of many consumers."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from koff.client.batch import Batch
 from koff.client.broker.consumer import PartitionConsumer
@@ -18,6 +19,7 @@ _BATCH_MESSAGES = 10_000
 _MAX_QUEUED = 4
 """How many results of `ReadItems` may wait for the caller."""
 _WAIT_S = 0.1
+"""How long one read waits for messages: `close` does not end a wait."""
 
 MergedItem = Batch | MxError
 ReadItems = Callable[[list[Consumer]], list[MergedItem]]
@@ -42,7 +44,9 @@ class Mx(Closing):
 
     def __init__(self, consumers: Sequence[Consumer]) -> None:
         self._queue: deque[list[MergedItem]] = deque()
-        self._changed = threading.Condition()  # guards the queue, `_closed` and `_running_threads`
+        # Guards the queue and `_running_threads`. `_closed` is also read, and set at the end of a single
+        # feed, without it.
+        self._changed = threading.Condition()
         self._closed = False
         self._consume_lock = threading.Lock()  # taken before `_changed`
         self._unread: Iterator[Message] = iter(())
@@ -116,7 +120,7 @@ class Mx(Closing):
             return [] if self._closed else self._queue.popleft()
 
     def _put_items(self, items: list[MergedItem]) -> bool:
-        """Waits for room in the queue, and adds the items. False if the stream is closed."""
+        """Waits for room in the queue, and adds the items. Returns false if the stream is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._queue) < _MAX_QUEUED)
             if not self._closed:
@@ -139,8 +143,8 @@ class Mx(Closing):
 
 def _group_by_feed(consumers: Sequence[Consumer]) -> list[tuple[ReadItems, list[Consumer]]]:
     """Groups of consumers that are read together, with the function that reads each group."""
-    by_feed: dict[int, list[Consumer]] = {}
-    others: list[list[Consumer]] = []
+    by_feed: dict[int, list[Consumer]] = {}  # by identity of the feed
+    others: list[list[Consumer]] = []  # consumers of other classes, each read by itself
     for consumer in dict.fromkeys(consumers):  # each consumer once
         if isinstance(consumer, PartitionConsumer):
             consumer.start_waiting()
@@ -158,18 +162,14 @@ def _read_alone(consumers: list[Consumer]) -> list[MergedItem]:
 
 
 def _read_shared(consumers: list[Consumer]) -> list[MergedItem]:
-    """What was fetched for any of the consumers. [] after `_WAIT_S` without messages."""
+    """Batches and errors of the consumers. [] after `_WAIT_S` without messages."""
     items: list[MergedItem] = []
     for consumer in list(consumers):
         assert isinstance(consumer, PartitionConsumer)
-        items += _read_consumer(
-            consumers,
-            consumer,
-            lambda of=consumer: of.poll_batch(_BATCH_MESSAGES),  # type: ignore[misc]  # cannot infer `of`
-        )
+        items += _read_consumer(consumers, consumer, partial(consumer.poll_batch, _BATCH_MESSAGES))
     if not items and consumers:
         shared = [consumer for consumer in consumers if isinstance(consumer, PartitionConsumer)]
-        first = shared[0]
+        first = shared[0]  # all have the same feed
         try:
             first.feed.wait_for_messages([consumer.buffer for consumer in shared], _WAIT_S)
         except Exception as error:

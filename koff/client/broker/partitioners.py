@@ -26,15 +26,15 @@ def hash_partition(key: bytes | None, partitions: int) -> int:
     """The partition of a key.
 
     It is the absolute value of the key's FNV-1a hash (as a signed 32-bit integer) modulo `partitions`. Go's
-    producers compute the same, except for the hash -2^31: its absolute value is no int32, so they have no
-    result for it.
+    producers compute the same, except for the hash -2^31: its absolute value does not fit into an int32, so
+    they compute no valid partition.
     """
     value = fnv1a_32(key or b"")
     return (value if value < 1 << 31 else (1 << 32) - value) % partitions
 
 
 class _DistributingProducer:
-    """What the three producers share: the producer that writes, and the number of partitions."""
+    """The common part of the three producers: the producer that writes, and the number of partitions."""
 
     def __init__(self, producer: Producer, partitions: int) -> None:
         if partitions < 1:
@@ -55,25 +55,26 @@ class HashProducer(_DistributingProducer):
         Each partition is written by a call of its own. When one call fails, the other calls are made too.
         The `ProduceError` then covers all messages.
         """
-        # Places of the messages in the call, by partition.
-        calls: dict[int, list[int]] = {}
-        for place, message in enumerate(messages):
-            calls.setdefault(hash_partition(message.key, self._partitions), []).append(place)
-        if len(calls) <= 1:
-            partition = next(iter(calls), 0)
+        # The indices of the messages, by partition.
+        by_partition: dict[int, list[int]] = {}
+        for index, message in enumerate(messages):
+            by_partition.setdefault(hash_partition(message.key, self._partitions), []).append(index)
+        if len(by_partition) <= 1:
+            partition = next(iter(by_partition), 0)
             return self._producer.produce(topic, partition, *messages)
 
+        # One call for each partition; errors are collected by the message's index in this call.
         errors: dict[int, str] = {}
         unknown: list[int] = []
         offset, cause = None, None
-        for partition, places in calls.items():
+        for partition, indices in by_partition.items():
             try:
-                first = self._producer.produce(topic, partition, *(messages[place] for place in places))
+                first = self._producer.produce(topic, partition, *(messages[index] for index in indices))
             except KoffError as error:
                 cause = cause or error
-                _add_errors(error, places, errors, unknown)
+                _add_errors(error, indices, errors, unknown)
             else:
-                offset = first if places[0] == 0 else offset
+                offset = first if indices[0] == 0 else offset
         if cause is not None:
             raise ProduceError(topic, len(messages), errors, unknown) from cause
         return offset
@@ -103,10 +104,11 @@ class RoundRobinProducer(_DistributingProducer):
         return self._producer.produce(topic, next(self._turns) % self._partitions, *messages)
 
 
-def _add_errors(error: KoffError, places: Sequence[int], errors: dict[int, str], unknown: list[int]) -> None:
-    """Adds the error of one call, for messages at `places`, to `errors` and `unknown`."""
+def _add_errors(error: KoffError, indices: Sequence[int], errors: dict[int, str], unknown: list[int]) -> None:
+    """Adds the error of one call, with the messages at `indices`, to `errors` and `unknown`."""
     if isinstance(error, ProduceError):
-        errors.update({places[at]: reason for at, reason in error.errors.items()})
-        unknown.extend(places[at] for at in error.unknown)
+        # A `ProduceError` counts the messages of its own call from 0.
+        errors.update({indices[index]: reason for index, reason in error.errors.items()})
+        unknown.extend(indices[index] for index in error.unknown)
     else:
-        errors.update(dict.fromkeys(places, str(error)))
+        errors.update(dict.fromkeys(indices, str(error)))

@@ -1,4 +1,4 @@
-"""`PartitionProducer` writes messages to partitions, and knows afterwards at which offset each one is."""
+"""`PartitionProducer` writes messages to partitions, and sets the offset of each message."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from koff.client.librdkafka import has_no_broker, new_client
 from koff.client.message import Message
 from koff.errors import Closed
 
-_CHUNK_MESSAGES = 10_000
-_MAX_QUEUED = 1_000_000
+_CHUNK_MESSAGES = 10_000  # of one `produce_batch`
+_MAX_QUEUED = 1_000_000  # messages in librdkafka's queue
 _FLUSH_S = 0.01
 _get_headers, _get_timestamp_ms = attrgetter("headers"), attrgetter("timestamp_ms")
 _NOT_WRITTEN = frozenset(
@@ -78,14 +78,16 @@ class PartitionProducer(Closing):
     def produce(self, topic: str, partition: int, *messages: Message) -> int | None:
         """Writes the messages and returns the offset of the first.
 
-        Sets topic, partition and offset of each message. Returns None with required acks NONE. An offset
-        stays -1, and the result is None, when a broker recognised a retry of a message that it had written
-        already, and did not return the offset. Raises `ProduceError` unless all messages were written,
-        `UnknownTopic`, `ConnectError`, and `Closed`.
+        Sets topic, partition and offset of each message. Returns None with required acks NONE; then no offset
+        is set. When a broker recognises a retry of a message that it has written already, it may leave out
+        the offset: this message's offset is not set, and the result is None if the message is the first.
+        Raises `ProduceError` unless all messages were written, `UnknownTopic`, `ConnectError`, `Closed`, and
+        `ValueError` without messages.
         """
         if not messages:
             raise ValueError("there is no message to produce: pass at least one")
-        if not self._closed:  # on a closed connection the check would raise an error of its own
+        # After `close` the check is skipped: it would raise its own error instead of the `Closed` below.
+        if not self._closed:
             self._check_partition(topic, partition)
         call = _ProduceCall(topic, partition, messages)
         with self._queue_lock:
@@ -108,13 +110,13 @@ class PartitionProducer(Closing):
 
         Otherwise librdkafka would refuse the new partition.
         """
-        known = self._partition_counts.setdefault(topic, partition + 1)
-        if partition >= known:
+        last_count = self._partition_counts.setdefault(topic, partition + 1)
+        if partition >= last_count:
             try:
                 listed = self._producer.list_topics(topic, timeout=self.conf.request_timeout_s)
             except KafkaException:
                 return  # the delivery reports will have the error
-            self._partition_counts[topic] = max(known, len(listed.topics[topic].partitions))
+            self._partition_counts[topic] = max(last_count, len(listed.topics[topic].partitions))
 
     def _replace_client(self, broken: Any) -> None:
         """A new librdkafka client for one that cannot be used any more.
@@ -146,7 +148,7 @@ class _ProduceCall:
 
     @property
     def done(self) -> bool:
-        """Whether each message has its report."""
+        """Whether each message has its delivery report."""
         reports = len(self._offsets) + len(self._errors) + len(self._without_offset) + len(self._unmatched)
         return reports >= len(self._messages)
 
@@ -154,7 +156,8 @@ class _ProduceCall:
         """Gives all messages to librdkafka, in order. Waits while its queue is full."""
         plain = not any(map(_get_headers, self._messages))
         plain = plain and set(map(_get_timestamp_ms, self._messages)) == {None}
-        # confluent-kafka 2.16.1: `produce_batch` takes neither headers nor timestamps; older ones lack it.
+        # `produce_batch` takes neither headers nor timestamps (confluent-kafka 2.16.1); older versions lack
+        # it.
         singly = not plain or not hasattr(producer, "produce_batch")
         start, count = 0, len(self._messages)
         while start < count:
@@ -166,7 +169,7 @@ class _ProduceCall:
             start += taken
 
     def _queue_one(self, producer: Any, index: int) -> int:
-        """1, or 0 if the queue is full."""
+        """Returns 1 if the message was queued or refused for good, 0 if the queue is full."""
         message = self._messages[index]
         try:
             producer.produce(
@@ -201,17 +204,17 @@ class _ProduceCall:
         if queued == len(chunk):
             return queued
         # `produce_batch` adds the error of a refused message to the message's dictionary.
-        refused = {place: fields["_error"] for place, fields in enumerate(chunk) if "_error" in fields}
+        refused = {index: fields["_error"] for index, fields in enumerate(chunk) if "_error" in fields}
         taken = len(chunk)
         while refused.get(taken - 1) is not None and refused[taken - 1].code() == KafkaError._QUEUE_FULL:
             taken -= 1
-        self._errors |= {start + place: error for place, error in refused.items() if place < taken}
+        self._errors |= {start + index: error for index, error in refused.items() if index < taken}
         return taken
 
     def make_delivery_callback(self) -> Callable[[KafkaError | None, Any], None]:
         """A callback for the delivery reports of a chunk.
 
-        A closure over two bound methods: it runs for each message, and a method would be slower.
+        It runs once a message, so it is a closure over two bound methods: a method would be slower.
         """
         add_offset, add_unmatched = self._offsets.append, self._unmatched.append
 
@@ -233,9 +236,10 @@ class _ProduceCall:
             self._without_offset.add(index)
 
     def settle(self, *, acknowledged: bool) -> int | None:
-        """Sets the places of the messages and returns the first offset. Call `match_reports` before.
+        """Sets topic, partition and offset of the messages, and returns the first offset.
 
-        Offsets are set only if the broker `acknowledged` messages. Raises `ProduceError`.
+        Call `match_reports` before. Offsets are set only if the broker `acknowledged` messages. Raises
+        `ProduceError`.
         """
         topic, partition = self._topic, self._partition
         for message in self._messages:
@@ -246,25 +250,26 @@ class _ProduceCall:
             written: Sequence[Message] = self._messages
             if self._errors or self._without_offset:
                 missing = self._without_offset.union(self._errors)
-                written = [message for at, message in enumerate(self._messages) if at not in missing]
+                written = [message for index, message in enumerate(self._messages) if index not in missing]
             self._offsets.sort()
             for message, offset in zip(written, self._offsets, strict=True):
                 message.offset = offset
         if self._errors:
-            unknown = [at for at, error in self._errors.items() if error.code() not in _NOT_WRITTEN]
-            reasons = {at: error.str() for at, error in self._errors.items()}
+            unknown = [i for i, error in self._errors.items() if error.code() not in _NOT_WRITTEN]
+            reasons = {i: error.str() for i, error in self._errors.items()}
             raise ProduceError(f"{self._topic}/{self._partition}", len(self._messages), reasons, unknown)
         return self._messages[0].offset if acknowledged and 0 not in self._without_offset else None
 
     def match_reports(self) -> None:
-        """Finds the message of each report without an offset, and sets `failed` and `fatal`.
+        """Finds the messages of the reports in `_unmatched`, and sets `failed` and `fatal`.
 
-        Messages are found by key and value. Two messages with the same content are interchangeable.
+        Messages are found by key and value: two messages with the same content are interchangeable.
         """
         errors = [*self._errors.values(), *(error for error, _ in self._unmatched if error)]
         self.failed, self.fatal = bool(errors), any(error.fatal() for error in errors)
         if not self._unmatched:
             return
+        # The shared callback does not know a message's index: librdkafka returns only its content.
         by_content: dict[tuple[Any, Any], list[int]] = {}
         for index, message in enumerate(self._messages):
             if index not in self._errors:
@@ -295,7 +300,7 @@ def _build_properties(cluster: ClusterConf, conf: ProducerConf) -> dict[str, Any
             "retry.backoff.ms": max(wait_ms, 1),
             "retry.backoff.max.ms": max(wait_ms, 1),
             "message.timeout.ms": (conf.retry_limit + 1) * (timeout_ms + wait_ms),
-            "linger.ms": 1000,  # `flush` ends it early: the messages of a call leave together
+            "linger.ms": 1000,  # `flush` ends it early, so the messages of a call are sent together
             "batch.num.messages": 1_000_000,
             "queue.buffering.max.messages": _MAX_QUEUED,
             "topic.metadata.propagation.max.ms": 5000,

@@ -17,11 +17,12 @@ from koff.client.foreign_errors import extract_kafka_error, make_connect_error, 
 from koff.client.librdkafka import consume_waiting
 
 _MAX_UNSORTED_RUNS = 200
+"""If the messages of a fetch form more runs, they are sorted by partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLost:
-    """A partition cannot be read further from its position. `gone`: the partition itself does not exist."""
+    """A partition that cannot be read from its position. `gone`: the partition does not exist."""
 
     partition: int
     reason: str
@@ -29,7 +30,7 @@ class PartitionLost:
 
 
 class RawRecord(NamedTuple):
-    """A record as it stands in the log; `timestamp_ms` counts from the epoch."""
+    """A record of the log. `timestamp_ms` counts from the epoch; -1 if the record has no timestamp."""
 
     partition: int
     offset: int
@@ -42,7 +43,7 @@ class RawRecord(NamedTuple):
 class Run:
     """Records of one partition in log order, as confluent-kafka's message objects.
 
-    The methods return one column of all records, which is much faster than to build records.
+    The methods return one column of all records. That is much faster than building the records.
     """
 
     partition: int
@@ -65,8 +66,8 @@ class Run:
 
     def split(self, offset: int) -> tuple[Run, Run]:
         """The records before `offset`, and the records from `offset` on."""
-        at = bisect_left(self.messages, offset, key=_offset)
-        return Run(self.partition, self.messages[:at]), Run(self.partition, self.messages[at:])
+        index = bisect_left(self.messages, offset, key=_offset)
+        return Run(self.partition, self.messages[:index]), Run(self.partition, self.messages[index:])
 
     def offsets(self) -> list[int]:
         """The records' offsets."""
@@ -95,8 +96,8 @@ class Run:
 class Fetched:
     """The result of one `Feed.fetch`.
 
-    `ends` maps each partition whose end was reached to that end offset. `full` means that `max_records`
-    came: more records may be waiting.
+    `ends` maps each partition whose end was reached to its end offset. `lost` has the partitions that cannot
+    be read further. `full` means that `max_records` records and events came: more may be waiting.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -108,8 +109,8 @@ class Fetched:
 class Feed(Source):
     """Reads the partitions of `topic` that were added. It commits no offsets and joins no group.
 
-    A context manager. Broker restarts and leader changes do not end it. `unreachable` is the error while no
-    broker can be reached, and None otherwise.
+    A context manager. It continues after broker restarts and leader changes. `unreachable` is the error while
+    no broker can be reached, and None otherwise.
     """
 
     def __init__(self, cluster: ClusterConf, topic: str, conf: FeedConf | None = None) -> None:
@@ -120,13 +121,13 @@ class Feed(Source):
     def add(self, offsets: Mapping[int, int], leader_epochs: Mapping[int, int] | None = None) -> None:
         """Starts to read these partitions too, each from its offset.
 
-        `leader_epochs` may give the leader epoch of the record before that offset. Then a partition whose
-        log was truncated since is reported in `Fetched.lost`.
+        `leader_epochs` may give, by partition, the leader epoch of the record before that offset. With it,
+        a partition whose log was truncated since then is reported in `Fetched.lost`.
         """
         epochs = leader_epochs or {}
-        begin = {p: (offset, epochs.get(p, -1)) for p, offset in offsets.items()}
-        self._get_consumer().incremental_assign(self._to_assignment(begin))
-        self._positions.update(begin)
+        starts = {p: (offset, epochs.get(p, -1)) for p, offset in offsets.items()}
+        self._get_consumer().incremental_assign(self._to_assignment(starts))
+        self._positions.update(starts)
 
     def remove(self, partitions: Iterable[int]) -> None:
         """Stops reading these partitions."""
@@ -148,7 +149,7 @@ class Feed(Source):
             kafka_error = extract_kafka_error(error)
             raise make_connect_error(self._brokers, [kafka_error] if kafka_error else []) from error
 
-        # Most fetches have no event: the scan in C is cheaper than a call on each message.
+        # Most fetches have no event. The scan by `map` runs in C: cheaper than a Python call a message.
         fetched = Fetched(full=len(messages) >= max_records)
         if any(map(Message.error, messages)):
             messages = [message for message in messages if not self._handle_event(message, fetched)]
@@ -180,7 +181,7 @@ class Feed(Source):
         ]
 
     def _handle_event(self, message: Any, fetched: Fetched) -> bool:
-        """Whether `message` is an event and no record. An event is noted in `fetched`."""
+        """Whether `message` is an event, not a record. Adds an event to `fetched`. Raises `Denied`."""
         error = message.error()
         if error is None:
             return False
@@ -203,12 +204,15 @@ def _offset(message: Any) -> int:
 
 
 def split_into_runs(messages: list[Message]) -> list[Run]:
-    """Cuts messages where the partition changes, and sorts them by partition first if they are much mixed."""
+    """Cuts the messages where the partition changes.
+
+    Sorts them by partition first if the partition changes more than `_MAX_UNSORTED_RUNS` times.
+    """
     if not messages:
         return []
     numbers = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
     cuts = np.flatnonzero(np.diff(numbers)) + 1
-    # Callers pay for each run. A stable sort keeps the log order within a partition.
+    # Each run costs the caller time. A stable sort keeps the log order within a partition.
     if len(cuts) > _MAX_UNSORTED_RUNS:
         order = np.argsort(numbers, kind="stable")
         numbers, messages = numbers[order], [messages[i] for i in order.tolist()]

@@ -1,4 +1,4 @@
-"""`RecordTimes` reads when the records at given offsets were written: many at once, without a group."""
+"""`RecordTimes` reads the timestamps of the records at given offsets: many at once, without a group."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from koff.client.librdkafka import consume_waiting, has_no_broker, new_client
 from koff.errors import Closed
 
 _MAX_ASSIGNED = 500  # partitions assigned together
-_POLL_S = 0.1
+_POLL_S = 0.1  # how often `should_stop` is called
 _SILENCE_S = 3.0
-"""After this time without a record, the places that are still missing will get none: their topic is gone."""
+"""After a first answer, and then this time without another one, the other places of the round are given up:
+most likely their topics do not exist any more."""
 
 
 class Place(NamedTuple):
@@ -39,13 +40,13 @@ class FirstRecord(NamedTuple):
 
 
 class EndReached(NamedTuple):
-    """From the place to the end `offset` there is no record: only control records, if anything."""
+    """There is no record from the place to the end offset `offset`; there may be control records."""
 
     offset: int
 
 
 class Unread(NamedTuple):
-    """Why nothing could be read; `denied` when this user may not read the topic."""
+    """Why the place could not be read. `denied` is true when this user may not read the topic."""
 
     reason: str
     denied: bool = False
@@ -70,14 +71,14 @@ class RecordTimes(Closing):
 
     @staticmethod
     def _properties(cluster: ClusterConf) -> dict[str, Any]:
-        """Small fetches. A broker returns the one batch that holds a record even if it is larger."""
+        """Properties for small fetches. A broker returns one whole record batch even if it is larger."""
         properties = cluster.librdkafka_properties(
             **{
                 "queued.min.messages": 1,
                 "queued.max.messages.kbytes": 1024,
                 "max.partition.fetch.bytes": 16_384,  # with 1 KiB, most responses hold only one partition
                 "fetch.wait.max.ms": 20,
-                "fetch.queue.backoff.ms": 1,  # by default a second passes between places
+                "fetch.queue.backoff.ms": 1,  # the default is 1 s, a pause before each new place
                 "fetch.error.backoff.ms": 100,
                 "topic.metadata.propagation.max.ms": 500,  # the topic existed before: no need to wait longer
                 "check.crcs": "false",
@@ -89,7 +90,7 @@ class RecordTimes(Closing):
             "enable.auto.commit": "false",
             "enable.auto.offset.store": "false",
             "enable.partition.eof": "true",
-            "auto.offset.reset": "earliest",  # a place that retention removed: read from the log start
+            "auto.offset.reset": "earliest",  # retention removed the place: read from the log start
             "allow.auto.create.topics": "false",
             "isolation.level": "read_uncommitted",
         }
@@ -109,9 +110,9 @@ class RecordTimes(Closing):
         """
         until = time.monotonic() + timeout_s
         answers: dict[Place, Answer] = {}
-        left = list(dict.fromkeys(places))
+        left = list(dict.fromkeys(places))  # without duplicates
         while left and time.monotonic() < until and not should_stop():
-            # A partition can be assigned at one offset only: one place of each partition in a round.
+            # A round reads one place of each partition: a partition can be assigned at one offset only.
             chunk: dict[tuple[str, int], Place] = {}
             for place in left:
                 if len(chunk) < _MAX_ASSIGNED:
@@ -133,25 +134,25 @@ class RecordTimes(Closing):
         try:
             consumer.assign([TopicPartition(*place) for place in chunk.values()])
             while left and (wait_s := min(until, silent_at) - time.monotonic()) > 0 and not should_stop():
-                # Only the first record of a partition is needed; the others of its fetch are dropped.
+                # Only the first record of a partition is needed; the other records of its fetch are dropped.
                 done = set()
                 for message in consume_waiting(consumer, len(left) + 1, min(wait_s, _POLL_S)):
-                    at = (str(message.topic()), int(message.partition() or 0))
-                    answer = _to_answer(message, chunk[at]) if at in left else None
+                    partition = (str(message.topic()), int(message.partition() or 0))
+                    answer = _to_answer(message, chunk[partition]) if partition in left else None
                     if answer is not None:
-                        answers[chunk[at]] = answer
-                        left.discard(at)
-                        done.add(at)
+                        answers[chunk[partition]] = answer
+                        left.discard(partition)
+                        done.add(partition)
                 if done:
                     silent_at = time.monotonic() + _SILENCE_S
-                if done and left:  # else librdkafka would fetch these partitions further
-                    consumer.incremental_unassign([TopicPartition(*at) for at in done])
+                if done and left:  # otherwise librdkafka would continue to fetch these partitions
+                    consumer.incremental_unassign([TopicPartition(*partition) for partition in done])
         except KafkaException as error:
             unread = Unread(str(error))
-            return dict.fromkeys((chunk[at] for at in left), unread) | answers
+            return dict.fromkeys((chunk[partition] for partition in left), unread) | answers
         finally:
             consumer.unassign()
-        # A client may forget all brokers for good, see `has_no_broker`.
+        # Without any answer, the client may have forgotten all brokers for good (see `has_no_broker`).
         if not answers and not should_stop() and has_no_broker(consumer, next(iter(chunk))[0]):
             consumer.close()
             self._consumer = self._new_consumer()
@@ -159,7 +160,7 @@ class RecordTimes(Closing):
 
 
 def _to_answer(message: Message, place: Place) -> Answer | None:
-    """The answer that a record or event gives for the place; None if it is an error that may pass."""
+    """The answer that a record or event gives for the place; None for an error that librdkafka retries."""
     error, offset = message.error(), message.offset()
     if error is None and offset is not None:
         kind, timestamp_ms = message.timestamp()

@@ -1,7 +1,7 @@
 """`SharedFeed` reads partitions of many topics over one librdkafka client, for many consumers.
 
-It has no thread: a consumer that waits for its partition fetches for all partitions, and appends the messages
-to the buffers of the others.
+It has no thread of its own. A thread that waits for messages of one partition fetches for all partitions, and
+appends the messages to the partitions' buffers.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ _FETCH_WAIT_S = 0.1
 
 
 class PartitionBuffer:
-    """The messages of one partition that a shared feed has fetched and no consumer has taken yet.
+    """The messages of one partition that a shared feed has fetched and its consumer has not taken yet.
 
-    `next_offset` is the offset from which the feed reads on. `end_offset` is the end offset that was reached
-    at `end_seen_at` (monotonic), and None once messages came after that. `lost_reason` is set when
-    `next_offset` is not in the log; `error` when the partition cannot be read at all. `is_assigned`: the
-    client reads the partition. The feed's lock guards all attributes.
+    `next_offset` is the offset of the next fetch. `end_offset` is the end offset that was reached at
+    `end_seen_at` (monotonic), and None once messages came after that. `last_response_at` (monotonic) is when
+    messages or the end last came. `lost_reason` is set when `next_offset` is not in the log, `error` when the
+    partition cannot be read at all. `is_assigned`: the client reads the partition. Attributes change only
+    under the feed's lock; the consumer also reads them without it.
     """
 
     def __init__(self, topic: str, partition: int, offset: int) -> None:
@@ -52,7 +53,7 @@ class PartitionBuffer:
         self.lost_reason = ""
         self.error: KoffError | None = None
         self.is_assigned = False
-        self.chunks: deque[tuple[list[Message], int]] = deque()  # messages, their bytes
+        self.chunks: deque[tuple[list[Message], int]] = deque()  # messages, the bytes of their values
         self.buffered_bytes = 0
 
     @property
@@ -61,14 +62,15 @@ class PartitionBuffer:
         return bool(self.chunks or self.lost_reason or self.error)
 
     def add_messages(self, messages: list[Message]) -> None:
-        """Appends fetched messages, without those that the buffer had received before."""
+        """Appends fetched messages, except messages that the buffer has received before."""
         # A broker returns whole record batches: a fetch may begin before the offset that was requested.
         first: Any = messages[0].offset()
         if first < self.next_offset:
             messages = [message for message in messages if _offset(message) >= self.next_offset]
             if not messages:
                 return
-        # To measure takes time. The first chunk is taken soon, so it counts as nothing.
+        # Summing the sizes takes time. The consumer takes the first chunk soon, so it counts as 0 bytes. The
+        # `len` of a confluent-kafka message is the size of its value.
         size = sum(map(len, messages)) if self.chunks else 0
         self.chunks.append((messages, size))
         self.buffered_bytes += size
@@ -77,7 +79,7 @@ class PartitionBuffer:
         self.last_response_at = time.monotonic()
 
     def take_messages(self, max_messages: int) -> list[Message]:
-        """Removes and returns the oldest messages; there must be some."""
+        """Removes and returns the oldest messages. The buffer must not be empty."""
         messages, size = self.chunks.popleft()
         if len(messages) > max_messages:
             self.chunks.appendleft((messages[max_messages:], size))
@@ -96,7 +98,7 @@ class PartitionBuffer:
 class SharedFeed(Source):
     """Reads partitions into `PartitionBuffer`s. Threads may share it.
 
-    A partition whose buffer is full is not read until its consumer takes messages.
+    The client stops reading a partition whose buffer is full, until its consumer has taken all its messages.
     """
 
     def __init__(self, cluster: Cluster, conf: FeedConf) -> None:
@@ -105,7 +107,7 @@ class SharedFeed(Source):
         self._isolation = Isolation(conf.isolation)
         self._buffers: dict[tuple[str, int], PartitionBuffer] = {}
         self._max_buffered_bytes = 2 * conf.fetch_bytes
-        self._changed = threading.Condition()  # guards everything below, and the buffers
+        self._changed = threading.Condition()  # its lock is reentrant; guards all below, and the buffers
         self._fetching = False
         self._users = 0  # threads that use the client without the lock
         self._closing = False
@@ -119,7 +121,10 @@ class SharedFeed(Source):
             super().close()
 
     def open_buffer(self, topic: str, partition: int, offset: int) -> PartitionBuffer | None:
-        """A new buffer for the partition, read from `offset`. None if the partition has a buffer already."""
+        """A new buffer for the partition, to be read from `offset`. None if the partition has one already.
+
+        The client starts to read the partition at the first `take_messages`.
+        """
         with self._hold_consumer(), self._changed:
             if (topic, partition) in self._buffers:
                 return None
@@ -133,7 +138,7 @@ class SharedFeed(Source):
                 self._unassign(buffer)
 
     def take_messages(self, buffer: PartitionBuffer, max_messages: int) -> list[Message]:
-        """The buffer's oldest messages. If there are none, returns [] and makes sure that it is read."""
+        """The buffer's oldest messages. [] if there are none: then the client reads the partition."""
         with self._changed:
             consumer = self._get_consumer()
             if buffer.chunks:
@@ -156,11 +161,11 @@ class SharedFeed(Source):
         until = time.monotonic() + timeout_s
         while True:
             with self._changed:
-                self._get_consumer()
+                self._get_consumer()  # raises `Closed` after `close`
                 left = until - time.monotonic()
                 if left <= 0 or any(buffer.is_ready for buffer in buffers):
                     return
-                # One thread fetches for all; the others wait for its `notify_all`.
+                # One thread fetches for all partitions; the other threads wait for its `notify_all`.
                 if self._fetching:
                     self._changed.wait(left)
                     continue
@@ -177,11 +182,13 @@ class SharedFeed(Source):
         """The start or end offset of the buffer's partition, as its leader returns it now.
 
         Raises `ConnectError`, `UnknownTopic`, `Denied`. The request goes over the `Cluster`'s connection:
-        on the feed's own connection it would wait in line behind fetches at the broker.
+        on the feed's own connection the broker would process it only after the fetches that came before.
         """
-        requested_at, at = time.monotonic(), TopicPartition(buffer.topic, buffer.partition)
+        requested_at, partition = time.monotonic(), TopicPartition(buffer.topic, buffer.partition)
         try:
-            offset = self._cluster.fetch_offsets([at], spec, self._isolation, timeout_s=_OFFSET_TIMEOUT_S)[at]
+            offset = self._cluster.fetch_offsets(
+                [partition], spec, self._isolation, timeout_s=_OFFSET_TIMEOUT_S
+            )[partition]
         except ConnectError:
             self._refresh_leader(buffer.topic)
             raise
@@ -190,7 +197,7 @@ class SharedFeed(Source):
             return offset
 
         # `offset` is the name of an error.
-        if is_absent(self._cluster, at, offset):
+        if is_absent(self._cluster, partition, offset):
             raise UnknownTopic(f"{buffer.topic}/{buffer.partition} does not exist any more")
         if offset == "TOPIC_AUTHORIZATION_FAILED":
             raise make_denied_error(buffer.topic, self._brokers, "DESCRIBE")
@@ -230,7 +237,7 @@ class SharedFeed(Source):
             return
         self._silence.restart()
 
-        # Events are rare: the scan in C is cheaper than a call on each message.
+        # Most fetches have no event. The scan by `map` runs in C: cheaper than a Python call a message.
         events: list[Message] = []
         if any(map(Message.error, messages)):
             events = [message for message in messages if message.error()]
@@ -246,28 +253,29 @@ class SharedFeed(Source):
             self.unreachable = None if messages else self.unreachable
 
     def _replace_lost_consumer(self, consumer: Consumer) -> None:
-        """Replaces a client that knows no broker any more; a new client reads all partitions on."""
+        """Replaces a client that knows no broker any more. The new client resumes all assigned partitions."""
         with self._changed:
             topic = next((topic for topic, _ in self._buffers), "")
         if topic and self._silence.needs_new_client(consumer, topic):
             with self._changed:
-                self._changed.wait_for(lambda: self._users == 1)  # this thread
+                # `_replace_consumer` closes the client: wait until only this thread uses it.
+                self._changed.wait_for(lambda: self._users == 1)
                 assigned = (buffer for buffer in self._buffers.values() if buffer.is_assigned)
                 positions = [KafkaTopicPartition(b.topic, b.partition, b.next_offset) for b in assigned]
                 self._replace_consumer(consumer, positions)
 
     def _group_by_buffer(self, messages: list[Message]) -> Iterator[tuple[PartitionBuffer, list[Message]]]:
-        """The messages by buffer, without those of partitions that are not assigned any more."""
+        """The messages by buffer, without messages of partitions that are not assigned any more."""
         topics: set[Any] = set(map(Message.topic, messages))
         if len(topics) == 1:
             (topic,) = topics
             pieces = [((topic, run.partition), run.messages) for run in split_into_runs(messages)]
         else:
-            pieces = [(at, list(group)) for at, group in groupby(messages, _topic_partition)]
-        for at, piece in pieces:
-            buffer = self._buffers.get(at)
-            # After `incremental_unassign`, librdkafka may still return messages that it had fetched. They
-            # are fetched again from `next_offset` on.
+            pieces = [(key, list(group)) for key, group in groupby(messages, _topic_partition)]
+        for key, piece in pieces:
+            buffer = self._buffers.get(key)
+            # After `incremental_unassign`, librdkafka may still return messages that it had fetched. These
+            # are dropped here, and fetched again from `next_offset` on.
             if buffer is not None and buffer.is_assigned:
                 yield buffer, piece
 
@@ -294,7 +302,7 @@ class SharedFeed(Source):
             self._get_consumer().incremental_unassign([KafkaTopicPartition(buffer.topic, buffer.partition)])
 
     def _refresh_leader(self, topic: str) -> None:
-        """Makes librdkafka look for the leaders now, not only after its own timeouts."""
+        """Makes librdkafka fetch the topic's leaders now, before its own timeouts."""
         with self._hold_consumer() as consumer:
             try:
                 consumer.list_topics(topic, timeout=_OFFSET_TIMEOUT_S)
@@ -302,16 +310,16 @@ class SharedFeed(Source):
                 pass  # the caller raises the first error, which explains more
 
 
-def is_absent(cluster: Cluster, at: TopicPartition, reason: str) -> bool:
+def is_absent(cluster: Cluster, partition: TopicPartition, reason: str) -> bool:
     """Whether the partition does not exist.
 
-    `reason` is the error's name for which its offset could not be fetched. Sends a request only if that error
-    may mean that the partition does not exist.
+    `reason` is the name of the error that the request for its offset returned. Sends a request only if this
+    error may mean that the partition does not exist.
     """
     if reason not in _PERHAPS_ABSENT:
         return False
-    topic = cluster.fetch_topic(at.topic, patience_s=TOPIC_PROPAGATION_S)
-    return topic is None or not 0 <= at.partition < topic.partitions
+    topic = cluster.fetch_topic(partition.topic, patience_s=TOPIC_PROPAGATION_S)
+    return topic is None or not 0 <= partition.partition < topic.partitions
 
 
 def _offset(message: Any) -> int:

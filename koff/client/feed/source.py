@@ -27,7 +27,7 @@ PARTITION_GONE_CODES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FeedConf:
-    """How much a feed buffers and how long it waits. bench/catchup.py measures the effect of a change.
+    """How much a feed buffers, and how long it waits. bench/catchup.py measures the effect of a change.
 
     Larger buffers are not faster: records that fit the CPU caches are read faster than records in memory.
     """
@@ -75,7 +75,7 @@ class Source(Closing):
     """A librdkafka consumer without a group.
 
     `unreachable` is the error while no broker can be reached, and None otherwise. librdkafka recovers from
-    broker restarts and leader changes by itself; a client that does not recover is replaced.
+    broker restarts and leader changes by itself; a subclass replaces a client that has forgotten all brokers.
     """
 
     def __init__(self, cluster: ClusterConf, conf: FeedConf, name: str) -> None:

@@ -1,6 +1,7 @@
 """Fetches all groups and offsets through confluent-kafka's admin client.
 
-Slower than koff's own connections, and with less data, but for every way to log in. One group a request.
+This is slower than koff's own connections and returns less data, but it supports every way to log in. Each
+request is for one group.
 librdkafka leaves out groups whose protocol type is neither "" nor consumer (share, streams, Kafka Connect's),
 and returns no epochs. Metadata stays empty: confluent-kafka reads past its end (seen with 2.16.1:
 UnicodeDecodeError). A coordinator that has just started may list too few groups here.
@@ -36,6 +37,7 @@ from koff.client.groups.responses import (
 from koff.client.librdkafka import new_client
 
 IN_FLIGHT = 512
+"""How many requests are under way at a time."""
 
 _TYPES = {ConsumerGroupType.CLASSIC: "classic", ConsumerGroupType.CONSUMER: "consumer"}
 _STATES = {
@@ -56,7 +58,8 @@ def fetch_through_admin(
 ) -> FetchedGroups:
     """All groups that this user may describe, and the offsets of the classic and consumer groups among them.
 
-    Raises `ConnectError` when the cluster cannot be reached.
+    Brokers with ListGroups below version 5 return no group types: then no offsets are fetched. Raises
+    `ConnectError` when the cluster cannot be reached.
     """
     return _AdminFetch(conf, deadline_s).run(group_filter, describe)
 
@@ -77,7 +80,8 @@ class _AdminFetch:
         groups, incomplete = self._list_groups(group_filter)
         times.append(time.monotonic())
 
-        # Offsets, of the types that librdkafka can fetch offsets of.
+        # Offsets, only of classic and consumer groups. A group whose type is "" gets none: ListGroups below
+        # version 5 returns no types, and librdkafka then reports UNKNOWN.
         names = [group.name for group in groups if group.type in _TYPES.values()]
         offsets = join_columns([self._fetch_offsets(names)])
         times.append(time.monotonic())
@@ -85,8 +89,8 @@ class _AdminFetch:
         # Descriptions. A group without members has nothing more to describe.
         described: dict[str, DescribedGroup] = {}
         if describe:
-            known_type = set(names)
-            not_empty = [group for group in groups if group.name in known_type and group.state != "Empty"]
+            with_offsets = set(names)
+            not_empty = [group for group in groups if group.name in with_offsets and group.state != "Empty"]
             described = {group.name: group for group in self._describe_groups(not_empty)}
         times.append(time.monotonic())
 
@@ -137,7 +141,7 @@ class _AdminFetch:
         return PackedOffsets(
             names=[name for name, _ in topics],
             topics=[topic for _, topic in topics],
-            counts=[1] * len(rows),
+            counts=[1] * len(rows),  # each row has its own entry in `names` and `topics`
             partition=np.array([row.partition for row in rows], np.int32),
             offset=np.array([row.offset for row in rows], np.int64),
             leader_epoch=np.array(
@@ -152,15 +156,16 @@ class _AdminFetch:
             yield _convert_description(response, listed[name])
 
     def _send_for_each(self, names: Sequence[str], send: Callable[[str], Any]) -> Iterator[tuple[str, Any]]:
-        """Each name that gets a response, with the response. `IN_FLIGHT` requests are under way.
+        """Each name with its response. At most `IN_FLIGHT` requests are under way.
 
-        The other names are added to `_failed`.
+        A name without a response is added to `_failed` instead.
         """
         in_flight: deque[tuple[str, Any]] = deque()
-        coming = iter(names)
+        unsent = iter(names)
         while True:
-            # Fill up, then wait for the oldest request. Results that came earlier wait in their futures.
-            while len(in_flight) < IN_FLIGHT and (name := next(coming, None)) is not None:
+            # Send as many requests as may be under way, then wait for the oldest one. Responses to later
+            # requests wait in their futures.
+            while len(in_flight) < IN_FLIGHT and (name := next(unsent, None)) is not None:
                 if time.monotonic() > self._deadline:
                     self._failed[name] = "the deadline passed before its request was sent"
                     continue
@@ -198,7 +203,7 @@ def _convert_listing(listing: Any) -> DescribedGroup:
         listing.group_id,
         _TYPES.get(listing.type, ""),
         _STATES.get(listing.state, ""),
-        # Simple: offsets were committed without a group protocol.
+        # A simple group: its offsets were committed without a group protocol.
         "" if listing.is_simple_consumer_group else "consumer",
     )
 
@@ -227,6 +232,6 @@ def _convert_member(member: Any) -> DescribedMember:
 
 def _convert_assignment(assignment: Any) -> Assigned:
     partitions: dict[str, tuple[int, ...]] = {}
-    for at in assignment.topic_partitions if assignment else ():
-        partitions[at.topic] = (*partitions.get(at.topic, ()), at.partition)
+    for assigned in assignment.topic_partitions if assignment else ():
+        partitions[assigned.topic] = (*partitions.get(assigned.topic, ()), assigned.partition)
     return partitions

@@ -1,14 +1,14 @@
 """Fetches all groups of a cluster with their offsets: each coordinator returns its own.
 
 One round fetches the leaders of `__consumer_offsets`, sends requests to all leaders at the same time (first
-ListGroups, then OffsetFetch for thousands of offsets a request), and fetches the leaders again. If the
+ListGroups, then OffsetFetch with up to 1,000 groups a request), and fetches the leaders again. If the
 leaders have changed, a broker did not respond, or a group was not at its coordinator, another round fetches
 what is missing.
 
 A broker that has just become the leader of a partition lists none of its groups until it has begun to load
-the partition, and returns no error either (seen after a restart of 4.3.1). So each broker first gets an
-OffsetFetch for one group that does not exist in each of its partitions: the error NOT_COORDINATOR then shows
-that its list of groups will be too short.
+the partition, and returns no error either (seen after a restart of 4.3.1). So koff first probes each broker:
+it sends an OffsetFetch that names, for each partition that the broker leads, one made-up group. The error
+NOT_COORDINATOR then shows that the broker's list of groups will be too short.
 """
 
 from __future__ import annotations
@@ -46,15 +46,17 @@ from koff.records.topics import OFFSETS_TOPIC
 GroupFilter = Callable[[str], bool]
 
 _THREADS = 32
+"""How many brokers are queried at the same time."""
 _PAUSE_S = (0.05, 0.4)
 """The pause between rounds: the first pause, and the longest. It doubles each time."""
 _COORDINATOR_ERRORS = frozenset(
     {"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"}
 )
-"""The group's coordinator is another broker, or is not ready: worth another round."""
+"""The group's coordinator is another broker, or is not ready: another round may succeed."""
 _GROUP_CHANGED = "GROUP_ID_NOT_FOUND"
 """The group was deleted, or has become a group of another type since it was listed."""
 _MAX_GROUP_CHANGES = 3
+"""After so many `_GROUP_CHANGED` errors, the group has failed for good."""
 
 
 def fetch_groups(
@@ -67,9 +69,9 @@ def fetch_groups(
 ) -> FetchedGroups:
     """All groups and offsets by `fetch_from_coordinators` if possible, else by `fetch_through_admin`.
 
-    `source` of the result names the way, and `reason` why the first way was not possible.
+    `source` of the result is "wire" or "admin"; `reason` is why koff's own connections were not used.
     """
-    from koff.client.groups.admin import fetch_through_admin  # only when needed: it is the rare case
+    from koff.client.groups.admin import fetch_through_admin  # imported late: it is rarely needed
 
     reason = check_support(conf, token=token).reason
     if not reason and find_spec("kio") is None:
@@ -95,11 +97,12 @@ def fetch_from_coordinators(
 ) -> FetchedGroups:
     """All groups that pass `group_filter`, with their offsets, from all coordinators, within `deadline_s`.
 
-    Raises `ConnectError` (`Denied` for a refused log-in) when no broker responds, `ConfigError` without kio
-    or for properties that are not supported, and `UnsupportedVersion` when a broker is too old. Later errors
-    are in the result, by group name. Needs DESCRIBE on the groups, on their topics, and on
-    `__consumer_offsets`. A user without these permissions gets fewer groups. Without DESCRIBE on
-    `__consumer_offsets`, groups may also be missing without notice while coordinators change.
+    Raises `ConnectError` (`Denied` for a refused log-in) when no broker responds, `ConfigError` for
+    properties that koff's own connections do not support, and `UnsupportedVersion` when a broker is too old.
+    Later errors are in the result, by group name. Needs DESCRIBE on the groups, on their topics, and on
+    `__consumer_offsets`. A user without the first two gets fewer groups and offsets. Without DESCRIBE on
+    `__consumer_offsets`, groups may be missing from the result, without an error in it, while coordinators
+    change.
     """
     with _CoordinatorFetch(conf, group_filter, deadline_s, describe, token) as fetch:
         return fetch.run()
@@ -107,7 +110,10 @@ def fetch_from_coordinators(
 
 @dataclass(slots=True)
 class _BrokerResponse:
-    """What one broker returned in one round."""
+    """The responses of one broker in one round.
+
+    `probes` are the made-up groups (see the top of this file). `listings` is None if ListGroups failed.
+    """
 
     broker: BrokerAddress
     probes: Sequence[str] = ()
@@ -122,8 +128,9 @@ class _BrokerResponse:
 class _CoordinatorFetch(Closing):
     """The state of one `fetch_from_coordinators`, over all rounds.
 
-    A round has a thread for each broker, which changes only its own `_BrokerResponse` and connection (and
-    `_bytes`, when it replaces a closed connection).
+    A round queries up to `_THREADS` brokers at the same time, each in one thread. This thread changes only
+    the broker's `_BrokerResponse` and connection (and `_bytes`, when it replaces a closed connection). The
+    maps of groups change only between rounds, in `_apply`.
     """
 
     def __init__(
@@ -151,7 +158,7 @@ class _CoordinatorFetch(Closing):
         self._described: dict[str, DescribedGroup] = {}
         self._failed: dict[str, str] = {}  # for good
         self._pending: dict[str, str] = {}  # the next round tries these groups again
-        self._changes: dict[str, int] = {}
+        self._changes: dict[str, int] = {}  # number of `_GROUP_CHANGED` errors by group
         self._seconds_by_step: dict[str, float] = {}
         self._bytes = 0
 
@@ -223,13 +230,13 @@ class _CoordinatorFetch(Closing):
     def _connect(self, host: str, port: int, *, share_of: int = 1) -> Connection:
         """The connection to that address, opened if there is none. Raises `ConnectError`.
 
-        `share_of` divides the connect timeout among so many addresses.
+        `share_of` is the number of addresses that share the connect timeout.
         """
         connection = self._connections.get((host, port))
         if connection is None or connection.closed:
             if connection is not None:
                 self._bytes += self._connections.pop((host, port)).bytes_read
-            # The connect timeout is for the whole start: unreachable bootstrap servers share it.
+            # The connect timeout limits the whole start, so unreachable bootstrap servers share it.
             timeout_s = min(self._conf.connect_timeout_s / share_of, self._deadline - time.monotonic())
             connection = Connection.connect(
                 self._conf, host, port, token=self._token, timeout_s=max(timeout_s, 0.001)
@@ -245,20 +252,20 @@ class _CoordinatorFetch(Closing):
         elif responses:
             with ThreadPoolExecutor(min(len(responses), _THREADS), "koff-coordinators") as threads:
                 list(threads.map(self._query_broker, responses))
-        # The brokers work in parallel: the slowest one counts.
+        # The brokers work in parallel: the time of a step is the time of its slowest broker.
         for step in ("connect", "list", "fetch"):
             slowest = max((response.seconds_by_step.get(step, 0.0) for response in responses), default=0.0)
             self._seconds_by_step[step] = self._seconds_by_step.get(step, 0.0) + slowest
         return responses
 
     def _query_broker(self, response: _BrokerResponse) -> None:
-        """Fetches everything from one broker. What came before an error is kept."""
+        """Fetches everything from one broker into `response`. Keeps results that came before an error."""
         times = [time.monotonic()]
         try:
             connection = self._connect(response.broker.host, response.broker.port)
             times.append(time.monotonic())
 
-            # The groups. The probes come first: see the top of this file.
+            # The probes, then the groups: see the top of this file.
             *probed, listed = connection.send_requests(_build_list_requests(connection, response.probes))
             times.append(time.monotonic())
             if listed.error_code:
@@ -272,10 +279,14 @@ class _CoordinatorFetch(Closing):
             ]
             if loading:
                 response.error = f"is not ready for {len(loading)} of its partitions: {loading[0]}"
-            keep = self._group_filter
-            response.listings = [each for each in read_listings(listed) if keep is None or keep(each.name)]
+            group_filter = self._group_filter
+            response.listings = [
+                listing
+                for listing in read_listings(listed)
+                if group_filter is None or group_filter(listing.name)
+            ]
 
-            # Offsets and descriptions. The results of a broker that fails half-way are kept.
+            # Offsets and descriptions, pipelined. Each result is kept at once: the broker may fail half-way.
             requests = list(self._build_requests(connection, response))
             results = connection.send_requests(request for request, _ in requests)
             for (_, add_result), result in zip(requests, results, strict=True):
@@ -290,7 +301,7 @@ class _CoordinatorFetch(Closing):
     def _build_requests(
         self, connection: Connection, response: _BrokerResponse
     ) -> Iterator[tuple[Request[Any], Callable[[Any], None]]]:
-        """The requests for what is missing of this broker's groups, each with the function for its result."""
+        """The requests for the missing data of the broker's groups, each with a function for its result."""
         listings = response.listings or ()
         missing = [listing for listing in listings if listing.name not in self._fetched]
         names = [listing.name for listing in missing if listing.type != "share"]
@@ -311,7 +322,7 @@ class _CoordinatorFetch(Closing):
                         yield describe_request, response.described.extend
 
     def _apply(self, responses: Sequence[_BrokerResponse]) -> None:
-        """Adds a round's responses to the state, and notes in `_pending` what is still missing, and why."""
+        """Adds a round's responses to the state. `_pending` gets the incomplete groups, with reasons."""
         listed = {
             listing.name: (listing, response.error)
             for response in responses
@@ -362,7 +373,7 @@ class _CoordinatorFetch(Closing):
     def _note_failure(self, name: str, error: str, retry: dict[str, str]) -> bool:
         """Notes a group's error. Returns whether the group has failed for good.
 
-        An error that another round may cure goes into `retry` instead.
+        An error that may be gone in another round goes into `retry` instead.
         """
         if error == _GROUP_CHANGED:
             self._changes[name] = self._changes.get(name, 0) + 1
@@ -384,7 +395,7 @@ class _CoordinatorFetch(Closing):
 
 
 def _build_list_requests(connection: Connection, probes: Sequence[str]) -> Iterator[Request[Any]]:
-    """The probes, then ListGroups: on one connection, the broker processes it after the probes."""
+    """The probes, then ListGroups. A broker processes the requests of one connection in their order."""
     yield from _build_offset_requests(connection, probes)
     yield encode_request(connection.build_request(Api.LIST_GROUPS))
 
@@ -401,7 +412,7 @@ def _build_offset_requests(
 
 
 def _describe_changes(before: Layout, after: Layout) -> Iterator[str]:
-    """Why groups may be missing although all brokers have responded."""
+    """The reasons why groups may be missing although all brokers have responded."""
     if after.leaderless:
         yield f"{OFFSETS_TOPIC} has no leader for partitions {', '.join(map(str, after.leaderless))}"
     elif after != before:

@@ -1,6 +1,7 @@
 """Describes groups: builds the request for each type of group and converts its response.
 
-Responses are kio's, which has one class for each version; they are read by field name.
+kio has one class for each version of a response. All versions are converted by the same function, which reads
+the fields by name.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from koff.records.consumer_protocol import CONSUMER
 _CLASSIC, _UNKNOWN = 0, -1
 """Types of a consumer group's member (ConsumerGroupDescribe v1)."""
 BATCH_BYTES = 16 << 10
-"""How many bytes of group names go into one request. Members make the responses large, not the requests."""
+"""How many bytes of group names go into one request. Few: the groups' members make the response large."""
 
 
 class GroupListing(NamedTuple):
@@ -29,13 +30,17 @@ class GroupListing(NamedTuple):
     protocol_type: str
 
     def to_described_group(self, error: str = "") -> DescribedGroup:
-        """A `DescribedGroup` of this data only, for a group that needs no description or has none."""
+        """A `DescribedGroup` with only the data of the listing, for a group without a description."""
         return DescribedGroup(self.name, self.type, self.state, self.protocol_type, error=error)
 
     @property
     def describe_api(self) -> Api | None:
-        """The request that describes the group; None for a classic group without members."""
+        """The request that describes the group.
+
+        None for a classic group without members, and for a type that koff does not know.
+        """
         if self.type in ("", "classic"):
+            # "": the broker returned no type (ListGroups below version 5). Treated as classic.
             return None if self.state == "Empty" else Api.DESCRIBE_GROUPS
         return _APIS.get(self.type)
 
@@ -131,7 +136,10 @@ def _convert_classic_group(group: Any, listing: GroupListing) -> DescribedGroup:
 
 
 def _convert_classic_member(member: Any, protocol_type: str) -> DescribedMember:
-    """Only consumers' assignments are decoded: Connect's workers and others have formats of their own."""
+    """The member; with assignment and subscription only if it is a consumer.
+
+    Connect's workers and others have formats of their own.
+    """
     assigned: Assigned = {}
     subscribed: tuple[str, ...] = ()
     if protocol_type == CONSUMER:
@@ -139,14 +147,16 @@ def _convert_classic_member(member: Any, protocol_type: str) -> DescribedMember:
         assignment = decode_assignment(bytes(member.member_assignment))
         subscription = decode_subscription(bytes(member.member_metadata))
         if isinstance(assignment, Assignment):
-            assigned = _join_topics((each.topic, each.partitions) for each in assignment.assigned_partitions)
+            assigned = _join_topics(
+                (topic.topic, topic.partitions) for topic in assignment.assigned_partitions
+            )
         if isinstance(subscription, Subscription):
             subscribed = subscription.topics
     return DescribedMember(
         member.member_id,
         member.client_id,
         member.client_host,
-        getattr(member, "group_instance_id", None),  # version 4
+        getattr(member, "group_instance_id", None),  # since version 4
         assigned,
         subscribed=subscribed,
     )
@@ -186,12 +196,12 @@ def _convert_modern_member(member: Any) -> DescribedMember:
         getattr(member, "subscribed_topic_regex", None) or None,
         member.member_epoch,
         member.rack_id or None,
-        getattr(member, "member_type", _UNKNOWN) == _CLASSIC,  # version 1
+        getattr(member, "member_type", _UNKNOWN) == _CLASSIC,  # since version 1
     )
 
 
 def _convert_topics(assignment: Any) -> Assigned:
-    """Partitions by topic name; by topic id if the topic was deleted, because then it has no name."""
+    """Partitions by topic name. A deleted topic has no name any more: then by topic id."""
     return _join_topics(
         (topic.topic_name or format_topic_id(topic.topic_id), topic.partitions)
         for topic in assignment.topic_partitions
@@ -199,11 +209,11 @@ def _convert_topics(assignment: Any) -> Assigned:
 
 
 def _convert_streams_group(group: Any, listing: GroupListing) -> DescribedGroup:
-    topology = group.topology
+    topology = group.topology  # nullable in Kafka's schema
     subtopologies = topology.subtopologies or () if topology else ()
     internal = {
-        each.subtopology_id: tuple(topic.name for topic in each.repartition_source_topics)
-        for each in subtopologies
+        subtopology.subtopology_id: tuple(topic.name for topic in subtopology.repartition_source_topics)
+        for subtopology in subtopologies
     }
     return DescribedGroup(
         group.group_id,
@@ -215,8 +225,8 @@ def _convert_streams_group(group: Any, listing: GroupListing) -> DescribedGroup:
         group.assignment_epoch,
         tuple(map(_convert_streams_member, group.members)),
         topics={
-            each.subtopology_id: (*each.source_topics, *internal[each.subtopology_id])
-            for each in subtopologies
+            subtopology.subtopology_id: (*subtopology.source_topics, *internal[subtopology.subtopology_id])
+            for subtopology in subtopologies
         },
         repartition_topics=internal,
         topology_epoch=topology.epoch if topology else None,
@@ -271,7 +281,7 @@ def _convert_share_offsets(response: Any) -> list[tuple[str, str, list[ShareOffs
 
 
 def _convert_share_offset(group: Any, topic: Any, partition: Any) -> ShareOffset:
-    lag = getattr(partition, "lag", -1)  # version 1 (KIP-1226)
+    lag = getattr(partition, "lag", -1)  # since version 1 (KIP-1226)
     return ShareOffset(
         group.group_id,
         topic.topic_name,

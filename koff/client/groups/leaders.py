@@ -1,4 +1,4 @@
-"""Which brokers coordinate groups: the leaders of the partitions of `__consumer_offsets`."""
+"""The brokers that coordinate groups: the leaders of the partitions of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ class PartitionLeader(NamedTuple):
 class Layout:
     """The brokers, and the leaders of the offsets topic.
 
-    `leaders` is None if this user may not describe the topic, and empty if the topic does not exist. If the
-    layouts before and after a round of requests are equal, no group has moved to another broker meanwhile.
+    `leaders` is None if this user may not describe the topic, and empty if the topic does not exist. If
+    `leaders` is known and equal before and after a round of requests, no group has moved to another broker
+    meanwhile.
     """
 
     brokers: frozenset[BrokerAddress]
@@ -48,28 +49,36 @@ class Layout:
 
     @property
     def coordinators(self) -> tuple[BrokerAddress, ...]:
-        """The brokers that lead a partition; all brokers if no leader is known."""
-        leaders = {each.leader for each in self.leaders or ()}
+        """The brokers that lead a partition; all brokers if `leaders` is None or empty.
+
+        Empty if all partitions are leaderless.
+        """
+        # If all partitions are leaderless, `leaders` is {-1}: not empty, and no broker has this id.
+        leaders = {partition.leader for partition in self.leaders or ()}
         return tuple(sorted(broker for broker in self.brokers if not leaders or broker.id in leaders))
 
     def probe_groups(self, broker: BrokerAddress) -> tuple[str, ...]:
         """For each partition that the broker leads, the name of a group that would belong to it."""
         names = _probe_names(len(self.leaders or ()))
-        return tuple(names[each.partition] for each in self.leaders or () if each.leader == broker.id)
+        return tuple(
+            names[partition.partition] for partition in self.leaders or () if partition.leader == broker.id
+        )
 
     @property
     def leaderless(self) -> tuple[int, ...]:
         """The partitions that no broker of the cluster leads: their groups have no coordinator."""
-        # -1, or a broker that has died and is not in the metadata any more.
-        known = {broker.id for broker in self.brokers}
-        return tuple(each.partition for each in self.leaders or () if each.leader not in known)
+        # The leader is -1, or a broker that has died and is not in the metadata any more.
+        broker_ids = {broker.id for broker in self.brokers}
+        return tuple(
+            partition.partition for partition in self.leaders or () if partition.leader not in broker_ids
+        )
 
 
 @functools.lru_cache(maxsize=8)
 def _probe_names(partitions: int) -> tuple[str, ...]:
     """A group name for each partition, found by trying names until every partition has one."""
     names: dict[int, str] = {}
-    # The partition is a hash of the name, so names can only be found by trial.
+    # The partition is a hash of the name: no formula leads from a partition to a name.
     for number in itertools.count():
         if len(names) == partitions:
             break
@@ -79,7 +88,7 @@ def _probe_names(partitions: int) -> tuple[str, ...]:
 
 
 def fetch_layout(connection: Connection) -> Layout:
-    """The layout as that broker sees it. Raises `ConnectError`."""
+    """The layout in the metadata of the broker that `connection` leads to. Raises `ConnectError`."""
     topic = connection.build_struct(Api.METADATA, "MetadataRequestTopic", name=OFFSETS_TOPIC, topic_id=None)
     request = connection.build_request(
         Api.METADATA,
@@ -90,17 +99,22 @@ def fetch_layout(connection: Connection) -> Layout:
     )
     # kio has a class for each version: `leader_epoch` is missing before version 7.
     response = connection.send_request(request)
-    brokers = frozenset(BrokerAddress(each.node_id, each.host, each.port) for each in response.brokers)
+    brokers = frozenset(
+        BrokerAddress(broker.node_id, broker.host, broker.port) for broker in response.brokers
+    )
     (topic,) = response.topics
     error = error_name(topic.error_code)
     if error == _HIDDEN:
         return Layout(brokers, None)
     if error and error != _ABSENT:
         raise ConnectError(
-            f"Kafka at {connection.address} does not return the leaders of {OFFSETS_TOPIC}: {error}"
+            f"Kafka at {connection.address} does not return the leaders of {OFFSETS_TOPIC}: {error}; "
+            "check the state of this topic"
         )
     leaders = (
-        PartitionLeader(each.partition_index, each.leader_id, getattr(each, "leader_epoch", -1))
-        for each in topic.partitions
+        PartitionLeader(
+            partition.partition_index, partition.leader_id, getattr(partition, "leader_epoch", -1)
+        )
+        for partition in topic.partitions
     )
     return Layout(brokers, tuple(sorted(leaders)))

@@ -1,9 +1,9 @@
-"""OffsetFetch for thousands of groups at once: encodes requests, and decodes responses into columns.
+"""OffsetFetch for up to 1,000 groups in a request: encodes requests, and decodes responses into columns.
 
-Versions 8 and 9 (KIP-709: many groups in a request). Version 10 has topic ids in place of names. These are
-the topics' present ids, not the ids at the time of the commits, so they add nothing; and it leaves out
-commits for deleted topics (seen with 4.3.1). kio takes four times as long to decode a response, and ten times
-as long to encode a request. Layouts: OffsetFetchRequest.json and OffsetFetchResponse.json.
+koff uses versions 8 and 9 (KIP-709: many groups in a request). Version 10 has topic ids in place of names.
+These are the topics' present ids, not the ids at the time of the commits, so they add nothing; and version 10
+leaves out commits for deleted topics (seen with 4.3.1). kio takes four times as long to decode a response,
+and ten times as long to encode a request. Layouts: OffsetFetchRequest.json and OffsetFetchResponse.json.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from koff.proto.primitives import JAVA_REPLACEMENT, Malformed, read_uvarint, wri
 
 FIRST_VERSION, LAST_VERSION = 8, 9
 BATCH_GROUPS = 1000
+"""The most groups in one request."""
 
 _ROW = np.dtype(
     {
@@ -29,7 +30,7 @@ _ROW = np.dtype(
 )
 _ROW_BYTES = _ROW.itemsize
 _PLAIN_END = b"\x01\0\0\0"
-"""The end of a plain row: empty metadata, no error, no tags. Brokers write nearly all rows so."""
+"""The end of a plain row: empty metadata, no error, no tags. Nearly all rows of a response end so."""
 _ALL_TOPICS = {8: b"\0\0", 9: b"\0\xff\xff\xff\xff\0\0"}
 """What follows a group's name: member null, member epoch -1 (both only 9), topics null (all), no tags."""
 
@@ -79,9 +80,9 @@ def decode_response(buffer: bytes, at: int) -> FetchedOffsets:
     """Decodes a response's body from `at` on. Raises `Malformed` or IndexError for an invalid response."""
     try:
         reader = _ResponseReader(buffer)
-        rows = reader.read_response(at + 4)  # behind the throttle time
+        rows = reader.read_response(at + 4)  # 4: the throttle time
     except (Malformed, IndexError):
-        # Some row was not plain although its topic's last row was: again, row by row.
+        # A row was not plain although the last row of its topic was: read the response again, row by row.
         reader = _ResponseReader(buffer, careful=True)
         rows = reader.read_response(at + 4)
     return FetchedOffsets(
@@ -99,21 +100,21 @@ def decode_response(buffer: bytes, at: int) -> FetchedOffsets:
     )
 
 
-class _Texts(dict[bytes, str]):
+class _TopicNames(dict[bytes, str]):
     """Topic names by their bytes: each name is decoded once."""
 
     def __missing__(self, data: bytes) -> str:
-        text = self[data] = data.decode("utf-8", JAVA_REPLACEMENT)
-        return text
+        name = self[data] = data.decode("utf-8", JAVA_REPLACEMENT)
+        return name
 
 
 class _ResponseReader:
-    """One pass over a response.
+    """Reads one response once, front to back.
 
-    If the last row of a topic looks plain, all rows of the topic are taken as plain rows and copied as one
-    block. `read_response` checks at the end that all of them were plain. If not, the next topic was not where
-    the reader looked for it, so the whole result is invalid (`Malformed`). A `careful` reader reads each row
-    by itself instead.
+    If the last row of a topic looks plain, the reader assumes that all rows of the topic are plain, and
+    copies them as one block. `read_response` checks at the end that all of them were plain. If one was not,
+    the reader may have looked for the next topic at a wrong position, so the whole result is invalid
+    (`Malformed`). A `careful` reader reads each row by itself instead.
     """
 
     def __init__(self, buffer: bytes, *, careful: bool = False) -> None:
@@ -127,10 +128,10 @@ class _ResponseReader:
         self._buffer = buffer
         self._careful = careful
         self._rows = 0
-        self._texts = _Texts()
+        self._topic_names = _TopicNames()
 
     def read_response(self, at: int) -> npt.NDArray[np.void]:
-        """All rows. Names, counts and errors are then in the attributes."""
+        """All rows of the response whose list of groups is at `at`. The attributes have the other columns."""
         count, at = read_uvarint(self._buffer, at)
         for _ in range(count - 1):
             at = self._read_group(at)
@@ -163,7 +164,7 @@ class _ResponseReader:
         buffer = self._buffer
         length, start = read_uvarint(buffer, at)
         at = start + length - 1
-        topic = self._texts[buffer[start:at]]
+        topic = self._topic_names[buffer[start:at]]
         count, at = read_uvarint(buffer, at)
         if count <= 1:  # a compact array: its length plus one
             return self._skip_tags(at), 0
@@ -194,14 +195,14 @@ class _ResponseReader:
                     length, at = read_uvarint(buffer, at - 1)
                 start, at = at, at + length - 1
                 self.metadata[row] = buffer[start:at].decode("utf-8", JAVA_REPLACEMENT)
-            first = first or buffer[at] << 8 | buffer[at + 1]
+            first = first or buffer[at] << 8 | buffer[at + 1]  # the error code
             at = at + 3 if not buffer[at + 2] else self._skip_tags(at + 2)
             self.blocks.append(numbers + _PLAIN_END)
         return at, first
 
     def _discard_rows(self, topics: int, blocks: int, rows: int) -> None:
         """Discards the rows of a group that has an error."""
-        # The blocks leave the check at the end, so they are checked here.
+        # The check at the end of the response does not see these blocks, so check them here.
         _decode_plain_rows(self.blocks[blocks:])
         del self.names[topics:], self.topics[topics:], self.counts[topics:], self.blocks[blocks:]
         for row in [row for row in self.metadata if row >= rows]:

@@ -1,4 +1,4 @@
-"""The groups of a cluster and their offsets as the coordinators return them, by either way of fetching."""
+"""The groups of a cluster and their offsets, as the coordinators or the admin client return them."""
 
 from __future__ import annotations
 
@@ -80,8 +80,9 @@ class DescribedMember:
 
     `target` is the assignment that the coordinator wants the member to reach, if the protocol has one
     (KIP-848, streams). `subscribed` holds topic names, `pattern` the regular expression of the subscription
-    if there is one. `classic`: the member of a consumer group uses the classic protocol. In streams groups,
-    `others` holds the standby and the warm-up tasks, and `target_others` those that the member shall have.
+    if there is one. `classic` is true for a member of a consumer group that uses the classic protocol. In
+    streams groups, `others` holds the standby and the warm-up tasks, and `target_others` the same of the
+    target assignment.
     """
 
     id: str
@@ -134,6 +135,7 @@ class FetchedGroups:
     `failed` maps the name of each group of which a part is missing to the reason. `incomplete` lists reasons
     why there may be more groups, with unknown names: for example a coordinator that did not respond. Kafka
     silently leaves out groups and topics on which this user lacks DESCRIBE: neither field shows them.
+    `brokers` is how many brokers listed their groups in the last round (0 through the admin client).
     """
 
     offsets: OffsetColumns
@@ -172,16 +174,17 @@ class PackedOffsets:
 def join_columns(parts: Iterable[PackedOffsets]) -> OffsetColumns:
     """The rows of all parts, one part after the other, with group and topic names as indexes."""
     packed = list(parts)
+    # Number the names in the order in which they occur first.
     groups: dict[str, int] = {}
     topics: dict[str, int] = {}
     group_codes = [groups.setdefault(name, len(groups)) for part in packed for name in part.names]
     topic_codes = [topics.setdefault(name, len(topics)) for part in packed for name in part.topics]
     counts = [count for part in packed for count in part.counts]
-    # A part counts its rows from 0.
+    # A part numbers its rows from 0; `start` is the number of its first row in the result.
     metadata, start = [""] * sum(counts), 0
     for part in packed:
-        for row, text in part.metadata.items():
-            metadata[start + row] = text
+        for row, row_metadata in part.metadata.items():
+            metadata[start + row] = row_metadata
         start += len(part.offset)
     # `np.concatenate` fails on an empty list: each column begins with an empty array.
     return OffsetColumns(

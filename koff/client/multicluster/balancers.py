@@ -15,7 +15,7 @@ class Balancer(Protocol):
 
 
 class RoundRobin:
-    """Uses the partitions in turn, whatever the message."""
+    """Uses the partitions in turn. Ignores the message."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -65,7 +65,8 @@ def hash_partition(key: bytes, partitions: int) -> int:
     for byte in key:
         code = (code ^ byte) * 0x01000193 & 0xFFFFFFFF  # FNV prime
     signed = code - (1 << 32) if code >> 31 else code
-    return abs(signed) % partitions  # Go truncates towards zero, so |remainder| is the remainder of |hash|
+    # Go truncates towards zero, so the absolute remainder is the remainder of the absolute hash.
+    return abs(signed) % partitions
 
 
 def payload_bytes(message: Message) -> int:

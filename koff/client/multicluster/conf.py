@@ -24,12 +24,13 @@ class ReaderConf:
 
     - `partition`: 0 by default. `group_id`: joins this group, and reads the partitions that it is assigned.
     - `name`: the cluster's name, set as `cluster` in each message; by default `brokers`.
-    - `fail_after_s`: the reader has failed when the cluster has not responded for so long. It recovers with
+    - `fail_after_s`: the reader has failed when the cluster has not responded for this time. It recovers at
       the next response.
-    - `commit_interval_s`: a group commits what was read this often, and when the reader is closed.
+    - `commit_interval_s`: how often a group's member commits the offsets of messages that `read_message`
+      returned; it also commits at rebalances and when the reader is closed.
     - `properties`: librdkafka's (TLS, SASL).
     - `min_bytes`, `max_bytes`, `max_wait_s`: of a fetch request.
-    - `queue_capacity`: so many fetched messages may wait to be read.
+    - `queue_capacity`: about how many fetched messages may wait to be read.
 
     Raises `ConfigError` when the values contradict each other.
     """
@@ -84,8 +85,8 @@ class RWMode(Enum):
 
 
 Completion = Callable[[Sequence[Message], WriteErrors | None], None]
-"""Called with the messages of one `write_messages` call when each was written or has failed for good; the
-second argument is None when all were written."""
+"""Called once for each `write_messages` call, when each message was written or has failed for good. The
+arguments are the messages, and the errors (None if all messages were written)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +96,13 @@ class WriterConf:
     - `max_attempts`: how often a message is tried. An attempt fails when a cluster does not acknowledge the
       message within `write_timeout_s`, or when no cluster can be reached.
     - `batch_size`, `batch_bytes`, `batch_timeout_s`: a batch has messages of one partition. It is sent when
-      it has so many messages or bytes, or after this time.
+      it has `batch_size` messages or `batch_bytes` bytes, or after `batch_timeout_s`.
     - `balancer`: called once for each cluster; makes that cluster's `Balancer`.
     - `compression`: librdkafka's `compression.type`.
-    - `asynchronous`: `write_messages` returns at once; it waits only while `queue_capacity` messages are in
-      flight. `on_completion` gets the result of each call.
-    - `on_completion` usually runs in a thread of the writer: it must not block and must not write.
+    - `queue_capacity`: the most messages in flight; `write_messages` waits until its messages fit.
+    - `asynchronous`: `write_messages` does not wait for acknowledgements.
+    - `on_completion` gets the result of each call. It usually runs in a thread of the writer: it must not
+      block and must not write.
 
     Raises `ConfigError` when `max_attempts` or `queue_capacity` is less than 1.
     """

@@ -19,7 +19,10 @@ class WriteError(KoffError):
 
 
 class WriteErrors(KoffError):
-    """The result of each message of a call, in order: its `WriteError`, or None if it was written."""
+    """Not all messages of a call were written. Has one entry for each message, in order.
+
+    An entry is the message's `WriteError`, or None if the message was written.
+    """
 
     def __init__(self, errors: Sequence[WriteError | None]) -> None:
         self.errors = tuple(errors)
@@ -50,7 +53,7 @@ class ReadErrors(KoffError):
 
 
 class ReadError(KoffError):
-    """Why one reader of a `Reader` cannot read."""
+    """One reader of a `Reader` cannot read."""
 
 
 class CommitError(KoffError):

@@ -21,7 +21,7 @@ log = structlog.get_logger(component="client.multicluster")
 
 @dataclass(slots=True, eq=False)
 class ReaderSubscription:
-    """What one `ReaderConf` of a reader reads: its position, its counts, and why it fails.
+    """The state of one `ReaderConf` of a reader: its position, its counts, and its error.
 
     - `generation`: raised by each `set_offset`. Messages that were fetched for an older generation are
       dropped.
@@ -53,7 +53,7 @@ class ReaderSubscription:
         self.counts[name] = self.counts.get(name, 0) + number
 
     def take_stats(self) -> ReaderStats:
-        """The statistics; the counts start again at 0."""
+        """The statistics since the last call. Sets the counts to 0."""
         counts, self.counts = self.counts, {}
         return ReaderStats(
             cluster=self.cluster,
@@ -85,7 +85,8 @@ class Inbox:
     """
 
     def __init__(self, subscriptions: Sequence[ReaderSubscription]) -> None:
-        self.lock = threading.RLock()  # guards the subscriptions too; `Reader.set_offset` holds it
+        # Guards the subscriptions too. Reentrant, because `Reader.set_offset` holds it and calls this inbox.
+        self.lock = threading.RLock()
         self.closed = False
         self._changed = threading.Condition(self.lock)  # a batch or an error was added
         self._room_freed = threading.Condition(self.lock)
@@ -108,7 +109,7 @@ class Inbox:
         with self.lock:
             if not subscription.failure:
                 log.warning(
-                    "reader cannot read its cluster: the other clusters are read on",
+                    "reader cannot read its cluster: the reader continues with the other clusters",
                     cluster=subscription.cluster,
                     topic=subscription.conf.topic,
                     reason=str(error),
@@ -118,7 +119,7 @@ class Inbox:
             self._changed.notify_all()
 
     def clear_error(self, subscription: ReaderSubscription) -> None:
-        """The subscription can be read, so its error is over."""
+        """Clears the subscription's error, because it can be read again."""
         with self.lock:
             if subscription.failure:
                 log.info(
@@ -131,15 +132,15 @@ class Inbox:
     def take_batches(self, timeout_s: float | None) -> tuple[list[InboxBatch], list[KoffError]]:
         """The next batches of one cluster, or the errors of all subscriptions if all have failed.
 
-        Both are empty after `timeout_s` or once the inbox is closed. Only batches that stand next to each
-        other are returned together, so that each cluster has its turn.
+        Both are empty after `timeout_s` or once the inbox is closed. Only adjacent batches of one cluster
+        are returned together, so that each cluster has its turn.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self.lock:
             while not self.closed:
                 if self._batches:
                     return self._pop_batches(), []
-                # No messages: if every reader has failed, waiting would be in vain.
+                # No messages. If every reader has failed, raise the errors instead of waiting.
                 errors = [
                     subscription.unreported_error
                     for subscription in self._subscriptions
@@ -185,11 +186,11 @@ class Inbox:
 
     def _pop_batches(self) -> list[InboxBatch]:
         taken = [self._batches.popleft()]
-        # Batches of the same cluster that follow: the next cluster's batch ends the turn.
+        # Add the batches of the same cluster that follow, up to the first batch of another cluster.
         cluster = taken[0].subscription.cluster
         while self._batches and self._batches[0].subscription.cluster == cluster:
             taken.append(self._batches.popleft())
-        # Messages count as read when they are handed out.
+        # Messages count as read from now on: move the offset and the lag.
         for batch in taken:
             subscription, last = batch.subscription, batch.messages[-1]
             subscription.queued -= len(batch.messages)
@@ -203,5 +204,5 @@ class Inbox:
 
 
 def _free_capacity(subscriptions: Sequence[ReaderSubscription]) -> int:
-    """Free places in the queues; negative when a fetch brought more than there was room for."""
-    return sum(each.conf.queue_capacity - each.queued for each in subscriptions)
+    """The free places in the queues; negative if a fetch returned more messages than there was room for."""
+    return sum(subscription.conf.queue_capacity - subscription.queued for subscription in subscriptions)

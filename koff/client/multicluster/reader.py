@@ -17,11 +17,12 @@ from koff.errors import Closed, ConfigError
 
 
 class Reader(Closing):
-    """Reads what all `configs` name. Each configuration is a reader with a number from 0, `i` below.
+    """Reads the partitions and groups that `configs` name. Each of `configs` is a reader, with its index `i`.
 
     A context manager, and an iterator of lists of messages. Threads may share it. When a cluster does not
-    respond, the others are read on. Reading resumes when the cluster is back, without a gap or a repeat.
-    Raises `ConfigError` for configurations that contradict each other and for refused librdkafka properties.
+    respond, reading continues with the other clusters. When the cluster responds again, reading resumes at
+    the same offset; a group may resume at its last committed offset, and so repeat messages. Raises
+    `ConfigError` for configurations that contradict each other and for refused librdkafka properties.
     """
 
     def __init__(self, configs: Sequence[ReaderConf]) -> None:
@@ -44,8 +45,8 @@ class Reader(Closing):
     def read_message(self, timeout_s: float | None = None) -> list[Message]:
         """The next messages of one cluster, as soon as there are any; an empty list after `timeout_s`.
 
-        With a group, the returned messages count as processed: their offsets are committed soon, maybe
-        before the caller has processed them (see `fetch_message`). Raises `ReadErrors` when all readers have
+        With a group, the offsets of the returned messages are committed soon, perhaps before the caller has
+        processed the messages (see `fetch_message`). Raises `ReadErrors` when all readers have
         failed, once for each failure, and `Closed` after `close`.
         """
         batches = self._take_batches(timeout_s)
@@ -60,10 +61,11 @@ class Reader(Closing):
         return [message for batch in self._take_batches(timeout_s) for message in batch.messages]
 
     def commit_messages(self, *messages: Message) -> None:
-        """Commits, for the groups that read them, everything up to and including these messages.
+        """Commits the offsets after these messages, for the groups that read them.
 
-        Returns when the coordinators have committed. Raises `CommitError` after all clusters were tried, and
-        `Unavailable` for messages that no group of this reader reads.
+        Returns when the coordinators have committed. A commit covers all earlier messages of a partition.
+        Raises `CommitError` after all clusters were tried, and `Unavailable` for messages that no group of
+        this reader reads.
         """
         by_stream: dict[GroupStream, list[Message]] = {}
         for message in messages:
@@ -75,7 +77,7 @@ class Reader(Closing):
                 )
             by_stream.setdefault(stream, []).append(message)
         self._check_open()
-        # All commits are started before the first one is waited for.
+        # Start the commits of all groups, then wait for them.
         commits = [stream.commit_offsets(messages) for stream, messages in by_stream.items()]
         errors = [error for commit in commits if (error := commit.exception()) is not None]
         if errors:
@@ -84,14 +86,14 @@ class Reader(Closing):
     def lag(self, i: int) -> int:
         """How many offsets followed the last returned message when it was fetched.
 
-        -1 before the first message, and with a group.
+        -1 before the first message, after `set_offset`, and with a group.
         """
         return self._subscriptions[i].lag
 
     def offset(self, i: int) -> int:
         """The next offset to read; -1 with a group.
 
-        FIRST_OFFSET or LAST_OFFSET until the cluster has returned the offset that this stands for.
+        FIRST_OFFSET or LAST_OFFSET until the cluster has returned the real offset.
         """
         return self._subscriptions[i].offset
 
@@ -114,7 +116,7 @@ class Reader(Closing):
         if offset < 0 and offset not in (FIRST_OFFSET, LAST_OFFSET):
             raise ValueError(f"{offset} is no offset: use 0 or more, FIRST_OFFSET or LAST_OFFSET")
         with self._inbox.lock:
-            # A fetch for the old position may be in progress: the new generation makes the inbox refuse it.
+            # A fetch for the old position may be in progress: the inbox drops batches of an older generation.
             subscription.generation += 1
             subscription.offset, subscription.lag = offset, -1
             subscription.unreported_error, subscription.failure = None, ""
@@ -135,13 +137,16 @@ class Reader(Closing):
         self.set_offset(i, offset)
 
     def stats(self, i: int) -> ReaderStats:
-        """What reader `i` did since the last call, or since it was made."""
+        """The statistics of reader `i` since the last call, or since the reader was made."""
         with self._inbox.lock:
             return self._subscriptions[i].take_stats()
 
     def close(self) -> None:
-        """Stops reading. Each group commits what was read, and is left. Safe to call twice."""
-        # Only the first call ends the streams.
+        """Stops reading. Safe to call twice.
+
+        Each member commits the offsets of the messages that `read_message` returned, and leaves its group.
+        """
+        # Only the first call closes the streams.
         with self._inbox.lock:
             was_closed, self._inbox.closed = self._inbox.closed, True
         if was_closed:
@@ -199,6 +204,7 @@ def _group_by_client(subscriptions: Sequence[ReaderSubscription]) -> list[list[R
 
     A group's subscription always has a client of its own.
     """
+    # Start offset and queue capacity belong to a subscription, so they may differ within a client.
     by_key: dict[object, list[ReaderSubscription]] = {}
     for subscription in subscriptions:
         conf = subscription.conf
@@ -213,11 +219,11 @@ def _group_by_client(subscriptions: Sequence[ReaderSubscription]) -> list[list[R
 def _refuse_duplicates(subscriptions: Sequence[ReaderSubscription]) -> None:
     seen = set()
     for subscription in subscriptions:
-        # `commit_messages` finds a group by cluster and topic only.
+        # `commit_messages` finds a group only by cluster and topic, so these must be unique.
         source = (subscription.cluster, subscription.conf.topic, subscription.partition)
         if source in seen:
             raise ConfigError(
                 f"two configurations read {subscription.conf.topic} at {subscription.cluster}: give each "
-                "group's cluster a name of its own, and each partition one reader"
+                "configuration with a group_id a `name` of its own, and read each partition only once"
             )
         seen.add(source)

@@ -30,15 +30,15 @@ from koff.errors import Closed, ConnectError, KoffError
 log = structlog.get_logger(component="client.multicluster")
 
 _FETCH_S = 0.1
-"""How long one fetch waits for messages, and so how long a task of another thread may wait."""
+"""How long one fetch waits for messages. A task of another thread may wait that long."""
 _RETRY_S = 1.0
 
 
 class MessageStream(Closing, ABC):
     """A thread that fetches messages, checks that the cluster responds, and runs tasks of other threads.
 
-    Only this thread calls its librdkafka consumer: while one thread polls a consumer, a call from another
-    thread may block for many seconds.
+    After `start`, only this thread calls its librdkafka consumer: while one thread polls a consumer, a call
+    from another thread may block for many seconds.
     """
 
     def __init__(self, subscriptions: Sequence[ReaderSubscription], inbox: Inbox) -> None:
@@ -47,7 +47,8 @@ class MessageStream(Closing, ABC):
         self._conf = subscriptions[0].conf
         self._cluster_name = subscriptions[0].cluster
         self._cluster = Cluster(self._conf.cluster_conf())
-        self._request_lock, self._tasks_lock = threading.Lock(), threading.Lock()
+        self._request_lock = threading.Lock()  # one request of `_cluster` at a time
+        self._tasks_lock = threading.Lock()  # guards `_ended`: after it is set, no task may be added
         self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._ended = False
@@ -66,7 +67,7 @@ class MessageStream(Closing, ABC):
         self._cluster.close()
 
     def fetch_offset(self, partition: int, spec: OffsetSpec | int) -> int:
-        """An offset of one partition, as the cluster returns it now. Raises `ConnectError` or `ReadError`."""
+        """The offset of one partition that `spec` names, now. Raises `ConnectError` or `ReadError`."""
         result = self._fetch_offsets([partition], spec)[partition]
         if isinstance(result, KoffError):
             raise result
@@ -80,17 +81,17 @@ class MessageStream(Closing, ABC):
             self._tasks.put(task)
 
     def _fetch_offsets(self, partitions: Iterable[int], spec: OffsetSpec | int) -> dict[int, int | KoffError]:
-        """An offset of each partition, or the error. Raises `ConnectError` if no broker responds."""
+        """The offset of each partition, or its error. Raises `ConnectError` if no broker responds."""
         topic = self._conf.topic
         with self._request_lock:
             results = self._cluster.fetch_offsets(
                 [KoffTopicPartition(topic, p) for p in partitions], spec, self._conf.isolation
             )
         return {
-            place.partition: result
+            p.partition: result
             if isinstance(result, int)
-            else ReadError(f"{topic} partition {place.partition} at {self._cluster_name}: {result}")
-            for place, result in results.items()
+            else ReadError(f"{topic} partition {p.partition} at {self._cluster_name}: {result}")
+            for p, result in results.items()
         }
 
     def _run(self) -> None:
@@ -103,12 +104,12 @@ class MessageStream(Closing, ABC):
                 except KoffError as error:  # reported; the next try may succeed
                     self._report_error(error)
                     self._stopping.wait(_RETRY_S)
-        except Exception as error:  # a bug: without this report readers would wait for ever
+        except Exception as error:  # a bug: without this report, callers of the reader would wait for ever
             log.exception("reading thread ended with an error", cluster=self._cluster_name)
             self._report_error(ReadError(f"reading {self._cluster_name} ended: {error!r}"))
             raise
         finally:
-            # After `_ended` is set no task can be added, so the last run of the tasks misses none.
+            # No task can be added after `_ended` is set, so this last `_run_tasks` runs all of them.
             with self._tasks_lock:
                 self._ended = True
             self._run_tasks()
@@ -140,11 +141,12 @@ class MessageStream(Closing, ABC):
     def _check_silent(self) -> None:
         """Requests end offsets for subscriptions without a response for `fail_after_s`.
 
-        Reports an error for each subscription whose partition does not respond, again every `fail_after_s`.
+        Reports an error for each subscription without an end offset, and again after every `fail_after_s`.
         """
         now, fail_after_s = time.monotonic(), self._conf.fail_after_s
         silent = {
-            max(subscription.partition, 0): subscription  # a group: any partition shows that Kafka responds
+            # A group has partition -1: the request is for partition 0, because any partition will do.
+            max(subscription.partition, 0): subscription
             for subscription, response_at in self._response_at.items()
             if now - response_at >= fail_after_s and self._expects_data(subscription)
         }
@@ -184,14 +186,17 @@ class FeedStream(MessageStream):
         )
         self._generation: dict[int, int] = {}
         self._position: dict[int, int] = {}
-        self._to_start = {each.partition: (each.offset, each.generation) for each in subscriptions}
-        """Partitions that are not fetched yet: the offset to start at, and the generation that wants it."""
+        self._to_start = {
+            subscription.partition: (subscription.offset, subscription.generation)
+            for subscription in subscriptions
+        }
+        """Partitions that are not fetched yet: the offset to start at, and the subscription's generation."""
         self._next_start_at = 0.0
         self._out_of_range: set[int] = set()
         """Partitions whose position is beyond the end of the log: only `set_offset` can resume them."""
 
     def seek(self, subscription: ReaderSubscription, offset: int) -> None:
-        """Continues the subscription at the offset. The caller has raised its generation."""
+        """Continues the subscription at the offset. The caller has raised the subscription's generation."""
         start = (offset, subscription.generation)
 
         def restart_partition() -> None:
@@ -207,7 +212,7 @@ class FeedStream(MessageStream):
             self._start_partitions()
         room = self._inbox.wait_for_room(self.subscriptions, _FETCH_S)
         if not room:
-            self._note_response(self.subscriptions)  # the caller is slow: the cluster is not silent
+            self._note_response(self.subscriptions)  # the caller is slow: this is no silence of the cluster
             return
         fetched = self._feed.fetch(room, _FETCH_S)
         batches = [self._build_batch(run.partition, run.messages) for run in fetched.runs]
@@ -238,14 +243,17 @@ class FeedStream(MessageStream):
     def _start_partitions(self) -> None:
         """Starts to fetch the partitions of `_to_start`. A partition without an offset stays there."""
         self._next_start_at = time.monotonic() + _RETRY_S
-        # FIRST_OFFSET and LAST_OFFSET become real offsets.
-        offsets: dict[int, int | KoffError] = {p: at for p, (at, _) in self._to_start.items() if at >= 0}
-        for name, spec in ((FIRST_OFFSET, OffsetSpec.EARLIEST), (LAST_OFFSET, OffsetSpec.LATEST)):
-            partitions = [p for p, (at, _) in self._to_start.items() if at == name]
+        # Replace FIRST_OFFSET and LAST_OFFSET by real offsets.
+        offsets: dict[int, int | KoffError] = {
+            p: offset for p, (offset, _) in self._to_start.items() if offset >= 0
+        }
+        for constant, spec in ((FIRST_OFFSET, OffsetSpec.EARLIEST), (LAST_OFFSET, OffsetSpec.LATEST)):
+            partitions = [p for p, (offset, _) in self._to_start.items() if offset == constant]
             try:
                 offsets.update(self._fetch_offsets(partitions, spec))
             except ConnectError:
                 pass  # if this lasts, `_check_silent` reports it
+        # Start to fetch the partitions whose offset is known.
         for partition, offset in offsets.items():
             subscription = self._by_partition[partition]
             if isinstance(offset, KoffError):
@@ -255,7 +263,7 @@ class FeedStream(MessageStream):
             self._position[partition] = offset
             self._feed.add({partition: offset})
             with self._inbox.lock:
-                # `set_offset` may have moved the subscription meanwhile: its task follows.
+                # `set_offset` may have changed the offset meanwhile: then its task moves the partition soon.
                 if subscription.generation == self._generation[partition] and subscription.offset < 0:
                     subscription.offset = offset
 
@@ -269,33 +277,38 @@ class FeedStream(MessageStream):
         A position beyond the end of the log is an error; the user has to call `set_offset`.
         """
         partition, subscription = lost.partition, self._by_partition[lost.partition]
-        position = self._position.get(partition, subscription.offset)  # the thread's, not the user's
+        position = self._position.get(partition, subscription.offset)  # of the thread, ahead of the user's
         generation = self._generation[partition]
-        # Unless something below changes it, the next try starts at the same position, after a pause.
+        # By default, the next try starts at the same position, after a pause.
         self._stop_partition(partition)
         self._to_start[partition] = (position, generation)
         self._next_start_at = time.monotonic() + _RETRY_S
-        place = f"{subscription.conf.topic} partition {partition} at {subscription.cluster}"
+        name = f"{subscription.conf.topic} partition {partition} at {subscription.cluster}"
         if lost.gone:
-            text = f"{place} does not exist: {lost.reason}; create it, or remove its ReaderConf"
+            text = f"{name} does not exist: {lost.reason}; create it, or remove its ReaderConf"
             self._inbox.report_error(subscription, ReadError(text))
             return
         try:
             start = self.fetch_offset(partition, OffsetSpec.EARLIEST)
             end = self.fetch_offset(partition, OffsetSpec.LATEST)
-        except KoffError as error:  # the next try is lost again, and comes back here
+        except KoffError as error:  # the partition is reported lost again at the next try
             self._inbox.report_error(subscription, error)
             return
-        self._resume_lost(lost, place, start, end)
+        self._resume_lost(lost, name, start, end)
 
-    def _resume_lost(self, lost: PartitionLost, place: str, start: int, end: int) -> None:
-        """Chooses where to resume, now that the partition's offsets from `start` to `end` are known."""
+    def _resume_lost(self, lost: PartitionLost, name: str, start: int, end: int) -> None:
+        """Chooses where to resume a partition whose log has the offsets from `start` to `end`.
+
+        `name` is the partition's name in logs and errors.
+        """
         partition, subscription = lost.partition, self._by_partition[lost.partition]
         position, generation = self._to_start[partition]
+        # Before the log start offset: resume there. Beyond the end: an error. Otherwise: at the same
+        # position.
         if position < start:
             log.warning(
                 "retention deleted offsets before they were read: reading from the log start offset",
-                place=place,
+                partition=name,
                 position=position,
                 log_start_offset=start,
             )
@@ -306,14 +319,14 @@ class FeedStream(MessageStream):
             del self._to_start[partition]
             self._out_of_range.add(partition)
             text = (
-                f"offset {position} of {place} is out of range, it has {start} to {end}; "
+                f"offset {position} of {name} is out of range, it has {start} to {end}; "
                 "set_offset resumes the reader at another offset"
             )
             self._inbox.report_error(subscription, ReadError(text))
         else:
             log.warning(
                 "partition lost, perhaps its log was truncated: reading it again from the same offset",
-                place=place,
+                partition=name,
                 offset=position,
                 reason=lost.reason,
             )
@@ -336,7 +349,7 @@ class GroupStream(MessageStream):
         self._consumer.subscribe([self._conf.topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
 
     def store_offsets(self, messages: Sequence[Message]) -> None:
-        """Has the offsets after these messages committed soon.
+        """Stores the offsets after these messages. librdkafka commits stored offsets.
 
         Offsets of a partition that was revoked meanwhile are left out: its new owner commits them.
         """
@@ -356,7 +369,7 @@ class GroupStream(MessageStream):
         self.run_in_thread(store)
 
     def commit_offsets(self, messages: Sequence[Message]) -> Future[None]:
-        """Done when the coordinator has committed the offsets after these messages."""
+        """A future that is done when the coordinator has committed the offsets after these messages."""
         done: Future[None] = Future()
         offsets = self._next_offsets(messages)
 
@@ -379,7 +392,7 @@ class GroupStream(MessageStream):
         conf = self._conf
         subject = f"group {conf.group_id} at {self._cluster_name} did not commit {conf.topic}"
         try:
-            assigned = {each.partition for each in self._consumer.assignment()}
+            assigned = {partition.partition for partition in self._consumer.assignment()}
             to_commit = [offset for offset in offsets if offset.partition in assigned]
             results: Any = self._consumer.commit(offsets=to_commit, asynchronous=False) if to_commit else []
         except KafkaException as error:
@@ -397,8 +410,9 @@ class GroupStream(MessageStream):
     def _fetch_once(self) -> None:
         room = self._inbox.wait_for_room(self.subscriptions, _FETCH_S)
         if not room:
-            self._note_response(self.subscriptions)  # the caller is slow: the cluster is not silent
+            self._note_response(self.subscriptions)  # the caller is slow: this is no silence of the cluster
             return
+        # `_on_assign` and `_on_revoke` run within `consume_waiting`.
         by_partition: dict[int, list[Any]] = {}
         for message in consume_waiting(self._consumer, room, _FETCH_S):
             error = message.error()
@@ -411,8 +425,8 @@ class GroupStream(MessageStream):
             self._note_response(self.subscriptions)
             self._silence.restart()
         elif self._silence.needs_new_client(self._consumer, self._conf.topic) and self._is_reachable():
-            # Only when the cluster responds to another client: during an outage a new member would not
-            # help, and the group might wait for the old member until its session times out.
+            # Only when the cluster responds to another client. During an outage a new member would not help,
+            # and the group might wait for the old member until the old member's session times out.
             self._consumer.close()
             self._join_group()
         subscription = self._subscription
@@ -438,8 +452,8 @@ class GroupStream(MessageStream):
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Drops unread messages of revoked partitions: the next owner reads them, after the last commit."""
-        self._run_tasks()  # stores what was read, while this member may still commit it
-        revoked = {each.partition for each in partitions}
+        self._run_tasks()  # stores the offsets of returned messages while this member may still commit them
+        revoked = {partition.partition for partition in partitions}
         self._inbox.drop_batches(
             lambda batch: batch.subscription is self._subscription and batch.messages[0].partition in revoked
         )
@@ -482,7 +496,7 @@ def _build_feed_conf(conf: ReaderConf) -> FeedConf:
 def _build_group_properties(conf: ReaderConf) -> dict[str, Any]:
     cluster, feed = conf.cluster_conf(), _build_feed_conf(conf)
     return {
-        **feed.librdkafka_properties(cluster),  # with enable.auto.offset.store=false: only stored offsets
+        **feed.librdkafka_properties(cluster),  # enable.auto.offset.store=false: commits stored offsets only
         "group.id": conf.group_id,
         "enable.auto.commit": "true",
         "auto.commit.interval.ms": int(conf.commit_interval_s * 1000),

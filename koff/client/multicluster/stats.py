@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 class ReaderStats:
     """One reader: counts since the last call of `stats`, and its state now.
 
-    - `skipped`: offsets that retention deleted before the reader read them.
+    - `skipped`: offsets that retention deleted before the reader could read them.
     - `partition`, `offset`, `lag`: -1 with a group.
     - `queue_length`: messages that were fetched and wait to be read.
     - `failure`: why the reader cannot read now; "" when it can.
@@ -53,7 +53,7 @@ class WriterStats:
     - `messages`, `bytes`: acknowledged by a cluster.
     - `errors`: not acknowledged within the attempts. `in_doubt` of them may have been written.
     - `retries`: attempts after a failed attempt. `failovers`: attempts that went to another cluster.
-    - `possible_duplicates`: acknowledged, after an earlier attempt that may have written the message too.
+    - `possible_duplicates`: acknowledged after an earlier attempt, which may have written the message too.
     - `seconds`, `longest_s`: time from the call to the acknowledgement, summed and of the slowest message.
     """
 

@@ -25,8 +25,9 @@ log = structlog.get_logger(component="client.multicluster")
 
 _POLL_S = 0.1
 _PROBE_S = 1.0
-"""How long a metadata request may take, and how soon a cluster that failed is asked again."""
+"""How long a metadata request may take, and the pause between requests to a cluster that failed."""
 _METADATA_AGE_S = 60.0
+"""After this time the metadata of a cluster that is up is requested again: its topic may have grown."""
 _QUEUE_FULL_WAIT_S = 0.01
 _RESERVED_PROPERTIES = (
     "acks",
@@ -59,7 +60,7 @@ _REFUSED = _TOPIC_REFUSED | _MESSAGE_REFUSED
 
 
 class Reach(Enum):
-    """Whether a cluster can be written to. UNKNOWN until its first response or its connect timeout."""
+    """Whether a cluster can be written to. UNKNOWN until its first response, error or connect timeout."""
 
     UNKNOWN = "unknown"
     UP = "up"
@@ -70,7 +71,7 @@ class Reach(Enum):
 class PendingWrite:
     """A message that no cluster has acknowledged yet.
 
-    - `sequence`: its place among all messages that the writer was given; `index`: its place in its `call`.
+    - `sequence`: its number among all messages of the writer; `index`: its index in its `call`.
     - `due_at`: when to try again (monotonic).
     - `in_doubt`: a cluster may have written it, but its acknowledgement did not arrive.
     - `refused_by`: clusters that will never take it.
@@ -97,8 +98,8 @@ never accepted the message."""
 class WriteTarget(Closing):
     """Writes to one cluster. Idempotent: librdkafka's retries neither duplicate nor reorder messages.
 
-    A thread runs the delivery callbacks, and requests metadata from a cluster that failed until it responds.
-    No message is sent to find that out.
+    A thread runs the delivery callbacks, and requests the topic's metadata: seldom while the cluster is up,
+    and every second after it failed, until it responds. No message is sent to a failed cluster as a test.
     """
 
     def __init__(
@@ -120,7 +121,8 @@ class WriteTarget(Closing):
         self._connect_deadline = time.monotonic() + cluster.connect_timeout_s
         self._broken = False
         self._silence = SilenceTimer()
-        self._send_lock = threading.Lock()  # guards `_producer` and the balancer, keeps messages in order
+        # Guards `_producer` and the balancer, and keeps the messages of different calls apart.
+        self._send_lock = threading.Lock()
         self._stopping = threading.Event()
         self._producer = self._create_producer()
         self._thread = threading.Thread(target=self._run, name=f"koff-write-{name}", daemon=True)
@@ -138,7 +140,7 @@ class WriteTarget(Closing):
         """Gives the messages to librdkafka, next to each other and in this order. Each is settled later."""
         with self._send_lock:
             failed = [(write, error) for write in writes if (error := self._send_one(write)) is not None]
-        # Without the lock: `_settle` may run `on_completion`, which is the user's code.
+        # Settle without the lock: `_settle` may run `on_completion`, which is the user's code.
         for write, error in failed:
             self._settle(self, write, error, None)
 
@@ -165,7 +167,7 @@ class WriteTarget(Closing):
                 kafka_error = extract_kafka_error(error) or KafkaError(KafkaError._FAIL, str(error))
                 self._broken = self._broken or kafka_error.fatal()
                 return kafka_error
-            except Exception as error:  # the user's balancer failed, or key or value are no bytes
+            except Exception as error:  # the user's balancer failed, or a key or value is not bytes
                 return KafkaError(KafkaError._INVALID_ARG, f"{type(error).__name__}: {error}")
             else:
                 return None
@@ -173,7 +175,7 @@ class WriteTarget(Closing):
     def _on_delivery(self, write: PendingWrite, error: KafkaError | None, delivered: Any) -> None:
         if error is not None:
             self._broken = self._broken or error.fatal()
-            if error.code() not in _MESSAGE_REFUSED:  # else only this message is to blame
+            if error.code() not in _MESSAGE_REFUSED:  # otherwise the error is about this message only
                 self._mark_down(error.str())
         self._settle(self, write, error, delivered)
 
@@ -211,7 +213,8 @@ class WriteTarget(Closing):
             self._mark_up()
 
     def _note_no_response(self, error: Exception) -> None:
-        if self.reach is Reach.UP:  # only a refresh of the metadata failed: deliveries decide
+        # While messages are delivered, a failed metadata request alone does not mark the cluster as down.
+        if self.reach is Reach.UP:
             self._next_probe_at = time.monotonic() + _PROBE_S
         elif self.reach is Reach.UNKNOWN and time.monotonic() < self._connect_deadline:
             self._next_probe_at = 0.0
@@ -243,16 +246,16 @@ class WriteTarget(Closing):
             self._mark_down(str(make_connect_error(self._cluster.brokers, [error], was_up=True)))
 
     def _replace_producer(self) -> None:
-        """Makes a new producer for one that cannot be used any more. Its messages are settled as failed."""
+        """Replaces a broken producer by a new one. The messages of the broken one are settled as failed."""
         with self._send_lock:
             broken, self._producer, self._broken = self._producer, self._create_producer(), False
-        # Without the lock: `flush` runs delivery callbacks, which settle messages.
+        # Flush without the lock: `flush` runs delivery callbacks, which settle messages.
         broken.purge()
         broken.flush(_PROBE_S)
 
     def _create_producer(self) -> Producer:
         conf, user_properties = self._conf, self._cluster.properties
-        # These properties are what the writer's guarantees rest on.
+        # The writer's guarantees depend on these properties.
         for name in _RESERVED_PROPERTIES:
             if name in user_properties:
                 raise ConfigError(

@@ -1,4 +1,4 @@
-"""Writes to many clusters: a message that one cluster does not take goes to another cluster."""
+"""Writes to many clusters: a message that one cluster does not acknowledge goes to another cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = structlog.get_logger(component="client.multicluster")
 
 _BACKOFF_S, _MAX_BACKOFF_S = 0.1, 1.0
 _COLLECT_S = 0.02
-"""The messages of a failed batch are reported one by one. Failed messages wait for so long, so that they are
+"""The messages of a failed batch are reported one by one. Each waits for this time, so that all of them are
 retried together and in their order."""
 
 
@@ -51,14 +51,15 @@ class Writer(Closing):
     A context manager. Threads may share it. The messages of one call go to one cluster, in their order within
     a partition. If that cluster fails, the messages that it did not acknowledge go to the next cluster, again
     in their order. They may then come after messages of later calls, and a consumer that reads both clusters
-    may read some of them twice (`stats().possible_duplicates` counts these). An acknowledged message is not
-    lost: all in-sync replicas of its cluster have it.
+    may read some of them twice (`stats().possible_duplicates` is an upper bound). An acknowledged message is
+    not lost: all in-sync replicas of its cluster have it.
     """
 
     def __init__(self, clusters: Mapping[str, ClusterConf], conf: WriterConf) -> None:
         if not clusters:
             raise ConfigError("a writer needs at least one cluster: pass a name and a ClusterConf")
         self._conf = conf
+        # Guards all below. Not held while messages are given to librdkafka, nor while `on_completion` runs.
         self._lock = threading.RLock()
         self._retries_changed = threading.Condition(self._lock)
         self._room_freed = threading.Condition(self._lock)  # fewer messages are in flight
@@ -113,7 +114,7 @@ class Writer(Closing):
                 raise errors
 
     def stats(self) -> WriterStats:
-        """What happened since the last call, or since the writer was made."""
+        """The statistics since the last call, or since the writer was made."""
         with self._lock:
             clusters = {
                 target.name: ClusterWrites(
@@ -141,11 +142,11 @@ class Writer(Closing):
             target.close()
 
     def _has_room(self, count: int) -> bool:
-        # A call with more messages than `queue_capacity` is accepted when nothing else is in flight.
+        # A call with more messages than `queue_capacity` must wait until nothing else is in flight.
         return self._in_flight == 0 or self._in_flight + count <= self._conf.queue_capacity
 
     def _choose_target(self, write: PendingWrite, turn: int = 0) -> WriteTarget | None:
-        """The cluster to try now, if possible another than the last one. None if no cluster is up.
+        """The cluster to try now: if possible another than the last one. None if no cluster is up.
 
         Also None in PRIMARY_BACKUP mode until it is known whether the primary cluster can be reached.
         """
@@ -155,7 +156,7 @@ class Writer(Closing):
             turn = 0
             if possible[0].reach is Reach.UNKNOWN:
                 return None
-        # In turn, and rather not the cluster that has just failed.
+        # The clusters in turn; the cluster that was tried last only if no other is up.
         up = [target for target in possible if target.reach is Reach.UP]
         others = [target for target in up if target is not write.last_target] or up
         return others[turn % len(others)] if others else None
@@ -176,13 +177,13 @@ class Writer(Closing):
             else:
                 write.in_doubt = write.in_doubt or delivered is not None
             write.attempts += 1
-            hopeless = (
+            failed_for_good = (
                 len(write.refused_by) == len(self._targets) or write.attempts >= self._conf.max_attempts
             )
-            if not hopeless:
+            if not failed_for_good:
                 write.due_at = time.monotonic() + _COLLECT_S
                 self._queue_retry(write)
-        if hopeless:
+        if failed_for_good:
             self._settle_failed(write)
 
     def _settle_written(self, target: WriteTarget, write: PendingWrite, delivered: Any) -> None:
@@ -218,7 +219,7 @@ class Writer(Closing):
             if self._conf.on_completion is not None:
                 self._run_on_completion(call)
             call.done.set()
-        # Last: `close` returns when nothing is in flight, and by then `on_completion` has run.
+        # Do this last: `close` returns when nothing is in flight, and then `on_completion` must have run.
         with self._lock:
             self._in_flight -= 1
             self._room_freed.notify_all()
@@ -246,7 +247,7 @@ class Writer(Closing):
         """Makes all retries due: a cluster came up or went down, so they may have another target."""
         with self._lock:
             now = time.monotonic()
-            # All times are equal, so this is a heap by time. `_wait_until_due` sorts by sequence.
+            # All times become equal, so the list is a heap by time. `_wait_until_due` sorts by sequence.
             self._retries = [(now, sequence, write) for _, sequence, write in sorted(self._retries)]
             self._retries_changed.notify_all()
 
@@ -256,14 +257,17 @@ class Writer(Closing):
                 writes = self._wait_until_due()
                 if writes is None:
                     return
-                by_target, hopeless = self._assign_targets(writes)
+                by_target, exhausted = self._assign_targets(writes)
             for target, target_writes in by_target.items():
                 target.send_writes(target_writes)
-            for write in hopeless:
+            for write in exhausted:
                 self._settle_failed(write)
 
     def _wait_until_due(self) -> list[PendingWrite] | None:
-        """Waits for writes that are due; returns them in their original order. None after `close`."""
+        """Waits for writes that are due; returns them in their original order. None after `close`.
+
+        The caller holds the lock; the wait releases it.
+        """
         while not self._stopped:
             now = time.monotonic()
             due: list[PendingWrite] = []
@@ -279,10 +283,10 @@ class Writer(Closing):
     ) -> tuple[dict[WriteTarget, list[PendingWrite]], list[PendingWrite]]:
         """The writes to send now, by cluster, and the writes whose attempts are used up.
 
-        A write without a possible target is queued again.
+        A write without a possible target is queued again. The caller holds the lock.
         """
         by_target: dict[WriteTarget, list[PendingWrite]] = {}
-        hopeless: list[PendingWrite] = []
+        exhausted: list[PendingWrite] = []
         turn, self._turn = self._turn, self._turn + 1
         for write in writes:
             target = self._choose_target(write, turn)
@@ -295,12 +299,12 @@ class Writer(Closing):
                 write.attempts += 1
                 write.reason = write.reason or "; ".join(f"{t.name}: {t.failure}" for t in self._targets)
                 if write.attempts >= self._conf.max_attempts:
-                    hopeless.append(write)
+                    exhausted.append(write)
                 else:
                     self._retry_later([write])
             else:
                 self._retry_later([write])
-        return by_target, hopeless
+        return by_target, exhausted
 
     def _is_reach_known(self) -> bool:
         return not any(target.reach is Reach.UNKNOWN for target in self._targets)
@@ -308,4 +312,4 @@ class Writer(Closing):
 
 def _zero_counts() -> dict[str, Any]:
     """Each number of `WriterStats` with its default, which is zero."""
-    return {each.name: each.default for each in fields(WriterStats) if each.name != "clusters"}
+    return {field.name: field.default for field in fields(WriterStats) if field.name != "clusters"}

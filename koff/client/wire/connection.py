@@ -3,8 +3,10 @@
     with Connection.connect(conf, host, port) as connection:
         listed = connection.send_request(connection.build_request(Api.LIST_GROUPS))
 
-Every error is a `ConnectError` with one line of text; a refused log-in is `Denied`. Every error closes the
-connection: after half a response, the start of the next response cannot be found.
+An error of the network, or an invalid response, raises `ConnectError` with one line of text; a refused log-in
+raises `Denied`. Both close the connection: after half a response, the start of the next response cannot be
+found. Properties that koff cannot use raise `ConfigError`, a request that the broker does not support raises
+`UnsupportedVersion`, and a closed connection raises `Closed`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from koff.client.wire.requests import (
     build_struct,
     encode_request,
     error_name,
-    known_versions,
+    kio_versions,
 )
 from koff.client.wire.sasl import Refused
 from koff.errors import Closed, ConnectError, KoffError
@@ -45,7 +47,7 @@ MAX_IN_FLIGHT = 2
 MAX_REQUEST_BYTES = 64 << 10
 """The largest request that may be pipelined. It fits the sockets' buffers: otherwise koff could block in
 `sendall` while the broker blocks because koff does not read its response."""
-_UNSUPPORTED_VERSION = 35
+_UNSUPPORTED_VERSION = 35  # Kafka's error code
 
 
 class UnsupportedVersion(KoffError):
@@ -55,8 +57,9 @@ class UnsupportedVersion(KoffError):
 class Connection(Closing):
     """A connection after log-in and version negotiation. A context manager; for one thread at a time.
 
-    A response may take `request_timeout_s` of the configuration, but not beyond `deadline` (of
-    `time.monotonic`), which the caller may set at any time.
+    A response may take `request_timeout_s` of the configuration, but not longer than until `deadline` (in the
+    time of `time.monotonic`). The caller may set `deadline` at any time. `bytes_read` counts the bytes of all
+    responses.
     """
 
     def __init__(self, conf: ClusterConf, host: str, port: int, opened: socket.socket) -> None:
@@ -117,17 +120,17 @@ class Connection(Closing):
 
     def highest_version(self, api: Api) -> int | None:
         """The highest version of a request that both the broker and kio support, None if there is none."""
-        first, last = self._version_ranges.get(api, (0, -1))
-        known = known_versions(api)
-        highest = min(last, known[-1])
-        return highest if highest >= max(first, known[0]) else None
+        first, last = self._version_ranges.get(api, (0, -1))  # the default is an empty range
+        kio_range = kio_versions(api)
+        highest = min(last, kio_range[-1])
+        return highest if highest >= max(first, kio_range[0]) else None
 
     def build_request(self, api: Api, /, **fields: Any) -> Any:
         """A request of kio in the highest version. `fields` that this version lacks are left out."""
         return build_request(api, self._require_version(api), **fields)
 
     def build_struct(self, api: Api, name: str, /, **fields: Any) -> Any:
-        """A struct for use within such a request, by kio's class name."""
+        """A struct for use within a request of `build_request`, by kio's class name."""
         return build_struct(api, self._require_version(api), name, **fields)
 
     def send_request(self, request: Any) -> Any:
@@ -140,7 +143,7 @@ class Connection(Closing):
 
         The caller must read all responses before it sends anything else.
         """
-        # While the broker works on one request, the next one is already there.
+        # While the broker processes one request, the next request is already at the broker.
         in_flight: deque[tuple[int, Request[T]]] = deque()
         for request in requests:
             in_flight.append((self._send(request), request))
@@ -153,7 +156,7 @@ class Connection(Closing):
         version = self.highest_version(api)
         if version is None:
             raise UnsupportedVersion(
-                f"Kafka at {self.address} supports no version of {api.name} that koff has"
+                f"Kafka at {self.address} supports no version of {api.name} that koff has: upgrade the broker"
             )
         return version
 
@@ -173,11 +176,14 @@ class Connection(Closing):
             }
             if response.error_code == 0:
                 return
-        raise UnsupportedVersion(f"Kafka at {self.address} does not return its API versions")
+        raise UnsupportedVersion(
+            f"Kafka at {self.address} does not return its API versions: check that it is a Kafka broker"
+        )
 
     def _receive_versions(self, correlation: int, request: Request[Any], oldest: Request[Any]) -> Any:
         buffer, at = self._receive_frame(correlation, request)
-        # The error code is the first field of the body in every version.
+        # The version of the response is not in its header. The error code is the first field of the body in
+        # every version, so it can be read before the version is known.
         refused = int.from_bytes(buffer[at : at + 2], "big") == _UNSUPPORTED_VERSION
         return self._decode(oldest if refused else request, buffer, at)
 
@@ -208,12 +214,12 @@ class Connection(Closing):
         return bytes(response.auth_bytes)
 
     def _refuse(self, reason: str) -> ConnectError:
-        """Closes the connection, and returns the `Denied` to raise."""
+        """Closes the connection. Returns the error to raise, which is a `Denied`."""
         self.close()
         return make_connect_error(self.address, [KafkaError(KafkaError._AUTHENTICATION, reason)])
 
     def _send(self, request: Request[Any]) -> int:
-        """Sends the request and returns its correlation id."""
+        """Sends the request. Returns the request's correlation id."""
         self._correlation = correlation = (self._correlation + 1) & 0x7FFFFFFF  # an int32
         opened = self._get_socket()
         try:
@@ -261,7 +267,7 @@ class Connection(Closing):
         buffer = bytearray(size)
         rest = memoryview(buffer)
         while rest:
-            opened.settimeout(_remaining_s(until))  # each time: a server may send one byte at a time
+            opened.settimeout(_remaining_s(until))  # in each round: a server may send one byte at a time
             count = opened.recv_into(rest)
             if not count:
                 raise ConnectionResetError("Disconnected")
@@ -321,8 +327,8 @@ def _remaining_s(until: float) -> float:
 
 
 def _map_os_error(address: str, error: OSError) -> ConnectError:
-    """The `ConnectError` in the words that librdkafka's errors get too."""
-    # TimeoutError, gaierror and SSLError are all OSErrors.
+    """The `ConnectError`, with the same text that an error of librdkafka gets."""
+    # TimeoutError, gaierror and SSLError are subclasses of OSError.
     code = KafkaError._TRANSPORT
     if isinstance(error, socket.gaierror):
         code = KafkaError._RESOLVE

@@ -1,4 +1,4 @@
-"""How koff's own connections log in by the user's librdkafka properties: TLS and SASL.
+"""Reads the log-in of koff's own connections (TLS and SASL) from the user's librdkafka properties.
 
 Property names and defaults are librdkafka's (its CONFIGURATION.md).
 """
@@ -39,7 +39,7 @@ _LIBRDKAFKA_ONLY = (
 
 @dataclass(frozen=True, slots=True)
 class SupportCheck:
-    """Whether koff's own connections support the properties. False with the `reason`."""
+    """Whether koff's own connections support the properties; if not, `reason` is why not."""
 
     reason: str = ""
 
@@ -68,7 +68,7 @@ class Credentials:
 
 
 def check_support(conf: ClusterConf, *, token: TokenSource | None = None) -> SupportCheck:
-    """Whether `Connection` can connect with these properties. If not, confluent-kafka's clients may."""
+    """Whether `Connection` supports these properties. confluent-kafka's clients may support them anyway."""
     properties = conf.properties
     protocol = _security_protocol(properties)
     if protocol not in _PROTOCOLS:
@@ -122,8 +122,8 @@ def build_tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     certificate, key = properties.get("ssl.certificate.location"), properties.get("ssl.key.location")
     if certificate:
         with _map_file_errors("ssl.certificate.location, ssl.key.location and ssl.key.password"):
-            # The key may be in the certificate's file.
-            # Always pass a password: without one, OpenSSL would ask the terminal for an encrypted key's.
+            # Without `ssl.key.location`, the key must be in the certificate's file. Always give a password:
+            # otherwise OpenSSL asks at the terminal for the password of an encrypted key.
             context.load_cert_chain(certificate, key or None, properties.get("ssl.key.password", ""))
     if properties.get("ssl.cipher.suites"):
         with _map_file_errors("ssl.cipher.suites"):
@@ -136,15 +136,15 @@ def parse_addresses(brokers: str) -> Iterator[tuple[str, int]]:
 
     An address may have a protocol in front ("SSL://"), and needs no port (then 9092). Raises `ConfigError`.
     """
-    for text in brokers.split(","):
-        address = text.strip().rpartition("://")[2]
+    for entry in brokers.split(","):
+        address = entry.strip().rpartition("://")[2]
         if not address:
             continue
         host, colon, port = address.rpartition(":")
         if not colon or (":" in host and not host.endswith("]")):  # no port, or a bare IPv6 address
             host, port = address, "9092"
         if not port.isdecimal():
-            raise ConfigError(f"{text.strip()!r} in --brokers is not host:port")
+            raise ConfigError(f"{entry.strip()!r} in --brokers is not host:port")
         yield host.strip("[]"), int(port)
 
 
@@ -164,7 +164,7 @@ def _load_ca(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
 
 @contextmanager
 def _map_file_errors(names: str) -> Iterator[None]:
-    """Raises `ConfigError` with the properties' `names` and the reason, and never with a file's content."""
+    """Maps OSError to `ConfigError` with `names` and the reason, and never with a file's content."""
     try:
         yield
     except OSError as error:  # ssl.SSLError is an OSError
@@ -174,9 +174,9 @@ def _map_file_errors(names: str) -> Iterator[None]:
 def _read_choice(
     properties: Mapping[str, str], name: str, choices: Mapping[str, bool], *, default: str
 ) -> bool:
-    """What the property's value means. Raises `ConfigError` for any value that librdkafka refuses.
+    """The property's value as a boolean. Raises `ConfigError` for any value that is not in `choices`.
 
-    A value that koff does not understand must never switch a check off.
+    An unknown value must be an error: it must never switch a check off.
     """
     value = str(properties.get(name, default))
     meaning = choices.get(value.lower())
@@ -190,4 +190,5 @@ def _security_protocol(properties: Mapping[str, str]) -> str:
 
 
 def _sasl_mechanism(properties: Mapping[str, str]) -> str:
+    # Both spellings are librdkafka's; GSSAPI (Kerberos) is its default.
     return (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "GSSAPI").upper()

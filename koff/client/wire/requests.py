@@ -43,7 +43,7 @@ class Api(IntEnum):
 class Request(Generic[T]):
     """An encoded request and the decoder of its response.
 
-    `decode(buffer, at)` gets the position of the response's body, behind the header.
+    `decode(buffer, at)` decodes the response's body, which starts at position `at`, behind the header.
     """
 
     api: int
@@ -60,6 +60,7 @@ class Request(Generic[T]):
         # The client id keeps its two-byte length in flexible versions too (RequestHeader.json): an old broker
         # must be able to read the header of a newer ApiVersions request.
         name = client_id.encode()
+        # API key, version, correlation id, client id with its length; all numbers are big-endian.
         head = struct.pack(f">hhih{len(name)}s", self.api, self.version, correlation, len(name), name)
         tags = b"\0" if self.flexible else b""
         return struct.pack(">i", len(head) + len(tags) + len(self.body)) + head + tags + self.body
@@ -97,7 +98,7 @@ def build_struct(api: Api, version: int, name: str, /, **fields: Any) -> Any:
 
 
 def load_request_module(api: Api, version: int) -> ModuleType:
-    """kio's module of a request."""
+    """kio's module with the classes of a request in that version. Imports the module."""
     from kio.index import load_payload_module
     from kio.static.constants import EntityType
 
@@ -105,7 +106,7 @@ def load_request_module(api: Api, version: int) -> ModuleType:
 
 
 @functools.cache
-def known_versions(api: Api) -> range:
+def kio_versions(api: Api) -> range:
     """The versions of a request that kio has. Raises `ConfigError` when kio is not installed."""
     try:
         from kio.schema.index import schema_name_map
@@ -124,7 +125,7 @@ def error_names() -> Mapping[int, str]:
 
 
 def error_name(code: int) -> str:
-    """The name of an error code; "" for 0, and "error" with its number if kio does not know the code."""
+    """The name of an error code: "" for 0, and "error N" for a code N that kio does not know."""
     return error_names().get(code, f"error {code}") if code else ""
 
 
@@ -134,9 +135,10 @@ def format_topic_id(uuid: Any) -> str:
 
 
 def _build_entity(kind: type[Any], fields: Mapping[str, Any]) -> Any:
-    known = {field.name for field in dataclasses.fields(kind)}
-    return kind(**{name: value for name, value in fields.items() if name in known})
+    names = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{name: value for name, value in fields.items() if name in names})
 
 
 def _class_name(api: Api) -> str:
+    # kio's classes have the names of Kafka's schema files: OFFSET_FETCH is OffsetFetch.
     return "".join(word.capitalize() for word in api.name.split("_"))

@@ -20,8 +20,9 @@ Exchange = Generator[bytes, bytes, None]
 
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _MIN_ITERATIONS, _MAX_ITERATIONS = 4_096, 1_000_000
-"""With fewer, a false broker gets a proof from which it can find the password cheaply: Kafka's clients refuse
-them too (ScramMechanism.minIterations). With many more, a false broker keeps this client busy for minutes."""
+"""With fewer iterations, a false broker gets a proof from which it can compute the password cheaply; Kafka's
+clients have the same minimum (ScramMechanism.minIterations). With many more, a false broker could keep this
+client busy for minutes."""
 MECHANISMS = ("PLAIN", *_HASHES, "OAUTHBEARER")
 
 
@@ -35,10 +36,10 @@ def plain_exchange(username: str, password: str) -> Exchange:
 
 
 def oauthbearer_exchange(token: str) -> Exchange:
-    """RFC 7628. A response that is not empty is the server's refusal; the client has to acknowledge it."""
+    """RFC 7628: one message. A response that is not empty is the server's refusal."""
     refusal = yield b"n,,\x01auth=Bearer " + token.encode() + b"\x01\x01"
     if refusal:
-        yield b"\x01"
+        yield b"\x01"  # RFC 7628: the client has to acknowledge the refusal
         raise Refused("the server does not accept the bearer token")
 
 
@@ -86,4 +87,4 @@ def _parse_attributes(message: str) -> dict[str, str]:
 
 
 def _error_text(attributes: dict[str, str]) -> str:
-    return attributes.get("e", "it makes no sense")
+    return attributes.get("e", "the salt or the iteration count is missing or invalid")

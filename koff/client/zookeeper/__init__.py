@@ -1,4 +1,4 @@
-"""Consumer groups that are coordinated through ZooKeeper, on the layout of Kafka's first consumers.
+"""Consumer groups that are coordinated through ZooKeeper, with the nodes that Kafka's first consumers used.
 
 Needs the extra `koff[zookeeper]` (kazoo).
 """

@@ -1,4 +1,4 @@
-"""Which member reads which partitions: all members compute the same assignment from their registrations."""
+"""The assignment of partitions to members. All members compute the same one from all registrations."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ class Claim:
     """This member's ownership of one partition.
 
     The claim holds in the ZooKeeper session `session_number`. `czxid` is the transaction that created the
-    partition's owner node. Not safe for threads: the caller of `deliver` and of every method and property
-    below it holds the lock of `Delivery`.
+    partition's owner node. Not safe for threads: the caller of `drained`, and of every method from `deliver`
+    on, holds the lock of `Delivery`.
     """
 
     topic: str
@@ -55,9 +55,10 @@ class Claim:
     Only then may the owner node be deleted.
     """
     last_delivered: int | None = None
+    """The offset of the last message that was handed out for the first time."""
     processed_up_to: int | None = None
     """The offset up to which all delivered messages were processed; None before the first."""
-    _order: deque[int] = field(default_factory=deque)
+    _order: deque[int] = field(default_factory=deque)  # offsets, in the order of their first delivery
     _delivered: dict[int, _DeliveredMessage] = field(default_factory=dict)
 
     @property
@@ -100,7 +101,10 @@ class Claim:
         return self._advance()
 
     def mark_failed(self, offset: int) -> tuple[Any, int] | None:
-        """confluent-kafka's message and how often it was handed out; None if it was processed already."""
+        """Notes that the application could not process the message.
+
+        Returns confluent-kafka's message and how often it was handed out; None if it was processed already.
+        """
         message = self._delivered.get(offset)
         if message is None or message.processed:
             return None
@@ -109,6 +113,7 @@ class Claim:
 
     def _advance(self) -> int | None:
         """Moves `processed_up_to` over the processed messages at the front; returns it if it moved."""
+        # Only the processed messages at the front count: a gap keeps all later ones from being committed.
         before = self.processed_up_to
         while self._order and self._delivered[self._order[0]].processed:
             self.processed_up_to = self._order.popleft()

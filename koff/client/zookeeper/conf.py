@@ -23,15 +23,17 @@ class ConsumerGroupConf:
     """How a member of the group consumes.
 
     - `cluster`: how to reach Kafka. None: the brokers are looked up in ZooKeeper's `/brokers/ids`.
-    - `processing_timeout_s`: how long a member that gives up a partition waits until the messages that it
-      handed out are processed.
+    - `processing_timeout_s`: how long a member that has to release a partition waits until the messages that
+      it handed out are processed.
+    - `commit_interval_s`: how often the offsets of processed messages are committed.
     - `reset_offsets`: at the start, sets the group's offsets in all partitions of its topics to
       `initial_offset`. Skipped, with a warning, if another member is registered.
     - `max_redeliveries`: a message is handed out at most 1 + `max_redeliveries` times.
     - `buffer_messages`: how many fetched messages wait to be handed out, over all partitions.
-    - `session_timeout_s`: how long the ZooKeeper session outlives a dead member: only then do other members
-      take over its partitions. The servers allow 2 to 20 of their ticks.
-    - `metadata_interval_s`: how often the partition counts of the topics are read again.
+    - `session_timeout_s`: how long ZooKeeper keeps the session of a dead member. Only after that can other
+      members claim its partitions. Choose a value that the servers allow (by default 2 to 20 times their
+      `tickTime`): the servers change other values, and koff does not see the changed value.
+    - `metadata_interval_s`: how often the partition counts of the topics are fetched again.
     """
 
     cluster: ClusterConf | None = None

@@ -1,4 +1,4 @@
-"""The messages on their way from Kafka to the application, and their acknowledgements on the way back."""
+"""Hands fetched messages to the application, and processes their acknowledgements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from koff.client.zookeeper.errors import ClaimLost, PartitionError
 
 log = structlog.get_logger(component="client.zookeeper")
 _LEASE_CHECK_S = 0.1
-"""How often a waiting reader checks the session's lease: nothing wakes it when the lease ends or returns."""
+"""How often a waiting `take_message` checks the session's lease: it gets no notification of a change."""
 _TIMESTAMP_NOT_AVAILABLE = 0
 """librdkafka's type of the timestamp of a message that has none."""
 
@@ -23,12 +23,12 @@ _TIMESTAMP_NOT_AVAILABLE = 0
 class Delivery:
     """A bounded buffer of messages, each of a partition that this member owns.
 
-    `is_trusted` decides whether the member surely owns a claim's partition now. `on_processed` gets each
+    `is_trusted` returns whether the member certainly owns a claim's partition now. `on_processed` gets each
     claim's new `processed_up_to`, and `on_error` gets each message that is passed over.
     """
 
-    # One buffer serves all partitions, first in, first out: messages of a quiet partition wait behind those
-    # of a busy one, and a claim that is not trusted at the front holds up all others.
+    # One buffer serves all partitions, first in, first out. So messages of a slow partition wait behind the
+    # messages of a fast one, and if the claim of the first message is not trusted, all messages wait.
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class Delivery:
     ) -> None:
         self._limit, self._max_redeliveries = limit, max_redeliveries
         self._is_trusted, self._on_processed, self._on_error = is_trusted, on_processed, on_error
-        # Readers and intake threads wait on the same condition. Each wait has a short time limit, so a
-        # notification that wakes the wrong thread only delays the right one.
+        # Threads of the application and of the intakes wait on the same condition. Each wait has a short time
+        # limit, so a notification that wakes the wrong thread only delays the right thread.
         self._lock = threading.Condition()
         self._buffer: deque[tuple[Claim, Any]] = deque()
         self._closed = False
@@ -84,7 +84,7 @@ class Delivery:
             return None
 
     def start_draining(self, claim: Claim, *, deadline: float) -> None:
-        """Hands out no more messages of the claim; those handed out may be acknowledged until `deadline`."""
+        """Hands out no more messages of the claim. Until `deadline`, earlier ones may be acknowledged."""
         self._change_state(claim, ClaimState.DRAINING)
         claim.deadline = deadline
 
@@ -93,7 +93,7 @@ class Delivery:
         self._change_state(claim, ClaimState.LOST)
 
     def is_drained(self, claim: Claim) -> bool:
-        """Whether each handed-out message of the claim came back."""
+        """Whether each handed-out message of the claim was acknowledged, or failed."""
         with self._lock:
             return claim.drained
 
@@ -147,8 +147,8 @@ class Delivery:
                 return
             processed = claim.mark_processed(offset)
             self._lock.notify_all()
-        # Called without the lock, since the offset manager has locks of its own. Two threads may thus report
-        # in the wrong order: `mark_as_processed` ignores an offset behind an earlier one.
+        # Called without the lock, because the offset manager has locks of its own. So two threads may report
+        # in the wrong order: `mark_as_processed` ignores an offset that is lower than an earlier one.
         if processed is not None:
             self._on_processed(claim, processed)
 

@@ -19,7 +19,7 @@ class UncleanClose(KoffError):
 
 
 class ClaimLost(KoffError):
-    """This member does not own the partition any more. The next owner will process the message (again)."""
+    """This member does not own the partition any more. The next owner gets the uncommitted messages."""
 
 
 class PartitionError(KoffError):

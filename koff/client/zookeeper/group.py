@@ -32,7 +32,7 @@ from koff.client.zookeeper.znodes import (
 from koff.errors import ConfigError, ConnectError, KoffError
 
 _MAX_ERRORS = 1000
-"""How many errors wait to be read; the oldest are dropped. All are in the log."""
+"""How many errors `errors` keeps; older errors are dropped. All errors are in the log."""
 _RETRY_S = 0.2
 _LEAVE_PAUSE_S = 0.02
 """The pause between rounds while the member leaves: acknowledgements do not wake the leaving thread."""
@@ -52,7 +52,7 @@ def join_consumer_group(
     conf = config or ConsumerGroupConf()
     if not name or "/" in name or not topics:
         raise ConfigError(
-            f"a group needs a name without a slash and at least one topic: {name!r}, {list(topics)}"
+            f"a group needs a name without a slash, and at least one topic: got {name!r} and {list(topics)}"
         )
     group = ConsumerGroup(name, topics, zookeeper, conf)
     try:
@@ -79,12 +79,16 @@ class ConsumerGroup(Closing):
         self.id = new_member_id(name)
         self.paths = GroupPaths(name)
         self.log = structlog.get_logger(component="client.zookeeper", group=name, member=self.id)
+        # The shutdown: `_stopping` is set at its start, `_closed` at its end; the first `close` takes
+        # `_closing` and never releases it.
         self._wake, self._closed, self._stopping = threading.Event(), threading.Event(), threading.Event()
         self._closing = threading.Lock()
+        # The errors for `errors`, and for the end of the shutdown.
         self._errors: deque[KoffError] = deque(maxlen=_MAX_ERRORS)
         self._errors_changed = threading.Condition()
         self._close_errors: list[PartitionError] = []
         """Errors since the shutdown began, for `UncleanClose`."""
+        # The parts that `join` makes.
         self._partition_counts: dict[str, int] = {}
         self._intakes: dict[str, Intake] = {}
         self._threads: list[threading.Thread] = []
@@ -92,6 +96,7 @@ class ConsumerGroup(Closing):
         self._membership: Membership | None = None
         self._offsets: OffsetManager | None = None
         self._cluster: Cluster | None = None
+        # The parts that exist from the start.
         self._delivery = Delivery(
             limit=conf.buffer_messages,
             max_redeliveries=conf.max_redeliveries,
@@ -173,7 +178,7 @@ class ConsumerGroup(Closing):
             yield error
 
     def commit_up_to(self, message: Message) -> None:
-        """Marks the message and all before it in its partition as processed; the next commit includes them.
+        """Marks the message, and all before it in its partition, as processed; the next commit includes them.
 
         Raises `ClaimLost` when this member does not own the partition any more.
         """
@@ -227,8 +232,8 @@ class ConsumerGroup(Closing):
         self.session.connect(make_chroot=True)
         self._cluster = Cluster(self.conf.cluster or self._look_up_brokers()).connect()
         self._refresh_topics()
-        # Prepare the offsets: a reset comes before this member is registered, so that `_reset_offsets` sees
-        # other members only.
+        # Prepare the offsets. A reset comes before this member is registered, so that `_reset_offsets` sees
+        # only other members.
         make_offset_manager = self.conf.offset_manager or ZooKeeperOffsetManager
         self._offsets = make_offset_manager(self)
         if self.conf.reset_offsets:
@@ -302,7 +307,8 @@ class ConsumerGroup(Closing):
         membership.leaving = True
         deadline = time.monotonic() + self._drain_timeout_s
         membership.start_draining(deadline)
-        # Ends only when every claim is finalized: a claim whose intake thread has died keeps this loop going.
+        # The loop ends when every claim is finalized. If an intake thread has died, its claims are never
+        # finalized, and the loop does not end.
         while membership.claims or membership.registered:
             try:
                 membership.unregister()
@@ -331,10 +337,12 @@ class ConsumerGroup(Closing):
         if others:
             self.log.warning("offsets are not reset: other members are registered", others=len(others))
             return
+        # Only koff's own offset managers have `reset`.
         if not isinstance(self._offsets, PeriodicOffsets):
             raise ConfigError(
                 "reset_offsets: the configured offset manager cannot reset offsets; reset them in its store"
             )
+        # Fetch the initial offset of each partition. If one is missing, no offset is reset.
         assert self._cluster is not None
         partitions = [
             TopicPartition(topic, partition)
@@ -346,7 +354,8 @@ class ConsumerGroup(Closing):
         if failed:
             (topic, partition), reason = next(iter(failed.items()))
             raise ConnectError(
-                f"offsets are not reset: cannot fetch the offset of {topic}/{partition}: {reason}"
+                f"offsets are not reset: cannot fetch the offset of {topic}/{partition}: {reason}; "
+                "check that its leader runs"
             )
         self._offsets.reset(
             {partition: offset for partition, offset in fetched.items() if isinstance(offset, int)}
@@ -363,9 +372,9 @@ class ConsumerGroup(Closing):
         return ClusterConf(addresses)
 
     def _refresh_topics(self) -> None:
-        """Reads the partition counts; a change requests a rebalance. Raises `ConnectError`."""
+        """Fetches the partition counts; a change requests a rebalance. Raises `ConnectError`."""
         assert self._cluster is not None
-        # All topics are listed: describing single topics needs the controller, which may just be down.
+        # List all topics: librdkafka sends a request for single topics to the controller, which may be down.
         all_counts = self._cluster.fetch_partition_counts()
         counts = {topic: all_counts[topic] for topic in self.topics if topic in all_counts}
         if counts != self._partition_counts:
@@ -385,7 +394,7 @@ class ConsumerGroup(Closing):
                 self.log.warning("partition counts are not refreshed: trying again", why=str(error))
 
     def _is_trusted(self, claim: Claim) -> bool:
-        """Whether ZooKeeper surely keeps the claim for now.
+        """Whether ZooKeeper certainly keeps the claim now.
 
         A claim of an earlier session is never trusted again.
         """
@@ -407,7 +416,7 @@ class ConsumerGroup(Closing):
     def _report_error(self, error: PartitionError) -> None:
         """Logs the error and queues it for `errors`."""
         self.log.warning("partition error", topic=error.topic, partition=error.partition, why=str(error))
-        # A message that was passed over does not keep its partition's offsets from being committed.
+        # An error with a message is about a message that was passed over: its offset is still committed.
         if self._stopping.is_set() and error.message is None:
             self._close_errors.append(error)
         with self._errors_changed:

@@ -1,4 +1,4 @@
-"""Reads the claimed partitions of one topic, in a thread that also makes all requests to Kafka about them."""
+"""Reads the claimed partitions of one topic, in a thread that also loads and finalizes their offsets."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ class Intake(Closing):
     Both are called from the intake's thread.
     """
 
-    # Only ConnectError is retried and only KoffError is caught. Any other exception (TimeoutError, an error
-    # of the user's offset manager) ends the thread: all claims of the topic stay, and no member reads them.
+    # Every ConnectError is retried, and also every KoffError while a claim is initialized. A KoffError at the
+    # end of a claim is reported. Any other error (a failed `flush`, TimeoutError, an error of the user's
+    # offset manager) ends the thread: the member keeps all claims of the topic, and no member reads them.
 
     def __init__(
         self,
@@ -54,9 +55,9 @@ class Intake(Closing):
         self._feed = Feed(cluster.conf, topic, conf.feed)
         self._requests: queue.SimpleQueue[tuple[Callable[[Claim], None], Claim]] = queue.SimpleQueue()
         self._retries: list[tuple[float, Callable[[Claim], None], Claim]] = []
-        """Due time (monotonic), step and claim."""
-        self._reading: dict[int, Claim] = {}
-        self._next_offsets: dict[int, int] = {}
+        """When the retry is due (monotonic), the step, and its claim."""
+        self._reading: dict[int, Claim] = {}  # by partition
+        self._next_offsets: dict[int, int] = {}  # by partition
         self._failing_since: dict[Claim, float] = {}
         self._reported: set[Claim] = set()
         self._closing = threading.Event()
@@ -64,11 +65,14 @@ class Intake(Closing):
         self._thread.start()
 
     def start_claim(self, claim: Claim) -> None:
-        """Reads the claim's partition from where the group left off. Returns at once."""
+        """Starts to read the claim's partition after the group's last processed offset. Returns at once."""
         self._requests.put((self._start_claim, claim))
 
     def end_claim(self, claim: Claim) -> None:
-        """Stops reading the claim's partition and finalizes its offsets. Returns at once: see `finalized`."""
+        """Stops reading the claim's partition and finalizes its offsets.
+
+        Returns at once; `finalized` of the claim becomes true later.
+        """
         self._requests.put((self._end_claim, claim))
 
     def close(self) -> None:
@@ -112,7 +116,7 @@ class Intake(Closing):
         self._retries = [retry for retry in self._retries if retry[0] > now]
         while not self._requests.empty():
             due.append(self._requests.get())
-        # Take one step for each claim. Claims that start are collected, to fetch their offsets in one call.
+        # Run each step. Claims that start are collected first, so that their offsets are fetched in one call.
         last_offsets: dict[Claim, int | None] = {}
         for step, claim in due:
             try:
@@ -122,7 +126,7 @@ class Intake(Closing):
                     step(claim)
             except ConnectError as error:
                 self._schedule_retry(step, claim, error)
-        # Start reading all claims that were initialized.
+        # Start to read the partitions of all claims that were initialized.
         try:
             self._start_reading(last_offsets)
         except ConnectError as error:
@@ -140,7 +144,7 @@ class Intake(Closing):
         """
 
     def _initialize_claim(self, claim: Claim, last_offsets: dict[Claim, int | None]) -> None:
-        """Adds the claim and the offset that the group processed last (None: none) to `last_offsets`."""
+        """Adds the claim to `last_offsets`, with the offset that the group processed last (None: none)."""
         if claim.state is not ClaimState.READING:
             return
         try:
@@ -154,7 +158,7 @@ class Intake(Closing):
         last_offsets[claim] = last_offset
 
     def _start_reading(self, last_offsets: dict[Claim, int | None]) -> None:
-        """Reads each claim's partition from one past its last offset, or else from the initial offset."""
+        """Starts to read each partition: after its last offset, or at the initial offset if that is None."""
         last_offsets = {c: last for c, last in last_offsets.items() if c.state is ClaimState.READING}
         initial = self._fetch_initial_offsets([c for c, last in last_offsets.items() if last is None])
         starts: dict[int, int] = {}
@@ -176,8 +180,9 @@ class Intake(Closing):
             return {}
         spec = INITIAL[self._conf.initial_offset]
         offsets = self._cluster.fetch_offsets([claim.topic_partition for claim in claims], spec)
-        # The newest offset is committed at once. Else the next owner would take a newer one as its start, and
-        # skip what was written in between. A failed flush raises KoffError, which ends this thread.
+        # The newest offset is committed at once. Otherwise the next owner would start at an offset that is
+        # newer still, and skip the messages in between. A failed flush raises KoffError, which ends this
+        # thread.
         if spec is OffsetSpec.LATEST:
             for partition, offset in offsets.items():
                 if isinstance(offset, int):
@@ -196,7 +201,7 @@ class Intake(Closing):
         self._reported.discard(claim)
 
     def _stop_reading(self, claim: Claim) -> None:
-        # A newer claim of the same partition may be read by now: its reading continues.
+        # If this member has a newer claim of the same partition, the intake continues to read that claim.
         if self._reading.get(claim.partition) is claim:
             self._feed.remove([claim.partition])
             del self._reading[claim.partition], self._next_offsets[claim.partition]
@@ -236,7 +241,7 @@ class Intake(Closing):
         position = self._next_offsets[lost.partition]
         self._feed.remove([lost.partition])
         del self._reading[lost.partition]
-        # As a retry, so that a ConnectError there is retried as everywhere else.
+        # Scheduled like a retry, because `_handle_requests` retries a ConnectError of a scheduled step.
         self._retries.append((time.monotonic(), lambda claim: self._resume_reading(claim, position), claim))
 
     def _resume_reading(self, claim: Claim, position: int) -> None:
@@ -247,16 +252,22 @@ class Intake(Closing):
         log_end = self._fetch_offset(claim, OffsetSpec.LATEST)
         start = min(max(position, log_start), log_end)
         if start > position:
-            text = f"offsets {position} to {start - 1} left the log before they were read"
+            text = (
+                f"offsets {position} to {start - 1} left the log before they were read: check the topic's "
+                "retention and this group's lag"
+            )
             self._report_error(claim, KoffError(text))
         elif start < position:
-            text = f"the log ends at {log_end}, before {position}: it was truncated, or the topic recreated"
+            text = (
+                f"the log ends at {log_end}, before {position}: it was truncated, or the topic was deleted "
+                f"and created again; reading resumes at {start}"
+            )
             self._report_error(claim, KoffError(text))
         self._feed.add({claim.partition: start})
         self._reading[claim.partition], self._next_offsets[claim.partition] = claim, start
 
     def _report_lasting_error(self, claim: Claim, error: KoffError) -> None:
-        """Reports an error that is retried: once, and only when the claim has failed for a while."""
+        """Reports an error that is retried: once, after the claim has failed for `_REPORT_AFTER_S`."""
         since = self._failing_since.setdefault(claim, time.monotonic())
         if time.monotonic() > since + _REPORT_AFTER_S and claim not in self._reported:
             self._reported.add(claim)

@@ -18,7 +18,7 @@ from koff.client.zookeeper.znodes import GroupPaths, Registration
 
 log = structlog.get_logger(component="client.zookeeper")
 _BUSY_S, _IDLE_S = 0.05, 0.5
-"""The pause between rounds: while claims change, and otherwise. A watch that fires ends the pause."""
+"""The pause between rounds: while claims change, and otherwise. A watch that fires ends the pause early."""
 _READ_MEMBERS_S = 2.0
 """How often the members are read even if no watch fired."""
 
@@ -26,7 +26,8 @@ _READ_MEMBERS_S = 2.0
 class Membership:
     """Registers the member, computes its assignment, and claims and releases partitions, round by round.
 
-    One thread calls `run_round`; other threads only read `claims`.
+    Only one thread at a time may call methods that change claims; other threads may read `claims` and call
+    `owns`.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class Membership:
         registration: Registration,
         delivery: Delivery,
         intakes: Mapping[str, Intake],
-        partitions: Callable[[], Mapping[str, int]],
+        get_partition_counts: Callable[[], Mapping[str, int]],
         processing_timeout_s: float,
     ) -> None:
         self.claims: dict[TopicPartition, Claim] = {}
@@ -46,7 +47,8 @@ class Membership:
         self.rebalance_needed = threading.Event()
         self._session, self._paths = session, paths
         self._member, self._registration = member, registration
-        self._delivery, self._intakes, self._partitions = delivery, intakes, partitions
+        self._delivery, self._intakes = delivery, intakes
+        self._get_partition_counts = get_partition_counts
         self._processing_timeout_s = processing_timeout_s
         self._session_number = session.number
         self._renewed_at = self._members_read_at = 0.0
@@ -54,7 +56,7 @@ class Membership:
         self._assigned: set[TopicPartition] = set()
         self._unconfirmed: set[TopicPartition] = set()
         """Partitions whose owner node this member may have created, without a response that confirms it."""
-        self._ending: set[Claim] = set()
+        self._ending: set[Claim] = set()  # passed to `end_claim`; kept until the owner node is deleted
 
     def run_round(self) -> float:
         """Brings registration and claims up to date; returns the pause until the next round, in seconds.
@@ -99,7 +101,7 @@ class Membership:
         if claim is None or not claim.initialized or claim.state is ClaimState.LOST:
             return False
         stat = self._session.call("exists", self._paths.owner(*partition))
-        # The czxid tells this claim from another claim that the same session made later.
+        # The czxid differs if the same session has claimed the partition again since.
         return (
             stat is not None
             and (stat.czxid, stat.ephemeralOwner) == (claim.czxid, self._session.id)
@@ -146,13 +148,13 @@ class Membership:
         now = time.monotonic()
         if not self.rebalance_needed.is_set() and now < self._members_read_at + _READ_MEMBERS_S:
             return
-        # Cleared before the members are read: a watch that fires during the reading sets it again.
+        # Clear the event before the members are read: a watch that fires meanwhile sets it again.
         self.rebalance_needed.clear()
         self._members_read_at = now
         members = self._read_members()
         assigned = {
             TopicPartition(topic, partition)
-            for topic, count in self._partitions().items()
+            for topic, count in self._get_partition_counts().items()
             for partition in assign_partitions(members, topic, range(count)).get(self._member, ())
         }
         if assigned != self._assigned:
@@ -180,7 +182,8 @@ class Membership:
         A claim is drained, then its offsets are committed, and last its owner node is deleted: the next owner
         must not start before the commit.
         """
-        # Drain the claims that are not assigned; end the claims that are drained, or whose time is over.
+        # Drain the claims that are not assigned. End the claims that are drained, or whose deadline has
+        # passed.
         now = time.monotonic()
         for claim in [*self.claims.values()]:
             if claim.state is ClaimState.READING and claim.topic_partition not in self._assigned:
@@ -196,7 +199,7 @@ class Membership:
             self._ending.discard(claim)
             self.claims.pop(claim.topic_partition, None)
             log.debug("partition released", topic=claim.topic, partition=claim.partition, member=self._member)
-        # Delete owner nodes that a `create` without a response may have left, and that are not needed now.
+        # A `create` without a response may have made an owner node. Delete it if it is not needed any more.
         for partition in self._unconfirmed - self._assigned - self.claims.keys():
             self._delete_own_node(self._paths.owner(*partition))
             self._unconfirmed.discard(partition)
@@ -215,19 +218,19 @@ class Membership:
                 )
 
     def _try_claim(self, partition: TopicPartition) -> Claim | None:
-        """The claim, or None if another member owns the partition: a watch fires when its node is deleted."""
+        """The claim. None if another member owns the partition: the watch fires when its node is deleted."""
         path, number = self._paths.owner(*partition), self._session.number
         self._unconfirmed.add(partition)
         try:
             self._session.call("create", path, self._member.encode(), ephemeral=True, makepath=True)
         except NodeExists:
-            pass  # by another member, or by a `create` of this member whose response was lost: `get` tells
+            pass  # another member's node, or this member's from a `create` without a response
         try:
             _, stat = self._session.call("get", path, watch=self._session.on_watch)
         except NoNode:
             return None
         self._unconfirmed.discard(partition)
-        # The session may have ended between the requests: compare with the number from before them.
+        # The session may have ended between the requests: compare with the number read before them.
         if stat.ephemeralOwner != self._session.id or number != self._session.number:
             return None
         return Claim(*partition, session_number=number, czxid=stat.czxid)

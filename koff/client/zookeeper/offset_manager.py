@@ -104,8 +104,8 @@ class PeriodicOffsets(Closing):
         self.conf = conf
         self._owns = owns
         self._offsets: dict[TopicPartition, _PartitionOffsets] = {}
-        # Order: `_storing` before `_lock`. `_storing` is held during requests to the store, and `_lock` only
-        # for moments: `mark_as_processed` must not wait for the store.
+        # Lock order: `_storing` before `_lock`. `_storing` is held during requests to the store; `_lock` is
+        # held only for a moment, because `mark_as_processed` must not wait for the store.
         self._lock = threading.Lock()
         self._storing = threading.Lock()
         self._closing = threading.Event()
@@ -114,7 +114,7 @@ class PeriodicOffsets(Closing):
 
     @abstractmethod
     def _load_offset(self, partition: TopicPartition) -> int | None:
-        """The stored offset, None without one. Where possible, earlier owners cannot store afterwards."""
+        """The stored offset, None without one. If the store allows it, also fences earlier owners."""
 
     @abstractmethod
     def _store_offsets(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KoffError]:
@@ -128,7 +128,7 @@ class PeriodicOffsets(Closing):
         """Stores the next offset of each partition, for a group without members. Raises `KoffError`."""
 
     def _forget_partition(self, partition: TopicPartition) -> None:
-        """Called when the partition is finalized."""
+        """Called when the partition is finalized. A subclass may drop its own data of the partition."""
 
     def initialize_partition(self, topic: str, partition: int) -> int | None:
         """See `OffsetManager`."""
@@ -142,7 +142,7 @@ class PeriodicOffsets(Closing):
         return last
 
     def mark_as_processed(self, topic: str, partition: int, offset: int) -> bool:
-        """See `OffsetManager`. An offset behind one that was noted before is ignored: returns False."""
+        """See `OffsetManager`. Ignores an offset that is not higher than the noted one, and returns False."""
         with self._lock:
             offsets = self._offsets.get(TopicPartition(topic, partition))
             if offsets is None or (offsets.processed is not None and offset <= offsets.processed):
@@ -163,9 +163,10 @@ class PeriodicOffsets(Closing):
     def finalize_partition(
         self, topic: str, partition: int, last_offset: int | None, timeout_s: float
     ) -> None:
-        """See `OffsetManager`. `timeout_s` is not used: one commit is tried."""
+        """See `OffsetManager`. Tries one commit, whatever `timeout_s` is."""
         topic_partition = TopicPartition(topic, partition)
-        # An error keeps the partition's offsets, so that the caller can try again; a lost claim does not.
+        # After an error the partition's offsets are kept, so that the caller can try again. After a lost
+        # claim they are forgotten.
         error = self._commit_offsets(topic_partition).get(topic_partition)
         if error is not None and not isinstance(error, ClaimLost):
             raise error
@@ -199,10 +200,11 @@ class PeriodicOffsets(Closing):
                 )
 
     def _commit_offsets(self, only: TopicPartition | None = None) -> dict[TopicPartition, KoffError]:
-        """Stores the offsets that are processed and not committed, of `only` or of all partitions.
+        """Stores the offsets that are processed and not committed: of partition `only`, or of all partitions.
 
         Returns the error of each partition that failed.
         """
+        # Collect the offsets under the lock, and store them without it.
         with self._storing:
             with self._lock:
                 due = {
@@ -215,7 +217,7 @@ class PeriodicOffsets(Closing):
             if not due:
                 return {}
             failed = self._store_offsets({partition: offset + 1 for partition, offset in due.items()})
-            # More may be processed by now: what counts as committed is the offset that was stored.
+            # `processed` may have moved since: committed is only the offset that was stored.
             with self._lock:
                 for partition, offset in due.items():
                     if partition not in failed and partition in self._offsets:

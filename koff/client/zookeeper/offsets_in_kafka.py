@@ -22,8 +22,8 @@ _RETRY_S = 0.2
 class KafkaOffsetManager(PeriodicOffsets):
     """Keeps the group's offsets in `__consumer_offsets`, as offsets of a group without members.
 
-    Kafka does not know which member owns a partition in ZooKeeper, so the manager asks ZooKeeper right before
-    each commit. Kafka itself does not refuse the commit of an earlier owner.
+    Kafka does not know which member owns a partition in ZooKeeper, and does not refuse the commit of an
+    earlier owner. So the manager asks ZooKeeper right before each commit.
     """
 
     def __init__(self, group: GroupHandle, conf: OffsetManagerConf | None = None) -> None:
@@ -47,7 +47,7 @@ class KafkaOffsetManager(PeriodicOffsets):
     def reset(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See `PeriodicOffsets`."""
         for error in self._commit_to_kafka(offsets).values():
-            raise error
+            raise error  # the first one
 
     def _load_offset(self, partition: TopicPartition) -> int | None:
         requested = [confluent_kafka.TopicPartition(*partition)]
@@ -58,7 +58,7 @@ class KafkaOffsetManager(PeriodicOffsets):
             raise self._map_error(error) from error
         if committed.error is not None:
             raise self._map_error(KafkaException(committed.error))
-        # Without a committed offset the response has OFFSET_INVALID (-1001).
+        # The offset is OFFSET_INVALID (-1001) if none is committed.
         return committed.offset if committed.offset >= 0 else None
 
     def _store_offsets(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KoffError]:
@@ -80,7 +80,9 @@ class KafkaOffsetManager(PeriodicOffsets):
         """Commits the offsets in one request; returns the error of each partition that failed."""
         if not offsets:
             return {}
-        requested = [confluent_kafka.TopicPartition(*at, offset) for at, offset in offsets.items()]
+        requested = [
+            confluent_kafka.TopicPartition(*partition, offset) for partition, offset in offsets.items()
+        ]
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -89,7 +91,7 @@ class KafkaOffsetManager(PeriodicOffsets):
                 cause = extract_kafka_error(error)
                 if cause is not None and cause.retriable() and time.monotonic() < deadline:
                     time.sleep(_RETRY_S)
-                    continue
+                    continue  # for example, the coordinator is still loading
                 self._replace_consumer_without_brokers(requested[0].topic)
                 return dict.fromkeys(offsets, self._map_error(error))
             # The commit as a whole may succeed while single partitions have errors.

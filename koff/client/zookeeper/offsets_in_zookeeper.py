@@ -1,4 +1,4 @@
-"""An offset manager that commits to ZooKeeper, where Kafka's old tools look for offsets."""
+"""An offset manager that commits to ZooKeeper, where Kafka's first consumers kept their offsets."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _WRITE_ATTEMPTS = 3
 class ZooKeeperOffsetManager(PeriodicOffsets):
     """Keeps the group's offsets in `/consumers/GROUP/offsets`.
 
-    The node's version fences earlier owners: a new owner writes the node once when it starts, and each commit
-    names the version that it expects. An earlier owner knows an older version, so ZooKeeper refuses its
-    commit.
+    The version of a partition's node fences earlier owners: a new owner writes the node once when it starts,
+    and each commit names the version that it expects. An earlier owner expects an older version, so ZooKeeper
+    refuses its commit. A partition without a node has no fence until the first commit.
     """
 
     def __init__(self, group: GroupHandle, conf: OffsetManagerConf | None = None) -> None:
@@ -37,7 +37,7 @@ class ZooKeeperOffsetManager(PeriodicOffsets):
             try:
                 data, stat = self._session.call("get", path)
                 next_offset = _parse_offset(data, path)
-                # Write the same offset again: the new version shuts out the earlier owner.
+                # Write the same offset again: from now on, ZooKeeper refuses commits of the earlier owner.
                 written = self._session.call("set", path, data, version=stat.version)
                 self._versions[partition] = written.version
             except BadVersion:
@@ -60,8 +60,8 @@ class ZooKeeperOffsetManager(PeriodicOffsets):
         self._versions.pop(partition, None)
 
     def _store_offset(self, partition: TopicPartition, next_offset: int) -> None:
-        # Another version does not prove that the claim is lost: a tool may have written the node, or an
-        # earlier write of this member arrived and its response did not. The owner node decides.
+        # Another version does not prove that the claim is lost: a tool may have written the node, or the
+        # response to an earlier write of this member was lost. Only the owner node proves it.
         for _ in range(_WRITE_ATTEMPTS):
             try:
                 version = self._write_node(partition, next_offset, self._versions.get(partition))

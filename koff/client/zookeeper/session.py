@@ -1,4 +1,7 @@
-"""A ZooKeeper session with a lease: how long it can be trusted. The only module that imports kazoo."""
+"""A ZooKeeper session with a lease: the time until which the session is certainly alive.
+
+No other module of koff imports kazoo.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ from koff.client.zookeeper.errors import ZooKeeperLost
 from koff.errors import ConfigError, ConnectError, Denied
 
 NoNode, NodeExists, BadVersion = NoNodeError, NodeExistsError, BadVersionError
-"""kazoo's errors that are results: the caller of `Session.call` handles them. All others are mapped."""
-_RESULTS = (NoNode, NodeExists, BadVersion)
+"""kazoo's errors that the caller of `Session.call` handles. All others become koff's errors."""
+_FOR_CALLERS = (NoNode, NodeExists, BadVersion)
 _LEASE = 0.9
 """The part of the session timeout that is trusted: the clocks of client and server may differ in speed."""
 _kazoo_log = logging.getLogger("koff.zookeeper.kazoo")
@@ -39,12 +42,13 @@ _kazoo_log.propagate = False
 class Session(Closing):
     """A connection to the servers at `hosts` (`host:port,...[/chroot]`); an ended session is replaced.
 
-    `number` counts the sessions that ended: when it changes, all ephemeral nodes are gone. `lease_until`
-    (monotonic time) is how long the servers surely keep the present session. `on_change` is called by
-    kazoo's threads whenever the state of the connection changes or a watch fires.
+    `number` counts the sessions that ended: when it changes, ZooKeeper has deleted all ephemeral nodes of
+    this client. `lease_until` (monotonic time) is until when the servers certainly keep the present session.
+    `on_change` is called by kazoo's threads whenever the state of the connection changes or a watch fires.
     """
 
-    # The lease is computed from the timeout that was requested. A server may grant a shorter one.
+    # The lease is computed from the session timeout that was requested. If a server grants a shorter one, the
+    # lease may end after the session.
 
     def __init__(
         self,
@@ -61,7 +65,7 @@ class Session(Closing):
         self._connect_timeout_s = connect_timeout_s
         self._on_change = on_change
         self._lock = threading.Lock()
-        # `submit` puts the chroot before each path; kazoo connects without it.
+        # kazoo connects without the chroot: `submit` puts it before each path.
         servers, _, root = self.hosts.partition("/")
         self._root = "/" + root.strip("/") if root.strip("/") else ""
         try:
@@ -119,8 +123,8 @@ class Session(Closing):
 
     def renew_lease(self, path: str) -> bool:
         """Renews the lease by a request for the node at `path`; returns whether the node exists."""
-        # The lease counts from before the request: the server saw the session alive some time after that.
-        # `exists` is a read: the connected server responds alone, without asking the leader.
+        # The lease counts from before the request: the server certainly renewed the session after that
+        # moment. `exists` is a read: the connected server responds without asking ZooKeeper's leader.
         with self._lock:
             number, requested_at = self.number, time.monotonic()
         exists = self.call("exists", path) is not None
@@ -144,7 +148,9 @@ class Session(Closing):
         The caller may submit many requests before it waits for the first result.
         """
         if not self._kazoo.connected:
-            raise ZooKeeperLost(f"no connection to ZooKeeper at {self.hosts}")
+            raise ZooKeeperLost(
+                f"no connection to ZooKeeper at {self.hosts}: check that it runs and that its port is open"
+            )
         return getattr(self._kazoo, f"{operation}_async")(
             (self._root + path).rstrip("/") or "/", *args, **kwargs
         )
@@ -153,11 +159,11 @@ class Session(Closing):
         """The result of a request of `submit`. Raises as `call` does."""
         try:
             return pending.get(timeout=self.timeout_s)
-        except _RESULTS:
+        except _FOR_CALLERS:
             raise
         except (ConnectionLoss, SessionExpiredError, KazooTimeoutError) as error:
             raise ZooKeeperLost(
-                f"ZooKeeper at {self.hosts} does not respond: {type(error).__name__}"
+                f"ZooKeeper at {self.hosts} does not respond: {type(error).__name__}; check that it runs"
             ) from error
         except KazooException as error:
             if type(error).__name__ in {"NoAuthError", "AuthFailedError"}:

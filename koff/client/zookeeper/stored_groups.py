@@ -1,4 +1,4 @@
-"""The groups that are stored in ZooKeeper, read without joining them."""
+"""The consumer groups that are stored in ZooKeeper, fetched without joining them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StoredOffset(NamedTuple):
 
 @dataclass(slots=True)
 class StoredGroup:
-    """A group: its offsets, its live members, and the member that owns each partition."""
+    """The offsets of a group, its live members, and the member that owns each partition."""
 
     offsets: dict[TopicPartition, StoredOffset] = field(default_factory=dict)
     members: dict[str, Registration] = field(default_factory=dict)
@@ -35,11 +35,11 @@ def fetch_stored_groups(session: Session) -> dict[str, StoredGroup]:
     """All groups that have an offset or a member, by name. Raises `ConnectError`."""
     paths = [GroupPaths(name) for name in session.list_children(CONSUMERS)]
     groups = {group_paths.group: StoredGroup() for group_paths in paths}
-    # Members come before owners: an owner node is matched with a member's id.
+    # Members first: the data of an owner node is looked up among the members' ids.
     for (group, member), (data, _) in _fetch_children(session, {p.group: p.ids for p in paths}):
         groups[group].members[member] = Registration.decode(data)
     for group, partition, data, stat in _fetch_partition_nodes(session, {p.group: p.offsets for p in paths}):
-        # Other data is no offset for the group itself either.
+        # Data that is not a decimal number is no offset: leave it out.
         if data.isdigit():
             groups[group].offsets[partition] = StoredOffset(int(data), stat.mtime, stat.mzxid)
     for group, partition, data, _ in _fetch_partition_nodes(session, {p.group: p.owners for p in paths}):
@@ -75,7 +75,8 @@ def _fetch_children(session: Session, folders: dict[Any, str]) -> Iterator[tuple
 
 def _fetch_all(session: Session, operation: str, paths: dict[Any, str]) -> Iterator[tuple[Any, Any]]:
     """The key and the result of the operation for each path whose node exists."""
-    # Many requests are under way at a time: one after another, each would cost a round trip.
+    # Up to `_MAX_PENDING` requests are under way at a time: sent one after another, each would take a whole
+    # round trip.
     remaining = iter(paths.items())
     while batch := list(islice(remaining, _MAX_PENDING)):
         pending = [(key, session.submit(operation, path)) for key, path in batch]

@@ -1,4 +1,4 @@
-"""The layout of Kafka's first consumers in ZooKeeper: a group's nodes and their contents.
+"""The nodes of Kafka's first consumers in ZooKeeper, and their data.
 
     /consumers/GROUP/ids/MEMBER               ephemeral; JSON: version, subscription, pattern, timestamp
     /consumers/GROUP/owners/TOPIC/PARTITION   ephemeral; the member, or one of its threads (MEMBER-0)
@@ -61,13 +61,13 @@ class Registration:
 
     def encode(self) -> bytes:
         """The data of the member's node."""
-        timestamp = str(time.time_ns() // 1_000_000)
+        timestamp = str(time.time_ns() // 1_000_000)  # Kafka writes it as text
         content = {"version": 1, "subscription": self.subscription, "pattern": self.pattern}
         return json.dumps({**content, "timestamp": timestamp}, separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Registration:
-        """The registration in a member's node; without a subscription if the data cannot be understood."""
+        """The registration in a member's node; without a subscription if the data is invalid."""
         content = _parse_object(data)
         subscription = content.get("subscription")
         counts = subscription.items() if isinstance(subscription, dict) else ()
@@ -94,7 +94,7 @@ def find_member(owner: str, members: Iterable[str]) -> str | None:
     ids = set(members)
     if owner in ids:
         return owner
-    member = owner.rpartition("-")[0]
+    member = owner.rpartition("-")[0]  # a thread's id is the member's id, a dash and a number
     return member if member in ids else None
 
 
@@ -112,7 +112,7 @@ def parse_host(member: str, group: str) -> str:
 def bootstrap_servers(brokers: Sequence[bytes]) -> str:
     """The addresses (`host:port,...`) in the data of nodes of `/brokers/ids`.
 
-    A broker's plaintext listener is preferred to its other listeners.
+    One address for each broker: its plaintext listener if it has one.
     """
     addresses = [address for data in brokers if (address := _broker_address(_parse_object(data)))]
     return ",".join(sorted(addresses))
@@ -120,7 +120,7 @@ def bootstrap_servers(brokers: Sequence[bytes]) -> str:
 
 def _broker_address(broker: dict[str, Any]) -> str:
     endpoints = [endpoint for endpoint in broker.get("endpoints") or () if isinstance(endpoint, str)]
-    endpoints.sort(key=lambda endpoint: not endpoint.startswith("PLAINTEXT://"))
+    endpoints.sort(key=lambda endpoint: not endpoint.startswith("PLAINTEXT://"))  # plaintext first
     if endpoints:
         return endpoints[0].rpartition("://")[2]
     # A broker without a plaintext listener is registered with host null and port -1.
@@ -137,9 +137,9 @@ def _parse_object(data: bytes) -> dict[str, Any]:
 
 
 def _matches_topic(regex: str, topic: str) -> bool:
-    """Whether the pattern matches, as Kafka's TopicFilter reads it.
+    """Whether the pattern matches the topic, as in Kafka's TopicFilter.
 
-    A comma separates alternatives; quotes and white space are dropped.
+    A comma separates alternatives; quotes and white space are ignored. An invalid pattern matches nothing.
     """
     try:
         return re.fullmatch(re.sub(r"[\s\"']", "", regex).replace(",", "|"), topic) is not None

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class ProgressCounter:
     """Counts work in offsets of a log, or in bytes of segments: `done` out of `todo`.
 
-    One batch may be the whole work. So half of a batch counts when its records are read, and the other half
-    when they are in the tables.
+    One batch may be the whole work. So half of a batch counts as done while its records are read, and the
+    other half when they are in the tables.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -36,9 +36,9 @@ class ProgressCounter:
     @property
     def done(self) -> int:
         """How much of `todo` is done. May be read from any thread."""
-        # One read of each: another thread may end the batch in between.
+        # Read each attribute once: another thread may end the batch in between.
         done, batch = self._done, self._batch
-        return done if batch is None else done + int(batch[0] * batch[1].share() / 2)
+        return done if batch is None else done + int(batch[0] * batch[1].fraction_read() / 2)
 
 
 class ReadProgress:
@@ -46,11 +46,12 @@ class ReadProgress:
 
     def __init__(self, spark: SparkSession, job_group: str | None) -> None:
         self._context, self._group = spark.sparkContext, job_group
+        # Job numbers only grow: jobs up to this one belong to earlier batches.
         self._last_old_job = max(self._list_jobs(), default=-1)
 
-    def share(self) -> float:
-        """The share that is read, 0 to 1. A task counts when it ends; tasks are about equal in size."""
-        return max((self._stage_share(stage) for stage in self._list_stages()), default=0.0)
+    def fraction_read(self) -> float:
+        """The fraction that is read, 0 to 1. A task counts when it ends; tasks are about equal in size."""
+        return max((self._stage_fraction(stage) for stage in self._list_stages()), default=0.0)
 
     def _list_jobs(self) -> list[int]:
         return [*self._context.statusTracker().getJobIdsForGroup(self._group)]
@@ -60,8 +61,8 @@ class ReadProgress:
         infos = [tracker.getJobInfo(job) for job in self._list_jobs() if job > self._last_old_job]
         return [stage for info in infos if info is not None for stage in info.stageIds]
 
-    def _stage_share(self, number: int) -> float:
-        """The share of the stage's tasks that are done; 0 for a stage that does not read a koff source."""
+    def _stage_fraction(self, number: int) -> float:
+        """The fraction of the stage's tasks that are done; 0 for a stage that does not read a koff source."""
         context: Any = self._context
         try:
             stage = context._jsc.sc().statusStore().lastStageAttempt(number)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _MERGE_LOCK = threading.Lock()
-"""The queries of several clusters merge into the same tables. Delta makes concurrent merges conflict, and one
-of them would have to be repeated: so they merge one after the other."""
+"""Held during a MERGE. The queries of several clusters merge into the same tables, and two merges at the same
+time would conflict in Delta: one of them would fail and have to be repeated."""
 
 
 @contextmanager
@@ -73,7 +73,8 @@ class BatchWriter:
         """
         from pyspark.sql import functions as f
 
-        # What the batch holds: counts, times, and the files that workers wrote. This computes the frame.
+        # What the batch has: counts, times, and the files that workers wrote. `collect` computes the frame,
+        # so here the workers read the log.
         file = f.when(f.col("what") == FILE, f.col("packed"))
         packs = packed.select("what", "records", "first_ms", "last_ms", file).collect()
         counts = Counter[str]()
@@ -121,7 +122,7 @@ class BatchWriter:
     def _write_groups(self, records: DataFrame, topic_names: Mapping[str, str]) -> None:
         from pyspark.sql import functions as f
 
-        # Only the states of groups that this batch has records of.
+        # Read only the states of groups that have records in this batch.
         partitions = [row[0] for row in records.select("offsets_partition").distinct().collect()]
         states = self.tables.cluster_frame("group_states", self.cluster).where(
             f.col("offsets_partition").isin(partitions)
@@ -132,8 +133,8 @@ class BatchWriter:
         try:
             self._append_new("groups", _parse_changes(changes, "group", groups.GROUP_DDL))
             self._append_new("assignments", _parse_changes(changes, "assignment", groups.ASSIGNMENT_DDL))
-            # Last: changes are derived from the old states. Were the states merged first, a batch that is
-            # repeated would see no changes.
+            # The states last: changes are derived from the old states. If the states were merged first, a
+            # repeated batch would find no changes.
             with _MERGE_LOCK:
                 self._merge_states(_parse_changes(changes, "saved", groups.SAVED_DDL))
         finally:

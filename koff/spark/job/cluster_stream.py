@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(component="spark.job")
 SMALL_BATCH = 50_000
-"""A batch with fewer offsets than this, in tables with fewer slots, is done before Spark's generated code
-would be compiled: it runs without code generation."""
+"""If a batch has fewer offsets and the table `current` has fewer slots than this, the batch takes less time
+than to compile Spark's generated code. Such a batch runs without code generation."""
 STOP_S = 20.0
 """How long a running batch may take to end after a request to stop."""
 
@@ -121,16 +121,20 @@ class ClusterStream:
         self._positions: Mapping[int, int] = {}
         """Where the newest batch ends."""
         self._counted_to: Mapping[int, int] | None = None
+        """Where the newest batch ends that `counter` knows; None before the first batch."""
         self._last_stable: Mapping[int, int] = {}
         """The last stable offsets after the batch before."""
-        self._next_batch_at = 0.0
+        self._next_batch_at = 0.0  # monotonic
         self._truncated: dict[int, int] = {}
+        """The truncated partitions that the batch before has seen, with their last stable offsets."""
         self._reported_truncated: set[int] = set()
         self._is_first_batch = True
+        """No batch was written since `start`. Only such a batch may be a repetition."""
         self._fresh = fresh
         self._slot_count = 0 if fresh else None
         """How many slots are committed to or assigned; None until they are counted."""
         self._overlap: Mapping[int, int] = {}
+        """The tables may already have the rows up to these log offsets."""
         self._target: Mapping[int, int] = {}
         """The last stable offsets at the start: with `once` the stream ends there."""
 
@@ -144,12 +148,12 @@ class ClusterStream:
         self._overlap = self._load_overlap()
         self._target = self._last_stable = self._fetch_offsets(Isolation.READ_COMMITTED)
         spark = self._tables.spark
-        tick = spark.readStream.format("rate").option("rowsPerSecond", 1).load().where("false")
-        nothing = tick.select(f.lit(None).cast("string").alias("what"))
+        clock = spark.readStream.format("rate").option("rowsPerSecond", 1).load().where("false")
+        no_rows = clock.select(f.lit(None).cast("string").alias("what"))
         rows = spark.readStream.format("koff").options(**self._source_options()).load()
-        # Spark makes no batch without input. The clock is input once a second, so that end offsets are
-        # sampled also while no group commits; its rows are dropped.
-        query = rows.unionByName(nothing, allowMissingColumns=True).writeStream.foreachBatch(
+        # Spark makes no batch without new input. The source `rate` is new input once a second, and `where`
+        # drops its rows: so end offsets are sampled also while no group commits.
+        query = rows.unionByName(no_rows, allowMissingColumns=True).writeStream.foreachBatch(
             self._process_batch
         )
         query = query.queryName(f"koff {self.name}").option("checkpointLocation", self._checkpoint)
@@ -161,7 +165,7 @@ class ClusterStream:
         return self._query is not None and self._query.isActive
 
     def exception(self) -> BaseException | None:
-        """Why the query failed; None if it is running or ended without an error."""
+        """The error that ended the query; None if the query is running or ended without an error."""
         if self.error is not None:
             return self.error
         return self._query.exception() if self._query is not None else None
@@ -203,7 +207,7 @@ class ClusterStream:
         }
 
     def _output_options(self) -> dict[str, str]:
-        """How workers return what they read: with commits in files, if workers can write files."""
+        """The options that decide how workers return rows: commits in files, if workers can write files."""
         folder = self._tables.folder("commits")
         return (
             {"into": FileTarget(folder, self.name, self._overlap).to_option()}
@@ -214,7 +218,7 @@ class ClusterStream:
     def _process_batch(self, records: DataFrame, batch: int) -> None:
         """Spark calls this for every batch. After a restart, the last batch may be repeated."""
         if self._stopping.is_set() or self.done:
-            raise _Stopped  # a return would mean to Spark that the batch is written
+            raise _Stopped  # if this returned, Spark would record the batch as written
         try:
             if self.conf.once:
                 self._count_batch(records, batch)
@@ -231,7 +235,7 @@ class ClusterStream:
         self._stopping.wait(max(0.0, self._next_batch_at - time.monotonic()))
 
     def _count_batch(self, records: DataFrame, batch: int) -> None:
-        """Tells the counter how large the work is (before the first batch), and how large this batch is."""
+        """Sets the counter's total before the first batch, and begins this batch in the counter."""
         if self._counted_to is None:
             first = self._read_positions(batch - 1)
             self._counted_to = first or self._fetch_offsets(Isolation.READ_COMMITTED, OffsetSpec.EARLIEST)
@@ -250,7 +254,8 @@ class ClusterStream:
     def _write_batch(self, records: DataFrame, batch: int) -> None:
         """Writes the batch into all tables, and the sample and the lag that follow it."""
         began, spark = time.monotonic(), records.sparkSession
-        # The session of the batch, not of the job: `write_once` changes its settings.
+        # What the batch is: its name for Delta, its offsets, whether it is small. Use the session of the
+        # batch, which Spark cloned from the job's: `write_once` changes its settings.
         app = f"koff {spark.sparkContext.getLocalProperty('sql.streaming.queryId')}"
         tables = Tables(spark, self._tables.root)
         starts = self._positions or self._read_positions(batch - 1)
@@ -272,7 +277,7 @@ class ClusterStream:
         ):
             count = writer.write(records, self._sampler.topic_names)
 
-            # How far the log goes now. Samples come after the records: they need the newest commits.
+            # Where the log ends now. The sample comes after the records: lag needs the newest commits.
             stable = self._fetch_offsets(Isolation.READ_COMMITTED)
             self._report_truncation(stable)
             behind = {p: max(0, end - self._positions.get(p, 0)) for p, end in stable.items()}
@@ -281,6 +286,7 @@ class ClusterStream:
                 self._next_batch_at = began + self.conf.interval_s
             self._last_stable = stable
 
+        # The batch is in the tables.
         self._is_first_batch = False
         self.batches += 1
         self.done = self.conf.once and self._has_read(self._target)
@@ -305,10 +311,11 @@ class ClusterStream:
         """
         from pyspark.sql import functions as f
 
-        # A batch that is repeated keeps its first sample: rows of lag go with the sample in the table.
+        # A batch that is repeated keeps its first sample: its rows of lag must match the sample in the table.
+        # The condition on `day` lets Delta skip files. It assumes that a batch is repeated within 30 days.
         ends = tables.cluster_frame("end_offsets", self.name)
-        mine = (f.col("batch") == batch) & (f.col("day") >= f.date_sub(f.current_date(), 30))
-        sampled = ends.where(mine).count() if self._is_first_batch else 0
+        of_batch = (f.col("batch") == batch) & (f.col("day") >= f.date_sub(f.current_date(), 30))
+        sampled = ends.where(of_batch).count() if self._is_first_batch else 0
         if not sampled:
             rows = self._take_sample(tables)
             if not rows:
@@ -316,14 +323,15 @@ class ClusterStream:
             writer.write_sample(rows, batch)
             sampled, ends = len(rows), tables.cluster_frame("end_offsets", self.name)
 
-        # Rows of lag. A record that arrived `reach_s` ago lies in the history of so many days.
+        # Rows of lag. The condition on `day` lets Delta skip files: it keeps at least a day more than
+        # `reach_s`.
         days = f.col("day") >= f.date_sub(f.current_date(), 2 + int(self.conf.reach_s // 86_400))
         current, states = (
             tables.cluster_frame("current", self.name),
             tables.cluster_frame("group_states", self.name),
         )
         frame = join_lag_inputs(
-            ends.where(mine), current, states, ends.where(days), reach_s=self.conf.reach_s
+            ends.where(of_batch), current, states, ends.where(days), reach_s=self.conf.reach_s
         )
         writer.write_lag(frame.mapInArrow(lag_rows, TABLES["lag"].ddl))
         return sampled
@@ -389,8 +397,8 @@ class ClusterStream:
         topic = self.watched.offsets_topic
         info = self._cluster.fetch_topic(topic)
         partitions = [TopicPartition(topic, p) for p in range(info.partitions if info else 0)]
-        found = self._cluster.fetch_offsets(partitions, spec, isolation)
-        return {at.partition: offset for at, offset in found.items() if isinstance(offset, int)}
+        offsets = self._cluster.fetch_offsets(partitions, spec, isolation)
+        return {at.partition: offset for at, offset in offsets.items() if isinstance(offset, int)}
 
     def _read_positions(self, batch: int) -> dict[int, int]:
         """Where the batch ends, by the checkpoint, which Spark writes before a batch; {} if it has none."""

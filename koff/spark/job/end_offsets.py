@@ -1,4 +1,4 @@
-"""Samples of end offsets: all partitions that groups read, in one round, as rows of `end_offsets`."""
+"""Samples of end offsets: those of all partitions that groups read, as rows of the table `end_offsets`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(component="spark.job")
 TOPICS_INTERVAL_S = 30.0
 """The time between two listings of the topics."""
-SHARDED_ABOVE, SHARE = 20_000, 10_000
-"""With more than `SHARDED_ABOVE` partitions, Spark tasks fetch the offsets, each for `SHARE` partitions."""
+SHARDED_ABOVE, PARTITIONS_PER_TASK = 20_000, 10_000
+"""With more than `SHARDED_ABOVE` partitions, Spark tasks fetch the offsets, `PARTITIONS_PER_TASK` in each."""
 
 
 class Sample(NamedTuple):
@@ -40,16 +40,16 @@ class Sample(NamedTuple):
 
 PartitionOffsets = tuple[int | None, int | None, int | None]
 """Log start offset, end offset and last stable offset of a partition; None for an offset with an error."""
-ShareResult = list[PartitionOffsets] | str
-"""What one task fetched: the offsets of its share of the partitions, or the error."""
+TaskResult = list[PartitionOffsets] | str
+"""What one task fetched: the offsets of its partitions in their order, or the text of the error."""
 _UNKNOWN: PartitionOffsets = (None, None, None)
 
 
 class EndOffsetSampler:
     """Takes samples of one cluster.
 
-    With more than `sharded_above` partitions, Spark's executors send the requests: each task for `share`
-    partitions, over a connection of its own. The driver alone would have to decode all responses.
+    With more than `sharded_above` partitions, Spark tasks send the requests, each for `partitions_per_task`
+    over a connection of its own. Otherwise the driver alone would have to decode all responses.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class EndOffsetSampler:
         spark: SparkSession | None = None,
         *,
         sharded_above: int = SHARDED_ABOVE,
-        share: int = SHARE,
+        partitions_per_task: int = PARTITIONS_PER_TASK,
     ) -> None:
         self._cluster, self._spark = cluster, spark
-        self._sharded_above, self._share = sharded_above, share
+        self._sharded_above, self._partitions_per_task = sharded_above, partitions_per_task
         self._partitions: dict[str, int] = {}
         self._ids: dict[str, str] = {}
         self._due = 0.0
@@ -88,41 +88,43 @@ class EndOffsetSampler:
 
         A topic in `watched` is a name; or an id, if the name was not known when the assignment was decoded.
         """
-        # A topic that is not in the listing may be new.
+        # Topics: if a watched topic is not in the listing, it may be new, so list the topics again now.
         if any(topic not in self._partitions for topic, _ in watched):
             self._due = 0.0
         self.refresh_topics()
+        # Partitions by topic name, without duplicates, and those that exist.
         names = self.topic_names
-        at = sorted({TopicPartition(names.get(topic, topic), partition) for topic, partition in watched})
-        present = [place for place in at if place.partition < self._partitions.get(place.topic, 0)]
-        now = datetime.now(UTC)  # before the requests: the end offsets are at least as new
+        partitions = sorted({TopicPartition(names.get(topic, topic), number) for topic, number in watched})
+        present = [at for at in partitions if at.partition < self._partitions.get(at.topic, 0)]
+
+        now = datetime.now(UTC)  # taken before the requests: the end offsets are at least as new as this time
         offsets = dict(zip(present, self._fetch_all(present), strict=True))
         return [
             Sample(
                 now,
-                place.topic,
-                place.partition,
-                self._ids.get(place.topic),
-                *offsets.get(place, _UNKNOWN),
-                place not in offsets,
+                at.topic,
+                at.partition,
+                self._ids.get(at.topic),
+                *offsets.get(at, _UNKNOWN),
+                at not in offsets,
             )
-            for place in at
+            for at in partitions
         ]
 
     def _fetch_all(self, partitions: Sequence[TopicPartition]) -> list[PartitionOffsets]:
         if self._spark is None or len(partitions) <= self._sharded_above:
             return fetch_offsets(self._cluster, partitions)
-        # Locals: the function is pickled for the tasks, and `self` holds a connection.
-        conf, size = self._cluster.conf, self._share
-        shares = [partitions[first : first + size] for first in range(0, len(partitions), size)]
-        tasks = self._spark.sparkContext.parallelize(shares, len(shares))
-        results = tasks.mapPartitions(lambda mine: [_fetch_share(conf, share) for share in mine]).collect()
-        return merge_shares(shares, results)
+        # Local variables: Spark pickles the lambda with what it uses, and the connection in `self` cannot be
+        # pickled.
+        conf, size = self._cluster.conf, self._partitions_per_task
+        parts = [partitions[first : first + size] for first in range(0, len(partitions), size)]
+        tasks = self._spark.sparkContext.parallelize(parts, len(parts))
+        results = tasks.mapPartitions(lambda mine: [_fetch_in_task(conf, part) for part in mine]).collect()
+        return merge_task_results(parts, results)
 
 
 def fetch_offsets(cluster: Cluster, partitions: Sequence[TopicPartition]) -> list[PartitionOffsets]:
     """The offsets of each partition, in the order of `partitions`. Raises `ConnectError`."""
-
     ends = cluster.fetch_offsets(partitions)
     starts = cluster.fetch_offsets(partitions, OffsetSpec.EARLIEST)
     stables = cluster.fetch_offsets(partitions, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
@@ -137,32 +139,32 @@ def fetch_offsets(cluster: Cluster, partitions: Sequence[TopicPartition]) -> lis
     return [(find_offset(starts, at), find_offset(ends, at), find_offset(stables, at)) for at in partitions]
 
 
-def _fetch_share(conf: ClusterConf, share: Sequence[TopicPartition]) -> ShareResult:
-    """The offsets of a share, or the text of the error. Runs in a Spark task."""
+def _fetch_in_task(conf: ClusterConf, partitions: Sequence[TopicPartition]) -> TaskResult:
+    """The offsets of the task's partitions, or the text of the error. Runs in a Spark task."""
     try:
         with Cluster(conf) as cluster:
-            return fetch_offsets(cluster.connect(), share)
+            return fetch_offsets(cluster.connect(), partitions)
     except ConnectError as error:
-        return str(error)  # a value: an exception would fail the whole Spark job, and the other shares
+        return str(error)  # a value: an exception would fail the whole Spark job, and so all tasks
 
 
-def merge_shares(
-    shares: Sequence[Sequence[TopicPartition]], results: Sequence[ShareResult]
+def merge_task_results(
+    parts: Sequence[Sequence[TopicPartition]], results: Sequence[TaskResult]
 ) -> list[PartitionOffsets]:
-    """The offsets of all partitions of `shares`, in their order; unknown (None) for a share with an error.
+    """The offsets of all partitions, in their order; None for the partitions of a task with an error.
 
-    Raises `ConnectError` if every share has an error.
+    `parts` has the partitions of each task. Raises `ConnectError` if every task has an error.
     """
     errors = [result for result in results if isinstance(result, str)]
     if len(errors) == len(results):
         raise ConnectError(errors[0])
     offsets: list[PartitionOffsets] = []
-    for share, result in zip(shares, results, strict=True):
+    for partitions, result in zip(parts, results, strict=True):
         if isinstance(result, str):
             log.warning(
                 "a Spark task fetched no end offsets: the lag of its partitions is unknown",
-                partitions=len(share),
+                partitions=len(partitions),
                 why=result,
             )
-        offsets += [_UNKNOWN] * len(share) if isinstance(result, str) else result
+        offsets += [_UNKNOWN] * len(partitions) if isinstance(result, str) else result
     return offsets

@@ -98,15 +98,18 @@ class Job:
         `once` every error.
         """
         self._pairs = list(zip(self._watched, self._clusters, strict=True))
-        # The streams that wait: when to start each again (monotonic time), and the pause before that.
+        # `retries`: by number of a failed stream, when to start it again (monotonic time), and the pause
+        # before.
         streams, retries = self._streams, dict[int, tuple[float, float]]()
-        # Tables that were just made need no look for rows. True only once: now they get rows.
+        # `fresh`: all tables were just made, so no stream has to search them for rows. It holds only for the
+        # first start: from now on the tables get rows.
         fresh = tables.new_tables.issuperset(TABLES)
         tables.new_tables.clear()
         try:
             for number in range(len(self._pairs)):
                 if not self.stopped:
                     streams.append(self._start_stream(tables, number, fresh=fresh))
+            # Watch the streams: restart those whose pause is over, and note those that have failed.
             while not self._stopping.wait(0.2):
                 for number, stream in enumerate(streams):
                     if stream.done:
@@ -120,7 +123,7 @@ class Job:
                 if all(stream.done for stream in streams):
                     return
         finally:
-            # First a request to all streams, so that their last batches end at the same time.
+            # First ask all streams to stop, so that their last batches end at the same time.
             for stream in streams:
                 stream.request_stop()
             for stream in streams:
@@ -177,16 +180,18 @@ def backfill_segments(
 ) -> WrittenCounts:
     """Writes log segments into the tables, without rows that the tables already have.
 
-    Returns how many records the segments hold. `counter` counts bytes of segments. Raises `KoffError`.
+    Returns how many records were read, including those that the tables had. `counter` counts bytes of
+    segments. Raises `KoffError`.
     """
+    # The size of the work.
     counter = counter or ProgressCounter(tables.spark)
     counter.todo = segments_size(path)
     counter.begin_batch(counter.todo)
     fresh = tables.new_tables.issuperset(TABLES)
     tables.new_tables.clear()
 
-    # Rows of the cluster that the tables already have: new rows are then compared with them, by Spark. So
-    # workers write files only into tables without rows of the cluster.
+    # If the tables already have rows of the cluster, Spark compares the new rows with them. Otherwise the
+    # workers may write files.
     names = () if fresh else ("commits", "groups", "quarantine")
     overlapping = any(not tables.cluster_frame(name, cluster).isEmpty() for name in names)
     folder = None if overlapping else tables.folder("commits")

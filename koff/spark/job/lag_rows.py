@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Ints = NDArray[np.int64]
-_MOST_POINTS = 255  # `Curves` counts points in 8 bits
+_MOST_POINTS = 255  # of one partition: `Curves` counts points in 8 bits
 RECENT_S = 900.0
 """The age of the oldest sample that rates and the status are computed from."""
 _STATUS = np.array([item.name for item in Status], object)
@@ -134,38 +134,37 @@ def _lag_columns(batch: pa.RecordBatch) -> dict[str, Any]:
 
 def _read_features(batch: pa.RecordBatch) -> Features:
     """The features of each slot's last commits, from the column `recent` of the table `current`."""
-    size, count, place, values = _split_lists(batch.column("recent"))
+    size, count, (row, index), commits = _split_lists(batch.column("recent"))
     columns = {name: np.full((size, WINDOW), UNKNOWN, np.int64) for name in ("at_ms", "committed", "lag")}
-    row, slot = place
-    kept = slot < WINDOW
+    kept = index < WINDOW
     # `recent` has the newest commit first; `window_features` wants it last.
-    at = (row[kept], WINDOW - 1 - slot[kept])
+    at = (row[kept], WINDOW - 1 - index[kept])
     for name, column in columns.items():
-        column[at] = values.field(name).fill_null(UNKNOWN).to_numpy(zero_copy_only=False)[kept]
+        column[at] = commits.field(name).fill_null(UNKNOWN).to_numpy(zero_copy_only=False)[kept]
     filled = np.minimum(count, WINDOW)
     return window_features(columns["committed"], columns["at_ms"], columns["lag"], filled)
 
 
 def _read_end_history(batch: pa.RecordBatch) -> tuple[EndHistory, Ints]:
     """A history of the sampled end offsets of each row's partition, and the number of each row in it."""
-    size, count, (row, slot), values = _split_lists(batch.column("ends"))
+    size, count, (row, index), points = _split_lists(batch.column("ends"))
     rows = np.arange(size)
     if not len(row):
         return EndHistory(size), rows
-    at_ms, end = (values.field(name).to_numpy(zero_copy_only=False) for name in ("at_ms", "end"))
+    at_ms, end = (points.field(name).to_numpy(zero_copy_only=False) for name in ("at_ms", "end"))
 
     # Keep the newest points of each row, from the last end that is below the one before it: the log was
     # truncated there, and older points say nothing about the new records.
     first = np.maximum(count - _MOST_POINTS, 0)
     fell = np.flatnonzero((row[1:] == row[:-1]) & (end[1:] < end[:-1])) + 1
-    np.maximum.at(first, row[fell], slot[fell])  # `.at`: a row may occur several times in `fell`
-    kept = slot >= first[row]
-    row, slot, at_ms, end = row[kept], (slot - first[row])[kept], at_ms[kept], end[kept]
+    np.maximum.at(first, row[fell], index[fell])  # `.at`: a row may occur several times in `fell`
+    kept = index >= first[row]
+    row, index, at_ms, end = row[kept], (index - first[row])[kept], at_ms[kept], end[kept]
     count = count - first
 
     # `Curves` has the first point of every row, then the second of every row, and so on.
     history = EndHistory(size, points=max(int(count.max()), 8))
-    order = np.lexsort((row, slot))
+    order = np.lexsort((row, index))
     epoch_ms = int(at_ms.min())
     ticks = (at_ms[order] - epoch_ms) // TICK_MS
     history.restore(
@@ -176,11 +175,11 @@ def _read_end_history(batch: pa.RecordBatch) -> tuple[EndHistory, Ints]:
 
 
 def _split_lists(column: pa.Array) -> tuple[int, Ints, tuple[Ints, Ints], Any]:
-    """A column of lists as: number of lists, length of each, (row, place in its list) of each item, items."""
+    """A column of lists as: number of lists, length of each, (row, index in its list) of each item, items."""
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     row = np.repeat(np.arange(len(lengths)), lengths)
-    slot = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return len(lengths), lengths, (row, slot), column.flatten()
+    index = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return len(lengths), lengths, (row, index), column.flatten()
 
 
 def _read_ints(batch: pa.RecordBatch, name: str) -> Ints:
@@ -211,17 +210,18 @@ def join_lag_inputs(
     at = f.col("at")
     here = ["topic", "partition"]
 
-    # All slots with the offsets of their partition in this sample. `wanted` is the offset of the oldest
-    # record that is neither committed nor deleted.
+    # All slots with the offsets of their partition in this sample. `oldest_offset` is the offset of the
+    # oldest record that is in the log and not committed.
     now = sample.agg(*(f.max(name).alias(name) for name in ("cluster", "at", "batch", "day")))
     slots = _join_slots(current, states, sample)
     rows = slots.crossJoin(f.broadcast(now)).join(sample.drop("at", "day", "batch", "cluster"), here, "left")
-    rows = rows.withColumn("wanted", f.greatest("committed", f.coalesce("start_offset", f.lit(0))))
+    rows = rows.withColumn("oldest_offset", f.greatest("committed", f.coalesce("start_offset", f.lit(0))))
 
-    # The known end offsets within `reach_s`. `of` is their topic id: a topic of the same name may be another.
+    # The known end offsets within `reach_s`. `end_topic_id` is the topic id at that time: the topic may have
+    # been deleted and created again since.
     known = ends.where(f.col("end_offset").isNotNull()).select(
         *here,
-        f.col("topic_id").alias("of"),
+        f.col("topic_id").alias("end_topic_id"),
         f.expr("unix_millis(at)").alias("at_ms"),
         f.col("end_offset").alias("end"),
     )
@@ -232,25 +232,31 @@ def join_lag_inputs(
 
     # The points of the last RECENT_S, for rates and the status.
     recent = known.where(f.col("at_ms") >= f.col("now_ms") - int(RECENT_S * 1000))
-    same = f.col("of").eqNullSafe(f.col("topic_id"))
+    same = f.col("end_topic_id").eqNullSafe(f.col("topic_id"))
     points = recent.join(sample.select(*here, "topic_id"), here).where(same)
-    points = points.groupBy(*here).agg(f.array_sort(f.collect_list(f.struct("at_ms", "end"))).alias("lately"))
+    points = points.groupBy(*here).agg(
+        f.array_sort(f.collect_list(f.struct("at_ms", "end"))).alias("recent_ends")
+    )
 
-    # The two samples between which the record at `wanted` arrived: the last sample with an end offset at or
-    # below it, and the first with an end offset above it. Spark orders structs by `at_ms`, their first field.
-    behind = rows.where(f.col("end_offset") > f.col("wanted")).select(*here, "topic_id", "wanted").distinct()
+    # The two samples between which the record at `oldest_offset` arrived: the last sample with an end offset
+    # at or below it, and the first with an end offset above it. Spark orders structs by `at_ms`, their first
+    # field.
+    behind = rows.where(f.col("end_offset") > f.col("oldest_offset"))
+    behind = behind.select(*here, "topic_id", "oldest_offset").distinct()
     passed = behind.join(known, here).where(same)
-    below = f.when(f.col("end") <= f.col("wanted"), f.struct("at_ms", "end"))
-    above = f.when(f.col("end") > f.col("wanted"), f.struct("at_ms", "end"))
-    brackets = passed.groupBy(*here, "wanted").agg(f.max(below).alias("below"), f.min(above).alias("above"))
+    below = f.when(f.col("end") <= f.col("oldest_offset"), f.struct("at_ms", "end"))
+    above = f.when(f.col("end") > f.col("oldest_offset"), f.struct("at_ms", "end"))
+    brackets = passed.groupBy(*here, "oldest_offset").agg(
+        f.max(below).alias("below"), f.min(above).alias("above")
+    )
 
-    rows = rows.join(points, here, "left").join(brackets, [*here, "wanted"], "left")
+    rows = rows.join(points, here, "left").join(brackets, [*here, "oldest_offset"], "left")
     return _select_inputs(rows.withColumn("at_ms", f.unix_millis(at)).withColumn("ends", f.expr(_ENDS)))
 
 
 _ENDS = (
     "concat(filter(array(below, above), p -> below.at_ms < above.at_ms AND p IS NOT NULL"
-    " AND (lately IS NULL OR p.at_ms < lately[0].at_ms)), coalesce(lately, array()))"
+    " AND (recent_ends IS NULL OR p.at_ms < recent_ends[0].at_ms)), coalesce(recent_ends, array()))"
 )
 """The two end offsets around the arrival of the oldest uncommitted record, then the recent end offsets."""
 

@@ -28,11 +28,11 @@ log = structlog.get_logger(component="spark.job")
 REPLAYED_S = 3600.0
 """The history of end offsets that is loaded when serving begins."""
 STALE_INTERVALS = 5
-"""Lag is not served if the newest sample is older than this many sampling intervals."""
+"""Lag is not served if the newest sample is older than this many sampling intervals (of at least 5 s)."""
 
 
 class TableView:
-    """A `View` of one cluster: a tracker, filled from `current`, `group_states` and new `end_offsets`.
+    """A `View` of one cluster: a tracker, filled from the tables `current`, `group_states` and `end_offsets`.
 
     One thread may call `apply_batch` while others read.
     """
@@ -77,7 +77,7 @@ class TableView:
         if done.sampled is None:
             return  # new commits wait for the next sample: lag needs both from about the same time
 
-        # Commits and groups, by partition of the offsets topic: that is what the tracker restores.
+        # Commits and groups by partition of the offsets topic, because the tracker restores whole partitions.
         commits: dict[int, list[Any]] = {}
         for row in tables.cluster_frame("current", self.cluster).where("NOT deleted").collect():
             commits.setdefault(row.offsets_partition, []).append(row)
@@ -96,7 +96,7 @@ class TableView:
         """Gives the tracker all samples that it does not have: at first those of the last `REPLAYED_S`."""
         from pyspark.sql import functions as f
 
-        # The condition on `day` is for Delta: it reads only the files of these days.
+        # With the condition on `day`, Delta reads only the files of these days.
         ends = tables.cluster_frame("end_offsets", self.cluster)
         newest = ends.where(f.col("day") >= f.date_sub(f.current_date(), 1)).agg(f.max("at")).first()
         if newest is None or newest[0] is None:
@@ -111,10 +111,10 @@ class TableView:
         self._applied_until = newest[0]
 
     def _apply_sample(self, at_ms: int, rows: list[Any]) -> None:
-        at = {(row.topic, row.partition): row for row in rows}
+        row_of = {(row.topic, row.partition): row for row in rows}
 
         def select_known(name: str) -> dict[tuple[str, int], int]:
-            return {key: row[name] for key, row in at.items() if row[name] is not None}
+            return {key: row[name] for key, row in row_of.items() if row[name] is not None}
 
         # The ids come first: the tracker drops the history of a topic that was created again.
         self._tracker.identify_topics({row.topic: row.topic_id for row in rows if row.topic_id})
@@ -122,7 +122,7 @@ class TableView:
             select_known(name) for name in ("end_offset", "start_offset", "stable_offset")
         )
         for gone in (True, False):
-            absent = [key for key, row in at.items() if row.end_offset is None and bool(row.gone) is gone]
+            absent = [key for key, row in row_of.items() if row.end_offset is None and bool(row.gone) is gone]
             self._tracker.forget_offsets(absent, gone=gone)
         self._tracker.add_samples(ends=ends, starts=starts, stables=stables, at_ms=at_ms)
 
@@ -150,18 +150,18 @@ def _build_state(rows: list[Any], groups: dict[str, Any]) -> State:
     windows.resize(len(rows))
     recent = [(number, *commit) for number, row in enumerate(rows) for commit in reversed(row.recent or ())]
     if recent:
-        row_, at_ms, committed, lag = zip(*recent, strict=True)
+        numbers, at_ms, committed, lag = zip(*recent, strict=True)
         lags = [UNKNOWN if value is None else value for value in lag]
-        windows.add(*(np.array(column, np.int64) for column in (row_, committed, at_ms, lags)))
+        windows.add(*(np.array(column, np.int64) for column in (numbers, committed, at_ms, lags)))
 
-    # One entry for each slot.
-    at = [_to_ms(row.commit_timestamp) for row in rows]
+    # One entry for each slot. The types are those of the tracker's columns.
+    committed_at = [_to_ms(row.commit_timestamp) for row in rows]
     columns: dict[str, Any] = {
         "group": np.array([group_numbers[row["group"]] for row in rows], np.int32),
         "topic": np.array([topic_numbers[row.topic] for row in rows], np.int32),
         "partition": np.array([row.partition for row in rows], np.int32),
         "committed": np.array([row.committed for row in rows], np.int64),
-        "committed_at": np.array(at, np.int64),
+        "committed_at": np.array(committed_at, np.int64),
         "topic_id": np.array([fold_topic_id(row.topic_id or "") for row in rows], np.int64),
         "seen_at": np.array([_to_ms(row.timestamp) for row in rows], np.int64),
     }
@@ -176,7 +176,7 @@ def _to_ms(at: Any) -> int:
 
 @contextmanager
 def serve_tables(listen: str, job: Job, tables: Tables) -> Iterator[Server | None]:
-    """Serves the job's newest state inside this block, and gives the server. With `listen` "": nothing, None.
+    """Serves the job's newest state inside this block, and yields the server. If `listen` is "", yields None.
 
     It serves the first cluster of the job. Enter it before `job.run`: it replaces `job.progress`.
     """

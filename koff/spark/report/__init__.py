@@ -76,6 +76,7 @@ def write_report(
     numbers: Numbers, period: Period, *, out: Path, form: str, groups: str | None = None
 ) -> list[Path]:
     """Writes the files of a report with these numbers, and returns their paths. Raises KoffError."""
+    # The generators compute lazily: a file is written as soon as its content is ready.
     files = {"html": _make_html, "json": _make_json, "csv": _make_csv, "png": _make_png}[form](
         numbers, period, groups
     )
@@ -116,7 +117,7 @@ def _make_json(numbers: Numbers, period: Period, groups: str | None) -> Files:
 def _make_csv(numbers: Numbers, _period: Period, _groups: str | None) -> Files:
     for name, rows in numbers.items():
         text = io.StringIO()
-        if rows:
+        if rows:  # an empty table has no row that could name the columns: its file stays empty
             writer = csv.DictWriter(text, fieldnames=_format_row(rows[0]).keys(), lineterminator="\n")
             writer.writeheader()
             writer.writerows(_format_row(row) for row in rows)

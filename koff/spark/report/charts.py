@@ -66,7 +66,10 @@ Numbers = dict[str, Rows]
 
 @dataclass(slots=True)
 class Canvas:
-    """A figure to draw on, with the numbers, the period and the colours. `places` numbers the groups."""
+    """A figure to draw on, with the numbers, the period and the colours.
+
+    `places` gives each group a number, and so its colour in the cycle.
+    """
 
     numbers: Numbers
     period: Period
@@ -120,7 +123,7 @@ class Canvas:
         return {name: curves[name] for name in sorted(curves, key=lambda name: ranks.get(name, len(ranks)))}
 
     def format_time_axis(self, axes: Axes, *, most: int = 8) -> None:
-        """Makes the x axis the time of the period, in UTC, with about `most` ticks at most."""
+        """Makes the x axis the time of the period, in UTC, with at most about `most` ticks."""
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
         locator = AutoDateLocator(tz=UTC, minticks=2, maxticks=most)  # type: ignore[no-untyped-call]  # untyped

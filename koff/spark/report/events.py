@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 SILENT_H = 24
 """A group with lag counts as silent if its last commit is more hours ago than this."""
 
-# Each row of a group is compared with its row before. `rebalances` counts new epochs.
+# Compares each row of a group with the row before it. `rebalances` counts new epochs.
 _CHANGES = """
 WITH changes AS (
   SELECT *, lag(epoch) OVER life was_epoch, lag(members) OVER life was_members
@@ -34,8 +34,9 @@ SELECT e.* FROM {events} e LEFT SEMI JOIN {worst} w ON e.cluster = w.cluster AND
 ORDER BY step_ms, cluster, `group`"""
 
 # All records of a group are in one partition of the offsets topic. So log offsets order the commits and the
-# states of a group together. `empty` are the stretches of the log in which a group had no members; a commit
-# ahead in such a stretch is a skip.
+# states of a group together. `empty` are the stretches of the log in which a group had no members (only
+# groups with a protocol type: a group that never had members has none). A commit of a higher offset in such a
+# stretch is a skip.
 _RESETS = """
 WITH stretches AS (
   SELECT cluster, `group`, offsets_partition, log_offset, members, protocol_type, gone,

@@ -34,7 +34,8 @@ class History:
     def __post_init__(self) -> None:
         from pyspark.errors import IllegalArgumentException
 
-        # Spark matches with Java's expressions; --group is documented as one that Python knows as well.
+        # Spark matches with Java's regular expressions. docs/pipeline.md promises that Python accepts --group
+        # too.
         jvm: Any = self.spark.sparkContext._jvm
         try:
             re.compile(self.groups or "")

@@ -90,7 +90,7 @@ def _render_tiles(summary: Row, numbers: Numbers) -> str:
             "groups that are dead or do not commit",
         ),
     )
-    items = "".join(f"<li><b>{value}</b> {what}</li>" for value, what in tiles)
+    items = "".join(f"<li><b>{value}</b> {text}</li>" for value, text in tiles)
     return f'<ul class="tiles">{items}</ul>'
 
 
@@ -103,7 +103,7 @@ def _render_section(section: Section, numbers: Numbers, drawn: DrawnPictures) ->
         for name, title, columns in section.tables
         if numbers[name]
     )
-    # Without data, a text says so instead.
+    # A section without data has a text that says so.
     body = figures + tables or f'<p class="none">{escape(section.empty_text)}</p>\n'
     rest = section.describe_rest(numbers)
     note = f'<p class="muted">{escape(rest)}</p>\n' if rest else ""

@@ -140,12 +140,12 @@ def draw_flow(canvas: Canvas) -> str:
     lines = -(-len(consumed) // 2)
     grid = canvas.create_axes(height_in=1.0 + 1.75 * lines, rows=lines, columns=2, share=True)
     for axes, name in zip(grid, consumed, strict=False):
-        for curves, color, what in (
+        for curves, color, label in (
             (produced, canvas.style.muted, "produced"),
             (consumed, canvas.style.cycle[0], "consumed"),
         ):
             values = [curves[name][place] / step_s for place in whole]
-            axes.plot(times, values, color=color, linewidth=1.5, label=what)  # type: ignore[arg-type]  # dates work
+            axes.plot(times, values, color=color, linewidth=1.5, label=label)  # type: ignore[arg-type]  # dates work
         axes.set_title(name, fontsize=10)
         axes.set_ylim(bottom=0)
         format_count_axis(axes.yaxis)

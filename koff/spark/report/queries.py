@@ -127,10 +127,10 @@ FROM left WHERE hours <= :most GROUP BY cluster, `group` ORDER BY hours, cluster
 
 
 class LagNumbers:
-    """The tables of a report that come from `lag` and `end_offsets`. Spark keeps frames for it: close it.
+    """The tables of a report that come from `lag` and `end_offsets`.
 
-    Each table has the `worst` groups one by one. The tables over time also have the sum of the other groups,
-    as rows without a group.
+    The caller closes it: until then Spark keeps computed frames. Each table has the `worst` groups one by
+    one. The tables over time also have the sum of the other groups, as rows without a group.
     """
 
     def __init__(self, history: History, *, worst: int) -> None:
@@ -183,7 +183,7 @@ class LagNumbers:
         return collect_rows(select_top(self._losing_groups, "lost", self._worst))
 
     def lost_over_time(self) -> Rows:
-        """Records that were lost like this in each step, without steps that have none."""
+        """Records that left the log before their group committed them, in each step that has some."""
         worst = select_top(self._losing_groups, "lost", self._worst).select("cluster", "group")
         return collect_rows(self._history.run_sql(_LOST_OVER_TIME, lost=self._lost, worst=worst))
 

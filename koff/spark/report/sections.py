@@ -45,7 +45,7 @@ def _describe_other_groups(numbers: Numbers) -> str:
     return f"{more} more groups had less lag, or no lag." if more > 0 and numbers["worst_by_lag"] else ""
 
 
-def _describe_other_losers(numbers: Numbers) -> str:
+def _describe_other_losing_groups(numbers: Numbers) -> str:
     summary, rows = numbers["summary"][0], numbers["lost_by_group"]
     more = (summary["losing_groups"] or 0) - len(rows)
     lost = (summary["lost"] or 0) - sum(row["lost"] for row in rows)
@@ -78,7 +78,8 @@ SECTIONS = (
     Section(
         "worst",
         "Worst groups",
-        "The groups with the most records to read, and the groups whose oldest such record is the oldest. "
+        "The groups with the largest lag, and the groups with the longest time lag (the age of the oldest "
+        "uncommitted record). "
         "The column unknown counts the partitions whose lag was not known at the end.",
         (
             Picture("worst-by-lag", pictures.draw_worst_by_lag),
@@ -121,7 +122,7 @@ SECTIONS = (
         "resets",
         "Rewinds and resets",
         "A rewind is a commit of a lower offset than the commit before it. A skip is a commit of a higher "
-        "offset while the group had no members: somebody moved the group by hand.",
+        "offset while the group had no members, for example because the group's offsets were reset by hand.",
         (Picture("resets", pictures.draw_resets),),
         (
             (
@@ -146,7 +147,7 @@ SECTIONS = (
             ),
         ),
         "Retention overtook no group in this period.",
-        _describe_other_losers,
+        _describe_other_losing_groups,
     ),
     Section(
         "retention",

@@ -155,8 +155,9 @@ class Decoder:
         decoded = decode_columns(keys, values, names=self._keys)
         has_value = decoded.ok & ~decoded.tombstone
 
-        # Columns of offset commits. In the rows of other records they hold placeholders until `_fill_others`.
+        # Columns of offset commits. In the rows of other records they have placeholders until `_fill_others`.
         columns = {
+            # The same name in every row: much cheaper to make from a dictionary than from a list.
             "cluster": pa.DictionaryArray.from_arrays(
                 pa.array(np.zeros(len(keys), np.int8)), pa.array([self._cluster])
             ).dictionary_decode(),

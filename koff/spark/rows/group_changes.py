@@ -110,7 +110,7 @@ class _GroupReplay:
         if description != description_before:
             yield Change(*at, "group", description)
         if assigned != assigned_before:
-            # An empty array would be no row: a row of nulls says that no member has a partition.
+            # `explode` makes no row of an empty array. A row of nulls says that no member has a partition.
             unassigned = [dict.fromkeys(("member_id", "topic", "partition"))]
             yield Change(*at, "assignment", json.dumps(assigned or unassigned))
 
@@ -124,8 +124,8 @@ class _GroupReplay:
                 "state": group.state if group else None,
                 "saved": json.dumps(table.to_state()) if group else None,
                 "assigned": [
-                    {key: each[key] for key in ("topic", "partition", "client_id", "client_host")}
-                    for each in self._list_assigned(group)
+                    {key: slot[key] for key in ("topic", "partition", "client_id", "client_host")}
+                    for slot in self._list_assigned(group)
                 ],
             }
             yield Change(row.log_offset, row.timestamp, name, "saved", json.dumps(body))
@@ -185,16 +185,17 @@ def derive_group_changes(records: DataFrame, states: DataFrame, topic_names: Map
     names = dict(topic_names)  # workers get a copy by pickle, whatever mapping the caller has
 
     def derive_in_partition(records_: pd.DataFrame, states_: pd.DataFrame) -> pd.DataFrame:
-        # Spark gives a partition's rows in no particular order.
+        # Spark passes a partition's rows in no particular order.
         ordered = records_.sort_values("log_offset")
         columns = (ordered[name] for name in ("log_offset", "timestamp", "group", "key", "value"))
         rows = (GroupRecord(*fields) for fields in zip(*columns, strict=True))
         states_by_group = zip(states_["group"], states_["log_offset"], states_["saved"], strict=True)
         saved = {group: (int(offset), state or None) for group, offset, state in states_by_group}
         table = pd.DataFrame(list(derive_changes(rows, saved, names)), columns=list(Change._fields))
-        # A cogroup has also the partitions that have states but no records in this batch.
+        # Spark also calls this for a partition that has states but no records in this batch: it gets no rows.
         number = records_["offsets_partition"].iloc[0] if len(records_) else -1
         table.insert(0, "offsets_partition", number)
+        # An empty table has no type of its own for times, and Arrow needs one.
         table["timestamp"] = table["timestamp"].astype("datetime64[us]")
         return table
 

@@ -1,6 +1,7 @@
-"""Which of many commits matter to the table `current`, and the rows they give it: numpy over Arrow, no Spark.
+"""Finds the commits that matter to the table `current`, and derives its rows: numpy over Arrow, no Spark.
 
-A slot is a (group, topic, partition) within a partition of the offsets topic.
+A slot is a (group, topic, partition). In this module, a slot whose commits are in two partitions of the
+offsets topic counts as two slots, until `_keep_last_coordinator`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ Ints = NDArray[np.int64]
 TICK_MS = 1000
 """Commits within one second count as one, as in the tracker."""
 CHUNK_ROWS = 500_000
+"""How many commits are searched at once: of few commits, most would be the newest of their slot."""
 
 
 def coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -40,8 +42,8 @@ def keep_newest(commits: pa.RecordBatch) -> pa.RecordBatch:
     if not len(commits):
         return commits
 
-    # Sort by slot, then by log offset. `number` is the position of each row's slot, `first` and `last` are
-    # the slot's bounds in the sorted rows.
+    # Sort by slot, then by log offset. `number` is the number of each row's slot; `first` and `last` are the
+    # first and the last row of each slot.
     slot, offset = _number_slots(commits), _to_numpy(commits, "log_offset", 0)
     order = np.lexsort((offset, slot))
     slot = slot[order]
@@ -56,6 +58,7 @@ def keep_newest(commits: pa.RecordBatch) -> pa.RecordBatch:
     alive = ~is_deletion & (_to_numpy(commits, "committed", -1)[order] >= 0) & (row > deletion[number])
     tick = _to_numpy(commits, "commit_timestamp", 0)[order] // (TICK_MS * 1000)
 
+    # Keep the last commits of each slot, its last row, and its last deletion.
     kept = np.zeros(len(order), np.bool_)
     kept[_find_last_ticks(row[alive], number[alive], tick[alive])] = True
     kept[last] = kept[deletion[deletion >= 0]] = True
@@ -63,9 +66,13 @@ def keep_newest(commits: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _find_last_ticks(row: Ints, number: Ints, tick: Ints) -> Ints:
-    """The last row of each of a slot's last `WINDOW` ticks; rows are sorted by slot, then by log offset."""
+    """The last row of each of a slot's last `WINDOW` ticks; rows are sorted by slot, then by log offset.
+
+    Rows with the same tick one after the other count as one tick.
+    """
     ends = np.append((number[1:] != number[:-1]) | (tick[1:] != tick[:-1]), True)[: len(row)]
     row, number = row[ends], number[ends]
+    # How many ticks of the same slot follow.
     followers = np.searchsorted(number, number, side="right") - 1 - np.arange(len(number))
     found: Ints = row[followers < WINDOW]
     return found
@@ -94,14 +101,14 @@ SLOT_UPDATES = pa.schema(
 of its last deletion; and `more`, its last commits after that deletion with the lag after each, at most one a
 second, the newest first (null: there are none)."""
 STALE_MS = 600_000
-"""An end offset that was sampled longer before a commit says nothing about the lag after that commit."""
+"""An end offset that was sampled more than this before a commit is not used for the lag after that commit."""
 
 
 def derive_slot_updates(commits: pa.RecordBatch, ends: pa.RecordBatch) -> pa.RecordBatch:
     """What the commits change in `current`: a row of `SLOT_UPDATES` for each slot.
 
-    There is at least one commit. `ends` are sampled end offsets of the same topic partitions: topic,
-    partition, timestamp, committed (the end offset).
+    There is at least one commit. `ends` are sampled end offsets of the same topic partitions, with the
+    columns topic, partition, timestamp and committed (the end offset).
     """
     # `keep_newest` returns rows sorted by slot, then by log offset.
     rows = keep_newest(commits)
@@ -171,11 +178,11 @@ def _lags_after(commits: pa.RecordBatch, ends: pa.RecordBatch) -> pa.Array:
     order = np.lexsort((sampled, end_place))
     keys = end_place[order] * span + sampled[order] - origin
     seen = np.clip(_to_numpy(commits, "timestamp", _NEVER_US) // 1000 - origin, 0, span - 1)
-    found = np.searchsorted(keys, commit_place * span + seen, side="right") - 1
+    position = np.searchsorted(keys, commit_place * span + seen, side="right") - 1
 
-    # The key before may belong to another partition, or be too old.
-    before = order[np.maximum(found, 0)]
-    known = (found >= 0) & (end_place[before] == commit_place)
+    # The sample before each commit. It may be one of another partition, or too old.
+    before = order[np.maximum(position, 0)]
+    known = (position >= 0) & (end_place[before] == commit_place)
     known &= seen - (sampled[before] - origin) <= STALE_MS
     lag = _to_numpy(ends, "committed", 0)[before] - _to_numpy(commits, "committed", 0)
     return pa.array(np.maximum(lag, 0), mask=~known)

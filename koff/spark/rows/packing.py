@@ -1,7 +1,8 @@
-"""Packs batches of decoded rows into one row each, which is cheap to hold while every table takes its part.
+"""Packs a batch of decoded rows into one row with a binary column, which Spark caches at little cost.
 
-Spark's own cache takes the seventeen columns of a record apart and puts them together again for each use,
-which costs more than reading the log. To that cache a packed batch is only bytes.
+A batch is cached because it is read again for each table. Spark's cache splits rows into their seventeen
+columns and joins them again at each use, which costs more than to read the log. A packed batch is only bytes
+to it.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ PACKED = pa.schema(
 timestamps (null: no row has one). `bucket` is set by `pack_buckets` only. `packed` is an Arrow IPC stream; of
 FILE, JSON for Delta's log."""
 BUCKETS = 32
+"""All commits of a topic partition are in one bucket: at most this many tasks update the table `current`."""
 _AT = ("offsets_partition", "log_offset", "timestamp")
 _COMMIT = (
     *(*_AT, "group", "topic", "partition", "committed", "leader_epoch", "metadata"),
@@ -100,7 +102,7 @@ def pack_buckets(rows: pa.RecordBatch) -> Iterator[dict[str, object]]:
 
     Tasks that read different parts of the log must agree on the bucket, so it depends on the name alone.
     """
-    # Not Python's hash of strings: each worker process has its own seed for it.
+    # crc32 and not Python's hash of strings, which has another seed in each worker process.
     topics = rows.column("topic").dictionary_encode()
     hashes = [crc32((topic or "").encode()) for topic in topics.dictionary.to_pylist()]
     hash_ = np.array([*hashes, 0], np.int64)[topics.indices.fill_null(len(hashes)).to_numpy()]

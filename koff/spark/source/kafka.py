@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(component="spark.source.kafka")
 TASKS = 16
+"""The default of the option `tasks`."""
 MAX_OFFSETS = 1_000_000
+"""The default of the option `maxOffsetsPerPartition`."""
 RAW_DDL = "offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY"
 
 
@@ -201,7 +203,10 @@ class BatchReader(DataSourceReader):
         self._log = OffsetsLog(options)
 
     def partitions(self) -> list[KafkaTask]:
-        """The tasks. Raises `ConnectError` if a partition has no leader: its rows would be missing."""
+        """The tasks. Raises `ConnectError` if only one of the two requests returned an offset of a partition.
+
+        A partition without a leader during both requests is left out; `_fetch_offsets` logs a warning.
+        """
         options = self._log.options
         try:
             starts = self._log.resolve_offsets(options.starting)
@@ -214,7 +219,8 @@ class BatchReader(DataSourceReader):
                 f"cluster {options.origin.cluster}: partitions {sorted(missing)} of {options.origin.topic} "
                 "have no leader: try again when they have one"
             )
-        # Of an empty list Spark would make one task and pass None to `read`.
+        # For an empty list, Spark would make one task and pass None to `read`: return one task without
+        # ranges.
         shares = split_ranges(make_ranges(starts, ends), options.tasks) or [[]]
         return [KafkaTask(share) for share in shares]
 
@@ -226,9 +232,9 @@ class BatchReader(DataSourceReader):
 class StreamReader(DataSourceStreamReader):
     """Reads the log batch by batch. An offset of the stream is `{partition: offset}`, with texts as keys.
 
-    Spark 4.0 asks for the latest offset without passing the current one, so this class remembers where the
-    last batch ended. After a restart Spark calls `partitions` for an empty batch that ends where the stream
-    is.
+    Spark 4.0 calls `latestOffset` without the current offset, so this class remembers where the last batch
+    ended. After a restart it learns that from Spark, which first calls `partitions` for an empty batch that
+    ends at the current offset.
     """
 
     def __init__(self, options: KafkaOptions) -> None:
@@ -258,6 +264,7 @@ class StreamReader(DataSourceStreamReader):
             cluster = self._log.options.origin.cluster
             log.warning("end offsets cannot be fetched: no new batch", cluster=cluster, why=str(error))
             return ends
+        # At most `cap` offsets of each partition.
         for partition, end in latest.items():
             start = ends[str(partition)]
             # A last stable offset may go back after an unclean leader election; a stream must not.
@@ -277,6 +284,7 @@ class StreamReader(DataSourceStreamReader):
         self._last_end = dict(end)
         ends = {int(p): offset for p, offset in end.items()}
         starts = {int(p): offset for p, offset in start.items()}
+        # Partitions that were added since the last batch are read from their log start.
         new = sorted(ends.keys() - starts.keys())
         if new:
             log_starts = self._log.resolve_offsets(OffsetSpec.EARLIEST)
@@ -342,6 +350,7 @@ def decode(df: DataFrame, cluster: str = "") -> DataFrame:
     records = df.select(*columns, at.alias("at"), f.col("key").cast("BINARY"), f.col("value").cast("BINARY"))
 
     def decode_batches(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        # Made on the worker, once for each task: it keeps the names that it has decoded.
         decoder = Decoder(cluster)
         for batch in batches:
             yield decoder(pa.RecordBatch.from_arrays(batch.columns, schema=RAW))

@@ -39,9 +39,9 @@ _FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)$")
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """The segment files of one partition in log order. Those from `first` up to `last`, exclusive, are read.
+    """The segment files of one partition in log order. The files from `first` to before `last` are read.
 
-    The files from `last` on may have the markers that end transactions in the files before.
+    The files from `last` on are there because they may have markers that end transactions of earlier files.
     """
 
     partition: int
@@ -172,7 +172,7 @@ def _open_filesystem(path: str) -> tuple[fs.FileSystem, str]:
     try:
         if "://" not in path:
             return fs.LocalFileSystem(), str(Path(path).absolute())
-        # Hadoop's names for S3 are no schemes of pyarrow's.
+        # pyarrow does not know s3a:// and s3n://, Hadoop's names for S3.
         system, base = fs.FileSystem.from_uri(re.sub("^s3[an]://", "s3://", path))
     except (pa.ArrowInvalid, OSError) as error:
         raise ConfigError(f"cannot read {path}: {error}; mount it, or copy the files") from error
@@ -195,6 +195,7 @@ def _drop_copies(logs: Sequence[Segments]) -> list[Segments]:
     """One log for each partition: of copies from several brokers, the one that reaches furthest."""
     best: dict[int, Segments] = {}
     for copy in logs:
+        # Keep the copy that is known so far, unless this one reaches further.
         kept, ignored = best.get(copy.partition, copy), copy
         if _log_reach(copy) > _log_reach(kept):
             kept, ignored = copy, kept
@@ -210,7 +211,7 @@ def _drop_copies(logs: Sequence[Segments]) -> list[Segments]:
 
 
 def _log_reach(segments: Segments) -> tuple[str, int]:
-    """Compares copies of a log: by the first offset of the last segment, then by size."""
+    """A key that is larger for a copy that reaches further: the name of its last segment, then its size."""
     return PurePosixPath(segments.files[-1]).name, sum(segments.sizes)
 
 
@@ -241,7 +242,7 @@ def _cut_log(whole: Segments, share: float) -> Iterator[Segments]:
 
 def _read_rows(segments: Segments, decoder: Decoder, options: SegmentsOptions) -> Iterator[pa.RecordBatch]:
     """The decoded rows of the committed records, and a row for each damage."""
-    # First the markers: those of these files, and of later files as long as a transaction is open.
+    # First the transaction markers of these files, and of later files while a transaction is open.
     outcomes = TransactionOutcomes()
     for number, path in enumerate(segments.files[segments.first :], segments.first):
         if number < segments.last or outcomes.has_open_transaction:

@@ -27,8 +27,8 @@ _POLL_S = 0.2
 class ReadOrigin:
     """Where to read records. `cluster` is the name of the cluster in rows, errors and logs.
 
-    Without `fail_on_data_loss`, records that are no longer in the log are a warning, and the reader resumes
-    behind them.
+    Without `fail_on_data_loss`, records that are no longer in the log cause a warning, and the reader resumes
+    after them.
     """
 
     conf: ClusterConf
@@ -52,8 +52,8 @@ def read_ranges(origin: ReadOrigin, ranges: Sequence[Range]) -> Iterator[pa.Reco
             for lost in fetched.lost:
                 pending.handle_lost(lost)
             runs = [part for run in fetched.runs if len(part := pending.take_run(run))]
-            # Records of aborted transactions never come. At the end of a log only this shows that the feed is
-            # past them; elsewhere the next record does.
+            # Records of aborted transactions never come. At the end of a log, only the end that the feed
+            # reports shows that they were passed; elsewhere the next record shows it.
             for partition, offset in fetched.ends.items():
                 pending.advance(partition, offset)
             if fetched.runs or fetched.ends:
@@ -65,7 +65,7 @@ def read_ranges(origin: ReadOrigin, ranges: Sequence[Range]) -> Iterator[pa.Reco
 
 
 def _size_feed(longest: int) -> FeedConf:
-    """Buffer sizes for ranges of up to `longest` offsets: records fetched behind a range are thrown away."""
+    """Buffer sizes for ranges of up to `longest` offsets: records fetched beyond a range are dropped."""
     usual = FeedConf()
     return FeedConf(
         queue_messages=min(usual.queue_messages, max(longest, 1)),
@@ -75,6 +75,7 @@ def _size_feed(longest: int) -> FeedConf:
 
 
 _LEAST_FETCH, _RECORD_BYTES = 16 << 10, 160
+"""The smallest `fetch_bytes`, and the assumed size of a record."""
 
 
 class _PendingRanges:
@@ -115,7 +116,7 @@ class _PendingRanges:
             self._open_next(partition)
 
     def handle_lost(self, lost: PartitionLost) -> None:
-        """Raises `DataLost`, or resumes behind the records that are no longer in the log."""
+        """Raises `DataLost`, or resumes after the records that are no longer in the log."""
         range_ = self.open.get(lost.partition)
         if range_ is None:
             return
@@ -125,17 +126,18 @@ class _PendingRanges:
         if origin.fail_on_data_loss:
             raise DataLost(
                 f"cluster {origin.cluster}: partition {lost.partition} of {origin.topic} {loss}; read from "
-                "earliest with a new checkpoint, or set failOnDataLoss=false to read on without these records"
+                "earliest with a new checkpoint, or set failOnDataLoss=false to continue without them"
             )
         log.warning(
-            "records are lost: reading on without them",
+            "records are lost: continuing without them",
             cluster=origin.cluster,
             topic=origin.topic,
             partition=lost.partition,
             why=f"the partition {loss}",
         )
 
-        # After a truncation the log start is before the range: there is nothing behind it to resume at.
+        # Resume at the log start offset if it is in the range. After a truncation it is before the range, and
+        # the rest of the range is given up.
         self._feed.remove([lost.partition])
         if log_start is None or not range_.start < log_start < range_.end:
             self.advance(lost.partition, range_.end)

@@ -34,7 +34,7 @@ def split_ranges(ranges: Iterable[Range], tasks: int) -> list[list[Range]]:
     """
     ranges = list(ranges)
     total = sum(map(len, ranges))
-    share = max(-(-total // tasks), WORTH_A_TASK)
+    share = max(-(-total // tasks), WORTH_A_TASK)  # -(-a // b) is a / b rounded up
     pieces = [piece for range_ in ranges for piece in _cut_range(range_, share)]
 
     # Largest piece first, each to the share that is smallest so far.

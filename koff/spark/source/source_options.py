@@ -1,4 +1,4 @@
-"""Parses the options of a source. Spark gives them as texts, and ignores the case of their names.
+"""Parses the options of a source. Spark passes texts, and ignores the case of the options' names.
 
 In this module `options` maps names in lower case to values. Each function raises `ConfigError`.
 """
@@ -43,7 +43,7 @@ def parse_filter(options: Mapping[str, str]) -> RecordFilter:
 
 
 def parse_time_ms(text: str, name: str) -> int:
-    """Milliseconds since the epoch, from such a number or a time in ISO 8601 (UTC if it has no time zone)."""
+    """Milliseconds since the epoch, from that number, or from ISO 8601 (UTC if it has no time zone)."""
     if text.lstrip("-").isdigit():
         return int(text)
     try:
@@ -72,7 +72,7 @@ def parse_number(options: Mapping[str, str], name: str, default: int) -> int:
 
 
 def parse_flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """True or false."""
+    """True or false, in any case."""
     text = options.get(name, str(default)).lower()
     if text not in ("true", "false"):
         raise ConfigError(f"option {name}: {text!r} is neither true nor false")

@@ -1,6 +1,6 @@
 """Brings the table `current` up to date with a batch of commits: by one MERGE, or by files if it is empty.
 
-A row of `current` is the newest commit of a slot, that is of a (group, topic, partition).
+A row of `current` is the newest commit of a slot, or its deletion. A slot is a (group, topic, partition).
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ _UPDATES_DDL = (
     "topic_id STRING, offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP, deleted BOOLEAN, "
     f"cleared BIGINT, more {_ITEMS}"
 )
+# SQL of the MERGE: `t` is the row in the table, `s` the row of `SLOT_UPDATES`.
 _NONE = f"CAST(array() AS {_ITEMS})"
 _MORE = f"coalesce(s.more, {_NONE})"
 _OLD = f"filter(coalesce(t.recent, {_NONE}), c -> NOT c.at_ms <=> element_at(s.more, -1).at_ms)"
 _RECENT = f"slice(concat({_MORE}, IF(s.cleared IS NULL, {_OLD}, {_NONE})), 1, {WINDOW})"
-"""A slot's recent commits after the MERGE, the newest first: new ones, then old ones. Of the commits of one
-second the newest counts; a deletion ends everything before it."""
+"""A slot's recent commits after the MERGE, the newest first: new ones, then old ones, but no old ones from
+before a deletion. If the oldest new commit and an old commit are of one second, the old one is left out."""
 
 
 def merge_commits(
@@ -63,7 +64,7 @@ def merge_commits(
         rows = rows.union(_read_ends(tables, cluster, *span_ms).mapInArrow(_bucket_ends, _BUCKETS))
     rows = rows.repartition("bucket").select("packed")
 
-    # Nothing to merge with: the workers write files.
+    # The table has nothing to merge with: the workers write files.
     folder = tables.folder("current") if into_empty else None
     if folder:
         entries = rows.mapInArrow(partial(_write_updates, folder, cluster), "file BINARY").collect()
@@ -122,7 +123,7 @@ def _pack_into_buckets(rows: pa.RecordBatch) -> pa.RecordBatch:
 def _derive_updates(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """`SLOT_UPDATES` rows from packed commits and end offsets.
 
-    All rows of a topic partition are in these batches: `repartition` has seen to that.
+    All rows of a topic partition are in the same call, because `merge_commits` repartitions by bucket.
     """
     if rows := list(unpack_batches(batches)):
         combined = pa.concat_batches(rows)

@@ -1,4 +1,4 @@
-"""Writes rows into Parquet files on the workers that make them; the driver adds the files to the table.
+"""Lets workers write their rows into Parquet files; the driver adds the files to the table.
 
 Spark's own writer takes every row through Java, which for commits costs several times what reading and
 decoding cost. So a task writes files into the table's folder, as Spark's tasks do, and the driver adds all
@@ -38,13 +38,13 @@ _NUMBERS = (
     *("log_offset", "timestamp", "committed", "commit_timestamp"),
     *(f"recent.list.element.{name}" for name in ("at_ms", "committed", "lag")),
 )
-_STATED = ("offsets_partition", "log_offset", "timestamp")
+_BOUNDED = ("offsets_partition", "log_offset", "timestamp")
 """Delta's log gets the least and the largest value of these columns in each file."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 """The name of a partition's folder for null, as Spark writes it."""
 _DAY_US = 86_400_000_000
 _NO_DAY = -1
-"""The day of a null timestamp. No other is negative: decoding makes times before 1970 null."""
+"""Stands for the day of a null timestamp. No real day is negative: decoding makes times before 1970 null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class FileTarget:
 def write_batches(batches: Iterable[pa.RecordBatch], target: FileTarget) -> Iterator[pa.RecordBatch]:
     """Packs decoded rows as `pack_batches` does, but writes new commits into files.
 
-    Instead of these commits there are the ones that may matter to the table `current` (`NOTED`), and, at the
-    end, a row for each file (`FILE`). If the batches raise an error or the caller closes the iterator, the
+    Instead of the commits in files, it yields those that may matter to the table `current` (`NOTED`), and at
+    the end a row for each file (`FILE`). If the batches raise an error or the caller closes the iterator, the
     files are removed.
     """
     files = CommitFiles(target)
@@ -100,7 +100,7 @@ def write_batches(batches: Iterable[pa.RecordBatch], target: FileTarget) -> Iter
                     pending.append(new)
                 if len(to_pack):
                     rows.append(pack_rows(content, to_pack))
-            # Many commits at once: of few commits most would be the newest of their slot.
+            # Collect many commits first: of few commits, most would be the newest of their slot.
             if sum(map(len, pending)) >= CHUNK_ROWS:
                 rows += pack_buckets(keep_newest(pa.concat_batches(pending)))
                 pending = []
@@ -133,7 +133,7 @@ class CommitFiles:
                 values = {"cluster": self._target.cluster, "day": None if day is None else day.isoformat()}
                 self._open[day] = _ParquetFile(self._target.folder, values)
             self._open[day].add_rows(part.select(list(FILE_COLUMNS)))
-        # The file with the most rows first: it gets the largest row group.
+        # Flush the file with the most rows first, so that row groups are as large as possible.
         while sum(file.buffered_rows for file in self._open.values()) > _MAX_BUFFERED_ROWS:
             max(self._open.values(), key=lambda file: file.buffered_rows).flush()
 
@@ -211,11 +211,12 @@ class _ParquetFile:
                 column_encoding=dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED"),
                 store_schema=False,
             )
-        # Twice the usual size, so that a last batch which goes beyond it makes no second, small row group.
+        # `row_group_size` is twice `_ROW_GROUP`: the last batch may go beyond `_ROW_GROUP`, and should not
+        # make a second, small row group.
         self._writer.write_table(rows, row_group_size=2 * _ROW_GROUP)
 
         # Statistics for Delta's log.
-        for name in _STATED:
+        for name in _BOUNDED:
             bounds = pc.min_max(rows.column(name).cast(pa.int64())).as_py()
             if bounds["min"] is not None:
                 self._least[name] = min(bounds["min"], self._least.get(name, bounds["min"]))
@@ -271,8 +272,8 @@ def commit_files(tables: Tables, name: str, entries: Iterable[bytes], *, may_rep
     conf, jvm = tables.spark.conf, cast("Any", tables.spark.sparkContext._jvm)
     transaction = tables.delta_log(name).startTransaction()
 
-    # Spark may write rows of the same batch into the same table, under the application's own name: files need
-    # another name, or Delta would take one of the two for a repetition.
+    # Spark may write rows of the same batch into the same table, under the application's own name. So files
+    # get another name; otherwise Delta would ignore the second of the two as a repetition.
     if app := conf.get(TXN + "AppId", None):
         app, version = f"{app} files", int(conf.get(TXN + "Version", None) or 0)
         if may_repeat and transaction.txnVersion(app) >= version:

@@ -43,7 +43,7 @@ def maintain_tables(tables: Tables, conf: MaintainConf | None = None) -> Iterato
         deleted = 0
         if conf.keep_days is not None and (where := _select_old(name, table.time, conf.keep_days)):
             delta.delete(where)
-            # A DELETE that matches nothing adds no version: then the last operation is another one.
+            # A DELETE that matches nothing adds no version: the last operation is then not this DELETE.
             metrics = delta.history(1).select("operation", "operationMetrics").first()
             if metrics is not None and metrics[0] == "DELETE":
                 deleted = int(metrics[1].get("numDeletedRows") or 0)

@@ -2,7 +2,7 @@
 
 Each table is a Delta table in a folder below one root, with the version of its schema in the property
 `koff.schema`. Offsets are Kafka's, times UTC, `..._s` are seconds, `..._per_s` offsets a second. `day` is the
-day of the row's time; large tables are partitioned by cluster and day.
+day of the row's time. A table is partitioned by cluster, and by day if it has that column.
 """
 
 from __future__ import annotations
@@ -96,9 +96,8 @@ TABLES: Mapping[str, Table] = {
 MIGRATIONS: Mapping[tuple[str, int], Callable[[SparkSession, str], None]] = {}
 """By (table, version): the function that migrates the table at a path from that version to the next one.
 
-A migration runs again if it was interrupted, so it must give the same
-result when it runs twice. New columns need no migration: columns
-that only `TABLES` has are added."""
+A migration that was interrupted runs again, so it must give the same result when it runs twice. New columns
+need no migration: `create_tables` adds the columns that only `TABLES` has."""
 
 
 class Tables:
@@ -111,7 +110,7 @@ class Tables:
         self.spark = spark
         self.new_tables: set[str] = set()
         """The tables that `create_tables` created. The caller that writes into them clears the set."""
-        # Delta takes only absolute paths.
+        # Delta accepts only absolute paths.
         self.root = (root if "://" in root else os.path.abspath(root)).rstrip("/")
 
     def path(self, name: str) -> str:
@@ -121,7 +120,8 @@ class Tables:
     def folder(self, name: str) -> str | None:
         """The table's folder on the local file system, into which workers may write Parquet files themselves.
 
-        None if the table is elsewhere, or has column mapping: its columns have other names in files then.
+        None if the table is on another file system, or has column mapping: files then have other column
+        names.
         """
         fs, path = filesystem(self.spark, self.path(name))
         mapping = self.delta_log(name).startTransaction().metadata().columnMappingMode().name()
@@ -175,7 +175,7 @@ class Tables:
         self._migrate_tables([name for name in TABLES if name in present])
 
         def create_table(name: str) -> None:
-            # Another pipeline may create the same tables at the same time.
+            # IfNotExists: another pipeline may create the same tables at the same time.
             builder = DeltaTable.createIfNotExists(self.spark).location(self.path(name))
             builder = builder.addColumns(_parse_columns(TABLES[name])).partitionedBy(
                 *TABLES[name].partitioning
@@ -265,7 +265,7 @@ def _find_migrations(name: str, version: int) -> list[Callable[[SparkSession, st
 
 
 def _for_each_table(work: Callable[[str], Result], names: Iterable[str]) -> list[Result]:
-    """Calls `work` for every table, for four at a time: it waits for files most of the time."""
+    """Calls `work` for every table, in four threads: most of the time, `work` waits for files or Spark."""
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(work, names))
 

@@ -68,7 +68,7 @@ def _build_group(
     state_timestamp_ms: int,
     members: tuple[Member, ...],
 ) -> Group:
-    """A group without protocol type and members is a simple group, as commits alone make one."""
+    """A group with neither protocol type nor members is simple: commits alone make such a group."""
     return Group(
         name,
         "classic" if protocol_type or members else "simple",
@@ -82,9 +82,9 @@ def _build_group(
 
 
 def _build_member(member: MemberRecord, generation: int, *, blobs: bool) -> Member:
-    """A member from its record; `blobs` is whether to decode its subscription and assignment.
+    """A member from its record; `blobs` is whether to decode subscription and assignment.
 
-    A member with blobs that cannot be decoded stays in the group: clients write them, in any form.
+    A member with blobs that cannot be decoded stays in the group: clients may write any bytes into them.
     """
     subscription = decode_subscription(member.subscription) if blobs else None
     assignment = decode_assignment(member.assignment) if blobs else None

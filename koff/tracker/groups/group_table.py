@@ -29,7 +29,7 @@ _KINDS: dict[type[Any], type[ModernGroupState[Any]]] = {
     record: kind for kind in _MODERN.values() for record in kind.record_types
 }
 _State = Group | GroupMetadataValue | ModernGroupState[Any]
-"""A classic group stays a record value until it is read: a replay overwrites most of these records."""
+"""A classic group stays a record value until it is read: in a replay, a later record replaces most values."""
 Described = Group | ModernGroupState[Any]
 """A group as a coordinator described it: a classic or simple group, or one that later records change."""
 _OWN_RECORDS = {kind.record_types[0] for kind in _MODERN.values()}
@@ -127,19 +127,19 @@ class GroupTable:
         if not isinstance(group, kind):
             if tombstone:
                 return
-            # The first record that is not a tombstone makes the group: after compaction, its own record may
-            # come late.
+            # The first record that is not a tombstone makes the group: after compaction, the group's own
+            # record may come late.
             self.contradictions += not (group is None or _is_simple(group))
             group = self._groups[name] = kind()
         elif tombstone and type(record) in _OWN_RECORDS:
-            # Brokers write it after the tombstones of the members: drop what is left.
+            # Brokers write this tombstone after those of the members: drop the rest of the group.
             del self._groups[name]
             return
         group.apply(record)
 
 
 def _is_simple(group: _State) -> bool:
-    """Whether the group is simple. Kafka lets a group of any type take its place."""
+    """Whether the group is simple. In Kafka, a group of any type may take the place of a simple group."""
     if isinstance(group, GroupMetadataValue):
         return not (group.protocol_type or group.members)
     return isinstance(group, Group) and group.type == "simple"

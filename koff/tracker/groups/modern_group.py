@@ -63,7 +63,7 @@ class ModernGroupState(ABC, Generic[AssignmentT]):
 
     kind: ClassVar[str]
     record_types: ClassVar[tuple[type[Any], ...]]
-    """The record types of the group, its own record first: the tombstone of that deletes the group."""
+    """The record types of the group. The tombstone of the first type deletes the group."""
     no_assignment: ClassVar[Any]
     """The `AssignmentT` of a member with nothing assigned."""
 
@@ -210,6 +210,7 @@ class ModernGroupState(ABC, Generic[AssignmentT]):
             profile, current, target = records
             if profile is not None:
                 group._profiles[id_] = _load_profile(*profile)
+            # The target first: `_set_current` shares its object if the current assignment is equal.
             if target is not None:
                 group._targets[id_] = cls._load_assignment(target)
             if current is not None:

@@ -157,8 +157,8 @@ class StreamsGroupState(ModernGroupState[Tasks]):
         return group
 
     @staticmethod
-    def _save_assignment(held: Tasks) -> Any:
-        return held.active, held.standby, held.warmup
+    def _save_assignment(assigned: Tasks) -> Any:
+        return assigned.active, assigned.standby, assigned.warmup
 
     @classmethod
     def _load_assignment(cls, saved: Any) -> Tasks:
@@ -215,7 +215,7 @@ def _profile_from_record(value: StreamsGroupMemberMetadataValue) -> Profile:
 def _topology_from_record(value: StreamsGroupTopologyValue) -> Topology:
     return Topology(
         value.epoch,
-        {sys.intern(each.subtopology_id): _subtopology_from_record(each) for each in value.subtopologies},
+        {sys.intern(part.subtopology_id): _subtopology_from_record(part) for part in value.subtopologies},
     )
 
 

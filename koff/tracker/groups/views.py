@@ -40,10 +40,10 @@ class Member:
     """A member of a group, with its current and its target assignment.
 
     `assigned` has all partitions that the member may be reading, by topic name, or by topic id if the group
-    is `assigned_by_id`. `revoking` is the part of it that the member must give up (Kafka's tools leave it out
-    of the assignment). `target` is the assignment that the member will get, None if no record has one.
-    `epoch` is the member epoch; in a classic group, the generation. A member that is not `present` is a
-    static member that left for a while.
+    is `assigned_by_id`. `revoking` has the assigned partitions that the member must give up (Kafka's tools
+    leave these out of the assignment). `target` is the assignment that the member will get, None if no record
+    has one. `epoch` is the member epoch; in a classic group, the generation. A member that is not `present`
+    is a static member that left for a while.
     """
 
     id: str
@@ -62,7 +62,7 @@ class Member:
     classic: bool = False
     """Whether this member of a consumer group uses the classic protocol."""
     tasks: Tasks | None = None
-    """In a Streams group: the tasks. `assigned` follows from the active ones; the others commit nothing."""
+    """In a Streams group: the tasks. `assigned` follows from the active tasks; the others commit nothing."""
     process_id: str = ""
     """In a Streams group: the id of the application instance."""
 
@@ -95,24 +95,24 @@ class GroupSubtopology:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The topics that a Streams group reads, over which its lag is computed."""
+    """The topics that a Streams group reads: the lag of the group is computed over these topics."""
 
     epoch: int
     subtopologies: Mapping[str, GroupSubtopology]
 
     @property
     def source_topics(self) -> tuple[str, ...]:
-        return tuple(sorted({topic for each in self.subtopologies.values() for topic in each.source_topics}))
+        return tuple(sorted({topic for part in self.subtopologies.values() for topic in part.source_topics}))
 
     @property
     def repartition_source_topics(self) -> tuple[str, ...]:
         """The internal topics that the application both writes and reads."""
-        found = {topic for each in self.subtopologies.values() for topic in each.repartition_source_topics}
-        return tuple(sorted(found))
+        topics = {topic for part in self.subtopologies.values() for topic in part.repartition_source_topics}
+        return tuple(sorted(topics))
 
     @property
     def topics(self) -> tuple[str, ...]:
-        return tuple(sorted({topic for each in self.subtopologies.values() for topic in each.topics}))
+        return tuple(sorted({topic for part in self.subtopologies.values() for topic in part.topics}))
 
     def partitions_read_by(self, tasks: Assignment) -> Assignment:
         """The partitions that these tasks read: task p reads partition p of each topic of its subtopology.
@@ -120,11 +120,11 @@ class Topology:
         The result may have partitions that do not exist: a topic may have fewer partitions than its
         subtopology has tasks, and no record has the partition count of a topic.
         """
-        # Tasks of a subtopology that the topology does not have (yet) read nothing that is known.
-        known = ((self.subtopologies.get(id_), partitions) for id_, partitions in tasks.items())
+        # The topology may not have the subtopology of a task (yet): its topics are unknown.
+        with_partitions = ((self.subtopologies.get(id_), partitions) for id_, partitions in tasks.items())
         return merge_assignments(
             (topic, partitions)
-            for subtopology, partitions in known
+            for subtopology, partitions in with_partitions
             if subtopology
             for topic in subtopology.topics
         )
@@ -176,11 +176,11 @@ def subtract_assignment(assignment: Assignment, other: Assignment) -> Assignment
     """The partitions of `assignment` that are not in `other`."""
     if assignment == other:
         return NOTHING
-    left = {
+    remaining = {
         topic: tuple(partition for partition in partitions if partition not in other.get(topic, ()))
         for topic, partitions in assignment.items()
     }
-    return {topic: partitions for topic, partitions in left.items() if partitions}
+    return {topic: partitions for topic, partitions in remaining.items() if partitions}
 
 
 def merge_assignments(parts: Iterable[tuple[str, tuple[int, ...]]]) -> Assignment:
