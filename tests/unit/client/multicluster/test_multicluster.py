@@ -69,7 +69,7 @@ def test_what_contradicts_itself_is_refused():
         ReaderConf(NOWHERE, "t", group_id="g", start_offset=7)
     with pytest.raises(ConfigError, match="no offset"):
         ReaderConf(NOWHERE, "t", start_offset=-7)
-    with pytest.raises(ConfigError, match="one reader"):
+    with pytest.raises(ConfigError, match="two configurations read t"):
         Reader([ReaderConf(NOWHERE, "t"), ReaderConf(NOWHERE, "t", partition=0)])
     with pytest.raises(ConfigError, match="at least"):
         Reader([])
