@@ -14,14 +14,14 @@ from koff.serve import ServeConf
 from koff.tail.reader import TailReaderConf
 
 Way = Literal["snapshot", "replay", "resume"]
-"""How to begin: by what the coordinators say, from the log's start, from what was saved."""
+"""How a monitor starts: from the coordinators' responses, from the log start, or from the saved state."""
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorConf:
-    """All that a monitor is told. `cluster_name` "" takes the cluster's id.
+    """The configuration of a monitor. Without a `cluster_name`, the cluster's id is its name.
 
-    With a `state_dir`, state is saved there, and `start` may be resume.
+    With a `state_dir`, the state is saved there, and `start` may be "resume".
     """
 
     cluster: ClusterConf
