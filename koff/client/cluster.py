@@ -181,7 +181,7 @@ class Cluster(Closing):
         future = self._call_admin("describe_configs", [resource])[resource]
         try:
             entries = future.result(self.conf.request_timeout_s + 1)
-        except KafkaException as error:
+        except (KafkaException, TimeoutError) as error:
             kafka_error = extract_kafka_error(error)
             if kafka_error and kafka_error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise make_denied_error(topic, self.conf.brokers, "DESCRIBE_CONFIGS") from error
@@ -213,15 +213,18 @@ class Cluster(Closing):
         responses = self._call_admin(
             "list_offsets", requested, isolation_level=level, request_timeout=patience_s
         )
+        deadline = time.monotonic() + patience_s + 1
         for kafka_partition, future in responses.items():
             partition = TopicPartition(kafka_partition.topic, kafka_partition.partition)
             try:
-                offset = future.result(patience_s + 1).offset
+                offset = future.result(max(0.0, deadline - time.monotonic())).offset
                 # When a broker hangs, librdkafka may return OFFSET_INVALID (-1001) and no error.
                 offsets[partition] = "_TIMED_OUT" if offset == confluent_kafka.OFFSET_INVALID else offset
             except KafkaException as error:
                 kafka_error = extract_kafka_error(error)
                 offsets[partition] = kafka_error.name() if kafka_error else str(error)
+            except TimeoutError:
+                offsets[partition] = "_TIMED_OUT"
 
         if all(offset in _UNREACHABLE for offset in offsets.values()):
             raise self._make_connect_error(was_up=True)

@@ -75,6 +75,8 @@ def make_connect_error(brokers: str, errors: Sequence[KafkaError], *, was_up: bo
 
 def make_denied_error(topic: str, brokers: str, operation: str) -> Denied:
     """The `Denied` (one line) for a topic on which this user lacks `operation` (READ, DESCRIBE, ...)."""
+    if operation not in ("READ", "DESCRIBE"):
+        return Denied(f"no permission to {operation} of {topic} at {brokers}: grant this user {operation}")
     return Denied(
         f"no permission to {operation.lower()} {topic} at {brokers}: grant this user READ and DESCRIBE on "
         f"topic {topic} (and DESCRIBE on the topics whose lag koff shall compute)"

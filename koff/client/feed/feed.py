@@ -15,6 +15,7 @@ from koff.client.cluster import ClusterConf
 from koff.client.feed.source import OFFSET_LOST_CODES, PARTITION_GONE_CODES, FeedConf, Source
 from koff.client.foreign_errors import extract_kafka_error, make_connect_error, make_denied_error
 from koff.client.librdkafka import consume_waiting
+from koff.errors import Denied
 
 _MAX_UNSORTED_RUNS = 200
 """If the messages of a fetch form more runs, they are sorted by partition."""
@@ -116,6 +117,7 @@ class Feed(Source):
     def __init__(self, cluster: ClusterConf, topic: str, conf: FeedConf | None = None) -> None:
         self.topic = topic
         self._positions: dict[int, tuple[int, int]] = {}  # next offset, leader epoch of the record before it
+        self._denied: Denied | None = None
         super().__init__(cluster, conf or FeedConf(), f"the feed of {topic}")
 
     def add(self, offsets: Mapping[int, int], leader_epochs: Mapping[int, int] | None = None) -> None:
@@ -140,9 +142,13 @@ class Feed(Source):
         """The next records, in log order within a partition; empty if none comes within `timeout_s`.
 
         Returns as soon as a record is there, without waiting for more. Raises `ConnectError` when the
-        client fails, and `Denied` when this user may not read the topic.
+        client fails, and `Denied` when this user may not read the topic: after the fetch that returned the
+        records before that error.
         """
         consumer = self._get_consumer()
+        if self._denied is not None:
+            denied, self._denied = self._denied, None
+            raise denied
         try:
             messages = consume_waiting(consumer, max_records, timeout_s)
         except KafkaException as error:
@@ -159,8 +165,11 @@ class Feed(Source):
             self.unreachable = None
             self._silence.restart()
             self._note_positions(fetched)
+        if self._denied is not None and not messages and not fetched.ends and not fetched.lost:
+            denied, self._denied = self._denied, None
+            raise denied
         # A fetch with timeout 0 must not block, and the check sends a request.
-        elif timeout_s and self._silence.needs_new_client(consumer, self.topic):
+        if timeout_s and self._silence.needs_new_client(consumer, self.topic):
             self._replace_consumer(consumer, self._to_assignment(self._positions))
         return fetched
 
@@ -181,7 +190,7 @@ class Feed(Source):
         ]
 
     def _handle_event(self, message: Any, fetched: Fetched) -> bool:
-        """Whether `message` is an event, not a record. Adds an event to `fetched`. Raises `Denied`."""
+        """Whether `message` is an event, not a record. Adds an event to `fetched`, or to `self`."""
         error = message.error()
         if error is None:
             return False
@@ -189,7 +198,8 @@ class Feed(Source):
         if code == KafkaError._PARTITION_EOF:
             fetched.ends[partition] = message.offset()
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            raise make_denied_error(self.topic, self._brokers, "READ")
+            # Not raised here: librdkafka has handed over the other records of this fetch.
+            self._denied = make_denied_error(self.topic, self._brokers, "READ")
         elif code in OFFSET_LOST_CODES or code in PARTITION_GONE_CODES:
             gone = code in PARTITION_GONE_CODES
             fetched.lost.append(PartitionLost(partition, error.str(), gone=gone))

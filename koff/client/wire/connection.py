@@ -305,7 +305,10 @@ _HEADER_TAGS = Request(-1, 0, b"", _skip_tags)
 def _open_socket(
     conf: ClusterConf, credentials: Credentials, host: str, port: int, until: float
 ) -> socket.socket:
-    opened = socket.create_connection((host, port), timeout=_remaining_s(until))
+    try:
+        opened = socket.create_connection((host, port), timeout=_remaining_s(until))
+    except UnicodeError as error:  # a label of the name is empty, or longer than 63 characters
+        raise OSError(f"no valid host name: {error}") from error
     try:
         # Without TCP_NODELAY the second request in flight would wait for the acknowledgement of the first.
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
