@@ -71,7 +71,9 @@ def measure(rows: int) -> dict[str, Any]:
 
 def save_and_restore(tracker: Tracker) -> dict[str, Any]:
     """Every partition into a file and out of it. The lock is held for one partition at a time."""
-    from koff.monitor.state import Origin, Saved, StateDir  # not before the memory was measured
+    from koff.monitor.clock import read_moment  # these imports: not before the memory was measured
+    from koff.monitor.requests import Origin, Saved
+    from koff.monitor.state import StateDir
 
     partitions = list(tracker.take_snapshot().shards)
     origin, held = Origin("bench", "__consumer_offsets", "", max(partitions) + 1), []
@@ -82,7 +84,7 @@ def save_and_restore(tracker: Tracker) -> dict[str, Any]:
             state = tracker.save_partition(partition)
             held.append(time.perf_counter() - began)
             assert state is not None
-            size += folder.save(origin, partition, state, position=1, now_ms=1)
+            size += folder.save(origin, partition, state, position=1, stamp=read_moment())
         saved_s = time.perf_counter() - at
         restored, at = Tracker(), time.perf_counter()
         for partition, found in folder.load(origin):

@@ -85,10 +85,11 @@ def lag(
 
     Lag is the end offset minus the committed offset. An unknown lag is shown as "-", and the column WHY names
     the reason: no_commit, topic_gone, end_unknown, or topic_recreated (the commit belongs to an earlier topic
-    with the same name). For a known lag, WHY may be below_log_start (retention deleted records before the
-    group read them) or ahead_of_log (the commit is beyond the end offset). SECONDS, shown with
-    --exact-time-lag, is the age of the oldest record that is not committed. A total is the sum of the known
-    lags; UNKNOWN is the number of partitions without one.
+    with the same name). With commits_not_current or end_not_current, koff could not find out the present
+    offset, and shows no total of the group. For a known lag, WHY may be below_log_start (retention deleted
+    records before the group read them) or ahead_of_log (the commit is beyond the end offset). SECONDS, shown
+    with --exact-time-lag, is the age of the oldest record that is not committed. A total is the sum of the
+    known lags; UNKNOWN is the number of partitions without one.
 
     \b
     Examples:
@@ -179,8 +180,8 @@ def _print_table(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal
                 (
                     t.group.name,
                     t.group.type,
-                    t.group.state,
-                    len(t.group.members),
+                    t.state,
+                    t.member_count,
                     t.partitions,
                     t.lag,
                     t.unknown,
@@ -204,12 +205,13 @@ def _print_json(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]
         "groups": [
             {
                 "group": t.group.name,
-                "type": t.group.type,
-                "state": t.group.state,
-                "members": len(t.group.members),
+                "type": t.group.type or None,
+                "state": t.state,
+                "members": t.member_count,
                 "partitions": t.partitions,
                 "lag": t.lag,
                 "unknown": t.unknown,
+                "withheld": t.withheld,
                 "time_lag_s": t.time_lag_s,
                 "status": t.status.name,
                 "complete": t.complete,
@@ -226,7 +228,7 @@ def _print_json(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]
 
 _FIELDS = (
     *("cluster", "group", "state", "topic", "partition", "committed", "end", "lag"),
-    *("readable", "lost", "lag_to_stable", "time_lag_s", "time_lag_source", "status", "reasons"),
+    *("readable", "lost", "lag_to_stable", "time_lag_s", "time_lag_source", "at_least", "status", "reasons"),
     *("client_id", "client_host"),
     *("complete", "consume_per_s", "produce_per_s", "catch_up_s", "never_catches_up"),
 )
@@ -237,7 +239,7 @@ def _row_fields(cluster: str, row: PartitionLag) -> dict[str, str | float | None
     member = row.member
     key = (cluster, row.group, row.state, row.topic, row.partition)
     lags = (row.committed, row.end, row.published_lag, row.readable, row.lost, row.lag_to_stable)
-    time_lag = (row.time_lag_s, row.time_lag_source)
+    time_lag = (row.time_lag_s, row.time_lag_source, row.at_least)
     reasons = " ".join(row.reasons.names)
     client = (member.client_id, member.client_host) if member else (None, None)
     values = (*key, *lags, *time_lag, row.status.name, reasons, *client, row.complete, *row.pace)

@@ -1,6 +1,6 @@
 """The rules of lag, as pure functions of numbers and arrays. No other package states a rule of lag."""
 
-from koff.lag.end_history import Curves, EndHistory
+from koff.lag.end_history import Ages, Curves, EndHistory
 from koff.lag.offsets import (
     UNKNOWN,
     Lags,
@@ -21,8 +21,9 @@ from koff.lag.rates import (
     seconds_until_caught_up,
     usual_lags,
 )
-from koff.lag.reasons import NULL, Reason, is_topic_recreated, reasons
+from koff.lag.reasons import NULL, WITHHELD, Reason, is_topic_recreated, reasons
 from koff.lag.status import ENDS_SPAN_MS, Status, group_completeness, group_status, status
+from koff.lag.thinning import PRECISION
 from koff.lag.time_lag import NO_RECORD, NO_TIMESTAMP, FirstRecords, TimeLags, refine_with_records, time_lag_s
 from koff.lag.window import WINDOW, Features, Mark, Placement, placements, window_features
 
@@ -32,8 +33,11 @@ __all__ = [
     "NO_RECORD",
     "NO_TIMESTAMP",
     "NULL",
+    "PRECISION",
     "UNKNOWN",
     "WINDOW",
+    "WITHHELD",
+    "Ages",
     "CatchUps",
     "Curves",
     "EndHistory",

@@ -12,6 +12,7 @@ from koff.lag.offsets import UNKNOWN, Offsets
 
 Flags = bool | NDArray[np.bool_]
 Times = int | NDArray[np.int64]
+Bits = int | NDArray[np.uint8]
 TopicIds = int | NDArray[Any]
 """Topic ids as numbers (codes of a table, or the `int` of a UUID). 0 is Kafka's zero id: none."""
 
@@ -31,6 +32,10 @@ class Reason(IntFlag):
     """The committed offset is beyond the end: truncation, unclean election, an old or a wrong commit."""
     BELOW_LOG_START = 32
     """Records left the log before they were committed. The consumer will jump by `auto.offset.reset`."""
+    COMMITS_NOT_CURRENT = 64
+    """koff cannot tell whether the commit is still the newest: the log of commits is not read to its end."""
+    END_NOT_CURRENT = 128
+    """The end offset was not answered lately."""
 
     @property
     def null(self) -> bool:
@@ -43,7 +48,9 @@ class Reason(IntFlag):
         return tuple(str(bit.name).lower() for bit in type(self) if bit & self)
 
 
-NULL = Reason.NO_COMMIT | Reason.TOPIC_GONE | Reason.END_UNKNOWN | Reason.TOPIC_RECREATED
+WITHHELD = Reason.COMMITS_NOT_CURRENT | Reason.END_NOT_CURRENT
+"""The reasons that withhold a lag: koff may have the offsets, but cannot vouch for them now."""
+NULL = Reason.NO_COMMIT | Reason.TOPIC_GONE | Reason.END_UNKNOWN | Reason.TOPIC_RECREATED | WITHHELD
 """The reasons that make a lag null, even if the offsets are known."""
 
 
@@ -67,6 +74,7 @@ def reasons(
     topic_id: TopicIds = 0,
     end_sampled_at_ms: Times = UNKNOWN,
     commit_seen_at_ms: Times = UNKNOWN,
+    withheld: Bits = 0,
 ) -> NDArray[np.uint8]:
     """The `Reason` bits of every row, 0 where the lag is known and ordinary. Arguments broadcast.
 
@@ -78,6 +86,9 @@ def reasons(
     was sampled after the commit arrived. `end_sampled_at_ms` is the time before the ListOffsets request was
     sent, `commit_seen_at_ms` the time at which koff read the commit, both by koff's clock. `AHEAD_OF_LOG` is
     never set where either is UNKNOWN.
+
+    `withheld` has the `WITHHELD` bits of the rows. Such a row has no other reason: they all follow from
+    offsets that are not current.
     """
     has_commit = np.greater_equal(committed, 0)
     gone = np.asarray(topic_gone, bool)
@@ -97,7 +108,8 @@ def reasons(
     doubtful = _set_where(np.greater(committed, end) & ~may_have_raced, Reason.AHEAD_OF_LOG) | _set_where(
         np.less(committed, start), Reason.BELOW_LOG_START
     )
-    return np.where(null == 0, doubtful, null)
+    found = np.where(null == 0, doubtful, null)
+    return np.where(np.not_equal(withheld, 0), np.uint8(withheld), found)
 
 
 def _set_where(where: NDArray[np.bool_] | np.bool_, reason: Reason) -> NDArray[np.uint8]:

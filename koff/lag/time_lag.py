@@ -19,7 +19,7 @@ class TimeLags(NamedTuple):
     seconds: NDArray[np.float64]
     known: NDArray[np.bool_]
     at_least: NDArray[np.bool_]
-    """The record is older than the first sample: `seconds` is the age of that sample, a lower bound."""
+    """The record is older than the first point of the history: `seconds` is its age, a lower bound."""
     exact: NDArray[np.bool_] | None = None
     """The record itself was read (`refine_with_records`). None if no record was ever read."""
 
@@ -31,6 +31,7 @@ def time_lag_s(
     now_ms: int,
     *,
     start: NDArray[np.int64] | None = None,
+    reach_s: float | None = None,
 ) -> TimeLags:
     """The age of the oldest record not yet committed, estimated from the history of end offsets.
 
@@ -38,13 +39,18 @@ def time_lag_s(
     `start` (N,) the log start offsets, UNKNOWN where not known: records that have left the log do not count.
     All times are by the history's clock.
 
-    The record at offset c arrived when the end offset first exceeded c, after the last sample with an end of
-    at most c; an idle time before that sample never counts. The time lag is 0 where the group has committed
+    The record at offset c arrived when the end offset first exceeded c, after the last point with an end of
+    at most c; an idle time before that point never counts. The time lag is 0 where the group has committed
     the newest end or beyond. It is unknown without a commit or without a sample.
 
-    Nothing is extrapolated below the first sample. A record below it is at least as old as that sample, so
-    the age of the sample is returned and marked `at_least`. This bound is true and grows every second; null
-    would hide the groups that are furthest behind from every alert.
+    Nothing is extrapolated below the first point. A record below it is at least as old as that point, so the
+    age of the point is returned and marked `at_least`. This bound is true and grows every second; null would
+    hide the groups that are furthest behind from every alert.
+
+    With `reach_s`, the history is filled back to that age by `EndHistory.add_past_points`. Until then, a
+    bound may be far too low, and a record may be in a wide gap. So the time lag is also unknown where the
+    record is below a first point that is younger than `reach_s`, and where its age is not precise
+    (`EndHistory.record_ages`). Without `reach_s`, nobody fills the history, and gaps do not count.
     """
     size = len(rows)
     seconds, at_least = np.zeros(size), np.zeros(size, np.bool_)
@@ -53,7 +59,7 @@ def time_lag_s(
         part = slice(first, first + _AT_ONCE)
         log_start = None if start is None else start[part]
         seconds[part], known[part], at_least[part] = _time_lag_s(
-            history, rows[part], committed[part], now_ms, log_start
+            history, rows[part], committed[part], now_ms, log_start, reach_s
         )
     return TimeLags(seconds, known, at_least)
 
@@ -64,6 +70,7 @@ def _time_lag_s(
     committed: NDArray[np.int64],
     now_ms: int,
     start: NDArray[np.int64] | None,
+    reach_s: float | None,
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
     """`TimeLags` of one chunk of rows, as (seconds, known, at_least)."""
     seconds, at_least = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
@@ -75,12 +82,18 @@ def _time_lag_s(
     oldest = committed if start is None else np.maximum(committed, start)
     behind = np.flatnonzero(known & (oldest < newest))
     row, offset = rows[behind], oldest[behind]
-    # A record before the first sample has a lower bound; any other lies between two samples.
+    # A record before the first point has a lower bound; any other lies between two points.
     too_old = offset < history.oldest_ends(row)
-    at_least[behind] = too_old
-    seconds[behind[too_old]] = history.oldest_ages_s(row[too_old], now_ms)
-    within = behind[~too_old]
-    seconds[within] = history.record_ages_s(row[~too_old], offset[~too_old], now_ms)
+    old, within = behind[too_old], behind[~too_old]
+    at_least[old] = True
+    seconds[old] = history.oldest_ages_s(row[too_old], now_ms)
+    ages = history.record_ages(row[~too_old], offset[~too_old], now_ms)
+    seconds[within] = ages.seconds
+    # What the history is still to be asked for is not known.
+    if reach_s is not None:
+        known[old], known[within] = seconds[old] >= reach_s, ages.precise
+        unknown = behind[~known[behind]]
+        seconds[unknown], at_least[unknown] = 0, False
     return seconds, known, at_least
 
 

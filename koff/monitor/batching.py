@@ -79,10 +79,9 @@ def apply_share_state(tracker: Tracker, polled: Polled, reader: TailReader) -> N
     """Applies what a reader of `__share_group_state` polled."""
     seen_at_ms = time.time_ns() // 1_000_000 if reader.caught_up else UNKNOWN
     for run in polled.runs:
-        tracker.apply_share_state(run.keys(), run.values(), seen_at_ms=seen_at_ms)
-    if polled.lost:
-        others = len(reader.partitions)
-        tracker.reset_share_state(polled.lost, others and others + len(polled.lost))
+        tracker.apply_share_state(run.partition, run.keys(), run.values(), seen_at_ms=seen_at_ms)
+    for partition in polled.lost:
+        tracker.reset_share_partition(partition)
 
 
 def share_state_conf(conf: TailReaderConf) -> TailReaderConf:

@@ -27,6 +27,7 @@ from koff.tracker.groups import (
     StreamsGroupState,
     Tasks,
     Topology,
+    merge_assignments,
 )
 
 NOT_READY = "NotReady"
@@ -124,6 +125,4 @@ def _topology(group: DescribedGroup) -> Topology | None:
 
 
 def _assignment(given: Assigned) -> Assignment:
-    return {
-        sys.intern(topic): tuple(partitions) for topic, partitions in given.items() if partitions
-    } or NOTHING
+    return merge_assignments((topic, tuple(partitions)) for topic, partitions in given.items() if partitions)

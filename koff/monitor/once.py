@@ -62,7 +62,7 @@ def take_snapshots(
                     break
                 if share_reader.unreachable and time.monotonic() > well_at + conf.cluster.connect_timeout_s:
                     raise share_reader.unreachable
-            tracker.update_share_commits(partitions=len(reader.partitions))
+            tracker.set_offsets_partitions(len(reader.partitions))
             if conf.zookeeper.hosts:
                 zookeeper.read()
             sampler.sample()

@@ -13,7 +13,7 @@ from operator import add
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import NEVER, CatchUps, Rates, Status
+from koff.lag import NEVER, CatchUps, Rates, Reason, Status, TimeLags
 from koff.serve.view import View
 from koff.tracker import ShardSnapshot, Snapshot
 
@@ -42,15 +42,16 @@ class _ShardNumbers:
     snapshot: ShardSnapshot
     lag: NDArray[np.int64]
     known: NDArray[np.bool_]
+    committed: NDArray[np.int64]
+    time_lag: TimeLags | None
     status: NDArray[np.uint8]
     consume: Rates
     catch_up: CatchUps
     complete: NDArray[np.float64]
-
-    @property
-    def has_exact_time_lags(self) -> bool:
-        """Whether records were ever read for exact time lags of this shard (perhaps none is valid now)."""
-        return self.snapshot.time_lag is not None and self.snapshot.time_lag.exact is not None
+    whole_groups: NDArray[np.bool_]
+    """Which groups have no row that is withheld. A partial sum looks like a recovery: it is not served."""
+    whole_topics: NDArray[np.bool_]
+    """The same for each topic of a group."""
 
 
 class Exposition:
@@ -64,38 +65,41 @@ class Exposition:
     def render_chunks(self) -> Iterator[str]:
         """The metric families, one after the other. A series whose value is unknown is absent."""
         snapshot = self._view.snapshot()
+        if not self._view.reader_stats().lag_is_fresh:
+            snapshot = _withhold_ends(snapshot)
         # Labels: a new name of the cluster makes all labels invalid, a new layout the labels of one shard.
         if self._view.cluster != self._cluster:
             self._cluster, self._cache = self._view.cluster, {}
         shards = [self._collect_numbers(number, shard, snapshot) for number, shard in snapshot.shards.items()]
         self._cache = {number: shard.labels for number, shard in zip(snapshot.shards, shards, strict=True)}
-        # Families. While the end offsets are stale, those that depend on end offsets are withheld.
-        fresh = self._view.reader_stats().lag_is_fresh
+        # Families.
         for name, text, series in _FAMILIES:
-            if name not in _INDEPENDENT_OF_ENDS and not fresh:
-                continue
-            if name == _EXACT and not any(shard.has_exact_time_lags for shard in shards):
-                continue
-            yield f"# HELP {name} {text}\n# TYPE {name} gauge\n"
-            for shard in shards:
-                yield from _render_lines(name, *series(shard))
-        yield from self._render_groups(shards, fresh=fresh)
-        yield from self._render_partitions(snapshot, fresh=fresh)
+            yield from _render_family(name, text, map(series, shards))
+        yield from self._render_groups(shards)
+        yield from self._render_partitions(snapshot)
+        withheld = [f'{{cluster="{escape_label(self._cluster)}"}} '], [snapshot.withheld_rows()]
+        yield from _render_family(*_WITHHELD, [withheld])
 
     def _collect_numbers(self, number: int, shard: ShardSnapshot, snapshot: Snapshot) -> _ShardNumbers:
         labels = self._cache.get(number)
         if labels is None or labels.layout is not shard.layout:
             labels = self._build_labels(shard, snapshot)
         lags = snapshot.lags(shard)
+        whole_topics = np.full(len(labels.topics), shard.groups_current)
+        whole_topics[labels.topic_of_row[shard.is_withheld()]] = False
         return _ShardNumbers(
             labels,
             shard,
             lags.published,
             lags.known,
+            snapshot.committed(shard),
+            snapshot.time_lags(shard),
             snapshot.group_statuses(shard),
             snapshot.consume_rates(shard),
             snapshot.group_catch_ups(shard),
             snapshot.group_completeness(shard),
+            ~snapshot.withheld_groups(shard),
+            whole_topics,
         )
 
     def _build_labels(self, shard: ShardSnapshot, snapshot: Snapshot) -> _Labels:
@@ -115,55 +119,59 @@ class Exposition:
             [f'{group}"}} ' for group in groups],
         )
 
-    def _render_groups(self, shards: list[_ShardNumbers], *, fresh: bool) -> Iterator[str]:
+    def _render_groups(self, shards: list[_ShardNumbers]) -> Iterator[str]:
         """Members, state and status of each group."""
-        yield "# HELP koff_group_members Members of the group.\n# TYPE koff_group_members gauge\n"
-        for shard in shards:
-            counts = [len(group.members) for group in shard.snapshot.groups]
-            yield from _render_lines("koff_group_members", shard.labels.groups, counts)
-        yield "# HELP koff_group_state 1 for the present state of the group, by Kafka's name for it.\n"
-        yield "# TYPE koff_group_state gauge\n"
-        for shard in shards:
-            # A group's label ends in "} ": without these two characters, another label can follow.
-            states = [
-                f'{label[:-2]},state="{group.state}"}} '
-                for label, group in zip(shard.labels.groups, shard.snapshot.groups, strict=True)
-            ]
-            yield from _render_lines("koff_group_state", states, [1] * len(states))
-        yield "# HELP koff_group_status 1 for the status of the group: that of its worst partition.\n"
-        yield "# TYPE koff_group_status gauge\n"
-        for shard in shards if fresh else ():
-            statuses = [
-                f'{label[:-2]},status="{_STATUSES[status]}"}} '
-                for label, status in zip(shard.labels.groups, shard.status.tolist(), strict=True)
-            ]
-            yield from _render_lines("koff_group_status", statuses, [1] * len(statuses))
+        current = [shard for shard in shards if shard.snapshot.groups_current]
+        members = ((s.labels.groups, [group.member_count for group in s.snapshot.groups]) for s in current)
+        yield from _render_family("koff_group_members", "Members of the group that are present.", members)
+        states = (
+            _label_states(s.labels.groups, "state", [group.state for group in s.snapshot.groups])
+            for s in current
+        )
+        text = "1 for the present state of the group, by Kafka's name for it."
+        yield from _render_family("koff_group_state", text, states)
+        statuses = (
+            _select_labels(
+                *_label_states(
+                    s.labels.groups, "status", [_STATUSES[status] for status in s.status.tolist()]
+                ),
+                s.whole_groups,
+            )
+            for s in shards
+        )
+        text = "1 for the status of the group: that of its worst partition."
+        yield from _render_family("koff_group_status", text, statuses)
 
-    def _render_partitions(self, snapshot: Snapshot, *, fresh: bool) -> Iterator[str]:
+    def _render_partitions(self, snapshot: Snapshot) -> Iterator[str]:
         """End offset, log start offset and produce rate of each partition that a group reads."""
-        partitions = snapshot.partitions
+        partitions, current = snapshot.partitions, ~snapshot.withheld_ends()
         cluster = escape_label(self._cluster)
         # A free row (partition -1) has no offsets and no rate, so it makes no series.
         labels = [
             f'{{cluster="{cluster}",topic="{escape_label(topic)}",partition="{partition}"}} '
             for topic, partition in zip(partitions.topic, partitions.partition, strict=True)
         ]
-        for name, text, column in (
-            ("koff_partition_end_offset", "High watermark: the offset of the next record.", partitions.end),
-            (
-                "koff_partition_start_offset",
-                "Log start offset: the first that can be read.",
-                partitions.start,
-            ),
-        ):
-            yield f"# HELP {name} {text}\n# TYPE {name} gauge\n"
-            yield from _render_lines(name, *_select_series(labels, column, column >= 0))
-        if fresh and partitions.produce is not None:
-            yield "# HELP koff_partition_produce_rate Growth of the end offset, per second, over 5 minutes.\n"
-            yield "# TYPE koff_partition_produce_rate gauge\n"
-            rates = np.round(partitions.produce.per_s, 3)
-            series = _select_series(labels, rates, partitions.produce.known)
-            yield from _render_lines("koff_partition_produce_rate", *series)
+        ends = _select_series(labels, partitions.end, (partitions.end >= 0) & current)
+        text = "High watermark: the offset of the next record."
+        yield from _render_family("koff_partition_end_offset", text, [ends])
+        starts = _select_series(labels, partitions.start, partitions.start >= 0)
+        text = "Log start offset: the first that can be read."
+        yield from _render_family("koff_partition_start_offset", text, [starts])
+        if partitions.produce is not None:
+            produce = partitions.produce
+            rates = _select_series(labels, np.round(produce.per_s, 3), produce.known & current)
+            text = "Growth of the end offset, per second, over 5 minutes."
+            yield from _render_family("koff_partition_produce_rate", text, [rates])
+
+
+def _withhold_ends(snapshot: Snapshot) -> Snapshot:
+    """The snapshot without all that depends on end offsets: none of them is fresh."""
+    bits = {}
+    for number, shard in snapshot.shards.items():
+        bits[number] = np.full(len(shard.committed), Reason.END_NOT_CURRENT, np.uint8)
+        if shard.withheld is not None:
+            bits[number] |= shard.withheld
+    return snapshot.withhold(bits, {})
 
 
 def escape_label(text: str) -> str:
@@ -180,41 +188,38 @@ def _lag(numbers: _ShardNumbers) -> Series:
 
 
 def _committed(numbers: _ShardNumbers) -> Series:
-    return _select_series(numbers.labels.rows, numbers.snapshot.committed, numbers.snapshot.committed >= 0)
+    return _select_series(numbers.labels.rows, numbers.committed, numbers.committed >= 0)
 
 
 def _time_lag(numbers: _ShardNumbers) -> Series:
-    time_lag = numbers.snapshot.time_lag
+    time_lag = numbers.time_lag
     if time_lag is None:
         return [], []
-    return _select_series(numbers.labels.rows, np.round(time_lag.seconds, 3), time_lag.known & numbers.known)
+    return _select_series(numbers.labels.rows, np.round(time_lag.seconds, 3), time_lag.known)
 
 
 def _longest_time_lag(numbers: _ShardNumbers) -> Series:
-    time_lag = numbers.snapshot.time_lag
+    time_lag = numbers.time_lag
     if time_lag is None:
         return [], []
-    known, longest = time_lag.known & numbers.known, np.full(len(numbers.labels.groups), -1.0)  # -1: none
+    known, longest = time_lag.known, np.full(len(numbers.labels.groups), -1.0)  # -1: none
     np.maximum.at(longest, numbers.snapshot.group[known], np.round(time_lag.seconds[known], 3))
-    return _select_series(numbers.labels.groups, longest, longest >= 0)
+    return _select_series(numbers.labels.groups, longest, (longest >= 0) & numbers.whole_groups)
 
 
 def _exact_time_lags(numbers: _ShardNumbers) -> Series:
-    if numbers.snapshot.time_lag is None or numbers.snapshot.time_lag.exact is None:
+    if numbers.time_lag is None or numbers.time_lag.exact is None:
         return [], []
-    counts = np.bincount(
-        numbers.snapshot.group[numbers.snapshot.time_lag.exact & numbers.known],
-        minlength=len(numbers.labels.groups),
-    )
-    return _select_series(numbers.labels.groups, counts, counts > 0)
+    counts = np.bincount(numbers.snapshot.group[numbers.time_lag.exact], minlength=len(numbers.labels.groups))
+    return _select_series(numbers.labels.groups, counts, (counts > 0) & numbers.whole_groups)
 
 
 def _topic_lag(numbers: _ShardNumbers) -> Series:
-    return _sum_lags(numbers.labels.topics, numbers.labels.topic_of_row, numbers)
+    return _sum_lags(numbers.labels.topics, numbers.labels.topic_of_row, numbers.whole_topics, numbers)
 
 
 def _total_lag(numbers: _ShardNumbers) -> Series:
-    return _sum_lags(numbers.labels.groups, numbers.snapshot.group, numbers)
+    return _sum_lags(numbers.labels.groups, numbers.snapshot.group, numbers.whole_groups, numbers)
 
 
 def _consume_rate(numbers: _ShardNumbers) -> Series:
@@ -222,9 +227,8 @@ def _consume_rate(numbers: _ShardNumbers) -> Series:
     sums, known = np.zeros(len(numbers.labels.topics)), numbers.consume.known
     topics = numbers.labels.topic_of_row[known]
     np.add.at(sums, topics, numbers.consume.per_s[known])
-    return _select_series(
-        numbers.labels.topics, np.round(sums, 3), np.bincount(topics, minlength=len(sums)) > 0
-    )
+    any_known = np.bincount(topics, minlength=len(sums)) > 0
+    return _select_series(numbers.labels.topics, np.round(sums, 3), any_known & numbers.whole_topics)
 
 
 def _catch_up(numbers: _ShardNumbers) -> Series:
@@ -238,14 +242,20 @@ def _complete(numbers: _ShardNumbers) -> Series:
     return _select_series(numbers.labels.groups, np.round(numbers.complete, 3), ~np.isnan(numbers.complete))
 
 
-_EXACT = "koff_group_exact_time_lags"
-_INDEPENDENT_OF_ENDS = ("koff_group_committed_offset", "koff_group_completeness")
+_WITHHELD = (
+    "koff_rows_withheld",
+    "Partitions of groups whose lag is not served: an offset in it is not current.",
+)
 _FAMILIES: tuple[tuple[str, str, Callable[[_ShardNumbers], Series]], ...] = (
     ("koff_group_lag", "Offsets that the group has not committed yet; absent if unknown.", _lag),
     ("koff_group_committed_offset", "Committed offset: the next that the group will read.", _committed),
     ("koff_group_lag_seconds", "Age of the oldest record that the group has not committed yet.", _time_lag),
     ("koff_group_max_lag_seconds", "Longest lag in seconds of the group's partitions.", _longest_time_lag),
-    (_EXACT, "Partitions whose lag in seconds is the age of a record, not an estimate.", _exact_time_lags),
+    (
+        "koff_group_exact_time_lags",
+        "Partitions whose lag in seconds is the age of a record, not an estimate.",
+        _exact_time_lags,
+    ),
     ("koff_group_topic_lag", "Sum of the known lags of the group's partitions of the topic.", _topic_lag),
     ("koff_group_total_lag", "Sum of the known lags of the group's partitions.", _total_lag),
     ("koff_group_consume_rate", "Offsets per second that the group commits in the topic.", _consume_rate),
@@ -271,16 +281,37 @@ def _select_series(
     return [labels[i] for i in np.flatnonzero(mask).tolist()], column[mask].tolist()
 
 
+def _select_labels(labels: list[str], numbers: list[int], mask: NDArray[np.bool_]) -> Series:
+    """The series where `mask` is true, of numbers in a list."""
+    return _select_series(labels, np.array(numbers, np.int64), mask)
+
+
+def _label_states(labels: list[str], name: str, states: list[str]) -> tuple[list[str], list[int]]:
+    """Series of value 1 with one more label, `name`."""
+    # A label ends in "} ": without these two characters, another label can follow.
+    series = [f'{label[:-2]},{name}="{state}"}} ' for label, state in zip(labels, states, strict=True)]
+    return series, [1] * len(series)
+
+
 def _sum_lags(
-    labels: list[str], index: NDArray[np.int64] | NDArray[np.int32], numbers: _ShardNumbers
+    labels: list[str],
+    index: NDArray[np.int64] | NDArray[np.int32],
+    whole: NDArray[np.bool_],
+    numbers: _ShardNumbers,
 ) -> Series:
-    """The known lags summed by `index`. A sum without a known lag is left out."""
+    """The known lags summed by `index`, where the sum is `whole`. A sum without a known lag is left out."""
     sums = np.zeros(len(labels), np.int64)
     np.add.at(sums, index[numbers.known], numbers.lag[numbers.known])
-    return _select_series(labels, sums, np.bincount(index[numbers.known], minlength=len(labels)) > 0)
+    any_known = np.bincount(index[numbers.known], minlength=len(labels)) > 0
+    return _select_series(labels, sums, any_known & whole)
 
 
-def _render_lines(name: str, labels: list[str], numbers: Iterable[float | str]) -> Iterator[str]:
-    """The lines of one family in one text: a scrape of many rows must not call a function for each."""
-    if labels:
-        yield f"{name}" + f"\n{name}".join(map(add, labels, map(str, numbers))) + "\n"
+def _render_family(name: str, text: str, series: Iterable[Series]) -> Iterator[str]:
+    """A family with its head, in one text for each shard. Nothing if there is no series."""
+    head = f"# HELP {name} {text}\n# TYPE {name} gauge\n"
+    for labels, numbers in series:
+        if labels:
+            # A scrape of many rows must not call a function for each.
+            lines = f"\n{name}".join(map(add, labels, map(str, numbers)))
+            yield f"{head}{name}{lines}\n"
+            head = ""

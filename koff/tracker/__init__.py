@@ -1,14 +1,19 @@
 """The state of all groups in memory. Batches of records go in, snapshots come out."""
 
 from koff.tracker.first_records import LaggingRow
-from koff.tracker.groups import Group, Member
+from koff.tracker.groups import Described, Group, Member
+from koff.tracker.rows import GroupTotal, PartitionLag
 from koff.tracker.saved_state import STATE_SCHEMA, State
+from koff.tracker.seeds import Commits
 from koff.tracker.shard import Shard
-from koff.tracker.snapshot import GroupTotal, PartitionLag, ShardSnapshot, Snapshot
+from koff.tracker.snapshot import Snapshot
+from koff.tracker.snapshot_columns import ShardSnapshot
 from koff.tracker.tracker import Tracker
 
 __all__ = [
     "STATE_SCHEMA",
+    "Commits",
+    "Described",
     "Group",
     "GroupTotal",
     "LaggingRow",

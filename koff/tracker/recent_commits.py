@@ -164,6 +164,17 @@ class WindowTable:
         self._base[rows] = base
 
 
+def select_saved_windows(
+    saved: Mapping[str, NDArray[Any]], kept: NDArray[np.bool_]
+) -> dict[str, NDArray[Any]]:
+    """The columns of `WindowTable.save` without the rows that are not `kept`, and all other columns."""
+    head, count = saved["window_head"], saved["window_count"]
+    _, index = np.nonzero(_filled_slots(head, count))
+    rows = {name: saved[name][kept] for name in ("window_base", "window_head", "window_count")}
+    slots = {"window" + name: saved["window" + name][kept[index]] for name in _SLOTS}
+    return {**saved, **rows, **slots}
+
+
 def _filled_slots(head: NDArray[np.int8], count: NDArray[np.int8]) -> NDArray[np.bool_]:
     """A mask (WIDTH, rows) of the slots that hold a commit."""
     # int8 is enough: WIDTH is small, and the remainder of a negative number is positive in numpy.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import gt
 from typing import Protocol
@@ -13,9 +14,13 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.lag import UNKNOWN
 from koff.records.key_codes import KeyCodes
+from koff.tracker.impossible import NAME, PARTITION, is_possible_name
 from koff.tracker.topic_partitions import PartitionTable
 
+IMPOSSIBLE = -(1 << 21)
+"""The size of an impossible name (`Registry.name_sizes`)."""
 _SPARE = 8192
 """This many unused names may always stay, so that `forget_unused` seldom does any work."""
 _PREFIXES_PER_GROUP = 4
@@ -26,7 +31,7 @@ class RegisteredShard(Protocol):
     """What the registry needs of a shard: the names and partitions that it uses."""
 
     def used_partitions(self) -> NDArray[np.int64]:
-        """The numbers of the topic partitions with a commit in this shard. A number may repeat."""
+        """The numbers of the topic partitions with a commit or a member. A number may repeat."""
 
     def used_groups(self) -> list[int]:
         """The codes of the groups with a commit in this shard."""
@@ -37,6 +42,7 @@ class Registry:
     """State that all shards of a tracker share: names, topic partitions, record counts by record name.
 
     Names and partitions that no shard uses are forgotten once there are many of them (`forget_unused`).
+    Shards and tracker give partitions their numbers through this class, which notes that there are new ones.
     A thread that changes a shard must hold the tracker's lock, even if the shard is not in the tracker yet.
     """
 
@@ -45,18 +51,63 @@ class Registry:
     names: KeyCodes = field(default_factory=KeyCodes)
     partitions: PartitionTable = field(init=False)
     record_counts: Counter[str] = field(default_factory=Counter)
+    impossible_counts: Counter[str] = field(default_factory=Counter)
+    """What was left out of records, by `koff.tracker.impossible`'s names."""
 
     versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     """A shard takes the next version with each change, so no two states have the same version."""
 
+    numbering: int = 0
+    """Changes whenever a topic partition gets or loses its number."""
+
+    _new_numbers: list[NDArray[np.int64]] | None = None
     _name_sizes: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     _limits: list[int] = field(default_factory=lambda: [_SPARE] * 4)  # for the numbers of `_counts`
 
     def __post_init__(self) -> None:
         self.partitions = PartitionTable(self.names.topics)
 
+    def assign_numbers(self, topics: NDArray[np.int32], partitions: NDArray[np.int32]) -> NDArray[np.int64]:
+        """The number of each (topic code, partition) (N,). Partitions without a number get one."""
+        before = len(self.partitions)
+        numbers = self.partitions.assign_numbers(topics, partitions)
+        if len(self.partitions) != before:
+            self.numbering += 1
+            if self._new_numbers is not None:
+                self._new_numbers.append(numbers)
+        return numbers
+
+    def assign_numbers_by_name(self, partitions: Iterable[tuple[str, int]]) -> NDArray[np.int64]:
+        """The number of each (topic, partition). Partitions without a number get one."""
+        pairs = [(self.names.topics.assign_code(topic), partition) for topic, partition in partitions]
+        codes = np.array(pairs, np.int32).reshape(-1, 2)
+        # Copies: the table views the columns as another type, which must be contiguous.
+        return self.assign_numbers(codes[:, 0].copy(), codes[:, 1].copy())
+
+    @contextmanager
+    def numbers_change(self) -> Iterator[None]:
+        """Notes whether partitions get numbers in the block, where the table itself assigns them."""
+        before = len(self.partitions)
+        yield
+        if len(self.partitions) != before:
+            self.numbering += 1
+            self._new_numbers = None
+
+    def release_unused(self, at_ms: int = UNKNOWN) -> None:
+        """Frees the numbers of partitions without a commit and without a member (`PartitionTable`)."""
+        before = len(self.partitions)
+        self.partitions.release_unused(self.used_partitions(), at_ms)
+        if len(self.partitions) != before:
+            self.numbering += 1
+            self._new_numbers = None  # a freed number may be used again
+
+    def drain_new_numbers(self) -> NDArray[np.int64] | None:
+        """Numbers given since the last call, and perhaps others. None: any number may be new, or free."""
+        new, self._new_numbers = self._new_numbers, []
+        return None if new is None else np.unique(np.concatenate([np.zeros(0, np.int64), *new]))
+
     def used_partitions(self) -> NDArray[np.bool_]:
-        """A mask by partition number: whether any shard has a commit to that partition."""
+        """A mask by partition number: whether any shard has a commit to that partition, or a member there."""
         used = np.zeros(self.partitions.room, np.bool_)
         for shard in self.shards:
             used[shard.used_partitions()] = True
@@ -67,7 +118,7 @@ class Registry:
         if not any(map(gt, self._counts(), self._limits)):
             return
         # Partitions first: a topic stays in use as long as one of its partitions has a number.
-        self.partitions.release_unused(self.used_partitions())
+        self.release_unused()
         groups: set[int] = set()
         groups = groups.union(*(shard.used_groups() for shard in self.shards))
         topics = self.partitions.topic_codes()
@@ -83,11 +134,21 @@ class Registry:
         names = self.names
         return names.groups.count, names.topics.count, len(self.partitions), names.prefix_count
 
+    def is_possible_key(self, *names: str, partition: int = 0) -> bool:
+        """Whether these names and this partition are possible. If not, counts the first that is not."""
+        if partition < 0:
+            self.impossible_counts[PARTITION] += 1
+        elif not all(map(is_possible_name, names)):
+            self.impossible_counts[NAME] += 1
+        else:
+            return True
+        return False
+
     def name_sizes(self, kind: str) -> NDArray[np.int64]:
         """The number of bytes of each name in a key, by its code plus one. `kind` is "groups" or "topics".
 
         For a name with U+FFFD it is negative, so that no key has the size: the key bytes may have been
-        invalid UTF-8, and then the name does not determine them.
+        invalid UTF-8, and then the name does not determine them. For an impossible name it is IMPOSSIBLE.
         """
         names: list[str] = getattr(self.names, kind).names
         sizes = self._name_sizes.get(kind, np.zeros(1, np.int64))  # index 0 is code -1: no name
@@ -99,4 +160,6 @@ class Registry:
 
 def _name_size(name: str) -> int:
     """The number of UTF-8 bytes; very negative if the name contains U+FFFD, which may replace other bytes."""
+    if not is_possible_name(name):
+        return IMPOSSIBLE
     return -(1 << 20) if "\ufffd" in name else len(name.encode(errors="replace"))

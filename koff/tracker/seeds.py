@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.records.placement import group_partition
+from koff.tracker.impossible import NAME, PARTITION, is_possible_name
 
 Codes = NDArray[np.int32]
 
@@ -55,6 +57,37 @@ class Seed:
             commits.partition[rows],
             commits.offset[rows],
         )
+
+    @classmethod
+    def from_offsets(cls, offsets: Mapping[tuple[str, str, int], int]) -> Self:
+        """A seed of committed offsets by (group, topic, partition)."""
+        groups: dict[str, int] = {}
+        topics: dict[str, int] = {}
+        codes = [
+            (groups.setdefault(group, len(groups)), topics.setdefault(topic, len(topics)), partition)
+            for group, topic, partition in offsets
+        ]
+        group, topic, partition = np.array(codes, np.int32).reshape(-1, 3).T.copy()
+        offset = np.fromiter(offsets.values(), np.int64, len(offsets))
+        return cls(list(groups), list(topics), group, topic, partition, offset)
+
+
+def find_possible_commits(commits: Commits, counts: Counter[str]) -> tuple[Commits, NDArray[np.intp]]:
+    """The commits whose partitions and names are possible, and their indexes. Counts the others."""
+    groups, topics = (
+        np.array([is_possible_name(name) for name in names], np.bool_)
+        for names in (commits.groups, commits.topics)
+    )
+    below, named = commits.partition < 0, np.ones(len(commits.group), np.bool_)
+    if not (groups.all() and topics.all()):
+        named = groups[commits.group] & topics[commits.topic]
+    kept = np.flatnonzero(named & ~below)
+    if len(kept) == len(below):  # the usual case
+        return commits, kept
+    for what, where in ((PARTITION, below), (NAME, ~below & ~named)):
+        if found := int(where.sum()):
+            counts[what] += found
+    return Seed.select_rows(commits, kept), kept
 
 
 def split_by_offsets_partition(commits: Commits, partitions: int) -> Iterator[tuple[int, Seed]]:

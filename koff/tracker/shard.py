@@ -2,106 +2,75 @@
 
 All records of a group are in one partition, so a partition is rebuilt by replacing its `Shard`.
 
-Rows are numpy columns, so that a batch is applied without a Python loop over its records. The row of a commit
-is found by Python's 64-bit hash of the record key. The hash differs in each process; with a million keys, two
-keys have the same hash in one process of thirty million.
-
 Offsets are kept apart from groups: only its own tombstone removes an offset (docs/records-format.md 4.3).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import UNKNOWN, Features, FirstRecords, window_features
+from koff.lag import UNKNOWN, Features
 from koff.proto.buffers import Binary
 from koff.records import Message, OffsetCommit, Undecodable, Unknown, decode, type_name
-from koff.records.columns import decode_columns
+from koff.records.columns import RecordColumns, decode_columns
 from koff.records.commit_values import decode_commit_values
-from koff.tracker.commit_keys import commit_key, key_hashes
-from koff.tracker.first_records import FirstRecordTable
+from koff.tracker.assignments import AssignmentTable
+from koff.tracker.commit_keys import commit_key
+from koff.tracker.commit_rows import NOT_SHARED, CommitRows
 from koff.tracker.groups import Described, Group, GroupTable
-from koff.tracker.recent_commits import WindowTable
-from koff.tracker.registry import Registry
-from koff.tracker.row_index import NO_ROW, Ints, RowIndex, first_occurrences
-from koff.tracker.saved_state import State, compact_codes, expand_codes
-from koff.tracker.seeds import Commits
-from koff.tracker.snapshot import ShardSnapshot
+from koff.tracker.impossible import NAME, PARTITION
+from koff.tracker.layout import Layout
+from koff.tracker.recent_commits import select_saved_windows
+from koff.tracker.registry import IMPOSSIBLE, Registry
+from koff.tracker.row_index import NO_ROW, Ints
+from koff.tracker.saved_state import State, compact_codes
+from koff.tracker.seeds import Commits, find_possible_commits
+from koff.tracker.snapshot_columns import ShardSnapshot
 from koff.tracker.topic_partitions import fold_topic_id, fold_topic_ids
 
 Blobs = Sequence[bytes | None]
 _COMMIT = "OffsetCommit"
-_AT_ONCE = 8192  # rows: the windows of a chunk fit the cache of a core
 _FEW = 32
 """Up to this number of records, applying them one by one is faster than with numpy."""
-_COLUMNS = (
-    "_hash",
-    "_committed",
-    "_committed_at",
-    "_topic_id",
-    "_seen_at",
-    "_partition",
-    "_group",
-    "_live",
-    "_changed",
-    "_first_s",
-    "_last_s",
-    "_commits",
-    "_marks",
-    "_consumed",
-)
 _SAVED = ("_committed", "_committed_at", "_topic_id", "_seen_at")
 """The columns that are saved as they are. All others follow from these, from names, or from windows."""
+_PLAIN_COLUMNS = ("group", "topic", "partition", *(name[1:] for name in _SAVED))
+"""The names of a `State`'s columns that have one value for each row."""
 
 
-class Shard:
+class Shard(CommitRows):
     """Applies batches of records of one partition of `__consumer_offsets`, in log order.
 
     A caller that changes a shard must hold the tracker's lock (see `Registry`).
     """
 
     def __init__(self, registry: Registry) -> None:
-        self.groups = GroupTable()
-        self._registry = registry
+        super().__init__(registry)
+        self.groups = GroupTable(registry.impossible_counts)
+        self.assignments = AssignmentTable(registry)
         registry.shards.add(self)
         self._record_counts = registry.record_counts
-        self._index = RowIndex()
-        self._rows = 0
-        self._free: list[int] = []
-        # The columns (`_COLUMNS`), by row. They have room for more rows than there are.
-        self._hash = np.zeros(0, np.int64)
-        self._committed = np.zeros(0, np.int64)
-        self._committed_at = np.zeros(0, np.int64)
-        self._topic_id = np.zeros(0, np.int64)
-        self._seen_at = np.zeros(0, np.int64)
-        self._partition = np.zeros(0, np.int32)
-        self._group = np.zeros(0, np.int32)
-        self._live = np.zeros(0, np.bool_)
-        self._changed = np.zeros(0, np.bool_)
-        self._first_s = np.zeros(0, np.int32)
-        self._last_s = np.zeros(0, np.int32)
-        self._commits = np.zeros(0, np.uint8)
-        self._marks = np.zeros(0, np.uint8)
-        self._consumed = np.zeros(0, np.float32)
-        self._windows = WindowTable()
-        self._first_records = FirstRecordTable()
-        self._chosen_cache: tuple[_Layout, Callable[[str], bool], Ints] | None = None
-        self._layout: _Layout | None = None
-        self.version = next(registry.versions)
-        """Changes whenever records are applied."""
+        self._hidden: frozenset[str] = frozenset()
+        self._chosen_cache: tuple[Layout, int, Callable[[str], bool], Ints] | None = None
+        self._layout_kinds = -1
+        self._shown_layout: tuple[Layout, Layout] | None = None  # the whole layout, and what is shown of it
 
     @classmethod
     def from_state(cls, registry: Registry, state: State) -> Self:
         """A shard restored from `to_state`. The state must be of this `STATE_SCHEMA`."""
         shard, facts, columns = cls(registry), state.facts, state.columns
+        # Earlier versions of koff kept commits of impossible partitions.
+        kept = columns["partition"] >= 0
+        if not kept.all():
+            plain = {name: columns[name][kept] for name in _PLAIN_COLUMNS}
+            columns = {**select_saved_windows(columns, kept), **plain}
         group, topic, partition = columns["group"], columns["topic"], columns["partition"]
-        shard.groups = GroupTable.from_state(facts["groups"])
+        shard.groups = GroupTable.from_state(facts["groups"], registry.impossible_counts)
         rows = shard._fill_rows(facts["group_names"], facts["topic_names"], group, topic, partition)
         for name in _SAVED:
             getattr(shard, name)[rows] = columns[name[1:]]
@@ -114,44 +83,22 @@ class Shard:
 
         The responses have no commit timestamps, no earlier commits and no topic ids.
         """
-        shard = cls(registry)
+        shard, commits = cls(registry), find_possible_commits(commits, registry.impossible_counts)[0]
         rows = shard._fill_rows(
             commits.groups, commits.topics, commits.group, commits.topic, commits.partition
         )
         shard._committed[rows] = commits.offset
         shard._committed_at[rows] = shard._seen_at[rows] = UNKNOWN  # a topic id of 0 is unknown
         for name, group in groups.items():
-            shard.groups.put(name, group)
+            if registry.is_possible_key(name):
+                shard.groups.put(name, group)
         return shard
 
-    def _fill_rows(
-        self,
-        groups: Sequence[str],
-        topics: Sequence[str],
-        group: NDArray[np.int32],
-        topic: NDArray[np.int32],
-        partition: NDArray[np.int32],
-    ) -> Ints:
-        """Makes the rows of an empty shard. The caller sets their committed offsets."""
-        self._rows = len(group)
-        self._grow_columns()
-        rows = np.arange(self._rows)
-        self._hash[rows] = key_hashes(groups, topics, group, topic, partition)
-        self._group[rows] = expand_codes(groups, group, self._registry.names.groups)
-        # A topic needs a code before its partitions can have numbers.
-        codes = expand_codes(topics, topic, self._registry.names.topics)
-        self._partition[rows] = self._registry.partitions.assign_numbers(codes, partition)
-        self._live[rows] = self._changed[rows] = True
-        self._index.add(self._hash[rows], rows)
-        return rows
-
-    def to_state(self, *, without: Collection[str] = ()) -> State:
-        """A copy of the shard's state for `from_state`, but no commits of the groups `without`."""
+    def to_state(self) -> State:
+        """A copy of the shard's state for `from_state`, but no commits from share state."""
         names, partitions = self._registry.names, self._registry.partitions
         rows = np.flatnonzero(self._live[: self._rows])
-        if without:
-            excluded = [names.groups.assign_code(name) for name in without]
-            rows = rows[~np.isin(self._group[rows], excluded)]
+        rows = rows[~self._is_shared(rows)]
         # Codes and partition numbers are of this process: save names in their place.
         topic, partition = partitions.codes_and_partitions(self._partition[rows])
         group_names, group = compact_codes(self._group[rows], names.groups)
@@ -163,19 +110,71 @@ class Shard:
             | self._windows.save(rows),
         )
 
-    def used_groups(self) -> list[int]:
-        """The codes of the groups with a commit in this shard."""
-        codes: list[int] = np.unique(self._group[: self._rows][self._live[: self._rows]]).tolist()
-        return codes
+    def _is_shared(self, rows: Ints) -> NDArray[np.bool_]:
+        """A mask of the rows of share groups whose commits are in no record of this partition."""
+        shared = np.zeros(len(rows), np.bool_)
+        if self._share_partition is not None:
+            shared |= self._share_partition[rows] != NOT_SHARED
+        # Coordinators have commits of share groups too. They come without a time.
+        names = self._registry.names.groups
+        groups = [names.assign_code(name) for name in self._rows_of_group if self.groups.is_share_group(name)]
+        if groups:
+            shared |= np.isin(self._group[rows], groups) & (self._committed_at[rows] == UNKNOWN)
+        return shared
 
     def used_partitions(self) -> Ints:
-        """The numbers of the topic partitions with a commit in this shard. A number may repeat."""
+        """The numbers of the topic partitions with a commit or a member. A number may repeat."""
         live = self._live[: self._rows]
-        return self._partition[: self._rows][live].astype(np.int64)
+        return np.concatenate([self._partition[: self._rows][live], self.assignments.numbers])
+
+    def list_shown_partitions(self) -> tuple[Ints, Ints]:
+        """The numbers of the topic partitions of the groups that are shown, and of those that are hidden."""
+        live = self._live[: self._rows]
+        group, partition = self._group[: self._rows][live], self._partition[: self._rows][live]
+        names = self._registry.names.groups
+        hidden = [names.assign_code(name) for name in self._hidden if name in self._rows_of_group]
+        is_hidden = np.isin(group, hidden)
+        shown = np.concatenate([partition[~is_hidden], self.assignments.numbers])
+        return shown, partition[is_hidden].astype(np.int64)
 
     def group_names(self) -> set[str]:
-        """The names of all groups, with commits or without."""
-        return set(self._current_layout().names)
+        """The names of all groups, with commits or without, shown or hidden."""
+        return {*self._rows_of_group, *self.groups.names()}
+
+    def list_groups(self) -> Iterator[Group]:
+        """All groups that have more than commits, shown or hidden."""
+        for name in self.groups.names():
+            if (group := self.groups.get(name)) is not None:
+                yield group
+
+    def has_group(self, name: str) -> bool:
+        """Whether the group has commits or a description here."""
+        return name in self._rows_of_group or name in self.groups
+
+    @property
+    def groups_changed(self) -> bool:
+        """Whether `drain_group_changes` returns anything."""
+        return bool(self._row_changes) or bool(self.groups.changes)
+
+    def drain_group_changes(self) -> set[str] | None:
+        """The groups that may have come or gone since the last call; None: any group may have."""
+        rows, described = self._row_changes.drain(), self.groups.changes.drain()
+        # Assignments follow from the same changes.
+        if described is None:
+            self.assignments.changes.note_all()
+        else:
+            self.assignments.changes.update(described)
+        return None if rows is None or described is None else rows | described
+
+    def hide_groups(self, names: frozenset[str]) -> None:
+        """Leaves these groups out of snapshots from now on. Their state is kept."""
+        if names != self._hidden:
+            self.assignments.changes.update(names ^ self._hidden)
+            self._hidden, self._shown_layout = names, None
+
+    def update_assignments(self, topic_names: Mapping[str, str]) -> None:
+        """Brings `assignments` up to date. The changes of groups must be drained before."""
+        self.assignments.update(self.groups, self._hidden, topic_names)
 
     def apply(self, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN, counted: bool = True) -> None:
         """Applies records in log order; see `Tracker.apply`.
@@ -203,12 +202,27 @@ class Shard:
         if rows.size:
             self._apply_commits(rows, keys, values, seen_at_ms)
 
+    def overwrite_commits(
+        self, commits: Commits, groups: Mapping[str, Described] | None, failed: Collection[str]
+    ) -> None:
+        """Sets commits and groups to what coordinators answered now; see `Tracker.overwrite_commits`."""
+        self._registry.forget_unused()  # before any name is looked up
+        self._overwrite_rows(commits, failed)
+        if groups is not None:
+            self.version = next(self._registry.versions)
+            self.replace_groups(groups, keep=failed)
+
+    def replace_groups(self, groups: Mapping[str, Described], *, keep: Collection[str] = ()) -> None:
+        """Replaces the descriptions of all groups with these, but not those of the groups in `keep`."""
+        possible = {name: group for name, group in groups.items() if self._registry.is_possible_key(name)}
+        self.groups.replace_all(possible, keep=keep)
+
     def take_snapshot(self, now_ms: int | None = None) -> ShardSnapshot:
         """A copy of the state. `layout` is the same object for as long as rows and group names do not change.
 
         Without `now_ms`, the snapshot has no time lag.
         """
-        layout = self._current_layout()
+        layout = self._find_shown_layout()
         live = layout.rows
         self._update_features(live)
         time_lag = None
@@ -235,6 +249,7 @@ class Shard:
                 self._consumed[live],
             ),
             time_lag=time_lag,
+            share_partition=None if self._share_partition is None else self._share_partition[live],
         )
 
     def find_unread_rows(self, is_chosen: Callable[[str], bool]) -> tuple[Ints, Ints, Ints]:
@@ -249,56 +264,66 @@ class Shard:
         unread = self._registry.partitions.is_unread(partition, committed, records)
         return self._hash[rows][unread], partition[unread], committed[unread]
 
+    def find_undated(self, now_ms: int) -> tuple[Ints, Ints]:
+        """The partitions and offsets of the oldest uncommitted records whose age is unknown."""
+        layout = self._find_shown_layout()
+        committed = self._committed[layout.rows]
+        records = self._first_records.get(layout.rows, committed)
+        partitions = self._registry.partitions
+        return partitions.find_undated(layout.partition.astype(np.int64), committed, now_ms, records)
+
     def _find_chosen_rows(self, is_chosen: Callable[[str], bool]) -> Ints:
-        """The rows of chosen groups that are not share groups. Cached until the layout changes."""
-        layout, groups = self._current_layout(), self.groups
-        if self._chosen_cache is None or self._chosen_cache[:2] != (layout, is_chosen):
-            included = [is_chosen(name) and not _is_share_group(groups.get(name)) for name in layout.names]
-            self._chosen_cache = (layout, is_chosen, layout.rows[np.array(included, np.bool_)[layout.group]])
-        return self._chosen_cache[2]
+        """The rows of chosen groups that are not share groups. Cached until rows or groups change."""
+        # A group may become a share group, or cease to be one, under its name: then the layout is the same.
+        layout, kinds = self._find_shown_layout(), self.groups.kinds_version
+        if self._chosen_cache is None or self._chosen_cache[:3] != (layout, kinds, is_chosen):
+            included = [is_chosen(name) and not self.groups.is_share_group(name) for name in layout.names]
+            rows = layout.rows[np.array(included, np.bool_)[layout.group]]
+            self._chosen_cache = (layout, kinds, is_chosen, rows)
+        return self._chosen_cache[3]
 
-    def first_records(self) -> tuple[Ints, Ints, FirstRecords]:
-        """The first records that are known and match a present commit: keys, committed offsets, records."""
-        rows = np.flatnonzero(self._live[: self._rows])
-        committed = self._committed[rows]
-        records = self._first_records.get(rows, committed)
-        if records is None:
-            none = np.zeros(0, np.int64)
-            return none, none, FirstRecords(none, none)
-        known = records.offset >= 0
-        return self._hash[rows][known], committed[known], FirstRecords(*(column[known] for column in records))
+    def _find_shown_layout(self) -> Layout:
+        """The layout without the groups that are hidden."""
+        layout = self._current_layout()
+        if not self._hidden:
+            return layout
+        if self._shown_layout is None or self._shown_layout[0] is not layout:
+            self._shown_layout = layout, layout.hide_groups(self._hidden)
+        return self._shown_layout[1]
 
-    def note_first_records(self, keys: Ints, committed: Ints, records: FirstRecords) -> None:
-        """Sets the first record at or after `committed` of each row key. Ignores keys of other shards."""
-        rows = self._index.find(keys)
-        here = rows != NO_ROW
-        own = FirstRecords(*(column[here] for column in records))
-        self._first_records.put(rows[here], committed[here], own)
-
-    def _update_features(self, live: Ints) -> None:
-        """Computes the features of the windows that changed since the last snapshot."""
-        changed = live[self._changed[live]]
-        for start in range(0, len(changed), _AT_ONCE):
-            rows = changed[start : start + _AT_ONCE]
-            window = self._windows.get(rows)
-            features = window_features(window.offset, window.time_ms, window.lag, window.count)
-            self._first_s[rows], self._last_s[rows] = features.first_ms // 1000, features.last_ms // 1000
-            self._commits[rows], self._marks[rows] = features.commits, features.marks
-            self._consumed[rows] = features.consumed
-        self._changed[changed] = False
-
-    def _current_layout(self) -> _Layout:
+    def _current_layout(self) -> Layout:
         """The layout, built again if rows or described groups have changed."""
-        # Rows that come or go clear the layout. Described groups are compared: they change without it.
-        described = self.groups.names()
-        if self._layout is None or self._layout.described != described:
-            live = np.flatnonzero(self._live[: self._rows])
+        # Rows that come or go clear the layout. Described groups change without it.
+        layout, kinds = self._layout, self.groups.kinds_version
+        if layout is not None and kinds != self._layout_kinds:
+            # Whether rows from share state count depends on the types of groups.
+            is_same = layout.described == self.groups.names() and self._share_partition is None
+            layout = layout if is_same else None
+        if layout is None:
+            described = self.groups.names()
+            live = self._drop_orphans(np.flatnonzero(self._live[: self._rows]))
             codes, group = np.unique(self._group[live], return_inverse=True)
             names = [self._registry.names.groups.names[code] for code in codes.tolist()]
             with_commits = set(names)
             names += [name for name in described if name not in with_commits]
-            self._layout = _Layout(described, live, names, group.astype(np.int32), self._partition[live])
-        return self._layout
+            layout = Layout(described, live, names, group.astype(np.int32), self._partition[live])
+        self._layout, self._layout_kinds = layout, kinds
+        return layout
+
+    def _drop_orphans(self, rows: Ints) -> Ints:
+        """The rows without those from share state of groups that are not, or no longer, share groups.
+
+        A share group exists as long as it has records in the offsets topic.
+        """
+        if self._share_partition is None:
+            return rows
+        names = self._registry.names.groups
+        existing = [
+            names.assign_code(name) for name in self.groups.names() if self.groups.is_share_group(name)
+        ]
+        is_shared = self._share_partition[rows] != NOT_SHARED
+        kept: Ints = rows[~is_shared | np.isin(self._group[rows], existing)]
+        return kept
 
     def _apply_record(self, key: bytes | None, value: bytes | None, seen_at_ms: int) -> None:
         """Applies one record, faster than numpy could."""
@@ -308,6 +333,9 @@ class Shard:
             self._apply_group_record(message)
             return
         self._record_counts[_COMMIT] += 1
+        key_names = record.group, record.topic
+        if row == NO_ROW and not self._registry.is_possible_key(*key_names, partition=record.partition):
+            return
         if row == NO_ROW:
             # Another encoding of the key (type 0, trailing bytes) has the row of the usual encoding.
             usual_key = commit_key(record.group, record.topic, record.partition)
@@ -330,6 +358,8 @@ class Shard:
         offset, at_ms = record.value.offset, record.value.commit_timestamp
         self._committed[row], self._committed_at[row] = offset, at_ms
         self._topic_id[row], self._seen_at[row] = fold_topic_id(record.value.topic_id), seen_at_ms
+        if self._share_partition is not None:
+            self._share_partition[row] = NOT_SHARED
         # The lag at commit is known only for a record that was read live, of a partition with a known end.
         if offset >= 0:
             end = (
@@ -372,6 +402,8 @@ class Shard:
         # Set the columns, then the windows, then free the rows that ended up deleted.
         self._committed[rows], self._committed_at[rows] = offset, at_ms
         self._topic_id[rows], self._seen_at[rows] = topic_id, seen_at_ms
+        if self._share_partition is not None:
+            self._share_partition[rows] = NOT_SHARED
         if not self._live[rows].all():  # a row becomes live; `_release_rows` handles deleted rows
             self._layout = None
         self._live[rows] = kept
@@ -394,15 +426,6 @@ class Shard:
         after: NDArray[np.bool_] = np.arange(len(rows)) > last[numbers]
         return after
 
-    def _add_to_windows(self, rows: Ints, offset: Ints, at_ms: Ints, *, live: bool) -> None:
-        """Adds commits to the windows of `rows`, with their lag at commit; it is unknown unless `live`."""
-        lag = np.full(len(rows), UNKNOWN, np.int64)
-        if live:
-            end = self._registry.partitions.end[self._partition[rows]]
-            lag = np.where(end >= 0, np.maximum(end - offset, 0), UNKNOWN)
-        self._windows.add(rows, offset, at_ms, lag)
-        self._changed[rows] = True
-
     def _apply_unindexed(self, missing: Ints, keys: Blobs, values: Blobs, hashes: Ints) -> Ints:
         """Applies records whose keys are not in the index, except commits. Returns the rows of the commits.
 
@@ -419,12 +442,14 @@ class Shard:
         rows = np.full(len(indexes), NO_ROW, np.int64)
         # The hash of each commit's usual key. A key whose length is not the usual length is another encoding
         # (type 0, trailing bytes) of the usual key, and belongs to the same row.
-        commits = np.flatnonzero(columns.ok)
         groups, topics = columns.groups, columns.topics
         usual_hashes = hashes[missing]
-        group_size, topic_size = self._registry.name_sizes("groups"), self._registry.name_sizes("topics")
-        usual_size = 2 + 2 + group_size[columns.group + 1] + 2 + topic_size[columns.topic + 1] + 4
-        unusual = columns.ok & ((columns.type != 1) | (batch_keys.lengths != usual_size))
+        group_size = self._registry.name_sizes("groups")[columns.group + 1]
+        topic_size = self._registry.name_sizes("topics")[columns.topic + 1]
+        possible = self._find_possible(columns, group_size, topic_size)
+        commits = np.flatnonzero(possible)
+        usual_size = 2 + 2 + group_size + 2 + topic_size + 4
+        unusual = possible & ((columns.type != 1) | (batch_keys.lengths != usual_size))
         for i in np.flatnonzero(unusual).tolist():
             key = commit_key(groups[columns.group[i]], topics[columns.topic[i]], int(columns.partition[i]))
             usual_hashes[i] = hash(key)
@@ -434,44 +459,21 @@ class Shard:
         if new.size:
             self._make_rows(usual_hashes[new], columns.group[new], columns.topic[new], columns.partition[new])
         rows[commits] = self._index.find(usual_hashes[commits])
-        if dropped := int((rows[commits] == NO_ROW).sum()):  # tombstones of offsets that do not exist
+        # What has no row is impossible, or the tombstone of an offset that does not exist.
+        if dropped := int((rows[columns.ok] == NO_ROW).sum()):
             self._record_counts[_COMMIT] += dropped
         return rows
 
-    def _make_rows(
-        self,
-        hashes: Ints,
-        groups: NDArray[np.int32],
-        topics: NDArray[np.int32],
-        partitions: NDArray[np.int32],
-    ) -> None:
-        """Makes a row for each distinct hash, not yet live. Freed rows are used first."""
-        first = first_occurrences(hashes)
-        hashes, count = hashes[first], len(first)
-        freed = [self._free.pop() for _ in range(min(count, len(self._free)))]
-        rows = np.array([*freed, *range(self._rows, self._rows + count - len(freed))], np.int64)
-        self._rows += count - len(freed)
-        self._grow_columns()
-        self._hash[rows] = hashes
-        self._group[rows] = groups[first]
-        self._partition[rows] = self._registry.partitions.assign_numbers(topics[first], partitions[first])
-        # A freed row still has the values of its earlier commit.
-        self._committed[rows] = UNKNOWN
-        self._live[rows] = False
-        self._windows.clear(rows)
-        self._first_records.clear(rows)
-        self._changed[rows] = True
-        self._index.add(hashes, rows)
-        self._layout = None
-
-    def _release_rows(self, rows: Ints) -> None:
-        """Frees the rows that ended up deleted, or never became live."""
-        rows = np.unique(rows[~self._live[rows]])
-        rows = rows[self._index.find(self._hash[rows]) == rows]  # leave out rows that are free already
-        if rows.size:
-            self._index.remove(self._hash[rows])
-            self._free.extend(rows.tolist())
-            self._layout = None
+    def _find_possible(self, columns: RecordColumns, group_size: Ints, topic_size: Ints) -> NDArray[np.bool_]:
+        """A mask of the commits whose partition and names are possible. Counts the others."""
+        named = (group_size != IMPOSSIBLE) & (topic_size != IMPOSSIBLE)
+        possible: NDArray[np.bool_] = columns.ok & (columns.partition >= 0) & named
+        if not np.array_equal(possible, columns.ok):
+            counts, below = self._registry.impossible_counts, columns.ok & (columns.partition < 0)
+            for what, where in ((PARTITION, below), (NAME, columns.ok & ~below & ~named)):
+                if found := int(where.sum()):
+                    counts[what] += found
+        return possible
 
     def _apply_group_record(self, message: Message) -> None:
         """Applies and counts a record that is not an offset commit."""
@@ -480,33 +482,5 @@ class Shard:
             self._record_counts[type(record).__name__] += 1
             return
         self._record_counts[type_name(record.type)] += 1
-        self.groups.apply(message)
-
-    def _grow_columns(self) -> None:
-        size = len(self._hash)
-        if size >= self._rows:
-            return
-        # At least an eighth more, so that many small batches seldom copy the columns.
-        size = max(self._rows, size + size // 8 + 16)
-        for name in _COLUMNS:
-            old = getattr(self, name)
-            setattr(self, name, np.concatenate([old, np.zeros(size - len(old), old.dtype)]))
-        self._windows.resize(size)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Layout:
-    """The live rows, each with its group and partition. The same object until rows or groups come or go.
-
-    `names` are the groups with commits, by the numbers in `group`, then the described groups without commits.
-    """
-
-    described: list[str]
-    rows: Ints
-    names: list[str]
-    group: NDArray[np.int32]
-    partition: NDArray[np.int32]
-
-
-def _is_share_group(group: Group | None) -> bool:
-    return group is not None and group.type == "share"
+        if self._registry.is_possible_key(message.consumer):
+            self.groups.apply(message)

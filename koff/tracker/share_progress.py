@@ -7,7 +7,8 @@ Above it, batches hold the delivery state of the records that were delivered.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -55,10 +56,20 @@ class SharePartition:
 class ShareState:
     """The share partitions in one or more partitions of `__share_group_state`."""
 
-    __slots__ = ("_groups",)
+    __slots__ = ("_groups", "_topic_ids")
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[tuple[str, int], SharePartition]] = {}
+        self._topic_ids: Counter[str] = Counter()
+
+    def group_names(self) -> Collection[str]:
+        """The groups with share partitions."""
+        return self._groups.keys()
+
+    @property
+    def topic_ids(self) -> Collection[str]:
+        """The topic ids of all share partitions."""
+        return self._topic_ids.keys()
 
     def apply(self, message: Message) -> None:
         """Applies the next record in log order. Ignores records that are not of that topic."""
@@ -111,11 +122,17 @@ class ShareState:
 
     def _put(self, row: SharePartition) -> None:
         group = self._groups.setdefault(sys.intern(row.group), {})
-        group[sys.intern(row.topic_id), row.partition] = row
+        key = sys.intern(row.topic_id), row.partition
+        if key not in group:
+            self._topic_ids[key[0]] += 1
+        group[key] = row
 
     def _drop(self, group: str, topic_id: str, partition: int) -> None:
         partitions = self._groups.get(group, {})
-        partitions.pop((topic_id, partition), None)
+        if partitions.pop((topic_id, partition), None) is not None:
+            self._topic_ids[topic_id] -= 1
+            if not self._topic_ids[topic_id]:
+                del self._topic_ids[topic_id]
         if not partitions:
             self._groups.pop(group, None)
 

@@ -22,6 +22,7 @@ from koff.lag import (
     refine_with_records,
     time_lag_s,
 )
+from koff.lag.end_history import TICK_MS
 from koff.proto.primitives import parse_uuid
 from koff.records.key_codes import NameCodes
 from koff.tracker.row_index import NO_ROW, Ints, RowIndex, first_occurrences, spread_bits
@@ -79,6 +80,7 @@ class PartitionTable:
         self._unused_since = np.full(64, UNKNOWN, np.int64)
         self._topic_ids: dict[int, int] = {}
         self._history = EndHistory()
+        self._reach_s: float | None = None
         # By topic code: the id of the topic that the history of end offsets belongs to.
         self._history_topic_ids: dict[int, int] = {}
 
@@ -94,6 +96,13 @@ class PartitionTable:
     def end(self) -> Ints:
         """The sampled end offsets by number. The array may be longer than `room`."""
         return self._end
+
+    def expect_past_ends(self, reach_s: float, *, gap_ms: int = 30_000) -> None:
+        """Promises that `add_past_ends` fills the history of end offsets, as far back as `reach_s`.
+
+        Until it has, time lags are unknown. `gap_ms` is the longest usual time between two samples.
+        """
+        self._reach_s, self._history.gap_ms = reach_s, gap_ms
 
     def assign_numbers(self, topics: NDArray[np.int32], partitions: NDArray[np.int32]) -> Ints:
         """The number of each (topic code, partition) (N,). Partitions without a number get one."""
@@ -134,6 +143,31 @@ class PartitionTable:
             self._sampled_at[rows], self._gone[rows] = at_ms, False  # it has an end, so it exists
             if at_ms != UNKNOWN:
                 self._history.add_samples(rows, self._end[rows], at_ms)
+
+    def add_past_ends(self, offsets: Offsets, at_ms: int) -> None:
+        """Adds past end offsets to the history. Partitions without a number are ignored.
+
+        An offset is the first with a record at `at_ms` or later; -1: there is no such record.
+        """
+        rows = self._find_numbers(offsets)
+        known = np.flatnonzero(rows != NO_ROW)
+        ends = np.fromiter(offsets.values(), np.int64, len(offsets))
+        self._history.add_past_points(rows[known], ends[known], at_ms)
+
+    def find_undated(
+        self, rows: Ints, committed: Ints, now_ms: int, records: FirstRecords | None = None
+    ) -> tuple[Ints, Ints]:
+        """The partitions and offsets of the oldest uncommitted records whose age is unknown.
+
+        The arguments are those of `time_lags`. The result is of those rows that have a lag.
+        """
+        oldest = np.maximum(committed, self._start[rows])
+        behind = np.flatnonzero((committed >= 0) & (oldest < self._end[rows]))
+        if records is not None:
+            records = FirstRecords(records.offset[behind], records.timestamp_ms[behind])
+        found = self.time_lags(rows[behind], committed[behind], now_ms, records)
+        undated = behind[~found.known]
+        return rows[undated], oldest[undated]
 
     def forget_offsets(self, partitions: Iterable[tuple[str, int]], *, gone: bool = True) -> None:
         """Sets the sampled offsets of the partitions to unknown. `gone`: the partitions no longer exist."""
@@ -211,7 +245,7 @@ class PartitionTable:
         `records` are the first uncommitted records, where they were read; their timestamps are exact.
         """
         start = self._start[rows]
-        by_ends = time_lag_s(self._history, rows, committed, now_ms, start=start)
+        by_ends = time_lag_s(self._history, rows, committed, now_ms, start=start, reach_s=self._reach_s)
         if records is None:
             return by_ends
         return refine_with_records(by_ends, records, start=start, end=self._end[rows], now_ms=now_ms)
@@ -233,18 +267,28 @@ class PartitionTable:
                 rows = np.flatnonzero(self._topic[: self._count] == code)
                 self._history.clear(rows[rows < len(self._history)])
 
-    def save_ends(self) -> State:
-        """A copy of the end offset history of all partitions, for `restore_ends`."""
+    def save_ends(self, now_ms: int | None = None) -> State:
+        """A copy of the end offset history of all partitions, for `restore_ends`.
+
+        `now_ms` is the present time by the clock of the samples. With it, another clock can be used later.
+        """
         rows = np.arange(min(self._count, len(self._history)))
         rows = rows[self._history.newest_ends(rows) != UNKNOWN]  # those with a sample
         curves = self._history.save(rows)
         if curves is None:
             return State({"topic_names": []}, {})
+        assert curves.gaps is not None
+        assert curves.live is not None
         topic, partition = self.codes_and_partitions(rows)
         codes = np.unique(topic)
         names, topic = compact_codes(topic, self._topics)
         return State(
-            {"topic_names": names, "epoch_ms": curves.epoch_ms, "tick": curves.tick},
+            {
+                "topic_names": names,
+                "epoch_ms": curves.epoch_ms,
+                "tick": curves.tick,
+                "saved_at_ms": now_ms,
+            },
             {
                 "topic_id": np.array(
                     [self._history_topic_ids.get(code, 0) for code in codes.tolist()], np.int64
@@ -254,24 +298,47 @@ class PartitionTable:
                 "count": curves.count,
                 "offset": curves.offsets,
                 "tick": curves.ticks,
+                "gap": curves.gaps,
+                "live": curves.live,
             },
         )
 
-    def restore_ends(self, state: State) -> None:
-        """Restores the history from `save_ends`. Raises ValueError if an end offset was sampled before."""
+    def restore_ends(
+        self, state: State, *, now_ms: int | None = None, pause_ms: int | None = None
+    ) -> str | None:
+        """Restores the history from `save_ends`. Returns why not, or None.
+
+        `now_ms` is the present time by the clock of the samples to come. `pause_ms` is how long ago the state
+        was saved; with it, the saved times are converted to that clock, whatever clock they are by. Without
+        `pause_ms`, they must be by the same clock. A history whose newest sample is in the future is not
+        restored: the pause since then is unknown, so each of its ages is, and `add_past_ends` can fill a new
+        history within seconds. Without `now_ms`, nothing is checked.
+
+        Raises ValueError if an end offset was sampled before.
+        """
         facts, columns = state.facts, state.columns
         if not columns:
-            return
+            return None
+        epoch_ms = facts["epoch_ms"]
+        if now_ms is not None and pause_ms is not None and facts.get("saved_at_ms") is not None:
+            epoch_ms += now_ms - pause_ms - facts["saved_at_ms"]
+        if now_ms is not None and epoch_ms + facts["tick"] * TICK_MS > now_ms:
+            return "its newest end offset is of a time that is in the future"
         names = facts["topic_names"]
         # Numbers are valid in one process only: the saved names get new numbers.
         rows = self.assign_numbers(expand_codes(names, columns["topic"], self._topics), columns["partition"])
-        curves = Curves(
-            facts["epoch_ms"], facts["tick"], columns["count"], columns["offset"], columns["tick"]
+        points = (
+            columns["count"],
+            columns["offset"],
+            columns["tick"],
+            columns.get("gap"),
+            columns.get("live"),
         )
-        self._history.restore(rows, curves)
+        self._history.restore(rows, Curves(epoch_ms, facts["tick"], *points))
         for name, topic_id in zip(names, columns["topic_id"].tolist(), strict=True):
             if topic_id:
                 self._history_topic_ids[self._topics.assign_code(name)] = topic_id
+        return None
 
     def codes_and_partitions(
         self, rows: NDArray[np.integer[Any]]
@@ -290,10 +357,18 @@ class PartitionTable:
 
     def assign_numbers_by_name(self, partitions: Iterable[tuple[str, int]]) -> Ints:
         """The number of each (topic, partition). Partitions without a number get one."""
+        return self.assign_numbers(*self._codes_of(partitions))
+
+    def _find_numbers(self, partitions: Iterable[tuple[str, int]]) -> Ints:
+        """The number of each (topic, partition); `NO_ROW` without one."""
+        return self._index.find(self._index_keys(*self._codes_of(partitions)))
+
+    def _codes_of(self, partitions: Iterable[tuple[str, int]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The topic codes and the partitions. New topics get a code."""
         pairs = [(self._topics.assign_code(topic), partition) for topic, partition in partitions]
         codes = np.array(pairs, np.int32).reshape(-1, 2)
         # Copies: `_index_keys` views the columns as another type, which must be contiguous.
-        return self.assign_numbers(codes[:, 0].copy(), codes[:, 1].copy())
+        return codes[:, 0].copy(), codes[:, 1].copy()
 
     def take_snapshot(self, now_ms: int | None = None) -> PartitionSnapshot:
         """A copy of all columns. Without `now_ms` it has no `end_before` and no `produce`."""

@@ -8,35 +8,24 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 
-from koff.lag import UNKNOWN, FirstRecords, share_committed_offset
-from koff.records import (
-    Message,
-    OffsetCommit,
-    OffsetCommitValue,
-    ShareSnapshot,
-    ShareUpdate,
-    Undecodable,
-    Unknown,
-    decode_share_state,
-    encode,
-)
-from koff.records.placement import group_partition, share_state_partition
+from koff.lag import UNKNOWN, FirstRecords
+from koff.records import Message, Undecodable, Unknown, decode_share_state
+from koff.records.placement import group_partition
 from koff.records.record_types import record_type_name
+from koff.tracker.assignments import list_topic_ids
 from koff.tracker.first_records import LaggingRow
+from koff.tracker.group_places import GroupPlaces
 from koff.tracker.groups import Described, Group
 from koff.tracker.registry import Registry
 from koff.tracker.row_index import Ints
 from koff.tracker.saved_state import State
 from koff.tracker.seeds import Commits, Seed, split_by_offsets_partition
 from koff.tracker.shard import Blobs, Shard
-from koff.tracker.share_progress import ShareState
+from koff.tracker.share_commits import ShareCommits
 from koff.tracker.snapshot import Snapshot
+from koff.tracker.topic_names import TopicNames
 from koff.tracker.topic_partitions import Offsets
-
-_SPARE_NAMES = 1000
-"""This many unused topic names may stay before the tracker searches for them."""
-_ShareKey = tuple[str, str, int]
-"""Group, topic id, partition."""
+from koff.tracker.watched import WatchedPartitions
 
 
 class Tracker:
@@ -53,17 +42,53 @@ class Tracker:
         self.lock = threading.RLock()
         self._registry = Registry()
         self._shards: dict[int, Shard] = {}
-        self._topic_names: dict[str, str] = {}
-        self._max_topic_names = _SPARE_NAMES
-        self._assigned: set[tuple[str, int]] = set()
-        self._share_state = ShareState()
-        self._pending_share_keys: set[_ShareKey] = set()
+        self._places = GroupPlaces()
+        self._watched = WatchedPartitions(self._registry)
+        self._topic_names = TopicNames()
+        self._share_commits = ShareCommits(self._registry, self._topic_names)
         self._offsets_partitions = 0
 
     @property
     def record_counts(self) -> Counter[str]:
         """The number of records applied, by record name."""
         return self._registry.record_counts
+
+    @property
+    def impossible_counts(self) -> Counter[str]:
+        """What was left out of records: the number of impossible "partition"s and "name"s."""
+        return self._registry.impossible_counts
+
+    @property
+    def hidden_groups(self) -> int:
+        """How many groups are hidden, because another partition of the offsets topic has them too.
+
+        As of the last snapshot. A group counts once for each partition that hides it.
+        """
+        return self._places.hidden_count
+
+    def set_offsets_partitions(self, count: int, *, last_written: int = -1) -> None:
+        """Sets the partition count of the offsets topic (0: unknown), and its last partition with records.
+
+        If a group is in several partitions, the one that its name's hash belongs to shows it, else the one
+        with the newest commit. A group elsewhere is hidden too, unless brokers may use an earlier count: then
+        later partitions have no records. Rows of share groups are set once the count is known.
+        """
+        with self.lock:
+            self._places.set_topic(count, last_written)
+            if count == self._offsets_partitions:
+                self._update_share_commits()
+                return
+            before, self._offsets_partitions = self._offsets_partitions, count
+            # Share groups that belong to another shard now leave their old one.
+            moved = {
+                name
+                for name in self._share_commits.group_names()
+                if before and count and group_partition(name, before) != group_partition(name, count)
+            }
+            for shard in self._shards.values():
+                shard.remove_share_commits(moved)
+            self._share_commits.set_groups_again(moved)
+            self._update_share_commits()
 
     def apply(self, partition: int, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN) -> None:
         """Applies records of one partition of the offsets topic, in log order.
@@ -77,10 +102,14 @@ class Tracker:
         """Drops the state of a partition that is read again from its start, or that no longer exists."""
         with self.lock:
             self._shards.pop(partition, None)
+            self._places.remove_shard(partition)
             # Commits of share groups do not come from the offsets topic: set them again in the new shard.
-            self._pending_share_keys.update(
-                (row.group, row.topic_id, row.partition) for row in self._share_state.rows()
-            )
+            count = self._offsets_partitions
+            if count:
+                groups = self._share_commits.group_names()
+                self._share_commits.set_groups_again(
+                    {name for name in groups if group_partition(name, count) == partition}
+                )
 
     def seed_partitions(
         self, commits: Commits, groups: Mapping[str, Described], partitions: int, only: Collection[int]
@@ -118,15 +147,30 @@ class Tracker:
         deleted commits. `groups` are all groups of ZooKeeper, and replace the earlier groups. `seen_at_ms` is
         as in `apply`.
         """
-        # Encoded as records, so that one function of the shard applies all commits.
-        records = [_encode_commit(*key, _commit_value(*commit)) for key, commit in changed.items()]
-        records += [_encode_commit(*key, None) for key in gone]
         with self.lock:
             shard = self._shard(offsets_partition)
-            at_ms = UNKNOWN if seen_at_ms is None else seen_at_ms
-            keys, values = [key for key, _ in records], [value for _, value in records]
-            shard.apply(keys, values, seen_at_ms=at_ms, counted=False)
-            shard.groups.replace_all(groups)
+            shard.remove_commits(gone)
+            seed = Seed.from_offsets({key: offset for key, (offset, _) in changed.items()})
+            at_ms = np.array([at_ms for _, at_ms in changed.values()], np.int64)
+            shard.set_commits(seed, at_ms=at_ms, seen_at_ms=UNKNOWN if seen_at_ms is None else seen_at_ms)
+            shard.replace_groups(groups)
+
+    def overwrite_commits(
+        self,
+        partition: int,
+        commits: Commits,
+        groups: Mapping[str, Described] | None,
+        failed: Collection[str],
+    ) -> None:
+        """Makes the state of a partition equal to the present response of the coordinators.
+
+        Sets the committed offset of each row that differs, without a commit time, and not in the window of
+        commits. Removes rows that the response does not have, and adds new ones. Groups in `failed` keep
+        their rows and descriptions: the coordinators said nothing of them. `groups` replaces all other
+        descriptions; None keeps them. Rows from share state stay as they are.
+        """
+        with self.lock:
+            self._shard(partition).overwrite_commits(commits, groups, failed)
 
     def group_names_outside(self, offsets_partition: int) -> set[str]:
         """The groups of all shards but that of `offsets_partition` (see `apply_external_commits`)."""
@@ -147,7 +191,7 @@ class Tracker:
             # Records that were read stay valid as long as the committed offset is the same.
             if before is not None:
                 shard.note_first_records(*before.first_records())
-            self.update_share_commits()
+            self._update_share_commits()
 
     def group_names(self, partition: int) -> set[str]:
         """The groups of that partition."""
@@ -170,30 +214,32 @@ class Tracker:
         """
         with self.lock:
             shard = self._shards.get(partition)
-            if shard is None:
-                return None
-            share_groups = {row.group for row in self._share_state.rows()}
-            return shard.to_state(
-                without=[name for name in share_groups if _has_share_rows(shard.groups.get(name))]
-            )
+            return shard.to_state() if shard else None
 
     def restore_partition(self, partition: int, state: State) -> None:
         """Replaces the shard of that partition with the state from `save_partition`."""
         with self.lock:
             self.replace_shard(partition, Shard.from_state(self._registry, state))
 
-    def save_ends(self) -> State:
-        """A copy of the end offset history of all topic partitions, for `restore_ends`."""
+    def save_ends(self, now_ms: int | None = None) -> State:
+        """A copy of the end offset history of all topic partitions; see `PartitionTable.save_ends`."""
         with self.lock:
-            return self._registry.partitions.save_ends()
+            return self._registry.partitions.save_ends(now_ms)
 
-    def restore_ends(self, state: State) -> None:
-        """Restores the history from `save_ends`. Raises ValueError if an end offset was sampled before."""
-        with self.lock:
-            self._registry.partitions.restore_ends(state)
+    def restore_ends(
+        self, state: State, *, now_ms: int | None = None, pause_ms: int | None = None
+    ) -> str | None:
+        """Restores the history from `save_ends`. Returns why not, or None; see `PartitionTable.restore_ends`.
 
-    def apply_share_state(self, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN) -> None:
-        """Applies records of `__share_group_state`, in log order within each partition.
+        Raises ValueError if an end offset was sampled before.
+        """
+        with self.lock, self._registry.numbers_change():
+            return self._registry.partitions.restore_ends(state, now_ms=now_ms, pause_ms=pause_ms)
+
+    def apply_share_state(
+        self, partition: int, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN
+    ) -> None:
+        """Applies records of one partition of `__share_group_state`, in log order.
 
         In the rows of a share group, `share_committed_offset` takes the place of a committed offset.
         """
@@ -201,58 +247,40 @@ class Tracker:
             for key, value in zip(keys, values, strict=True):
                 message = decode_share_state(key, value)
                 self.record_counts[_count_name(message)] += 1
-                self._share_state.apply(message)
-                record = message.record
-                if isinstance(record, ShareSnapshot | ShareUpdate):
-                    self._pending_share_keys.add((record.group_id, record.topic_id, record.partition))
-            self.update_share_commits(seen_at_ms=seen_at_ms)
+                self._share_commits.apply(partition, message)
+            self._update_share_commits(seen_at_ms)
 
-    def reset_share_state(self, lost: Collection[int], partitions: int) -> None:
-        """Drops the state from the partitions `lost` of `__share_group_state`.
+    def reset_share_partition(self, partition: int) -> None:
+        """Drops the state from that partition of `__share_group_state`."""
+        with self.lock:
+            self._share_commits.reset_partition(partition)
+            self._update_share_commits()
 
-        `partitions` is the partition count of that topic. With 0, all share state is dropped.
+    def share_state_partitions(self) -> dict[int, np.ndarray[tuple[int], np.dtype[np.int32]]]:
+        """The partition of `__share_group_state` that each row is from, by shard; -1 for all other rows.
+
+        The rows are those of a snapshot taken now. Shards without such rows are left out.
         """
         with self.lock:
-            for row in list(self._share_state.rows()):
-                key = (row.group, row.topic_id, row.partition)
-                if not partitions or share_state_partition(*key, partitions) in lost:
-                    # Drop it as a tombstone in the log would, and let its group follow.
-                    tombstone = ShareSnapshot(group_id=key[0], topic_id=key[1], partition=key[2], value=None)
-                    self._share_state.apply(Message(row.group, tombstone))
-                    self._pending_share_keys.add(key)
-            self.update_share_commits()
+            snapshot = self.take_snapshot()
+            return {
+                number: shard.share_partition
+                for number, shard in snapshot.shards.items()
+                if shard.share_partition is not None
+            }
 
-    def update_share_commits(self, *, partitions: int | None = None, seen_at_ms: int = UNKNOWN) -> None:
-        """Updates the rows of share groups from their share state, where the name of the topic is known.
-
-        `partitions` is the partition count of the offsets topic. Until it is given once, nothing is updated.
-        """
-        with self.lock:
-            self._offsets_partitions = partitions or self._offsets_partitions
-            # A row needs the name of its topic, and the partition count that places its group.
-            for key in list(self._pending_share_keys):
-                if key[1] in self._topic_names and self._offsets_partitions:
-                    self._pending_share_keys.discard(key)
-                    self._set_share_commit(key, seen_at_ms)
-                elif key[1] not in self._topic_names and self._share_state.get(*key) is None:
-                    self._pending_share_keys.discard(key)  # deleted before its name was known
-
-    def _set_share_commit(self, key: _ShareKey, seen_at_ms: int) -> None:
-        """Applies the state of a share partition as an offset commit, or as a tombstone if there is none."""
-        group, topic_id, partition = key
-        row = self._share_state.get(*key)
-        value = None
-        if row is not None:
-            committed = share_committed_offset(row.start_offset, row.delivery_complete_count)
-            # Update records have no timestamp: a live update takes the time at which it was read.
-            at_ms = seen_at_ms if seen_at_ms != UNKNOWN else row.write_timestamp_ms
-            value = OffsetCommitValue(
-                version=4, offset=committed, metadata="", commit_timestamp=at_ms, topic_id=topic_id
+    def _update_share_commits(self, seen_at_ms: int = UNKNOWN) -> None:
+        """Sets the rows of share groups whose state has changed."""
+        for number, rows in self._share_commits.drain(self._offsets_partitions, seen_at_ms).items():
+            shard = self._shard(number)
+            shard.remove_commits(rows.gone)
+            shard.set_commits(
+                rows.commits,
+                at_ms=rows.at_ms,
+                topic_id=rows.topic_id,
+                seen_at_ms=seen_at_ms,
+                share_partition=rows.share_partition,
             )
-        topic = self._topic_names[topic_id]
-        commit = encode(OffsetCommit(group=group, topic=topic, partition=partition, value=value))
-        offsets_partition = group_partition(group, self._offsets_partitions)
-        self._shard(offsets_partition).apply([commit[0]], [commit[1]], seen_at_ms=seen_at_ms, counted=False)
 
     def _shard(self, partition: int) -> Shard:
         shard = self._shards.get(partition)
@@ -266,31 +294,26 @@ class Tracker:
         return len(self._registry.partitions)
 
     def watched_partitions(self) -> list[tuple[str, int]]:
-        """The (topic, partition) that groups committed to or are assigned, where the name is known."""
-        # The snapshot is a copy: the slow part below runs without the lock.
+        """The (topic, partition) that groups committed to or are assigned, where the name is known; sorted.
+
+        The same list until there is a change: do not modify it.
+        """
         with self.lock:
-            committed = self._registry.partitions.named_partitions()
-        snapshot = self.take_snapshot()
-        assigned = {
-            (topic, partition)
-            for group in snapshot.groups()
-            for topic, partition, _ in snapshot.assignments(group)
-            if topic is not None
-        }
-        self._assigned = assigned
-        return sorted(assigned.union(committed))
+            self._refresh()
+            return self._watched.list_partitions(self._shards.values(), hiding=self._places.hidden_count > 0)
 
     def unnamed_topic_ids(self) -> set[str]:
         """The topic ids in assignments and in share state whose topic names are not known."""
         with self.lock:
-            snapshot, share_ids = self.take_snapshot(), self._share_topic_ids()
-        return (_assigned_topic_ids(snapshot) | share_ids) - snapshot.topic_names.keys()
+            self._refresh()
+            assigned = (shard.assignments.unnamed_ids for shard in self._shards.values())
+            return self._share_commits.topic_ids().union(*assigned) - self._topic_names.names.keys()
 
-    def _share_topic_ids(self) -> set[str]:
-        """The topic ids in share state, and in share keys whose rows are not updated yet."""
-        return {row.topic_id for row in self._share_state.rows()} | {
-            key[1] for key in self._pending_share_keys
-        }
+    def _refresh(self) -> None:
+        """Brings up to date what follows from groups that came, went or changed."""
+        self._places.update(self._shards)
+        for shard in self._shards.values():
+            shard.update_assignments(self._topic_names.names)
 
     def add_samples(
         self,
@@ -302,37 +325,55 @@ class Tracker:
     ) -> None:
         """Sets end, log start and last stable offsets; `at_ms` is when they were requested."""
         with self.lock:
-            partitions = self._registry.partitions
-            partitions.add_samples(ends=ends, starts=starts, stables=stables, at_ms=at_ms)
+            with self._registry.numbers_change():
+                self._registry.partitions.add_samples(ends=ends, starts=starts, stables=stables, at_ms=at_ms)
             if at_ms != UNKNOWN:
                 # Free the partitions that are neither committed to nor assigned.
-                assigned = partitions.assign_numbers_by_name(self._assigned)
-                used = self._registry.used_partitions()
-                used[assigned] = True
-                partitions.release_unused(used, at_ms)
+                self._refresh()
+                self._registry.release_unused(at_ms)
+
+    def expect_past_ends(self, reach_s: float, *, gap_ms: int = 30_000) -> None:
+        """Promises that `add_past_ends` will be called; see `PartitionTable.expect_past_ends`."""
+        with self.lock:
+            self._registry.partitions.expect_past_ends(reach_s, gap_ms=gap_ms)
+
+    def add_past_ends(self, offsets: Offsets, at_ms: int) -> None:
+        """Adds to the history: the first offsets with a record at `at_ms` or later, -1 if there is none."""
+        with self.lock:
+            self._registry.partitions.add_past_ends(offsets, at_ms)
+
+    def find_undated(self, now_ms: int) -> dict[tuple[str, int], list[int]]:
+        """By partition, the offsets of the oldest uncommitted records whose age is unknown."""
+        with self.lock:
+            self._refresh()
+            found: dict[tuple[str, int], list[int]] = {}
+            for shard in self._shards.values():
+                rows, offsets = shard.find_undated(now_ms)
+                topics, partitions = self._registry.partitions.codes_and_partitions(rows)
+                names = map(self._registry.names.topics.names.__getitem__, topics.tolist())
+                for key, offset in zip(
+                    zip(names, partitions.tolist(), strict=True), offsets.tolist(), strict=True
+                ):
+                    found.setdefault(key, []).append(offset)
+            return found
 
     def forget_offsets(self, partitions: Iterable[tuple[str, int]], *, gone: bool = True) -> None:
         """Sets the sampled offsets of the partitions to unknown. `gone`: the partitions no longer exist."""
-        with self.lock:
+        with self.lock, self._registry.numbers_change():
             self._registry.partitions.forget_offsets(partitions, gone=gone)
 
     def identify_topics(self, ids: Mapping[str, str]) -> None:
         """Sets the present ids of topics, by name."""
         with self.lock:
             self._registry.partitions.identify_topics(ids)
-            # Earlier ids keep their names: assignments and share state may still have them.
-            present = {topic_id: name for name, topic_id in ids.items()}
-            self._topic_names.update(present)
-            if len(self._topic_names) > self._max_topic_names:
-                # Keep the names of present topics, and of ids that assignments or share state refer to.
-                referenced = _assigned_topic_ids(self.take_snapshot()) | self._share_topic_ids()
-                self._topic_names = {
-                    topic_id: name
-                    for topic_id, name in self._topic_names.items()
-                    if topic_id in present or topic_id in referenced
-                }
-                self._max_topic_names = 2 * len(self._topic_names) + _SPARE_NAMES
-            self.update_share_commits()
+            replaced = self._topic_names.identify(ids, self._list_topic_ids)
+            self._share_commits.set_topics_again(replaced)
+            self._update_share_commits()
+
+    def _list_topic_ids(self) -> set[str]:
+        """The topic ids in assignments and in share state."""
+        groups = (group for shard in self._shards.values() for group in shard.list_groups())
+        return self._share_commits.topic_ids().union(*map(list_topic_ids, groups))
 
     def find_unread_rows(
         self, is_chosen: Callable[[str], bool], pick: Callable[[Ints], Ints]
@@ -344,6 +385,7 @@ class Tracker:
         """
         with self.lock:
             # The rows of all shards as columns, then as many objects as are picked.
+            self._refresh()
             unread = [shard.find_unread_rows(is_chosen) for shard in self._shards.values()]
             if not unread:
                 return []
@@ -369,44 +411,16 @@ class Tracker:
         Without `now_ms` it has no time lag and no rates, and every status is UNKNOWN.
         """
         with self.lock:
+            self._refresh()
             return Snapshot(
                 {number: shard.take_snapshot(now_ms) for number, shard in sorted(self._shards.items())},
                 self._registry.partitions.take_snapshot(now_ms),
-                dict(self._topic_names),
+                dict(self._topic_names.names),
                 now_ms,
             )
-
-
-def _encode_commit(
-    group: str, topic: str, partition: int, value: OffsetCommitValue | None
-) -> tuple[bytes | None, bytes | None]:
-    return encode(OffsetCommit(group=group, topic=topic, partition=partition, value=value))
-
-
-def _commit_value(offset: int, at_ms: int) -> OffsetCommitValue:
-    return OffsetCommitValue(version=3, offset=offset, metadata="", commit_timestamp=at_ms)
 
 
 def _count_name(message: Message) -> str:
     """The name under which `record_counts` counts the message."""
     record = message.record
     return type(record).__name__ if isinstance(record, Undecodable | Unknown) else record_type_name(record)
-
-
-def _assigned_topic_ids(snapshot: Snapshot) -> set[str]:
-    """The topic ids in the assignments of members."""
-    return {
-        topic_id
-        for group in snapshot.groups()
-        if group.assigned_by_id
-        for member in group.members
-        for topic_id in member.assigned
-    }
-
-
-def _has_share_rows(group: Group | None) -> bool:
-    """Whether the rows of a group with share state come from there.
-
-    They do not if a group of another type has taken its name.
-    """
-    return group is None or group.type == "share"

@@ -16,6 +16,7 @@ from koff.tracker.groups.views import (
     ShareTopic,
     Tasks,
     Topology,
+    merge_assignments,
 )
 
 __all__ = [
@@ -37,4 +38,5 @@ __all__ = [
     "StreamsGroupState",
     "Tasks",
     "Topology",
+    "merge_assignments",
 ]

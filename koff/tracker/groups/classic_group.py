@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import Any
 
 from koff.records import Assignment as AssignmentBlob
@@ -11,12 +12,16 @@ from koff.records import GroupMetadataValue, decode_assignment, decode_subscript
 from koff.records import Subscription as SubscriptionBlob
 from koff.tracker.groups.plain_state import intern_strings, load_assignment
 from koff.tracker.groups.views import NOTHING, Group, GroupSubscription, Member, merge_assignments
+from koff.tracker.impossible import count_impossible
 
 CONSUMER = "consumer"
 
 
-def build_classic_group(name: str, value: GroupMetadataValue) -> Group:
-    """The group of a GroupMetadata value. It replaces a group of any type."""
+def build_classic_group(name: str, value: GroupMetadataValue, impossible: Counter[str]) -> Group:
+    """The group of a GroupMetadata value. It replaces a group of any type.
+
+    `impossible` counts what is left out of the assignments.
+    """
     # Kafka Connect and others have formats of their own in the blobs.
     blobs = value.protocol_type == CONSUMER
     return _build_group(
@@ -25,7 +30,7 @@ def build_classic_group(name: str, value: GroupMetadataValue) -> Group:
         sys.intern(value.protocol_type),
         sys.intern(value.protocol or ""),
         value.current_state_timestamp,
-        tuple(_build_member(member, value.generation, blobs=blobs) for member in value.members),
+        tuple(_build_member(member, value.generation, impossible, blobs=blobs) for member in value.members),
     )
 
 
@@ -81,7 +86,7 @@ def _build_group(
     )
 
 
-def _build_member(member: MemberRecord, generation: int, *, blobs: bool) -> Member:
+def _build_member(member: MemberRecord, generation: int, impossible: Counter[str], *, blobs: bool) -> Member:
     """A member from its record; `blobs` is whether to decode subscription and assignment.
 
     A member with blobs that cannot be decoded stays in the group: clients may write any bytes into them.
@@ -93,7 +98,9 @@ def _build_member(member: MemberRecord, generation: int, *, blobs: bool) -> Memb
     if isinstance(subscription, SubscriptionBlob):
         topics, rack_id = intern_strings(subscription.topics), subscription.rack_id
     if isinstance(assignment, AssignmentBlob):
-        assigned = merge_assignments((part.topic, part.partitions) for part in assignment.assigned_partitions)
+        parts = [(part.topic, part.partitions) for part in assignment.assigned_partitions]
+        count_impossible(impossible, parts)
+        assigned = merge_assignments(parts)
     return Member(
         member.member_id,
         sys.intern(member.client_id),

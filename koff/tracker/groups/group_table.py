@@ -8,17 +8,31 @@ last record wins, and the contradiction is counted (a broker refuses to load suc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Self
 
 from koff.errors import KoffError
-from koff.records import GroupMetadata, GroupMetadataValue, Message, Record
+from koff.records import (
+    ConsumerGroupCurrentMemberAssignment,
+    ConsumerGroupTargetAssignmentMember,
+    GroupMetadata,
+    GroupMetadataValue,
+    Message,
+    Record,
+    ShareGroupCurrentMemberAssignment,
+    ShareGroupTargetAssignmentMember,
+    StreamsGroupCurrentMemberAssignment,
+    StreamsGroupTargetAssignmentMember,
+)
 from koff.tracker.groups.classic_group import build_classic_group, load_classic_group, save_classic_group
 from koff.tracker.groups.consumer_group import ConsumerGroupState
 from koff.tracker.groups.modern_group import ModernGroupState
 from koff.tracker.groups.share_group import ShareGroupState
 from koff.tracker.groups.streams_group import StreamsGroupState
 from koff.tracker.groups.views import Group
+from koff.tracker.impossible import count_impossible
+from koff.tracker.name_changes import NameChanges
 
 SCHEMA = 1
 """The schema of `GroupTable.to_state`. A state of another schema cannot be restored."""
@@ -33,17 +47,35 @@ _State = Group | GroupMetadataValue | ModernGroupState[Any]
 Described = Group | ModernGroupState[Any]
 """A group as a coordinator described it: a classic or simple group, or one that later records change."""
 _OWN_RECORDS = {kind.record_types[0] for kind in _MODERN.values()}
+_TASKS = ("active_tasks", "standby_tasks", "warmup_tasks")
+_ASSIGNMENTS: dict[type[Any], tuple[str, ...]] = {
+    ConsumerGroupCurrentMemberAssignment: ("assigned_partitions", "partitions_pending_revocation"),
+    ConsumerGroupTargetAssignmentMember: ("topic_partitions",),
+    ShareGroupCurrentMemberAssignment: ("assigned_partitions",),
+    ShareGroupTargetAssignmentMember: ("topic_partitions",),
+    StreamsGroupCurrentMemberAssignment: (*_TASKS, *(f"{name}_pending_revocation" for name in _TASKS)),
+    StreamsGroupTargetAssignmentMember: _TASKS,
+}
+"""The fields of a record's value that have partitions, by topic id or by subtopology."""
 
 
 class GroupTable:
-    """The groups, built from their records in log order."""
+    """The groups, built from their records in log order.
 
-    __slots__ = ("_groups", "contradictions")
+    `impossible` counts what is left out of assignments (`koff.tracker.impossible`).
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_groups", "_impossible", "changes", "contradictions", "kinds_version")
+
+    def __init__(self, impossible: Counter[str] | None = None) -> None:
         self._groups: dict[str, _State] = {}
+        self._impossible = Counter[str]() if impossible is None else impossible
+        self.changes = NameChanges()
+        """The groups that came, went or changed."""
         self.contradictions = 0
         """The number of records for a group that had another type at that moment."""
+        self.kinds_version = 0
+        """Changes whenever a group comes, goes, or changes its type."""
 
     def apply(self, message: Message) -> None:
         """Applies the next record in log order. Ignores commits and undecodable records.
@@ -57,12 +89,31 @@ class GroupTable:
             self._apply_modern(message.consumer, record, kind, tombstone=message.tombstone)
 
     def put(self, name: str, group: Described) -> None:
-        """Sets the group of that name, as a coordinator described it."""
-        self._groups[name] = group
+        """Sets the group of that name, as a coordinator described it.
 
-    def replace_all(self, groups: Mapping[str, Described]) -> None:
-        """Replaces all groups with these."""
-        self._groups = dict(groups)
+        A simple group is left out: it exists only as long as it has commits, and no record says that it ends.
+        """
+        if _is_simple(group):
+            return
+        self._groups[name] = group
+        self.changes.add(name)
+        self.kinds_version += 1
+
+    def replace_all(self, groups: Mapping[str, Described], *, keep: Collection[str] = ()) -> None:
+        """Replaces all groups with these, as `put` does, except the groups in `keep`."""
+        groups = {name: group for name, group in groups.items() if not _is_simple(group)}
+        before, kept = self._groups, {name for name in keep if name in self._groups}
+        self.changes.update(name for name in before.keys() | groups.keys() if name not in kept)
+        # The present order first: the same names in another order would be another layout.
+        names = dict.fromkeys(name for name in before if name in kept or name in groups)
+        names.update(dict.fromkeys(groups))
+        self._groups = {name: before[name] if name in kept else groups[name] for name in names}
+        self.kinds_version += 1
+
+    def is_share_group(self, name: str) -> bool:
+        """Whether the group of that name is known to be a share group."""
+        group = self._groups.get(name)
+        return isinstance(group, ShareGroupState) or (isinstance(group, Group) and group.type == "share")
 
     def get(self, name: str) -> Group | None:
         """The present group, the same object until it changes; None if the group has nothing but commits."""
@@ -70,7 +121,7 @@ class GroupTable:
         if isinstance(group, ModernGroupState):
             return group.view(name)
         if isinstance(group, GroupMetadataValue):  # decode its members now, and keep the result
-            group = self._groups[name] = build_classic_group(name, group)
+            group = self._groups[name] = build_classic_group(name, group, self._impossible)
         return group
 
     def names(self) -> list[str]:
@@ -89,19 +140,20 @@ class GroupTable:
         return {"schema": SCHEMA, "contradictions": self.contradictions, "groups": groups}
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
+    def from_state(cls, state: Mapping[str, Any], impossible: Counter[str] | None = None) -> Self:
         """The table restored from `to_state`. Raises `KoffError` if it is of another schema."""
         if state.get("schema") != SCHEMA:
             raise KoffError(
                 f"saved groups have schema {state.get('schema')}, but this koff reads schema {SCHEMA}: "
                 "do not restore them, read the offsets topic again"
             )
-        table = cls()
+        table = cls(impossible)
         table.contradictions = state["contradictions"]
         for name, (type_, saved) in state["groups"].items():
             table._groups[name] = (
                 load_classic_group(name, saved) if type_ == "classic" else _MODERN[type_].load(saved)
             )
+        table.changes.update(table._groups)
         return table
 
     def _save_group(self, name: str) -> list[Any]:
@@ -117,8 +169,12 @@ class GroupTable:
         if record.value is not None:
             self.contradictions += isinstance(before, ModernGroupState)  # its records were not deleted
             self._groups[name] = record.value
-        elif not isinstance(before, ModernGroupState):  # else a converted group has taken its place
-            self._groups.pop(name, None)
+        elif before is None or isinstance(before, ModernGroupState):  # a converted group has taken its place
+            return
+        else:
+            del self._groups[name]
+        self.changes.add(name)
+        self.kinds_version += before is None or record.value is None or isinstance(before, ModernGroupState)
 
     def _apply_modern(
         self, name: str, record: Record, kind: type[ModernGroupState[Any]], *, tombstone: bool
@@ -131,11 +187,25 @@ class GroupTable:
             # record may come late.
             self.contradictions += not (group is None or _is_simple(group))
             group = self._groups[name] = kind()
+            self.kinds_version += 1
         elif tombstone and type(record) in _OWN_RECORDS:
             # Brokers write this tombstone after those of the members: drop the rest of the group.
             del self._groups[name]
+            self.changes.add(name)
+            self.kinds_version += 1
             return
         group.apply(record)
+        self.changes.add(name)
+        if type(record) in _ASSIGNMENTS and not tombstone:
+            count_impossible(self._impossible, _assignment_parts(record))
+
+
+def _assignment_parts(record: Record) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The parts of the assignments in a record that is not a tombstone."""
+    value: Any = getattr(record, "value")  # noqa: B009  of record types that all have it
+    for name in _ASSIGNMENTS[type(record)]:
+        for part in getattr(value, name):
+            yield ("", part.partitions)
 
 
 def _is_simple(group: _State) -> bool:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from koff.tracker.groups.views import NOTHING, Assignment
+from koff.tracker.groups.views import Assignment, merge_assignments
 
 _ATOMS = (str, int, bool, type(None))  # compared with the exact type, for speed
 
@@ -25,7 +25,7 @@ def to_plain(value: Any) -> Any:
 
 def load_assignment(saved: Mapping[str, Iterable[int]]) -> Assignment:
     """The assignment from its saved form, with interned topic names."""
-    return {sys.intern(topic): tuple(partitions) for topic, partitions in saved.items()} or NOTHING
+    return merge_assignments((topic, tuple(partitions)) for topic, partitions in saved.items())
 
 
 def intern_strings(saved: Iterable[str]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from koff.tracker.groups.consumer_group import MEMBER_STATES, build_partition_me
 from koff.tracker.groups.modern_group import LEFT, Current, ModernGroupState, Profile, make_subscription
 from koff.tracker.groups.plain_state import load_assignment, to_plain
 from koff.tracker.groups.views import NOTHING, STABLE, UNKNOWN, Assignment, Group, Member, ShareTopic
+from koff.tracker.impossible import possible_partitions
 
 
 class ShareGroupState(ModernGroupState[Assignment]):
@@ -125,4 +126,5 @@ def _share_topics(value: ShareGroupStatePartitionMetadataValue) -> tuple[ShareTo
 
 def _share_topics_in_stage(topics: Iterable[NamedTopicPartitions], stage: str) -> Iterable[ShareTopic]:
     for topic in topics:
-        yield ShareTopic(sys.intern(topic.topic_id), sys.intern(topic.topic_name), topic.partitions, stage)
+        partitions = possible_partitions(topic.partitions)
+        yield ShareTopic(sys.intern(topic.topic_id), sys.intern(topic.topic_name), partitions, stage)

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from koff.tracker.impossible import is_possible_name, possible_partitions
+
 Assignment = Mapping[str, tuple[int, ...]]
 """Partitions by topic name, topic id or subtopology. Members share these objects: never change one."""
 NOTHING: Assignment = {}
@@ -167,6 +169,11 @@ class Group:
     share_topics: tuple[ShareTopic, ...] = ()
 
     @property
+    def member_count(self) -> int:
+        """How many members are present."""
+        return sum(member.present for member in self.members)
+
+    @property
     def assigned_by_id(self) -> bool:
         """Whether the assignments of the members are by topic id."""
         return self.type in {"consumer", "share"}
@@ -184,9 +191,15 @@ def subtract_assignment(assignment: Assignment, other: Assignment) -> Assignment
 
 
 def merge_assignments(parts: Iterable[tuple[str, tuple[int, ...]]]) -> Assignment:
-    """The union of the parts. A topic may occur in several parts; each of its partitions occurs once."""
+    """The union of the parts. A topic may occur in several parts; each of its partitions occurs once.
+
+    Impossible partitions and names are left out.
+    """
     merged: dict[str, tuple[int, ...]] = {}
-    for topic, partitions in parts:
+    for topic, given in parts:
+        partitions = possible_partitions(given)
+        if (given and not partitions) or not is_possible_name(topic):
+            continue
         before = merged.get(topic)  # seldom more than one part per topic: then no copy is made
         merged[sys.intern(topic)] = (
             partitions if before is None else tuple(dict.fromkeys(before + partitions))

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import sys
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from koff.cli import main
 from koff.cli.text_table import format_table
+from koff.lag import Reason
+from koff.tracker import Tracker
 from koff.version import VERSION
+from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
 
 
 def run(*args: str, **environment: str):
@@ -80,3 +86,56 @@ def test_a_table_is_aligned_numbers_to_the_right_and_unknown_as_a_dash():
     assert format_table(("NAME", "LAG"), [("a", 5), ("long", None), ("b\x1b", 1234)]) == (
         "NAME    LAG\na         5\nlong      -\nb\\x1b  1234\n"
     )
+
+
+@pytest.fixture
+def withheld(monkeypatch):
+    """`koff lag` of a cluster in which one row of group g is withheld; h may be half read."""
+    tracker = Tracker()
+    for partition, records in enumerate(
+        (
+            [classic_group("g", {"app": ASSIGNED_T_0_1}), commit("g", "t", 0, 4), commit("g", "t", 1, 4)],
+            [classic_group("h", {"app": ASSIGNED_T_0_1}), commit("h", "t", 0, 4)],
+        )
+    ):
+        tracker.apply(partition, [key for key, _ in records], [value for _, value in records])
+    tracker.add_samples(ends={("t", 0): 10, ("t", 1): 10})
+    bits = {
+        0: np.array([0, Reason.END_NOT_CURRENT], np.uint8),
+        1: np.array([Reason.COMMITS_NOT_CURRENT], np.uint8),
+    }
+    snapshot = tracker.take_snapshot().withhold(bits, {1: False})
+    monkeypatch.setattr(
+        sys.modules["koff.cli.lag"], "take_snapshots", lambda *_, **__: iter([("c", snapshot)])
+    )
+
+
+def test_the_table_shows_a_dash_and_the_reason_for_a_lag_that_is_withheld(withheld):
+    lines = [line.split() for line in run("lag", "--brokers", "a:1").output.splitlines()]
+    assert ["g", "Stable", "t", "0", "4", "10", "6", "app@/10.0.0.1", "-"] in lines
+    assert ["g", "Stable", "t", "1", "4", "-", "-", "app@/10.0.0.1", "end_not_current"] in lines
+    assert ["h", "-", "t", "0", "-", "10", "-", "-", "commits_not_current"] in lines
+    assert ["g", "classic", "Stable", "1", "2", "-", "1"] in lines
+    assert ["h", "-", "-", "-", "1", "-", "1"] in lines
+
+
+def test_json_shows_null_and_the_reason_for_a_lag_that_is_withheld(withheld):
+    document = json.loads(run("lag", "--brokers", "a:1", "--format", "json").output)
+    groups = {group["group"]: group for group in document["groups"]}
+    for name, members, state in (("g", 1, "Stable"), ("h", None, None)):
+        group = groups[name]
+        assert (group["lag"], group["withheld"], group["members"], group["state"]) == (
+            None,
+            1,
+            members,
+            state,
+        )
+    rows = {(row["group"], row["partition"]): row for row in document["partitions"]}
+    assert [rows["g", 0][name] for name in ("lag", "end", "reasons")] == [6, 10, ""]
+    assert [rows["g", 1][name] for name in ("lag", "end", "reasons")] == [None, None, "end_not_current"]
+    assert [rows["h", 0][name] for name in ("committed", "reasons")] == [None, "commits_not_current"]
+
+
+def test_a_lag_that_is_withheld_is_an_unknown_lag_to_fail_above(withheld):
+    result = run("lag", "--brokers", "a:1", "--fail-above", "1000")
+    assert (result.exit_code, "lag unknown: g, h" in result.output) == (4, True)

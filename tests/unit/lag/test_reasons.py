@@ -5,7 +5,7 @@ import uuid
 import numpy as np
 import pytest
 
-from koff.lag import NULL, UNKNOWN, Reason, is_topic_recreated, lags, reasons
+from koff.lag import NULL, UNKNOWN, WITHHELD, Reason, is_topic_recreated, lags, reasons
 
 
 def why(**row):
@@ -84,3 +84,24 @@ def test_lag_is_null_for_the_same_rows_that_have_a_reason_for_it():
     assert (why_null == 0).tolist() == lags(end=end, committed=committed).known.tolist()
     assert Reason.NO_COMMIT.null
     assert not Reason.AHEAD_OF_LOG.null
+
+
+def test_a_row_that_is_withheld_has_no_other_reason():
+    for bits in (Reason.COMMITS_NOT_CURRENT, Reason.END_NOT_CURRENT, WITHHELD):
+        for row in ({}, {"committed": -1}, {"end": -1, "topic_gone": True}, {"committed": 20, "start": 30}):
+            assert why(**row, withheld=int(bits)) == bits.names
+    assert why(withheld=0) == ()
+    assert WITHHELD.names == ("commits_not_current", "end_not_current")
+
+
+def test_each_row_is_withheld_for_itself():
+    bits = np.array([0, 64, 128, 0], np.uint8)
+    committed = np.array([4, 4, 4, -1])
+    found = reasons(end=np.full(4, 10), committed=committed, withheld=bits)
+    assert found.tolist() == [0, 64, 128, 1]
+    assert found.dtype == np.uint8
+
+
+def test_what_is_withheld_makes_a_lag_null():
+    assert WITHHELD & NULL == WITHHELD
+    assert Reason.END_NOT_CURRENT.null

@@ -27,7 +27,7 @@ def watched(*samples, points=60):
     return history
 
 
-def age(history, committed, now_s, start=None):
+def age(history, committed, now_s, start=None, reach_s=None):
     """Seconds; None if unknown; a string such as ">= 30" if only bounded."""
     found = time_lag_s(
         history,
@@ -35,11 +35,13 @@ def age(history, committed, now_s, start=None):
         np.array([committed]),
         T0 + round(now_s * 1000),
         start=None if start is None else np.array([start]),
+        reach_s=reach_s,
     )
     seconds = found.seconds.item()
     assert math.isfinite(seconds)
     assert seconds >= 0
     if not found.known[0]:
+        assert (seconds, found.at_least[0]) == (0, False)
         return None
     return f">= {seconds:g}" if found.at_least[0] else seconds
 
@@ -168,6 +170,47 @@ def test_many_rows_give_what_one_gives():
     for i in range(0, 40_000, 997):
         one = time_lag_s(history, rows[i : i + 1], committed[i : i + 1], T0 + 300_000)
         assert [c[0].item() for c in one[:3]] == [c[i].item() for c in many[:3]]
+
+
+# A history that is filled back to an age
+
+
+def filled(history, *points):
+    """With points in the past: (seconds, end offset)."""
+    for at_s, end in points:
+        history.add_past_points(np.array([0]), np.array([end]), T0 + round(at_s * 1000))
+    return history
+
+
+def test_until_the_history_is_filled_a_time_lag_before_it_is_unknown():
+    history = watched(*STEADY)
+    assert age(history, 3000, 60, reach_s=600) == pytest.approx(30, abs=0.1)
+    assert age(history, 6000, 60, reach_s=600) == 0
+    history = filled(watched((0, 1000), (5, 1000)), (-60, 500))
+    assert age(history, 700, 5, reach_s=600) is None
+    assert age(history, 400, 5, reach_s=600) is None
+    assert age(history, 400, 5) == ">= 65"
+    assert age(history, 700, 5) == pytest.approx(41, abs=0.1)
+
+
+def test_a_filled_history_gives_the_time_lag_of_what_came_before_it():
+    history = filled(watched((0, 1000), (5, 1000)), (-60, 500), (-50, 900), (-595, 100))
+    assert age(history, 700, 5, reach_s=600) == pytest.approx(60, abs=0.1)
+    assert age(history, 950, 5, reach_s=600) is None
+    assert age(history, 300, 5, reach_s=600) is None
+
+
+def test_what_is_older_than_the_oldest_age_asked_for_is_at_least_as_old():
+    history = filled(watched((0, 1000)), (-600, 500))
+    assert age(history, 499, 0, reach_s=600) == ">= 600"
+    assert age(history, 499, 30, reach_s=600) == ">= 630"
+    assert age(history, 499, 0, reach_s=601) is None
+
+
+def test_records_that_have_left_the_log_do_not_count_in_a_filled_history_either():
+    history = filled(watched((0, 1000)), (-60, 500), (-50, 600))
+    assert age(history, 10, 0, start=500, reach_s=600) == pytest.approx(60, abs=0.2)
+    assert age(history, 10, 0, start=1000, reach_s=600) == 0
 
 
 def read(*records, ends=100, start=0, now_s=60):

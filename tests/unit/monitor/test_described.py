@@ -216,7 +216,9 @@ def test_of_a_classic_group_in_a_rebalance_the_state_is_that_of_its_last_record(
 
 
 def test_a_group_that_only_commits_is_simple_and_other_frameworks_are_not():
-    assert view(DescribedGroup("g", "classic", "Empty", "")) == Group("g")
+    simple = DescribedGroup("g", "classic", "Empty", "")
+    assert build_group(simple, IDS) == Group("g")
+    assert table_of(simple).get("g") is None  # it is there only as long as it has commits
     connect = view(DescribedGroup("g", "classic", "Empty", "connect"))
     assert (connect.type, connect.protocol_type) == ("classic", "connect")
 

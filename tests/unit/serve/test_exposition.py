@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
+from koff.lag import Reason
+from koff.records import encode
 from koff.serve import MonitorStats, Readiness
 from koff.serve.exposition import Exposition
 from koff.tracker import Snapshot, Tracker
-from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, Consumer, classic_group, commit
 
 EXPECTED = """\
 # HELP koff_group_lag Offsets that the group has not committed yet; absent if unknown.
@@ -42,7 +44,7 @@ koff_group_catch_up_seconds{cluster="c",group="g"} 0.0
 # HELP koff_group_completeness Share of the group's partitions with ten known commits, 0 to 1.
 # TYPE koff_group_completeness gauge
 koff_group_completeness{cluster="c",group="g"} 0.0
-# HELP koff_group_members Members of the group.
+# HELP koff_group_members Members of the group that are present.
 # TYPE koff_group_members gauge
 koff_group_members{cluster="c",group="g"} 1
 # HELP koff_group_state 1 for the present state of the group, by Kafka's name for it.
@@ -62,6 +64,9 @@ koff_partition_start_offset{cluster="c",topic="t",partition="0"} 2
 # TYPE koff_partition_produce_rate gauge
 koff_partition_produce_rate{cluster="c",topic="t",partition="0"} 0.6
 koff_partition_produce_rate{cluster="c",topic="t",partition="1"} 0.0
+# HELP koff_rows_withheld Partitions of groups whose lag is not served: an offset in it is not current.
+# TYPE koff_rows_withheld gauge
+koff_rows_withheld{cluster="c"} 0
 """
 
 
@@ -212,3 +217,130 @@ def test_lag_is_withheld_when_the_end_offsets_are_old_and_commits_are_not():
     served = text(Exposition(view))
     assert "_lag" not in served
     assert "koff_group_committed_offset{" in served
+
+
+def series(served: str, group: str | None = None) -> set[str]:
+    """The names and labels of the series, of one group or of all."""
+    lines = [line.rpartition(" ")[0] for line in served.splitlines() if not line.startswith("#")]
+    return {line for line in lines if group is None or f'group="{group}"' in line}
+
+
+class WithheldView(TrackerView):
+    """A view in which the rows of some partitions are withheld."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        super().__init__(tracker)
+        self.bits = dict[tuple[str, str, int], Reason]()
+        self.groups_current = True
+
+    def snapshot(self) -> Snapshot:
+        snapshot = super().snapshot()
+        shard, places = snapshot.shards[0], snapshot.partitions
+        rows = [
+            self.bits.get((shard.groups[group].name, places.topic[at], places.partition[at]), 0)
+            for group, at in zip(shard.group, shard.partition, strict=True)
+        ]
+        return snapshot.withhold({0: np.array(rows, np.uint8)}, {0: self.groups_current})
+
+
+def two_groups() -> WithheldView:
+    """Groups g and h on t-0 and u-0, with a commit each ten seconds, and one exact lag in seconds."""
+    tracker = Tracker()
+    apply(tracker, classic_group("g", {"app": ASSIGNED_T_0_1}))
+    for second in range(0, 110, 10):
+        at_ms = NOW_MS - 100_000 + second * 1000
+        tracker.add_samples(ends={("t", 0): 50 + second, ("u", 0): 90 + second}, at_ms=at_ms)
+        apply(tracker, *(commit(g, topic, 0, second, at=at_ms) for g in "gh" for topic in "tu"))
+    rows = tracker.find_unread_rows(lambda group: True, lambda keys: np.arange(len(keys)))
+    tracker.note_first_records([(row, row.committed, NOW_MS - 30_000) for row in rows])
+    return WithheldView(tracker)
+
+
+ROW_FAMILIES = {"koff_group_lag", "koff_group_lag_seconds"}
+GROUP_FAMILIES = {
+    "koff_group_total_lag",
+    "koff_group_max_lag_seconds",
+    "koff_group_exact_time_lags",
+    "koff_group_catch_up_seconds",
+    "koff_group_status",
+}
+TOPIC_FAMILIES = {"koff_group_topic_lag", "koff_group_consume_rate"}
+
+
+def test_a_row_with_an_end_that_is_not_current_takes_its_sums_with_it_and_nothing_else():
+    view = two_groups()
+    exposition = Exposition(view)
+    before = series(text(exposition))
+    view.bits = {("g", "t", 0): Reason.END_NOT_CURRENT}
+    after = text(exposition)
+    gone = before - series(after)
+    assert {line.partition("{")[0] for line in gone} == {
+        *ROW_FAMILIES,
+        *GROUP_FAMILIES,
+        *TOPIC_FAMILIES,
+        "koff_partition_end_offset",
+        "koff_partition_produce_rate",
+    }
+    assert all('topic="t"' in line for line in gone if "topic=" in line)
+    assert all('group="g"' in line for line in gone if "group=" in line)
+    assert series(after) < before
+    assert 'koff_rows_withheld{cluster="c"} 1\n' in after
+
+
+def test_a_row_with_a_commit_that_is_not_current_has_no_committed_offset_and_the_end_stays():
+    view = two_groups()
+    before = series(text(Exposition(view)))
+    view.bits = {("g", "t", 0): Reason.COMMITS_NOT_CURRENT}
+    gone = before - series(text(Exposition(view)))
+    assert {line.partition("{")[0] for line in gone} == {
+        *ROW_FAMILIES,
+        *GROUP_FAMILIES,
+        *TOPIC_FAMILIES,
+        "koff_group_committed_offset",
+        "koff_group_completeness",
+    }
+
+
+def test_of_groups_that_may_be_half_read_nothing_is_served_but_rows_that_are_current():
+    view = two_groups()
+    view.groups_current = False
+    view.bits = {(group, "t", 0): Reason.COMMITS_NOT_CURRENT for group in "gh"}
+    served = series(text(Exposition(view)))
+    assert {line.partition("{")[0] for line in served if "group=" in line} == ROW_FAMILIES
+    view.bits |= {(group, "u", 0): Reason.COMMITS_NOT_CURRENT for group in "gh"}
+    served = series(text(Exposition(view)))
+    assert not [line for line in served if "group=" in line]
+    assert 'koff_rows_withheld{cluster="c"} 4\n' in text(Exposition(view))
+
+
+def test_all_rows_are_withheld_while_the_end_offsets_are_old():
+    view = two_groups()
+    view.stats = MonitorStats(lag_is_fresh=False)
+    served = text(Exposition(view))
+    assert 'koff_rows_withheld{cluster="c"} 4\n' in served
+    families = {line.partition("{")[0] for line in series(served)}
+    assert not families & {*ROW_FAMILIES, *GROUP_FAMILIES, *TOPIC_FAMILIES, "koff_partition_end_offset"}
+    assert {"koff_group_committed_offset", "koff_group_members", "koff_group_state"} <= families
+
+
+def test_a_group_in_two_partitions_of_the_offsets_topic_has_one_series():
+    tracker = Tracker()
+    tracker.add_samples(ends={("t", 0): 10})
+    apply(tracker, commit("g", "t", 0, 4), partition=1)
+    apply(tracker, commit("g", "t", 0, 7, at=2000), partition=2)
+    served = text(Exposition(TrackerView(tracker)))
+    lines = [line for line in served.splitlines() if line.startswith("koff_group_lag{")]
+    assert lines == ['koff_group_lag{cluster="c",group="g",topic="t",partition="0"} 3']
+    assert 'koff_group_total_lag{cluster="c",group="g"} 3\n' in served
+
+
+def test_static_members_that_are_away_are_not_counted():
+    tracker = Tracker()
+    records = [Consumer.own("g", 1)]
+    for member, epoch in (("a", 1), ("b", -2)):
+        records += [
+            Consumer.member("g", member, instance_id=member),
+            Consumer.current("g", member, epoch, {}),
+        ]
+    apply(tracker, *map(encode, records))
+    assert 'koff_group_members{cluster="c",group="g"} 1\n' in text(Exposition(TrackerView(tracker)))

@@ -9,9 +9,8 @@ import pytest
 
 from koff.proto.primitives import format_uuid
 from koff.records import ShareSnapshot, ShareSnapshotValue, encode
-from koff.tracker import Snapshot, Tracker
+from koff.tracker import Snapshot, Tracker, topic_names
 from koff.tracker import registry as shared
-from koff.tracker import tracker as tracker_
 from koff.tracker.shard import Shard
 from koff.tracker.topic_partitions import KEEP_UNUSED_MS
 from tests.unit.builders import Consumer, Pair, commit
@@ -41,7 +40,7 @@ def sizes(tracker: Tracker) -> dict[str, int]:
         "partitions": shared.partitions.room,
         "history": len(shared.partitions._history),
         "topic ids": len(shared.partitions._topic_ids),
-        "topic names": len(tracker._topic_names),
+        "topic names": len(tracker._topic_names.names),
         "rows": sum(len(each._hash) for each in shards),
         "index": sum(len(each._index._rows) for each in shards),
     }
@@ -77,12 +76,12 @@ def share(tracker: Tracker, group: str, id_: str, start: int | None) -> None:
         times: dict[str, Any] = {"create_timestamp": 1, "write_timestamp": 1}
         value = ShareSnapshotValue(version=0, **numbers, **times, delivery_complete_count=0, state_batches=())
     key, data = encode(ShareSnapshot(group_id=group, topic_id=id_, partition=0, value=value))
-    tracker.apply_share_state([key], [data])
+    tracker.apply_share_state(0, [key], [data])
 
 
 def test_an_hour_of_groups_and_topics_that_come_and_go_leaves_no_trace_but_room(monkeypatch):
     monkeypatch.setattr(shared, "_SPARE", 500)
-    monkeypatch.setattr(tracker_, "_SPARE_NAMES", 500)
+    monkeypatch.setattr(topic_names, "SPARE", 500)
     tracker, seen = Tracker(), []
     for round_ in range(240):
         churn(tracker, round_)
@@ -204,17 +203,17 @@ def test_a_shard_that_is_still_being_filled_keeps_its_names(monkeypatch):
 
 def test_topics_that_were_created_anew_again_and_again_have_one_name_each():
     tracker = Tracker()
-    tracker.update_share_commits(partitions=50)
+    tracker.set_offsets_partitions(50)
     share(tracker, "s", topic_id("t0"), 4)
     for number in range(5000):
         tracker.identify_topics({"t": topic_id(f"t{number}"), "u": topic_id("u")})
-    assert len(tracker._topic_names) < 2500
-    assert {topic_id("t0"), topic_id("t4999"), topic_id("u")} <= tracker._topic_names.keys()
+    assert len(tracker._topic_names.names) < 2500
+    assert {topic_id("t0"), topic_id("t4999"), topic_id("u")} <= tracker._topic_names.names.keys()
 
 
 def test_share_state_of_a_topic_that_nobody_can_name_goes_with_its_tombstone():
     tracker = Tracker()
-    tracker.update_share_commits(partitions=50)
+    tracker.set_offsets_partitions(50)
     share(tracker, "s", Consumer.places[1], 4)
     assert tracker.unnamed_topic_ids() == {Consumer.places[1]}
     share(tracker, "s", Consumer.places[1], None)

@@ -8,7 +8,7 @@ import pytest
 
 from koff.cli.lag import _print_json
 from koff.tracker import Tracker
-from koff.tracker.snapshot import Pace
+from koff.tracker.rows import Pace
 from tests.unit.builders import commit
 
 NOW_MS = 1_800_000_000_000

@@ -306,8 +306,8 @@ def sharing(group: str) -> Tracker:
         state_batches=(),
     )
     record = encode(ShareSnapshot(group_id=group, topic_id=IDS[0], partition=0, value=value))
-    tracker.apply_share_state([record[0]], [record[1]])
-    tracker.update_share_commits(partitions=1)
+    tracker.apply_share_state(0, [record[0]], [record[1]])
+    tracker.set_offsets_partitions(1)
     return tracker
 
 
@@ -335,10 +335,11 @@ def test_a_group_that_took_a_share_groups_name_keeps_its_commits():
 
 def test_share_state_that_is_known_already_goes_into_a_restored_partition():
     tracker = sharing("g")
+    live(tracker, [[encode(Share.own("g", 1))]])
     state = tracker.save_partition(0)
     assert state is not None
     tracker.restore_partition(0, state)
-    tracker.update_share_commits(partitions=1)
+    tracker.set_offsets_partitions(1)
     assert [(row.group, row.committed) for row in tracker.take_snapshot().rows()] == [("g", 4)]
 
 

@@ -17,9 +17,10 @@ from koff.records import (
     encode,
 )
 from koff.records.commit_values import decode_commit_values
-from koff.records.placement import group_partition, share_state_partition
+from koff.records.placement import group_partition
 from koff.tracker import Snapshot, Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, TOPIC_ID, classic_group, commit, consumer_group
+from tests.unit.tracker.test_share_commits import add_share_groups
 
 START_MS = 1_790_000_000_000
 
@@ -346,7 +347,7 @@ def test_retention_that_passed_the_group_is_told_apart():
     assert row.reasons.names == ("below_log_start",)
 
 
-def share_state(tracker: Tracker, start: int | None, done: int = 0) -> None:
+def share_state(tracker: Tracker, start: int | None, done: int = 0, share_partition: int = 0) -> None:
     """What `__share_group_state` says of group s on partition 0 of topic `TOPIC_ID`; None deletes."""
     value = None
     if start is not None:
@@ -362,7 +363,7 @@ def share_state(tracker: Tracker, start: int | None, done: int = 0) -> None:
             state_batches=(),
         )
     key, value_ = encode(ShareSnapshot(group_id="s", topic_id=TOPIC_ID, partition=0, value=value))
-    tracker.apply_share_state([key], [value_], seen_at_ms=START_MS)
+    tracker.apply_share_state(share_partition, [key], [value_], seen_at_ms=START_MS)
 
 
 def share_lags(tracker: Tracker) -> list[int | None]:
@@ -371,7 +372,8 @@ def share_lags(tracker: Tracker) -> list[int | None]:
 
 def test_a_share_group_gets_its_lag_once_the_topics_name_is_known_and_loses_it_with_its_state():
     tracker = Tracker()
-    tracker.update_share_commits(partitions=50)
+    tracker.set_offsets_partitions(50)
+    add_share_groups(tracker, "s")
     share_state(tracker, 4, done=3)
     assert (share_lags(tracker), tracker.unnamed_topic_ids()) == ([], {TOPIC_ID})
     tracker.identify_topics({"t": TOPIC_ID})
@@ -381,22 +383,25 @@ def test_a_share_group_gets_its_lag_once_the_topics_name_is_known_and_loses_it_w
     assert share_lags(tracker) == [None]
     share_state(tracker, None)
     assert share_lags(tracker) == []
-    assert tracker.record_counts == {"ShareSnapshot": 3}
+    assert tracker.record_counts == {"ShareGroupMetadata": 1, "ShareSnapshot": 3}
 
 
 def test_share_state_outlives_a_partition_of_the_offsets_topic_that_is_read_anew_and_goes_with_its_own():
     tracker = Tracker()
     tracker.identify_topics({"t": TOPIC_ID})
-    tracker.update_share_commits(partitions=50)
+    tracker.set_offsets_partitions(50)
+    add_share_groups(tracker, "s")
     share_state(tracker, 4, done=3)
     tracker.add_samples(ends={("t", 0): 10})
+    assert share_lags(tracker) == [3]
     tracker.reset_partition(group_partition("s", 50))
-    tracker.update_share_commits()
+    tracker.set_offsets_partitions(50)
+    assert share_lags(tracker) == []  # the group's record went with its partition
+    add_share_groups(tracker, "s")
     assert share_lags(tracker) == [3]
-    home = share_state_partition("s", TOPIC_ID, 0, 5)
-    tracker.reset_share_state([(home + 1) % 5], 5)
+    tracker.reset_share_partition(1)
     assert share_lags(tracker) == [3]
-    tracker.reset_share_state([home], 5)
+    tracker.reset_share_partition(0)
     assert share_lags(tracker) == []
 
 

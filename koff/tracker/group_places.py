@@ -1,0 +1,159 @@
+"""Which shard shows a group, after the offsets topic has grown.
+
+A group belongs to the one partition that its name's hash says (docs/records-format.md 4.1). Brokers take the
+partition count at their start: after the topic has grown, groups stay in their old partitions until brokers
+are restarted, and then begin without offsets in their new ones. What is left in the old ones is no group any
+more. Whether brokers use the new count shows in the log: only then is anything written to a new partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from koff.records.placement import group_partition
+from koff.tracker.shard import Shard
+
+
+class GroupPlaces:
+    """The shards of each group, and the choice among them. Costs nothing while no group comes or goes."""
+
+    def __init__(self) -> None:
+        self._shards: dict[int, Shard] = {}
+        self._names: dict[int, set[str]] = {}
+        self._first: dict[str, int] = {}
+        # Only the groups that are in several shards.
+        self._several: dict[str, set[int]] = {}
+        # Groups outside the partition that their hash says, with these partitions.
+        self._astray: dict[str, set[int]] = {}
+        self._partition_count = 0
+        self._earlier_counts: set[int] = set()
+        self._last_written = -1
+        # Whether the choice is to be made again: groups changed, or a commit may change it.
+        self._unsettled = False
+        self.hidden_count = 0
+        """How many groups are hidden, each counted once for each shard that hides it."""
+
+    def set_topic(self, partition_count: int, last_written: int) -> None:
+        """Sets the partition count of the offsets topic (0: unknown), and its last partition with records.
+
+        -1 if that is unknown: then groups outside the partition of their hash are shown.
+        """
+        if partition_count != self._partition_count:
+            # A topic with fewer partitions is another one.
+            grown = 0 < self._partition_count < partition_count
+            self._earlier_counts = {*self._earlier_counts, self._partition_count} if grown else set()
+            self._partition_count, self._astray = partition_count, {}
+            for number, names in self._names.items():
+                self._find_astray(number, names)
+            self._unsettled = True
+        if last_written != self._last_written:
+            self._last_written = last_written
+            self._unsettled = True
+
+    def update(self, shards: Mapping[int, Shard]) -> None:
+        """Finds the groups that came or went, and tells each shard what to hide."""
+        changed = False
+        for number in self._shards.keys() | shards.keys():
+            shard = shards.get(number)
+            if shard is not self._shards.get(number):
+                changed |= self._replace_shard(number, shard)
+            elif shard is not None and shard.groups_changed:
+                changed |= self._update_shard(number, shard)
+        if (changed and (self._several or self._astray or self.hidden_count)) or self._unsettled:
+            self._choose()
+
+    def remove_shard(self, number: int) -> None:
+        """Forgets the shard of that number, if there is one."""
+        self._unsettled |= number in self._shards
+        self._replace_shard(number, None)
+
+    def _replace_shard(self, number: int, shard: Shard | None) -> bool:
+        self._remove(number, self._names.pop(number, set()))
+        self._shards.pop(number, None)
+        if shard is not None:
+            shard.drain_group_changes()
+            self._shards[number], self._names[number] = shard, set()
+            self._add(number, shard.group_names())
+        return True
+
+    def _update_shard(self, number: int, shard: Shard) -> bool:
+        names = shard.drain_group_changes()
+        if names is None:  # any group may have come or gone
+            return self._replace_shard(number, shard)
+        known = self._names[number]
+        came = {name for name in names - known if shard.has_group(name)}
+        gone = {name for name in names & known if not shard.has_group(name)}
+        self._remove(number, gone)
+        self._add(number, came)
+        return bool(came or gone)
+
+    def _find_astray(self, number: int, names: Iterable[str]) -> None:
+        count = self._partition_count
+        if count and number >= 0:  # shards below 0 are of no partition
+            for name in names:
+                if group_partition(name, count) != number:
+                    self._astray.setdefault(name, set()).add(number)
+
+    def _add(self, number: int, names: Iterable[str]) -> None:
+        names = list(names)
+        self._find_astray(number, names)
+        for name in names:
+            self._names[number].add(name)
+            first = self._first.setdefault(name, number)
+            if first != number:
+                self._several.setdefault(name, {first}).add(number)
+
+    def _remove(self, number: int, names: Iterable[str]) -> None:
+        for name in list(names):
+            self._names.get(number, set()).discard(name)
+            if name in self._astray:
+                self._astray[name].discard(number)
+                if not self._astray[name]:
+                    del self._astray[name]
+            others = self._several.get(name, {number}) - {number}
+            if not others:
+                self._first.pop(name, None)
+                continue
+            self._first[name] = min(others)
+            if len(others) > 1:
+                self._several[name] = others
+            else:
+                del self._several[name]
+
+    def _choose(self) -> None:
+        hidden: dict[int, set[str]] = {}
+        self._unsettled = False
+        for name, numbers in self._several.items():
+            shown = self._choose_shard(name, numbers)
+            for number in numbers - {shown}:
+                hidden.setdefault(number, set()).add(name)
+        for name, numbers in self._astray.items():
+            for number in numbers:
+                if not self._may_be_at(name, number):
+                    hidden.setdefault(number, set()).add(name)
+        for number, shard in self._shards.items():
+            shard.hide_groups(frozenset(hidden.get(number, ())))
+        self.hidden_count = sum(map(len, hidden.values()))
+
+    def _may_be_at(self, name: str, number: int) -> bool:
+        """Whether brokers may use an earlier count, by which the group belongs to that partition.
+
+        An earlier count is below the present one, and above every partition with records. If the topic was
+        seen with another count, it is that one.
+        """
+        earlier = self._earlier_counts or range(self._partition_count)
+        return self._last_written < 0 or any(
+            count > self._last_written and group_partition(name, count) == number for count in earlier
+        )
+
+    def _choose_shard(self, name: str, numbers: set[int]) -> int:
+        # Shards below 0 are of no partition: their groups come last.
+        candidates = {number for number in numbers if number >= 0} or numbers
+        if len(candidates) == 1:
+            return next(iter(candidates))
+        at_home = candidates - self._astray.get(name, set())
+        if self._partition_count and at_home:
+            return min(at_home)
+        # A later commit may change this choice, without any group coming or going.
+        self._unsettled = True
+        return max(candidates, key=lambda number: (self._shards[number].newest_commit_ms(name), -number))

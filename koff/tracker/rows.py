@@ -1,0 +1,285 @@
+"""A snapshot as rows for display: the lag of each partition, and the totals of each group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from koff.lag import (
+    NEVER,
+    UNKNOWN,
+    WITHHELD,
+    CatchUps,
+    Rates,
+    Reason,
+    Status,
+    TimeLags,
+    lag_to_stable,
+    lost,
+    published_lag,
+    readable,
+)
+from koff.tracker.groups import Group, Member
+from koff.tracker.snapshot_columns import ShardSnapshot, SnapshotColumns
+
+CatchUp = tuple[float | None, bool | None]
+"""`Pace.catch_up_s` and `Pace.never`."""
+
+
+class Pace(NamedTuple):
+    """Offsets per second, and when the group will have caught up. None stands for unknown.
+
+    `catch_up_s` is also None where `never` is set: at these rates the group never catches up.
+    """
+
+    consume_per_s: float | None = None
+    produce_per_s: float | None = None
+    catch_up_s: float | None = None
+    never: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """The lag of one group on one partition. None stands for unknown, or not current (`reasons`).
+
+    `lag` is signed; publish `published_lag`. Of the lag, `readable` offsets are still in the log. `lost`
+    offsets left the log before the group committed them. A read_committed consumer can read `lag_to_stable`
+    offsets now. `time_lag_s` is the age of the oldest uncommitted record; `time_lag_source` is "record" if
+    that record was read, "ends" if its age was estimated from the history of end offsets; with `at_least` it
+    is a lower bound. `status` is Burrow's verdict. `reasons` are why the lag is null, or is not what its
+    number suggests. `complete` is the filled share of the window of commits behind `status` and `pace`, 0 to
+    1.
+    """
+
+    group: str
+    state: str | None
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+    readable: int | None
+    lost: int | None
+    lag_to_stable: int | None
+    time_lag_s: float | None
+    time_lag_source: str | None
+    at_least: bool | None
+    status: Status
+    reasons: Reason
+    pace: Pace
+    complete: float | None
+    member: Member | None
+
+    @property
+    def published_lag(self) -> int | None:
+        """The lag to publish, never negative."""
+        return published_lag(self.lag)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTotal:
+    """The totals of one group over its partitions.
+
+    `lag` is the sum of the known lags, None if none is known; `unknown` is the number of unknown lags. Of
+    these, `withheld` are not current: then there are no totals, for a partial sum looks like a recovery.
+    Without `current`, members and state of the group are not current either, and there are no totals.
+    `time_lag_s` is the longest of its partitions, None unless all are known; `status` is the worst.
+    `complete` is the share of its committed partitions that have a full window of commits, None without any.
+    `pace` has no produce rate.
+    """
+
+    group: Group
+    lag: int | None
+    partitions: int
+    unknown: int
+    time_lag_s: float | None
+    status: Status
+    pace: Pace
+    complete: float | None
+    withheld: int = 0
+    current: bool = True
+
+    @property
+    def member_count(self) -> int | None:
+        """How many members are present; None if that is not current."""
+        return self.group.member_count if self.current else None
+
+    @property
+    def state(self) -> str | None:
+        """The state of the group; None if it is not current."""
+        return self.group.state if self.current else None
+
+
+def build_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> Iterator[PartitionLag]:
+    """The rows of the shard, and the assigned partitions without a commit, in no particular order."""
+    # Compute all columns with numpy, and turn each into a Python list at once.
+    owners = {group.name: _list_owners(snapshot, shard, group) for group in shard.groups}
+    names, numbers, rows = snapshot.partitions.topic, snapshot.partitions.partition, shard.partition
+    stale_end = shard.is_withheld(Reason.END_NOT_CURRENT)
+    end = np.where(stale_end, UNKNOWN, snapshot.partitions.end[rows])
+    start = np.where(stale_end, UNKNOWN, snapshot.partitions.start[rows])
+    lag, committed = snapshot.lags(shard), snapshot.committed(shard)
+    columns = (
+        committed,
+        end,
+        np.where(lag.known, lag.signed, 0),
+        readable(end=end, committed=committed, start=start),
+        lost(start=start, committed=committed),
+        lag_to_stable(stable=snapshot.partitions.stable[rows], committed=committed),
+    )
+    known = lag.known.tolist()
+    reason_bits, verdicts = snapshot.reasons(shard).tolist(), snapshot.statuses(shard).tolist()
+    times = _list_time_lags(snapshot.time_lags(shard), len(rows))
+    paces, complete = _build_paces(snapshot, shard), _list_completeness(shard)
+    # A value that depends on the lag is None where the lag is unknown. Each row takes its member out of
+    # `owners`: partitions without a commit are left.
+    for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        commit, end_, signed, still_readable, lost_offsets, stable = values
+        group, number = shard.groups[shard.group[row]], int(rows[row])
+        yield PartitionLag(
+            group.name,
+            group.state if shard.groups_current else None,
+            names[number],
+            numbers[number],
+            _none_if_unknown(commit),
+            _none_if_unknown(end_),
+            signed if known[row] else None,
+            _none_if_unknown(still_readable) if known[row] else None,
+            _none_if_unknown(lost_offsets),
+            _none_if_unknown(stable) if known[row] else None,
+            *times[row],
+            Status(verdicts[row]),
+            Reason(reason_bits[row]),
+            next(paces),
+            complete[row],
+            owners[group.name].pop((names[number], numbers[number]), None),
+        )
+    yield from _build_uncommitted_rows(snapshot, shard, owners)
+
+
+Owners = dict[str, dict[tuple[str, int], Member]]
+"""The member of each assigned (topic, partition), by group."""
+
+
+def _list_owners(
+    snapshot: SnapshotColumns, shard: ShardSnapshot, group: Group
+) -> dict[tuple[str, int], Member]:
+    """The member of each assigned partition. If a share group has several, the last one."""
+    if not shard.groups_current:
+        return {}
+    return {(topic or "?", partition): member for topic, partition, member in snapshot.assignments(group)}
+
+
+def _build_uncommitted_rows(
+    snapshot: SnapshotColumns, shard: ShardSnapshot, owners: Owners
+) -> Iterator[PartitionLag]:
+    """The assigned partitions without a commit, which are left in `owners`: their lag is null."""
+    if not any(owners.values()):
+        return
+    partitions = snapshot.partitions
+    keys = zip(partitions.topic, partitions.partition, strict=True)
+    current = np.where(snapshot.withheld_ends(), UNKNOWN, partitions.end)
+    ends = dict(zip(keys, current.tolist(), strict=True))
+    for group in shard.groups:
+        for (topic, partition), member in owners[group.name].items():
+            end = _none_if_unknown(ends.get((topic, partition), UNKNOWN))
+            # committed, end, lag, readable, lost, lag_to_stable, time_lag_s, time_lag_source, at_least
+            offsets = (None, end, None, None, None, None, None, None, None)
+            verdict = (Status.NOTFOUND, Reason.NO_COMMIT, Pace(), 0.0)
+            yield PartitionLag(group.name, group.state, topic, partition, *offsets, *verdict, member)
+
+
+def build_totals(snapshot: SnapshotColumns) -> Iterator[GroupTotal]:
+    """The totals of every group, in no particular order."""
+    for shard in snapshot.shards.values():
+        # Every group has a total, also without any partition.
+        rows: dict[str, list[PartitionLag]] = {group.name: [] for group in shard.groups}
+        for row in build_rows(snapshot, shard):
+            rows[row.group].append(row)
+        verdicts = zip(
+            map(Status, snapshot.group_statuses(shard).tolist()),
+            _list_catch_ups(snapshot.group_catch_ups(shard)),
+            (None if np.isnan(s) else round(s, 3) for s in snapshot.group_completeness(shard).tolist()),
+            strict=True,
+        )
+        for group, verdict in zip(shard.groups, verdicts, strict=True):
+            yield _total_group(group, rows[group.name], *verdict, current=shard.groups_current)
+
+
+def _total_group(
+    group: Group,
+    rows: list[PartitionLag],
+    verdict: Status,
+    caught_up: CatchUp,
+    complete: float | None,
+    *,
+    current: bool,
+) -> GroupTotal:
+    # A negative lag counts as 0 in the sum.
+    known = [row.published_lag for row in rows if row.published_lag is not None]
+    times = [row.time_lag_s for row in rows if row.time_lag_s is not None]
+    rates = [row.pace.consume_per_s for row in rows if row.pace.consume_per_s is not None]
+    dated = all(row.time_lag_s is not None for row in rows if row.lag is not None)
+    withheld = sum(bool(row.reasons & WITHHELD) for row in rows)
+    served = current and not withheld
+    return GroupTotal(
+        group,
+        sum(known) if known and served else None,
+        len(rows),
+        len(rows) - len(known),
+        max(times, default=None) if served and dated else None,
+        verdict,
+        Pace(round(sum(rates), 3) if rates and served else None, None, *caught_up),
+        complete,
+        withheld,
+        current,
+    )
+
+
+def _build_paces(snapshot: SnapshotColumns, shard: ShardSnapshot) -> Iterator[Pace]:
+    rows = zip(
+        _round_known(snapshot.consume_rates(shard)),
+        _round_known(snapshot.produce_rates(shard)),
+        _list_catch_ups(snapshot.catch_ups(shard)),
+        strict=True,
+    )
+    return (Pace(consumed, produced, *caught_up) for consumed, produced, caught_up in rows)
+
+
+def _list_time_lags(lags_: TimeLags | None, size: int) -> list[tuple[float | None, str | None, bool | None]]:
+    """`time_lag_s`, `time_lag_source` and `at_least` of each row."""
+    if lags_ is None:
+        return [(None, None, None)] * size
+    exact = np.zeros(size, np.bool_) if lags_.exact is None else lags_.exact
+    rows = zip(_round_known(lags_), exact.tolist(), lags_.at_least.tolist(), strict=True)
+    return [
+        (None, None, None) if seconds is None else (seconds, "record" if is_exact else "ends", at_least)
+        for seconds, is_exact, at_least in rows
+    ]
+
+
+def _list_completeness(shard: ShardSnapshot) -> list[float | None]:
+    unknown = shard.is_withheld(Reason.COMMITS_NOT_CURRENT) | (not shard.groups_current)
+    shares = zip(shard.features.completeness().tolist(), unknown.tolist(), strict=True)
+    return [None if is_unknown else share for share, is_unknown in shares]
+
+
+def _none_if_unknown(offset: int) -> int | None:
+    return None if offset < 0 else offset
+
+
+def _round_known(column: TimeLags | Rates) -> list[float | None]:
+    """The seconds or rates, rounded to a thousandth; None where unknown."""
+    pairs = zip(column[0].tolist(), column.known.tolist(), strict=True)
+    return [round(number, 3) if known else None for number, known in pairs]
+
+
+def _list_catch_ups(caught_up: CatchUps) -> list[CatchUp]:
+    pairs = zip(caught_up.seconds.tolist(), caught_up.known.tolist(), strict=True)
+    return [
+        (None, None) if not known else (None, True) if seconds == NEVER else (round(seconds, 3), False)
+        for seconds, known in pairs
+    ]

@@ -1,0 +1,145 @@
+"""The commits of share groups: the state from each partition of `__share_group_state`, and the rows from it.
+
+A row of (group, topic name, partition) belongs to the topic that has the name now. State of earlier topics of
+that name, which have other topic ids, makes no row and removes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from koff.lag import UNKNOWN, share_committed_offset
+from koff.records import Message, ShareSnapshot, ShareUpdate
+from koff.records.placement import group_partition
+from koff.tracker.registry import Registry
+from koff.tracker.row_index import Ints
+from koff.tracker.seeds import Seed
+from koff.tracker.share_progress import SharePartition, ShareState
+from koff.tracker.topic_names import TopicNames
+from koff.tracker.topic_partitions import fold_topic_id
+
+ShareKey = tuple[str, str, int]
+"""Group, topic id, partition."""
+Row = tuple[str, str, int]
+"""Group, topic name, partition."""
+_INT64_MAX = 2**63 - 1
+
+
+class ShareRows(NamedTuple):
+    """What to do in one shard: first remove the rows `gone`, then set the commits (`Shard.set_commits`)."""
+
+    commits: Seed
+    at_ms: Ints
+    topic_id: Ints
+    share_partition: Ints
+    gone: list[Row]
+
+
+class ShareCommits:
+    """The share state by partition of `__share_group_state`, and which rows are to be set from it."""
+
+    def __init__(self, registry: Registry, names: TopicNames) -> None:
+        self._registry, self._names = registry, names
+        self._states: dict[int, ShareState] = {}
+        # State that changed. It waits while the name of its topic is unknown, or the shard of its group.
+        self._pending: set[ShareKey] = set()
+        # Rows that belong to another topic than before.
+        self._again: set[Row] = set()
+
+    def topic_ids(self) -> set[str]:
+        """The topic ids in the state, and in tombstones that are not applied yet."""
+        return {key[1] for key in self._pending}.union(*(state.topic_ids for state in self._states.values()))
+
+    def apply(self, partition: int, message: Message) -> None:
+        """Applies the next record of that partition of `__share_group_state`."""
+        record = message.record
+        if not isinstance(record, ShareSnapshot | ShareUpdate):
+            return
+        if not self._registry.is_possible_key(record.group_id, partition=record.partition):
+            return
+        self._states.setdefault(partition, ShareState()).apply(message)
+        self._pending.add((record.group_id, record.topic_id, record.partition))
+
+    def reset_partition(self, partition: int) -> None:
+        """Drops the state from that partition of `__share_group_state`."""
+        state = self._states.pop(partition, None)
+        if state is not None:
+            self._pending.update((row.group, row.topic_id, row.partition) for row in state.rows())
+
+    def set_groups_again(self, groups: Collection[str]) -> None:
+        """Notes that the rows of these groups are to be set again: their shard is new."""
+        self._pending.update(key for key in self._keys() if key[0] in groups)
+
+    def set_topics_again(self, topics: Collection[str]) -> None:
+        """Notes that the rows of these topic names belong to another topic id than before."""
+        for group, topic_id, partition in self._keys():
+            topic = self._names.names.get(topic_id)
+            if topic is not None and topic in topics:
+                self._again.add((group, topic, partition))
+
+    def group_names(self) -> set[str]:
+        """The groups with state."""
+        return set().union(*(state.group_names() for state in self._states.values()))
+
+    def drain(self, partition_count: int, seen_at_ms: int = UNKNOWN) -> Mapping[int, ShareRows]:
+        """The rows to be set and removed, by shard, as far as the topics have names.
+
+        `partition_count` is that of the offsets topic. While it is 0, there are none.
+        """
+        if not partition_count or not (self._pending or self._again):
+            return {}
+        again, rows, waiting = self._again, set(self._again), set()
+        for key in self._pending:
+            group, topic_id, partition = key
+            if (topic := self._names.names.get(topic_id)) is None:
+                if self._find(key) is not None:  # else it was deleted before its topic had a name
+                    waiting.add(key)
+            elif self._names.is_present(topic_id):
+                rows.add((group, topic, partition))
+        self._pending, self._again = waiting, set()
+        shards: dict[int, set[Row]] = {}
+        for row in rows:
+            shards.setdefault(group_partition(row[0], partition_count), set()).add(row)
+        return {shard: self._build_rows(each, again, seen_at_ms) for shard, each in shards.items()}
+
+    def _build_rows(self, rows: set[Row], again: set[Row], seen_at_ms: int) -> ShareRows:
+        offsets: dict[Row, int] = {}
+        columns: list[tuple[int, int, int]] = []
+        gone = [row for row in rows if row in again]  # its window is that of another topic
+        for group, topic, partition in rows:
+            topic_id = self._names.present_id(topic) or ""
+            found = self._find((group, topic_id, partition))
+            if found is None:
+                gone.append((group, topic, partition))
+                continue
+            place, state = found
+            committed = share_committed_offset(state.start_offset, state.delivery_complete_count)
+            offsets[group, topic, partition] = min(committed, _INT64_MAX)
+            # Update records have no timestamp: a live update takes the time at which it was read.
+            at_ms = seen_at_ms if seen_at_ms != UNKNOWN else state.write_timestamp_ms
+            columns.append((at_ms, fold_topic_id(topic_id), place))
+        at, ids, places = np.array(columns, np.int64).reshape(-1, 3).T
+        return ShareRows(Seed.from_offsets(offsets), at, ids, places, gone)
+
+    def _find(self, key: ShareKey) -> tuple[int, SharePartition] | None:
+        """The state of that key, and the partition of `__share_group_state` that it is from.
+
+        After that topic has grown, an earlier partition may still have older state: the newest write counts.
+        """
+        found = [
+            (row.write_timestamp_ms, place, row)
+            for place, state in self._states.items()
+            if (row := state.get(*key)) is not None
+        ]
+        if not found:
+            return None
+        _, place, row = max(found, key=lambda each: each[:2])
+        return place, row
+
+    def _keys(self) -> Iterator[ShareKey]:
+        for state in self._states.values():
+            for row in state.rows():
+                yield row.group, row.topic_id, row.partition

@@ -1,0 +1,277 @@
+"""The state of all groups at one moment, as columns for computation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koff.lag import (
+    UNKNOWN,
+    WITHHELD,
+    CatchUps,
+    Features,
+    Lags,
+    Rates,
+    Reason,
+    Status,
+    TimeLags,
+    consume_rates,
+    group_completeness,
+    group_status,
+    is_topic_recreated,
+    lags,
+    reasons,
+    seconds_until_caught_up,
+    status,
+    usual_lags,
+)
+from koff.tracker.groups import Group, Member
+from koff.tracker.groups.views import UNKNOWN as UNKNOWN_STATE
+from koff.tracker.impossible import possible_partitions
+from koff.tracker.topic_partitions import PartitionSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSnapshot:
+    """The groups and commits of one partition of `__consumer_offsets`.
+
+    The columns have a row for each commit: `group` (an index into `groups`), `partition` (a row of the
+    snapshot's `partitions`), `committed` (the offset), `committed_at` (the commit timestamp) and `seen_at`
+    (when koff read the commit), both in ms since 1970, and `topic_id` (`fold_topic_ids`). `features` and
+    `time_lag` have the same rows. `time_lag` is None in a snapshot without a time.
+
+    While `layout` is the same object, the groups and partitions of the rows and the group names are the same.
+
+    `share_partition` is the partition of `__share_group_state` that the commit of each row is from, -1 if it
+    is not from there; None if no commit is from there. `withheld` has the `WITHHELD` bits of each row; None
+    if no row is withheld. Without `groups_current`, what the shard knows of its groups may be half read:
+    members, states, committed offsets and all values of groups are unknown.
+    """
+
+    layout: object
+    groups: list[Group]
+    group: NDArray[np.int32]
+    partition: NDArray[np.int32]
+    committed: NDArray[np.int64]
+    committed_at: NDArray[np.int64]
+    topic_id: NDArray[np.int64]
+    seen_at: NDArray[np.int64]
+    features: Features
+    time_lag: TimeLags | None
+    share_partition: NDArray[np.int32] | None = None
+    withheld: NDArray[np.uint8] | None = None
+    groups_current: bool = True
+
+    def withhold(self, withheld: NDArray[np.uint8] | None, groups_current: bool) -> ShardSnapshot:
+        """A copy with these. Of groups that may be half read, only the names are left."""
+        groups = self.groups if groups_current else [Group(g.name, "", UNKNOWN_STATE) for g in self.groups]
+        return replace(self, withheld=withheld, groups_current=groups_current, groups=groups)
+
+    def is_withheld(self, bits: Reason = WITHHELD) -> NDArray[np.bool_]:
+        """A mask of the rows that have one of these bits."""
+        if self.withheld is None:
+            return np.zeros(len(self.committed), np.bool_)
+        mask: NDArray[np.bool_] = (self.withheld & np.uint8(bits)) != 0
+        return mask
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotColumns:
+    """All groups of a cluster: `shards` by partition of the offsets topic, `topic_names` by topic id.
+
+    Without `now_ms` there are no rates, and every status is UNKNOWN.
+    """
+
+    shards: Mapping[int, ShardSnapshot]
+    partitions: PartitionSnapshot
+    topic_names: Mapping[str, str]
+    now_ms: int | None = None
+    _lags: dict[int, Lags] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def withhold(self, shards: Mapping[int, NDArray[np.uint8]], groups_current: Mapping[int, bool]) -> Self:
+        """A copy in which rows are withheld: `ShardSnapshot.withheld` and `groups_current`, by shard.
+
+        A shard that is not in a mapping keeps what it has.
+        """
+        return replace(
+            self,
+            shards={
+                number: shard.withhold(
+                    shards.get(number, shard.withheld), groups_current.get(number, shard.groups_current)
+                )
+                for number, shard in self.shards.items()
+            },
+        )
+
+    def withheld_rows(self) -> int:
+        """How many rows are withheld."""
+        return sum(int(shard.is_withheld().sum()) for shard in self.shards.values())
+
+    def withheld_ends(self) -> NDArray[np.bool_]:
+        """A mask of the topic partitions whose end offset is not current, as far as rows say so."""
+        mask = np.zeros(len(self.partitions.partition), np.bool_)
+        for shard in self.shards.values():
+            mask[shard.partition[shard.is_withheld(Reason.END_NOT_CURRENT)]] = True
+        return mask
+
+    def withheld_groups(self, shard: ShardSnapshot) -> NDArray[np.bool_]:
+        """A mask of the groups of the shard that have a withheld row, or may be half read."""
+        return self._groups_with(shard, shard.is_withheld())
+
+    def _groups_with(self, shard: ShardSnapshot, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        mask = np.full(len(shard.groups), not shard.groups_current)
+        mask[shard.group[rows]] = True
+        return mask
+
+    def groups(self) -> Iterator[Group]:
+        """Every group, in no particular order."""
+        for shard in self.shards.values():
+            yield from shard.groups
+
+    def assignments(self, group: Group) -> Iterator[tuple[str | None, int, Member]]:
+        """The assigned partitions: (topic, partition, member). The topic is None if its name is unknown."""
+        for member in group.members:
+            for topic, partitions in member.assigned.items():
+                name = self.topic_names.get(topic) if group.assigned_by_id else topic
+                for partition in possible_partitions(partitions):
+                    yield name, partition, member
+
+    def reasons(self, shard: ShardSnapshot) -> NDArray[np.uint8]:
+        """The `Reason` bits of each row of `shard`."""
+        partitions, rows = self.partitions, shard.partition
+        return reasons(
+            end=partitions.end[rows],
+            committed=shard.committed,
+            start=partitions.start[rows],
+            topic_gone=partitions.gone[rows],
+            committed_topic_id=shard.topic_id,
+            topic_id=partitions.topic_id[rows],
+            end_sampled_at_ms=partitions.sampled_at[rows],
+            commit_seen_at_ms=shard.seen_at,
+            withheld=0 if shard.withheld is None else shard.withheld,
+        )
+
+    def committed(self, shard: ShardSnapshot) -> NDArray[np.int64]:
+        """The committed offset of each row of `shard`; UNKNOWN where there is none, or it is not current."""
+        if not shard.groups_current:
+            return np.full(len(shard.committed), UNKNOWN, np.int64)
+        return np.where(shard.is_withheld(Reason.COMMITS_NOT_CURRENT), UNKNOWN, shard.committed)
+
+    def lags(self, shard: ShardSnapshot) -> Lags:
+        """The lag of each row of `shard`.
+
+        Unknown where the commit is from an earlier topic of that name, and where the row is withheld.
+        """
+        # Most figures need the lag: it is computed once.
+        computed = self._lags.get(id(shard))
+        if computed is None:
+            end = self.partitions.end[shard.partition]
+            topic_id = self.partitions.topic_id[shard.partition]
+            # The offsets of an earlier topic of that name cannot be compared with those of the present log.
+            old = is_topic_recreated(committed_topic_id=shard.topic_id, topic_id=topic_id)
+            unknown = old | shard.is_withheld()
+            computed = lags(end=np.where(unknown, UNKNOWN, end), committed=shard.committed)
+            self._lags[id(shard)] = computed
+        return computed
+
+    def time_lags(self, shard: ShardSnapshot) -> TimeLags | None:
+        """The time lag of each row of `shard`, unknown where the lag is; None without `now_ms`."""
+        if shard.time_lag is None:
+            return None
+        known = shard.time_lag.known & self.lags(shard).known
+        exact = None if shard.time_lag.exact is None else shard.time_lag.exact & known
+        return shard.time_lag._replace(known=known, at_least=shard.time_lag.at_least & known, exact=exact)
+
+    def statuses(self, shard: ShardSnapshot) -> NDArray[np.uint8]:
+        """The `Status` of each row of `shard`.
+
+        UNKNOWN if the snapshot has no `now_ms`, and where the row is withheld.
+        """
+        before = self.partitions.end_before
+        if self.now_ms is None or before is None:  # nothing that depends on time is known
+            return np.full(len(shard.committed), Status.UNKNOWN, np.uint8)
+        lag = self.lags(shard)
+        verdicts = status(
+            shard.features,
+            current_lag=lag.published,
+            current_lag_known=lag.known,
+            committed=shard.committed,
+            oldest_end=before[shard.partition],
+            now_ms=self.now_ms,
+        )
+        return np.where(shard.is_withheld(), np.uint8(Status.UNKNOWN), verdicts)
+
+    def group_statuses(self, shard: ShardSnapshot) -> NDArray[np.uint8]:
+        """The `Status` of each group of the shard: the worst of its rows (`koff.lag.group_status`).
+
+        UNKNOWN if a row of the group is withheld.
+        """
+        verdicts = group_status(self.statuses(shard), shard.group, len(shard.groups))
+        return np.where(self.withheld_groups(shard), np.uint8(Status.UNKNOWN), verdicts)
+
+    def group_completeness(self, shard: ShardSnapshot) -> NDArray[np.float64]:
+        """The share of each group's rows that have a full window, 0 to 1; NaN without rows.
+
+        NaN too if a commit of the group is not current.
+        """
+        shares = group_completeness(shard.features, shard.group, len(shard.groups))
+        unknown = self._groups_with(shard, shard.is_withheld(Reason.COMMITS_NOT_CURRENT))
+        return np.where(unknown, np.nan, shares)
+
+    def consume_rates(self, shard: ShardSnapshot) -> Rates:
+        """The consume rate of each row of `shard`; unknown if the snapshot has no `now_ms`, or withheld."""
+        if self.now_ms is None:
+            return _no_rates(len(shard.committed))
+        return _drop_rates(consume_rates(shard.features, self.now_ms), shard)
+
+    def produce_rates(self, shard: ShardSnapshot) -> Rates:
+        """The produce rate of each row's partition; unknown if the snapshot has no `now_ms`, or withheld."""
+        produce = self.partitions.produce
+        if produce is None:
+            return _no_rates(len(shard.committed))
+        return _drop_rates(Rates(produce.per_s[shard.partition], produce.known[shard.partition]), shard)
+
+    def catch_ups(self, shard: ShardSnapshot) -> CatchUps:
+        """When each row of `shard` will have caught up, which means to its usual lag (`usual_lags`)."""
+        lag, produce = self.lags(shard), self.produce_rates(shard)
+        return seconds_until_caught_up(
+            lag.signed,
+            lag.known,
+            consume=self.consume_rates(shard),
+            produce=produce,
+            allowed_lag=usual_lags(shard.features, produce),
+            stopped=self.statuses(shard) == Status.STOP,
+        )
+
+    def group_catch_ups(self, shard: ShardSnapshot) -> CatchUps:
+        """When each group of the shard will have caught up: when its slowest row has.
+
+        Rows with an unknown lag are left out. Unknown if the result of any other row is unknown, if no row
+        has a known lag, and if a row is withheld.
+        """
+        rows, lag_known = self.catch_ups(shard), self.lags(shard).known
+        # The slowest of the rows with a known result.
+        seconds = np.zeros(len(shard.groups))
+        np.maximum.at(seconds, shard.group[rows.known], rows.seconds[rows.known])
+        # In each group, as many rows must have a known result as have a known lag.
+        with_result, with_lag = (
+            np.bincount(shard.group[where], minlength=len(seconds)) for where in (rows.known, lag_known)
+        )
+        known = (with_result > 0) & (with_result == with_lag) & ~self.withheld_groups(shard)
+        return CatchUps(np.where(known, seconds, 0.0), known)
+
+
+def _no_rates(size: int) -> Rates:
+    return Rates(np.zeros(size), np.zeros(size, np.bool_))
+
+
+def _drop_rates(rates: Rates, shard: ShardSnapshot) -> Rates:
+    """The rates without those of rows that are withheld."""
+    if shard.withheld is None:
+        return rates
+    known = rates.known & ~shard.is_withheld()
+    return Rates(np.where(known, rates.per_s, 0.0), known)

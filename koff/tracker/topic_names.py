@@ -1,0 +1,42 @@
+"""The names of topics by topic id, of present topics and of earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+SPARE = 1000
+"""This many unused names may stay before `TopicNames` searches for them."""
+
+
+class TopicNames:
+    """Names by topic id. Earlier ids keep their names: assignments and share state may still have them."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self._present: dict[str, str] = {}
+        self._limit = SPARE
+
+    def present_id(self, name: str) -> str | None:
+        """The id of the present topic of that name, or of the last one; None if it was never identified."""
+        return self._present.get(name)
+
+    def is_present(self, topic_id: str) -> bool:
+        """Whether no later topic has taken the name of that topic."""
+        return self._present.get(self.names.get(topic_id, "")) == topic_id
+
+    def identify(self, ids: Mapping[str, str], find_referenced: Callable[[], set[str]]) -> set[str]:
+        """Sets the present ids of topics, by name. Returns the names that have another id than before.
+
+        `find_referenced` returns the ids whose names are still needed.
+        """
+        replaced = {name for name, id_ in ids.items() if id_ and self._present.setdefault(name, id_) != id_}
+        present = {id_: name for name, id_ in ids.items() if id_}
+        self.names.update(present)
+        for name in replaced:
+            self._present[name] = ids[name]
+        if len(self.names) > self._limit:
+            needed = present.keys() | find_referenced()
+            self.names = {id_: name for id_, name in self.names.items() if id_ in needed}
+            self._present = {name: id_ for name, id_ in self._present.items() if id_ in self.names}
+            self._limit = 2 * len(self.names) + SPARE
+        return replaced

@@ -1,0 +1,67 @@
+"""The topic partitions whose offsets are to be sampled, as a list that is kept up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from koff.tracker.registry import Registry
+from koff.tracker.row_index import Ints
+from koff.tracker.shard import Shard
+
+_NONE = np.zeros(0, np.int64)
+
+
+class WatchedPartitions:
+    """All partitions that have a number, but not those that only hidden groups use.
+
+    Numbers are given to partitions with a commit or a member, and stay for some time after both are gone.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._list: list[tuple[str, int]] = []
+        self._known = np.zeros(0, np.bool_)  # by number: whether the list has it
+        self._excluded = _NONE
+        self._numbering = -1
+
+    def list_partitions(self, shards: Collection[Shard], *, hiding: bool) -> list[tuple[str, int]]:
+        """The watched partitions, sorted: the same list until there is a change.
+
+        `hiding` is whether any shard hides groups. Their assignments must be up to date.
+        """
+        excluded = self._find_excluded(shards) if hiding else _NONE
+        if self._numbering == self._registry.numbering and np.array_equal(excluded, self._excluded):
+            return self._list
+        new = self._registry.drain_new_numbers()
+        if new is None or len(excluded) or len(self._excluded):
+            room = self._registry.partitions.room
+            numbers, self._list = np.setdiff1d(np.arange(room), excluded), []
+            self._known = np.zeros(room, np.bool_)
+        else:
+            self._known = np.pad(self._known, (0, self._registry.partitions.room - len(self._known)))
+            numbers = new[~self._known[new]]
+        # A free number is not known: the partition that gets it next is new.
+        self._known[numbers] = self._registry.partitions.codes_and_partitions(numbers)[1] >= 0
+        # A list that is sorted but for its end is sorted in little time.
+        self._list = sorted(self._list + self._name_partitions(numbers))
+        self._excluded, self._numbering = excluded, self._registry.numbering
+        return self._list
+
+    def _find_excluded(self, shards: Collection[Shard]) -> Ints:
+        """The numbers of the partitions that hidden groups use, and no other group."""
+        shown, hidden = np.zeros((2, self._registry.partitions.room), np.bool_)
+        for shard in shards:
+            for mask, numbers in zip((shown, hidden), shard.list_shown_partitions(), strict=True):
+                mask[numbers] = True
+        return np.flatnonzero(hidden & ~shown)
+
+    def _name_partitions(self, numbers: Ints) -> list[tuple[str, int]]:
+        codes, partitions = self._registry.partitions.codes_and_partitions(numbers)
+        used = partitions >= 0  # else it is a free number
+        topics = self._registry.names.topics.names
+        return [
+            (topics[code], partition)
+            for code, partition in zip(codes[used].tolist(), partitions[used].tolist(), strict=True)
+        ]

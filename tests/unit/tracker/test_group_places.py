@@ -1,0 +1,187 @@
+"""A group in several partitions of the offsets topic, which has grown: one of them shows it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from koff.records import encode
+from koff.records.placement import group_partition
+from koff.tracker import Tracker
+from tests.unit.builders import ASSIGNED_T_0_1, Share, classic_group, commit
+
+NAMES = [f"g{number}" for number in range(300)]
+MOVED = next(name for name in NAMES if group_partition(name, 50) != group_partition(name, 60))
+BEFORE, AFTER = group_partition(MOVED, 50), group_partition(MOVED, 60)
+
+
+def apply(tracker: Tracker, partition: int, *pairs) -> None:
+    tracker.apply(partition, [key for key, _ in pairs], [value for _, value in pairs])
+
+
+def rows(tracker: Tracker) -> dict[tuple[str, str, int], int | None]:
+    found = [((r.group, r.topic, r.partition), r.committed) for r in tracker.take_snapshot().rows()]
+    assert len(found) == len(dict(found)), "a row occurs twice"
+    return dict(found)
+
+
+@pytest.fixture
+def grown() -> Tracker:
+    """A tracker of a topic with 60 partitions, of a group that committed when it had 50 too."""
+    tracker = Tracker()
+    tracker.set_offsets_partitions(60)
+    apply(tracker, BEFORE, classic_group(MOVED, {"a": ASSIGNED_T_0_1}), commit(MOVED, "old", 3, 1, at=9_000))
+    apply(tracker, BEFORE, commit(MOVED, "t", 0, 9, at=9_000), commit("other", "t", 0, 1))
+    apply(tracker, AFTER, commit(MOVED, "t", 0, 2, at=1_000))
+    return tracker
+
+
+def test_the_partition_that_the_name_belongs_to_shows_the_group_whatever_is_newer(grown):
+    assert rows(grown) == {(MOVED, "t", 0): 2, ("other", "t", 0): 1}
+    snapshot = grown.take_snapshot()
+    assert sorted(group.name for group in snapshot.groups()) == [MOVED, "other"]
+    assert [total.partitions for total in snapshot.totals() if total.group.name == MOVED] == [1]
+    assert grown.watched_partitions() == [("t", 0)]
+    assert grown.hidden_groups == 1
+
+
+def test_the_hidden_group_is_kept_and_comes_back_when_the_other_goes(grown):
+    rows(grown)
+    apply(grown, AFTER, commit(MOVED, "t", 0, None))
+    assert rows(grown) == {
+        (MOVED, "old", 3): 1,
+        (MOVED, "t", 0): 9,
+        (MOVED, "t", 1): None,
+        ("other", "t", 0): 1,
+    }
+    assert grown.watched_partitions() == [("old", 3), ("t", 0), ("t", 1)]
+    assert grown.hidden_groups == 0
+
+
+def test_a_partition_that_is_reset_or_replaced_no_longer_hides_anything(grown):
+    rows(grown)
+    grown.reset_partition(AFTER)
+    assert rows(grown)[MOVED, "t", 0] == 9
+    shard = grown.create_shard()
+    shard.apply(*([part] for part in commit(MOVED, "t", 0, 4)))
+    grown.replace_shard(AFTER, shard)
+    assert rows(grown) == {(MOVED, "t", 0): 4, ("other", "t", 0): 1}
+
+
+def test_without_a_partition_count_the_newest_commit_decides_also_later():
+    tracker = Tracker()
+    apply(tracker, 1, commit("g", "t", 0, 1, at=1_000))
+    apply(tracker, 2, commit("g", "t", 0, 2, at=2_000))
+    assert rows(tracker) == {("g", "t", 0): 2}
+    apply(tracker, 1, commit("g", "t", 0, 3, at=3_000))
+    assert rows(tracker) == {("g", "t", 0): 3}
+
+
+def test_the_count_decides_once_it_is_known_and_when_it_changes():
+    tracker = Tracker()
+    apply(tracker, BEFORE, commit(MOVED, "t", 0, 1, at=9_000))
+    apply(tracker, AFTER, commit(MOVED, "t", 0, 2, at=1_000))
+    assert rows(tracker) == {(MOVED, "t", 0): 1}
+    for count, committed in ((60, 2), (50, 1)):
+        tracker.set_offsets_partitions(count)
+        assert rows(tracker) == {(MOVED, "t", 0): committed}
+
+
+def test_a_group_of_zookeeper_is_hidden_as_long_as_kafka_has_it():
+    tracker = Tracker()
+    tracker.apply_external_commits(-1, {("g", "t", 0): (7, 9_000), ("z", "t", 0): (8, 9_000)}, [], {})
+    apply(tracker, 4, commit("g", "t", 1, 1, at=1_000))
+    assert rows(tracker) == {("g", "t", 1): 1, ("z", "t", 0): 8}
+    apply(tracker, 4, commit("g", "t", 1, None))
+    assert rows(tracker) == {("g", "t", 0): 7, ("z", "t", 0): 8}
+
+
+def test_a_group_that_is_only_described_elsewhere_is_hidden_there_too(grown):
+    apply(grown, 7, encode(Share.own("other", 1)))
+    grown.set_offsets_partitions(0)
+    assert [group.name for group in grown.take_snapshot().groups()].count("other") == 1
+    assert rows(grown)["other", "t", 0] == 1
+
+
+def test_layouts_stay_the_same_objects_while_no_group_or_row_comes_or_goes(grown):
+    def layouts() -> list[object]:
+        return [shard.layout for shard in grown.take_snapshot().shards.values()]
+
+    first = layouts()
+    apply(grown, BEFORE, commit(MOVED, "t", 0, 10), classic_group(MOVED, {"b": ASSIGNED_T_0_1}))
+    apply(grown, AFTER, commit(MOVED, "t", 0, 11))
+    assert all(new is old for new, old in zip(layouts(), first, strict=True))
+    apply(grown, 8, commit("new", "t", 0, 11))
+    grown.set_offsets_partitions(60)
+    assert all(any(new is old for new in layouts()) for old in first)
+
+
+def test_hidden_rows_ask_for_no_exact_time_lag_and_are_saved(grown):
+    grown.add_samples(ends={("t", 0): 100, ("old", 3): 100})
+    unread = grown.find_unread_rows(lambda name: True, lambda keys: range(len(keys)))
+    assert sorted((row.topic, row.committed) for row in unread) == [("t", 1), ("t", 2)]
+    state = grown.save_partition(BEFORE)
+    assert state is not None
+    after = Tracker()
+    after.restore_partition(BEFORE, state)
+    assert rows(after)[MOVED, "t", 0] == 9
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_comes_and_goes_the_groups_shown_are_those_of_a_tracker_that_saw_only_them(seed):
+    rng = random.Random(seed)
+    tracker, state = Tracker(), dict[tuple[int, str], int]()
+    tracker.set_offsets_partitions(4)
+    for step in range(150):
+        partition, name = rng.randrange(4), f"g{rng.randrange(6)}"
+        offset = rng.choice([None, step])
+        if rng.random() < 0.05:
+            tracker.reset_partition(partition)
+            state = {key: value for key, value in state.items() if key[0] != partition}
+        else:
+            apply(tracker, partition, commit(name, "t", 0, offset, at=step * 1000))
+            state.pop((partition, name), None)
+            if offset is not None:
+                state[partition, name] = step
+        if rng.random() < 0.5:
+            continue
+        expected = {}
+        for _, name in state:
+            there = {p: value for (p, other), value in state.items() if other == name}
+            newest = max(there, key=lambda p: there[p])
+            expected[name, "t", 0] = there.get(group_partition(name, 4), there[newest])
+        assert rows(tracker) == expected
+        assert tracker.hidden_groups == len(state) - len(expected)
+
+
+def test_groups_elsewhere_are_shown_until_brokers_use_the_new_count():
+    tracker = Tracker()
+    apply(tracker, BEFORE, commit(MOVED, "t", 0, 1))
+    tracker.set_offsets_partitions(60, last_written=BEFORE)
+    assert rows(tracker) == {(MOVED, "t", 0): 1}
+    tracker.set_offsets_partitions(60, last_written=59)
+    assert rows(tracker) == {}
+    assert tracker.hidden_groups == 1
+    assert tracker.watched_partitions() == []
+
+
+def test_a_group_that_is_gone_from_its_new_partition_does_not_come_back_in_its_old_one(grown):
+    grown.set_offsets_partitions(60, last_written=59)
+    apply(grown, AFTER, commit(MOVED, "t", 0, None))
+    assert (MOVED, "t", 0) not in rows(grown)
+
+
+def test_groups_of_zookeeper_are_never_elsewhere():
+    tracker = Tracker()
+    tracker.apply_external_commits(-1, {("z", "t", 0): (8, 9_000)}, [], {})
+    tracker.set_offsets_partitions(60, last_written=59)
+    assert rows(tracker) == {("z", "t", 0): 8}
+
+
+def test_a_count_that_was_taken_back_shows_the_groups_again():
+    tracker = Tracker()
+    apply(tracker, BEFORE, commit(MOVED, "t", 0, 1))
+    tracker.set_offsets_partitions(60, last_written=59)
+    tracker.set_offsets_partitions(50, last_written=49)
+    assert rows(tracker) == {(MOVED, "t", 0): 1}

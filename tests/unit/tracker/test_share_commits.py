@@ -1,0 +1,251 @@
+"""Commits of share groups: the partition of `__share_group_state` and the topic that they belong to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from koff.records import (
+    ShareSnapshot,
+    ShareSnapshotValue,
+    ShareUpdate,
+    ShareUpdateValue,
+    encode,
+)
+from koff.records.placement import group_partition
+from koff.tracker import Tracker
+from tests.unit.builders import Share, classic_group, commit
+
+OLD, NEW = Share.places
+NOW_MS = 1_790_000_000_000
+
+
+def snapshot_of(group: str, start: int | None, *, topic_id: str = OLD, partition: int = 0, at_ms: int = 1):
+    value = None
+    if start is not None:
+        value = ShareSnapshotValue(
+            version=0,
+            snapshot_epoch=0,
+            state_epoch=0,
+            leader_epoch=0,
+            start_offset=start,
+            delivery_complete_count=0,
+            create_timestamp=1,
+            write_timestamp=at_ms,
+            state_batches=(),
+        )
+    return encode(ShareSnapshot(group_id=group, topic_id=topic_id, partition=partition, value=value))
+
+
+def share(tracker: Tracker, place: int, *records, seen_at_ms: int = -1) -> None:
+    keys, values = [key for key, _ in records], [value for _, value in records]
+    tracker.apply_share_state(place, keys, values, seen_at_ms=seen_at_ms)
+
+
+def add_share_groups(tracker: Tracker, *names: str, count: int = 50) -> None:
+    """Applies the own records of these share groups. The offsets topic has `count` partitions."""
+    for name in names:
+        key, value = encode(Share.own(name, 1))
+        tracker.apply(group_partition(name, count), [key], [value])
+
+
+def commits(tracker: Tracker) -> dict[tuple[str, str, int], int | None]:
+    return {(r.group, r.topic, r.partition): r.committed for r in tracker.take_snapshot().rows()}
+
+
+@pytest.fixture
+def tracker() -> Tracker:
+    """A tracker that knows the share groups s and u."""
+    tracker = Tracker()
+    tracker.identify_topics({"t": OLD})
+    tracker.set_offsets_partitions(50)
+    add_share_groups(tracker, "s", "u")
+    return tracker
+
+
+def test_a_lost_partition_of_share_state_takes_its_own_rows_with_it_and_no_others(tracker):
+    share(tracker, 3, snapshot_of("s", 4), snapshot_of("u", 5))
+    share(tracker, 7, snapshot_of("s", 6, partition=1))
+    tracker.reset_share_partition(3)
+    assert commits(tracker) == {("s", "t", 1): 6}
+    share(tracker, 3, snapshot_of("s", 8))
+    assert commits(tracker) == {("s", "t", 0): 8, ("s", "t", 1): 6}
+
+
+def test_state_that_is_in_two_partitions_counts_as_of_its_newest_write_and_falls_back(tracker):
+    share(tracker, 1, snapshot_of("s", 4, at_ms=10))
+    share(tracker, 2, snapshot_of("s", 9, at_ms=20))
+    share(tracker, 1, snapshot_of("s", 4, at_ms=10))
+    assert commits(tracker) == {("s", "t", 0): 9}
+    tracker.reset_share_partition(2)
+    assert commits(tracker) == {("s", "t", 0): 4}
+
+
+def test_each_row_says_which_partition_of_share_state_it_is_from(tracker):
+    home = group_partition("s", 50)
+    tracker.apply(home, *([part] for part in commit("classic", "t", 0, 1)))
+    share(tracker, 3, snapshot_of("s", 4))
+    share(tracker, 7, snapshot_of("s", 6, partition=1))
+    shard = tracker.take_snapshot().shards[home]
+    assert shard.share_partition is not None
+    found = {
+        (shard.groups[group].name, tracker.take_snapshot().partitions.partition[at]): place
+        for group, at, place in zip(shard.group, shard.partition, shard.share_partition.tolist(), strict=True)
+    }
+    assert found == {("classic", 0): -1, ("s", 0): 3, ("s", 1): 7}
+    assert [(n, p.tolist()) for n, p in tracker.share_state_partitions().items()] == [
+        (home, shard.share_partition.tolist())
+    ]
+
+
+def test_shards_without_share_groups_have_no_share_partitions(tracker):
+    tracker.apply(0, *([part] for part in commit("classic", "t", 0, 1)))
+    assert tracker.take_snapshot().shards[0].share_partition is None
+    assert tracker.share_state_partitions() == {}
+
+
+def test_a_commit_to_the_offsets_topic_makes_a_row_one_of_that_topic_again(tracker):
+    home = group_partition("s", 50)
+    share(tracker, 3, snapshot_of("s", 4))
+    for times in (1, 100):
+        share(tracker, 3, snapshot_of("s", 5))
+        pairs = [commit("s", "t", 0, 40)] * times
+        tracker.apply(home, [key for key, _ in pairs], [value for _, value in pairs])
+        (place,) = tracker.take_snapshot().shards[home].share_partition
+        assert place == -1
+
+
+def test_the_tombstone_of_a_deleted_topics_state_leaves_the_row_of_its_successor(tracker):
+    share(tracker, 0, snapshot_of("s", 100))
+    tracker.identify_topics({"t": NEW})
+    share(tracker, 1, snapshot_of("s", 7, topic_id=NEW))
+    share(tracker, 0, snapshot_of("s", None))
+    assert commits(tracker) == {("s", "t", 0): 7}
+
+
+def test_state_of_a_deleted_topic_makes_no_row_of_its_successor(tracker):
+    share(tracker, 0, snapshot_of("s", 100))
+    tracker.identify_topics({"t": NEW})
+    assert commits(tracker) == {}
+    share(tracker, 0, snapshot_of("s", 101))
+    assert commits(tracker) == {}
+    tracker.reset_share_partition(0)
+    assert commits(tracker) == {}
+
+
+def test_state_that_comes_before_its_topic_is_listed_makes_a_row_then(tracker):
+    share(tracker, 0, snapshot_of("s", 100), snapshot_of("s", 7, topic_id=NEW))
+    assert commits(tracker) == {("s", "t", 0): 100}
+    tracker.identify_topics({"t": NEW})
+    assert commits(tracker) == {("s", "t", 0): 7}
+
+
+def test_a_topic_that_was_created_again_starts_a_new_window_of_commits(tracker):
+    for second in range(12):
+        at_ms = NOW_MS + second * 5000
+        share(tracker, 0, snapshot_of("s", 100 + second), seen_at_ms=at_ms)
+    share(tracker, 1, snapshot_of("s", 7, topic_id=NEW))
+    tracker.identify_topics({"t": NEW})
+    (shard,) = (shard for shard in tracker.take_snapshot().shards.values() if len(shard.committed))
+    assert shard.features.commits.tolist() == [1]
+
+
+def test_share_groups_move_when_the_offsets_topic_grows():
+    names = [f"s{number}" for number in range(40)]
+    tracker = Tracker()
+    tracker.identify_topics({"t": OLD})
+    share(tracker, 0, *(snapshot_of(name, 4) for name in names))
+    assert commits(tracker) == {}
+    for count in (50, 60):
+        tracker.set_offsets_partitions(count)
+        # Brokers that use the new count write each group into its new partition. Its old records stay.
+        add_share_groups(tracker, *names, count=count)
+        shards = tracker.take_snapshot().shards
+        found = sorted((group.name, number) for number, shard in shards.items() for group in shard.groups)
+        assert found == sorted((name, group_partition(name, count)) for name in names)
+        assert len(commits(tracker)) == 40
+
+
+def test_growth_of_the_offsets_topic_adds_no_commit_to_groups_that_stay(tracker):
+    name = next(n for n in (f"s{i}" for i in range(999)) if group_partition(n, 50) == group_partition(n, 60))
+    add_share_groups(tracker, name)
+    share(tracker, 0, snapshot_of(name, 4, at_ms=NOW_MS), seen_at_ms=NOW_MS + 60_000)
+    tracker.set_offsets_partitions(60)
+    shard = tracker.take_snapshot().shards[group_partition(name, 60)]
+    assert (shard.committed_at.tolist(), shard.features.commits.tolist()) == ([NOW_MS + 60_000], [1])
+
+
+def test_another_partition_that_is_read_again_adds_no_commit_to_share_groups(tracker):
+    share(tracker, 0, snapshot_of("s", 4, at_ms=NOW_MS), seen_at_ms=NOW_MS + 60_000)
+    tracker.reset_partition((group_partition("s", 50) + 1) % 50)
+    tracker.set_offsets_partitions(50)
+    shard = tracker.take_snapshot().shards[group_partition("s", 50)]
+    assert shard.committed_at.tolist() == [NOW_MS + 60_000]
+
+
+def test_offsets_beyond_what_kafka_can_count_raise_nothing(tracker):
+    value = ShareSnapshotValue(
+        version=0,
+        snapshot_epoch=0,
+        state_epoch=0,
+        leader_epoch=0,
+        start_offset=2**63 - 1,
+        delivery_complete_count=5,
+        create_timestamp=1,
+        write_timestamp=-(2**63),
+        state_batches=(),
+    )
+    share(tracker, 0, encode(ShareSnapshot(group_id="s", topic_id=OLD, partition=0, value=value)))
+    assert commits(tracker) == {("s", "t", 0): 2**63 - 1}
+
+
+@pytest.mark.parametrize(("group", "partition"), [("s", -1), ("\ufffd" * 22_000, 0)])
+def test_impossible_keys_of_share_state_are_counted_and_make_no_row(tracker, group, partition):
+    value = ShareUpdateValue(
+        version=0,
+        snapshot_epoch=0,
+        leader_epoch=0,
+        start_offset=3,
+        delivery_complete_count=0,
+        state_batches=(),
+    )
+    short = ShareUpdate(group_id="g", topic_id=OLD, partition=partition, value=value)
+    key, encoded = encode(short)
+    if partition == 0:
+        raw = b"\xff" * 22_000
+        key = b"\0\1" + len(raw).to_bytes(2, "big") + raw + key[2 + 2 + 1 :]
+    add_share_groups(tracker, "ok")
+    share(tracker, 0, (key, encoded), snapshot_of("ok", 4))
+    assert commits(tracker) == {("ok", "t", 0): 4}
+    assert sum(tracker.impossible_counts.values()) == 1
+    assert tracker.unnamed_topic_ids() == set()
+
+
+def test_zookeepers_commits_are_set_and_removed_without_records():
+    tracker = Tracker()
+    changed = {("z", "t", 0): (5, 1000), ("z", "t", 1): (6, 2000), ("z", "t", -1): (1, 1)}
+    tracker.apply_external_commits(-1, changed, [], {})
+    assert commits(tracker) == {("z", "t", 0): 5, ("z", "t", 1): 6}
+    assert (tracker.record_counts, tracker.impossible_counts) == ({}, {"partition": 1})
+    tracker.apply_external_commits(-1, {("z", "t", 0): (7, 3000)}, [("z", "t", 1), ("z", "u", 9)], {})
+    assert commits(tracker) == {("z", "t", 0): 7}
+    (shard,) = tracker.take_snapshot().shards.values()
+    assert (shard.committed_at.tolist(), shard.features.commits.tolist()) == ([3000], [2])
+
+
+def test_a_group_that_becomes_a_share_group_under_its_name_gets_no_exact_time_lags_any_more():
+    tracker = Tracker()
+
+    def chosen(name: str) -> bool:
+        return True
+
+    def pick(keys):
+        return np.arange(len(keys))
+
+    pairs = [classic_group("g", {}), commit("g", "t", 0, 4)]
+    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    tracker.add_samples(ends={("t", 0): 10})
+    assert len(tracker.find_unread_rows(chosen, pick)) == 1
+    pairs = [classic_group("g", None), encode(Share.own("g", 1))]
+    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    assert tracker.find_unread_rows(chosen, pick) == []

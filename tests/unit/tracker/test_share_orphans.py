@@ -1,0 +1,165 @@
+"""Share state of groups that do not exist: a share group exists while it has records in the offsets topic."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from koff.records import encode
+from koff.records.placement import group_partition
+from koff.tracker import Snapshot, Tracker
+from tests.unit.builders import Consumer, Pair, Share, classic_group, commit, gone
+from tests.unit.tracker.test_share_commits import add_share_groups, share, snapshot_of
+
+HOME = group_partition("s", 50)
+TOPIC = Share.places[0]
+NOW_MS = 1_790_000_000_000
+
+
+class Shown(NamedTuple):
+    """What a snapshot shows of the group s."""
+
+    rows: list[tuple[int, int | None]]
+    types: list[str]
+    totals: list[int | None]
+
+
+NOTHING = Shown([], [], [])
+
+
+def see(snapshot: Snapshot, name: str = "s") -> Shown:
+    return Shown(
+        [(row.partition, row.committed) for row in snapshot.rows() if row.group == name],
+        [group.type for group in snapshot.groups() if group.name == name],
+        [total.lag for total in snapshot.totals() if total.group.name == name],
+    )
+
+
+def shown(tracker: Tracker) -> Shown:
+    return see(tracker.take_snapshot())
+
+
+def apply(tracker: Tracker, *pairs: Pair) -> None:
+    tracker.apply(HOME, [key for key, _ in pairs], [value for _, value in pairs])
+
+
+@pytest.fixture
+def tracker() -> Tracker:
+    """A tracker with share state of the group s, at 4 of 10, and without any record of that group."""
+    tracker = Tracker()
+    tracker.identify_topics({"t": TOPIC})
+    tracker.set_offsets_partitions(50)
+    share(tracker, 3, snapshot_of("s", 4))
+    tracker.add_samples(ends={("t", 0): 10}, at_ms=NOW_MS)
+    return tracker
+
+
+def test_an_orphan_has_no_row_no_group_and_no_total(tracker):
+    assert shown(tracker) == NOTHING
+    assert [places.tolist() for places in tracker.share_state_partitions().values()] == [[]]
+
+
+def test_the_age_of_an_orphans_records_is_not_asked_for(tracker):
+    tracker.expect_past_ends(3600)
+    assert tracker.find_undated(NOW_MS) == {}
+    apply(tracker, encode(Share.own("s", 1)))
+    assert tracker.find_undated(NOW_MS) == {("t", 0): [4]}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [Share.own("s", 1), Share.member("s", "m"), Share.assigned("s", 1)],
+    ids=["own", "member", "target"],
+)
+def test_an_orphan_is_shown_as_soon_as_any_record_of_its_group_comes(tracker, record):
+    """After compaction, the group's own record may come after the others."""
+    assert shown(tracker) == NOTHING
+    apply(tracker, encode(record))
+    assert shown(tracker) == Shown([(0, 4)], ["share"], [6])
+
+
+def test_state_that_comes_after_its_group_is_shown_at_once(tracker):
+    apply(tracker, encode(Share.own("s", 1)))
+    share(tracker, 3, snapshot_of("s", 5), snapshot_of("s", 9, partition=1))
+    assert shown(tracker) == Shown([(0, 5), (1, 9)], ["share"], [5])
+
+
+def test_records_of_the_group_count_in_a_batch_of_many_records_too(tracker):
+    many = [commit("other", "t", number, 1) for number in range(100)]
+    apply(tracker, *many[:50], encode(Share.own("s", 1)), *many[50:])
+    assert shown(tracker) == Shown([(0, 4)], ["share"], [6])
+    apply(tracker, *many[:50], encode(gone(Share.own("s", 1))), *many[50:])
+    assert shown(tracker) == NOTHING
+    assert len(see(tracker.take_snapshot(), "other").rows) == 100
+
+
+def test_a_group_that_is_deleted_before_its_state_is_an_orphan_until_it_is_made_again(tracker):
+    own = Share.own("s", 1)
+    apply(tracker, encode(own))
+    before = tracker.take_snapshot()
+    apply(tracker, encode(gone(own)))
+    assert shown(tracker) == NOTHING
+    assert see(before) == Shown([(0, 4)], ["share"], [6])  # a snapshot does not change
+    share(tracker, 3, snapshot_of("s", 7))
+    assert shown(tracker) == NOTHING
+    apply(tracker, encode(own))
+    assert shown(tracker) == Shown([(0, 7)], ["share"], [3])
+
+
+def test_the_tombstones_of_a_group_that_never_came_show_nothing(tracker):
+    apply(tracker, encode(gone(Share.member("s", "m"))), encode(gone(Share.own("s", 1))))
+    assert shown(tracker) == NOTHING
+
+
+@pytest.mark.parametrize("deleted", [True, False], ids=["after a tombstone", "without a tombstone"])
+@pytest.mark.parametrize(
+    ("taker", "kind"),
+    [(classic_group("s", {}), "classic"), (encode(Consumer.own("s", 1)), "consumer")],
+    ids=["classic", "consumer"],
+)
+def test_a_group_of_another_type_that_took_the_name_does_not_get_the_orphan(tracker, taker, kind, deleted):
+    own = Share.own("s", 1)
+    apply(tracker, encode(own))
+    assert shown(tracker).rows == [(0, 4)]
+    apply(tracker, *([encode(gone(own))] if deleted else []), taker)
+    assert shown(tracker) == Shown([], [kind], [None])
+    apply(tracker, commit("s", "t", 1, 8))
+    assert shown(tracker) == Shown([(1, 8)], [kind], [None])
+
+
+def test_a_group_of_another_type_that_was_there_before_does_not_get_the_orphan(tracker):
+    apply(tracker, classic_group("s", {}))
+    assert shown(tracker) == Shown([], ["classic"], [None])
+    share(tracker, 3, snapshot_of("s", 7), snapshot_of("s", 7, partition=1))
+    assert shown(tracker) == Shown([], ["classic"], [None])
+
+
+def test_an_orphan_leaves_the_other_groups_of_its_partition_as_they_are():
+    tracker = Tracker()
+    tracker.identify_topics({"t": TOPIC})
+    tracker.set_offsets_partitions(1)
+    add_share_groups(tracker, "a", "z", count=1)
+    tracker.apply(0, *([part] for part in commit("plain", "t", 0, 1)))
+    share(tracker, 3, *(snapshot_of(name, 4) for name in ("a", "s", "z")))
+    for orphan in ("s", "z"):
+        assert {row.group for row in tracker.take_snapshot().rows()} == {"a", "plain", "z"} - {orphan}
+        tracker.apply(0, *([part] for part in encode(gone(Share.own("z", 1)))))
+    assert {row.group for row in tracker.take_snapshot().rows()} == {"a", "plain"}
+
+
+@pytest.mark.parametrize("exists", [True, False], ids=["share group", "orphan"])
+def test_the_layout_stays_the_same_object_until_the_group_comes_or_goes(tracker, exists):
+    own = Share.own("s", 1)
+    if exists:
+        apply(tracker, encode(own))
+    apply(tracker, commit("plain", "t", 0, 1))
+    layout = tracker.take_snapshot().shards[HOME].layout
+    assert tracker.take_snapshot().shards[HOME].layout is layout
+    # New offsets, and a new epoch of a group that is known.
+    share(tracker, 3, snapshot_of("s", 5))
+    apply(tracker, commit("plain", "t", 0, 2), *([encode(Share.own("s", 2))] if exists else []))
+    tracker.add_samples(ends={("t", 0): 11}, at_ms=NOW_MS + 1)
+    assert tracker.take_snapshot().shards[HOME].layout is layout
+    apply(tracker, encode(gone(own) if exists else own))
+    assert tracker.take_snapshot().shards[HOME].layout is not layout

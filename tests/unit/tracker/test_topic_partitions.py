@@ -1,0 +1,195 @@
+"""The ages of uncommitted records: from past end offsets, and from a history that another process saved."""
+
+import json
+
+import numpy as np
+import pytest
+
+from koff.lag import NO_RECORD, UNKNOWN
+from koff.tracker import State, Tracker
+from koff.tracker.first_records import LaggingRow
+from koff.tracker.topic_partitions import PartitionTable
+from tests.unit.builders import commit
+
+NOW_MS = 1_790_000_000_000
+WEEK_S = 7 * 86_400
+AT, OTHER = ("t", 0), ("t", 1)
+
+
+def table_of(end=30_000, start=0, *, partitions=(AT,)):
+    """A table that has just begun to sample, and whose history will be filled."""
+    table = PartitionTable()
+    table.expect_past_ends(WEEK_S)
+    ends = dict.fromkeys(partitions, end)
+    table.add_samples(ends=ends, starts=dict.fromkeys(partitions, start), at_ms=NOW_MS)
+    return table
+
+
+def age(table, committed, now_ms=NOW_MS, at=AT):
+    """Seconds; None if unknown; a string such as ">= 30" if only bounded."""
+    found = table.time_lags(table.assign_numbers_by_name([at]), np.array([committed]), now_ms)
+    if not found.known[0]:
+        return None
+    return f">= {found.seconds[0]:g}" if found.at_least[0] else found.seconds.item()
+
+
+def undated(table, *committed, now_ms=NOW_MS):
+    rows, offsets = table.find_undated(np.zeros(len(committed), np.int64), np.array(committed), now_ms)
+    assert not rows.any()
+    return offsets.tolist()
+
+
+def test_a_time_lag_is_unknown_until_past_ends_give_it():
+    table = table_of()
+    assert age(table, 30_000) == 0
+    assert age(table, 4_627) is None
+    table.add_past_ends({AT: 4_000}, NOW_MS - 140_000)
+    assert age(table, 4_627) is None
+    table.add_past_ends({AT: 6_000}, NOW_MS - 120_000)
+    assert age(table, 4_627) == pytest.approx(134, abs=1)
+
+
+def test_what_is_older_than_a_week_is_at_least_a_week_old():
+    table = table_of()
+    table.add_past_ends({AT: 5_000}, NOW_MS - WEEK_S * 1000)
+    assert age(table, 4_627) == f">= {WEEK_S}"
+    assert age(table, 4_627, NOW_MS + 60_000) == f">= {WEEK_S + 60}"
+
+
+def test_no_record_since_then_means_that_the_end_has_not_moved():
+    table = table_of()
+    table.add_past_ends({AT: UNKNOWN}, NOW_MS - 3_600_000)
+    table.add_past_ends({AT: 3_000}, NOW_MS - 3_700_000)
+    table.add_samples(ends={AT: 30_001}, at_ms=NOW_MS + 5_000)
+    assert age(table, 29_999, NOW_MS + 5_000) == pytest.approx(3_605, abs=1)
+
+
+def test_past_ends_of_partitions_without_a_number_are_ignored():
+    table = table_of()
+    table.add_past_ends({("u", 7): 5_000}, NOW_MS - WEEK_S * 1000)
+    assert table.named_partitions() == [AT]
+    assert age(table, 4_627) is None
+
+
+def test_undated_are_the_records_in_the_log_that_are_not_committed_and_have_no_age():
+    table = table_of(start=100)
+    assert undated(table, 30_000, 40_000, UNKNOWN) == []
+    assert undated(table, 50, 200) == [100, 200]
+    table.add_past_ends({AT: 90}, NOW_MS - 61_000)
+    table.add_past_ends({AT: 150}, NOW_MS - 60_000)
+    assert undated(table, 50, 200) == [200]
+
+
+def test_a_record_that_was_read_is_dated():
+    tracker = Tracker()
+    tracker.expect_past_ends(WEEK_S)
+    record = commit("g", "t", 0, 1_000)
+    tracker.apply(0, [record[0]], [record[1]], seen_at_ms=NOW_MS)
+    tracker.add_samples(ends={AT: 30_000}, at_ms=NOW_MS)
+    assert tracker.find_undated(NOW_MS) == {AT: [1_000]}
+    rows = tracker.find_unread_rows(lambda group: True, lambda keys: np.arange(len(keys)))
+    assert [type(row) for row in rows] == [LaggingRow]
+    tracker.note_first_records([(rows[0], 1_000, NOW_MS - 77_000)])
+    assert tracker.find_undated(NOW_MS) == {}
+    tracker.add_samples(ends={AT: 30_000}, starts={AT: 2_000}, at_ms=NOW_MS)
+    assert tracker.find_undated(NOW_MS) == {AT: [2_000]}
+    assert NO_RECORD == -2
+
+
+def test_a_tracker_serves_no_time_lag_for_a_group_before_all_its_records_are_dated():
+    tracker = Tracker()
+    tracker.expect_past_ends(WEEK_S)
+    for partition, offset in ((0, 4_627), (1, 29_000)):
+        record = commit("g", "t", partition, offset)
+        tracker.apply(0, [record[0]], [record[1]], seen_at_ms=NOW_MS)
+    tracker.add_samples(ends={AT: 30_000, OTHER: 30_000}, at_ms=NOW_MS)
+    assert tracker.find_undated(NOW_MS) == {AT: [4_627], OTHER: [29_000]}
+    tracker.add_past_ends({OTHER: 29_000}, NOW_MS - 6_000)
+    (total,) = tracker.take_snapshot(NOW_MS).totals()
+    assert (total.lag, total.time_lag_s) == (26_373, None)
+    tracker.add_past_ends({AT: 5_000}, NOW_MS - WEEK_S * 1000)
+    assert tracker.find_undated(NOW_MS) == {}
+    snapshot = tracker.take_snapshot(NOW_MS)
+    (total,) = snapshot.totals()
+    assert total.time_lag_s == WEEK_S
+    assert {row.partition: row.at_least for row in snapshot.rows()} == {0: True, 1: False}
+
+
+# A history that was saved
+
+
+def through_json(state, *without):
+    columns = {name: np.frombuffer(c.tobytes(), c.dtype) for name, c in state.columns.items()}
+    return State(
+        json.loads(json.dumps(dict(state.facts))),
+        {name: column for name, column in columns.items() if name not in without},
+    )
+
+
+def saved_table():
+    table = table_of(partitions=(AT, OTHER))
+    table.add_past_ends({AT: 4_000, OTHER: 10}, NOW_MS - 140_000)
+    table.add_past_ends({AT: 6_000}, NOW_MS - 120_000)
+    table.add_samples(ends={AT: 31_000, OTHER: 31_000}, at_ms=NOW_MS + 5_000)
+    return table
+
+
+def restored(state, **times):
+    table = PartitionTable()
+    table.expect_past_ends(WEEK_S)
+    assert table.restore_ends(state, **times) is None
+    return table
+
+
+def test_what_was_saved_is_as_precise_as_before():
+    state = through_json(saved_table().save_ends(NOW_MS + 6_000))
+    table = restored(state, now_ms=NOW_MS + 66_000, pause_ms=60_000)
+    table.add_samples(ends={AT: 40_000, OTHER: 40_000}, at_ms=NOW_MS + 66_000)
+    now_ms = NOW_MS + 66_000
+    assert age(table, 4_627, now_ms) == pytest.approx(200, abs=1)
+    assert age(table, 4_627, now_ms, OTHER) is None
+    assert age(table, 30_500, now_ms, OTHER) == pytest.approx(64, abs=1)
+    assert age(table, 35_000, now_ms) is None  # it came during the pause
+    table.add_past_ends({AT: 35_000}, NOW_MS + 60_000)
+    assert age(table, 35_000, now_ms) == pytest.approx(6, abs=1)
+
+
+@pytest.mark.parametrize("origin_ms", [0, 10**6, NOW_MS - 30 * 365 * 86_400_000, 2 * NOW_MS])
+def test_ages_are_right_by_another_clock_if_the_pause_is_known(origin_ms):
+    state = through_json(saved_table().save_ends(NOW_MS + 6_000))
+    table = restored(state, now_ms=origin_ms, pause_ms=60_000)
+    table.add_samples(ends={AT: 31_000}, at_ms=origin_ms)
+    assert age(table, 4_627, origin_ms) == pytest.approx(200, abs=1)
+    assert age(table, 4_627, origin_ms + 1_000) == pytest.approx(201, abs=1)
+
+
+def test_a_history_from_the_future_is_not_restored():
+    state, table = through_json(saved_table().save_ends(NOW_MS + 6_000)), PartitionTable()
+    assert (
+        table.restore_ends(state, now_ms=NOW_MS) == "its newest end offset is of a time that is in the future"
+    )
+    assert table.restore_ends(state, now_ms=NOW_MS, pause_ms=-10_000) is not None
+    assert table.named_partitions() == []
+    table.add_samples(ends={AT: 5}, at_ms=1_000)
+    assert age(table, 4, 11_000) == ">= 10"
+
+
+def test_a_history_of_an_earlier_version_has_samples_only():
+    table = PartitionTable()
+    for second in range(0, 100, 5):
+        table.add_samples(ends={AT: 100 + 100 * second}, at_ms=NOW_MS + second * 1000)
+    state = through_json(table.save_ends(), "gap", "live")
+    now_ms = NOW_MS + 95_000
+    table = restored(State({k: v for k, v in state.facts.items() if k != "saved_at_ms"}, state.columns))
+    table.add_samples(ends={AT: 9_600}, at_ms=now_ms)
+    assert age(table, 2_100, now_ms) == pytest.approx(75, abs=1)
+    assert table.ends_at(NOW_MS + 50_000).tolist() == [5_100]
+    table.add_past_ends({AT: 50}, now_ms - WEEK_S * 1000)
+    assert age(table, 20, now_ms) == f">= {WEEK_S}"
+
+
+def test_without_a_promise_to_fill_it_the_history_gives_bounds_from_its_first_sample():
+    table = PartitionTable()
+    table.add_samples(ends={AT: 30_000}, at_ms=NOW_MS)
+    assert age(table, 4_627, NOW_MS + 5_000) == ">= 5"
+    assert undated(table, 4_627) == []

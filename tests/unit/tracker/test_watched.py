@@ -1,0 +1,125 @@
+"""The partitions to sample, and the topics to name: kept up to date group by group."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from koff.records import encode
+from koff.tracker import Tracker
+from tests.unit.builders import ASSIGNED_T_0_1, Consumer, Streams, classic_group, commit
+
+FIRST, SECOND = Consumer.places
+START_MS = 1_790_000_000_000
+
+
+def apply(tracker: Tracker, *pairs, partition: int = 0) -> None:
+    tracker.apply(partition, [key for key, _ in pairs], [value for _, value in pairs])
+
+
+def consumer(group: str, held: dict[str, tuple[int, ...]]) -> list:
+    records = [Consumer.own(group, 1), Consumer.member(group, "m"), Consumer.current(group, "m", 1, held)]
+    return [encode(record) for record in records]
+
+
+def test_the_list_is_the_same_object_until_a_partition_comes():
+    tracker = Tracker()
+    apply(tracker, commit("g", "t", 0, 1), classic_group("g", {"m": ASSIGNED_T_0_1}))
+    before = tracker.watched_partitions()
+    apply(tracker, commit("g", "t", 0, 2), classic_group("g", {"n": ASSIGNED_T_0_1}))
+    tracker.add_samples(ends=dict.fromkeys(before, 10), at_ms=START_MS)
+    assert tracker.watched_partitions() is before
+    apply(tracker, commit("g", "a", 0, 2))
+    assert tracker.watched_partitions() == [("a", 0), ("t", 0), ("t", 1)]
+    assert before == [("t", 0), ("t", 1)]
+
+
+def test_partitions_by_topic_id_are_watched_once_the_topic_has_a_name():
+    tracker = Tracker()
+    apply(tracker, *consumer("g", {FIRST: (1,), SECOND: (2,)}))
+    assert (tracker.watched_partitions(), tracker.unnamed_topic_ids()) == ([], {FIRST, SECOND})
+    tracker.identify_topics({"t": FIRST})
+    assert (tracker.watched_partitions(), tracker.unnamed_topic_ids()) == ([("t", 1)], {SECOND})
+    tracker.identify_topics({"t": FIRST, "u": SECOND})
+    assert (tracker.watched_partitions(), tracker.unnamed_topic_ids()) == ([("t", 1), ("u", 2)], set())
+
+
+def test_unnamed_topics_go_with_the_assignment_that_has_them():
+    tracker = Tracker()
+    pairs = consumer("g", {FIRST: (1,)})
+    apply(tracker, *pairs)
+    assert tracker.unnamed_topic_ids() == {FIRST}
+    apply(tracker, *((key, None) for key, _ in reversed(pairs)))
+    assert tracker.unnamed_topic_ids() == set()
+
+
+def test_a_streams_topology_that_comes_late_is_watched():
+    tracker = Tracker()
+    records = [Streams.own("g", 1), Streams.member("g", "m"), Streams.current("g", "m", 1, {"0": (2,)})]
+    apply(tracker, *map(encode, records))
+    assert tracker.watched_partitions() == []
+    apply(tracker, encode(Streams.topology("g")))
+    assert tracker.watched_partitions() == [("in-a", 2), ("in-b", 2)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_happens_the_list_is_that_of_a_tracker_that_is_asked_for_the_first_time(seed):
+    rng = random.Random(seed)
+    log: list = []
+    asked, names = Tracker(), dict[str, str]()
+    for step in range(60):
+        name, partition = f"g{rng.randrange(5)}", rng.randrange(3)
+        topic = rng.choice("tuvw")
+        pairs = rng.choice(
+            (
+                [commit(name, topic, rng.randrange(3), rng.choice((None, step)))],
+                consumer(name, {rng.choice((FIRST, SECOND)): (rng.randrange(9),)}),
+                [(key, None) for key, _ in reversed(consumer(name, {}))],
+                [classic_group(name, rng.choice((None, {}, {"m": ASSIGNED_T_0_1})))],
+            )
+        )
+        log.append(("apply", partition, pairs))
+        if rng.random() < 0.1:
+            log.append(("reset", partition, []))
+        if rng.random() < 0.1:
+            names |= rng.choice(({"t": FIRST}, {"u": SECOND}))
+            log.append(("identify", 0, [dict(names)]))
+        fresh = Tracker()
+        for tracker, part in ((asked, log[-3:]), (fresh, log)):
+            # `asked` has seen all but the end of the log already; it is the same when it is applied again.
+            for kind, at, what in part:
+                if kind == "apply":
+                    apply(tracker, *what, partition=at)
+                elif kind == "reset":
+                    tracker.reset_partition(at)
+                else:
+                    tracker.identify_topics(what[0])
+        assert asked.unnamed_topic_ids() == fresh.unnamed_topic_ids()
+        # A partition that is not used any more is watched for some time.
+        asked.add_samples(at_ms=START_MS + step)
+        fresh.add_samples(at_ms=START_MS + step)
+        assert asked.watched_partitions() == fresh.watched_partitions()
+
+
+def test_a_number_that_was_free_when_the_list_was_made_is_watched_once_a_partition_gets_it():
+    tracker = Tracker()
+    apply(tracker, commit("g", "t", 0, 1), commit("g", "u", 0, 1))
+    apply(tracker, commit("g", "t", 0, None))
+    tracker.add_samples(at_ms=START_MS)  # frees the number of the first partition
+    assert tracker.watched_partitions() == [("u", 0)]
+    before = tracker.take_snapshot().partitions.topic
+    apply(tracker, commit("g", "w", 5, 1))
+    after = tracker.take_snapshot().partitions.topic
+    assert (before, after) == (["", "u"], ["w", "u"])  # the number was given again
+    assert tracker.watched_partitions() == [("u", 0), ("w", 5)]
+
+
+def test_a_number_that_is_used_again_has_its_new_name_in_the_list():
+    tracker = Tracker()
+    apply(tracker, commit("g", "t", 0, 1), commit("g", "u", 0, 1))
+    assert tracker.watched_partitions() == [("t", 0), ("u", 0)]
+    apply(tracker, commit("g", "t", 0, None))
+    tracker.add_samples(at_ms=START_MS)
+    apply(tracker, commit("g", "w", 5, 1))
+    assert tracker.watched_partitions() == [("u", 0), ("w", 5)]
