@@ -13,12 +13,15 @@ from koff.client import Cluster
 from koff.errors import ConnectError, Denied
 from koff.monitor.backfill import Backfill
 from koff.monitor.batching import Tail, apply_share_state, share_state_conf
+from koff.monitor.clock import read_moment
 from koff.monitor.conf import MonitorConf
 from koff.monitor.exact_time_lag import ExactTimeLag
+from koff.monitor.requests import Origin
+from koff.monitor.resume_rules import is_pause_too_long
 from koff.monitor.sampler import HeldBack, Sampler
 from koff.monitor.saver import Saving
 from koff.monitor.start import delete_retention_ms, start
-from koff.monitor.state import MARGIN, Origin, StateDir
+from koff.monitor.state import StateDir
 from koff.monitor.zookeeper_groups import ZooKeeperGroups
 from koff.serve import MonitorStats, Readiness, Server
 from koff.tail.reader import Polled, TailReader
@@ -67,7 +70,7 @@ class Monitor:
         self._share_denied = self._share_is_current = False
         self._held_back = HeldBack(self._cluster, conf.reader.topic)
         self._had_caught_up = self._sampled = False
-        self._answered_at = time.time()
+        self._answered_at_s = read_moment().at_s
 
     def stop(self) -> None:
         """Ends `run` soon; may be called from a signal handler."""
@@ -299,7 +302,7 @@ class Monitor:
             known, caught_up = self.tracker.partition_count, self._is_current
             try:
                 asked_at = time.monotonic()
-                self.tracker.update_share_commits(partitions=len(self._reader.partitions))
+                self.tracker.set_offsets_partitions(len(self._reader.partitions))
                 self._sampler.sample()
                 self._sampled = caught_up
                 self._held_back.sample(self._reader.partitions)
@@ -330,11 +333,11 @@ class Monitor:
     def _note_pause(self) -> None:
         """Reads everything anew after a pause in which deletions may have come and gone
         (docs/records-format.md 4.2)."""
-        now = time.time()
-        pause_s, self._answered_at = now - self._answered_at, now
+        now_s = read_moment().at_s
+        pause_s, self._answered_at_s = now_s - self._answered_at_s, now_s
         if pause_s > LONG_PAUSE_S:
             retention_ms = delete_retention_ms(self._cluster, self.conf.reader.topic)
-            if pause_s * 1000 > retention_ms * (1 - MARGIN):
+            if is_pause_too_long(pause_s * 1000, retention_ms):
                 log.warning("cut off for too long: reading the log anew", seconds=round(pause_s))
                 self._reader.replay_all()
 

@@ -11,7 +11,9 @@ import structlog
 from koff.client.closing import Closing
 from koff.errors import KoffError
 from koff.monitor.batching import Tail
-from koff.monitor.state import Origin, StateDir
+from koff.monitor.clock import read_moment
+from koff.monitor.requests import Moment, Origin
+from koff.monitor.state import StateDir
 from koff.tracker import Tracker
 
 log = structlog.get_logger(component="monitor.saver")
@@ -39,7 +41,7 @@ class Saving(Closing):
         self._ask_origin, self._partial = origin, partial
         self._origin: Origin | None = None
         self._saved: dict[int, tuple[int, int]] = {}
-        self._known: dict[int, tuple[int, int]] = {}
+        self._known: dict[int, tuple[int, Moment]] = {}
         self._failing = False
         self._ends_due = 0.0
         self._lock = threading.Lock()
@@ -91,15 +93,15 @@ class Saving(Closing):
         for partition in sorted(set(self._tail.applied) - partial):
             with self._lock:
                 written += self._save_partition(origin, partition)
-        now_ms = time.time_ns() // 1_000_000
+        stamp = read_moment()
         if time.monotonic() >= self._ends_due:
-            written += self._dir.save_ends(origin, self._tracker.save_ends(), now_ms=now_ms)
+            written += self._dir.save_ends(origin, self._tracker.save_ends(), stamp=stamp)
             self._ends_due = time.monotonic() + ENDS_INTERVAL_S
         with self._lock:
-            return written + self._dir.note(origin, self._known, now_ms=now_ms)
+            return written + self._dir.note(origin, self._known, stamp=stamp)
 
     def _save_partition(self, origin: Origin, partition: int) -> int:
-        now_ms, written = time.time_ns() // 1_000_000, 0
+        stamp, written = read_moment(), 0
         with self._tracker.lock:
             version, position = self._tracker.version(partition), self._tail.applied.get(partition)
             epoch = self._tail.leader_epochs.get(partition, -1)
@@ -109,8 +111,8 @@ class Saving(Closing):
             return 0
         if state is not None:
             written = self._dir.save(
-                origin, partition, state, position=position, now_ms=now_ms, leader_epoch=epoch
+                origin, partition, state, position=position, stamp=stamp, leader_epoch=epoch
             )
             self._saved[partition] = version, position
-        self._known[partition] = position, now_ms
+        self._known[partition] = position, stamp
         return written

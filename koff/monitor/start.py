@@ -5,7 +5,6 @@ A way that cannot be gone gives way to the next by itself, and says so: what is 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,10 +13,13 @@ import structlog
 from koff.client import Cluster, Isolation, OffsetSpec, TopicInfo, TopicPartition
 from koff.client.groups.coordinators import fetch_groups
 from koff.client.groups.responses import FetchedGroups
-from koff.errors import ConfigError, ConnectError
+from koff.errors import ConfigError, ConnectError, KoffError
+from koff.monitor.clock import read_moment
 from koff.monitor.conf import Way
 from koff.monitor.described import build_group
-from koff.monitor.state import Origin, Saved, StateDir, reasons_not_to_resume
+from koff.monitor.requests import Moment, Origin, Saved
+from koff.monitor.resume_rules import NOTHING_SAVED, reason_not_to_resume
+from koff.monitor.state import StateDir
 from koff.records.placement import group_partition
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tail.reader import StartPositions, TailReaderConf
@@ -158,33 +160,31 @@ def _bounds(cluster: Cluster, topic: str, partitions: Iterable[int]) -> tuple[di
 def _resume(
     state_dir: StateDir, origin: Origin, cluster: Cluster, tracker: Tracker, conf: TailReaderConf
 ) -> StartPositions | None:
-    """Restores each partition that can be gone on with, and the others are read anew; None when these are
-    the most."""
+    """Restores each partition that can be resumed. The others are to be read from their start.
+
+    Returns None, and restores nothing, if at most half of the partitions with records can be resumed.
+    """
     wanted = [p for p in range(origin.partitions) if conf.partitions is None or p in conf.partitions]
     stable, starts = _bounds(cluster, origin.topic, wanted)
     retention_ms = delete_retention_ms(cluster, origin.topic)
-    now_ms = time.time_ns() // 1_000_000
+    now = read_moment()
     positions, epochs, anew = dict[int, int](), dict[int, int](), dict[str, list[int]]()
-    ends = state_dir.load_ends(origin, now_ms=now_ms)
+    ends = state_dir.load_ends(origin, now=now)
     if not isinstance(ends, str) and not tracker.partition_count:  # it is not the second try
         tracker.restore_ends(ends)  # before anything else gives partitions their numbers
     for partition, saved in state_dir.load(origin):
         if partition not in stable:
             continue
-        why = (
-            saved
-            if isinstance(saved, str)
-            else _find_reason_not_to_resume(saved, now_ms, retention_ms, starts, stable)
-        )
+        bounds = starts[partition], stable[partition]
+        why = saved if isinstance(saved, str) else _why_not(saved, now, retention_ms, *bounds)
         if why is None and isinstance(saved, Saved):
             tracker.restore_partition(partition, saved.state)
             positions[partition], epochs[partition] = saved.position, saved.leader_epoch
         elif stable[partition] > starts[partition] and why:
             if isinstance(saved, Saved):
-                state_dir.forget(partition)  # a log that was cut may grow until it looks whole
+                _forget(state_dir, partition)  # a log that was cut may grow until it looks whole
             anew.setdefault(why, []).append(partition)
-    for why, partitions in anew.items():
-        log.warning("partitions are not resumed", partitions=partitions, why=why)
+    _log_not_resumed(state_dir, positions, anew)
     if sum(stable[p] > starts[p] for p in positions) <= sum(map(len, anew.values())):
         for partition in positions:
             tracker.reset_partition(partition)
@@ -193,17 +193,28 @@ def _resume(
     return StartPositions(origin.topic_id, positions, {p: epoch for p, epoch in epochs.items() if epoch >= 0})
 
 
-def _find_reason_not_to_resume(
-    saved: Saved, now_ms: int, retention_ms: int, starts: Mapping[int, int], stable: Mapping[int, int]
-) -> str | None:
-    return reasons_not_to_resume(
-        position=saved.position,
-        as_of_ms=saved.as_of_ms,
-        now_ms=now_ms,
-        delete_retention_ms=retention_ms,
-        log_start=starts[saved.partition],
-        last_stable=stable[saved.partition],
+def _why_not(saved: Saved, now: Moment, retention_ms: int, log_start: int, last_stable: int) -> str | None:
+    return reason_not_to_resume(
+        saved, now=now, delete_retention_ms=retention_ms, log_start=log_start, last_stable=last_stable
     )
+
+
+def _log_not_resumed(
+    state_dir: StateDir, positions: Mapping[int, int], anew: Mapping[str, list[int]]
+) -> None:
+    """Logs one line for each reason. An empty folder is nothing to warn about: it is the first start."""
+    if not positions and anew.keys() <= {NOTHING_SAVED}:
+        log.info("nothing to resume", path=str(state_dir.path), why=NOTHING_SAVED)
+        return
+    for why, partitions in anew.items():
+        log.warning("partitions are not resumed", partitions=partitions, why=why)
+
+
+def _forget(state_dir: StateDir, partition: int) -> None:
+    try:
+        state_dir.forget(partition)
+    except KoffError as failure:
+        log.warning("state is not removed", partition=partition, why=str(failure))
 
 
 def delete_retention_ms(cluster: Cluster, topic: str) -> int:

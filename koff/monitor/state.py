@@ -1,91 +1,86 @@
-"""The folder in which state outlives the process: a file a partition of the offsets topic, and an index.
+"""The state directory: a file for each partition of the offsets topic, one of end offsets, and an index.
 
-A file is: magic, format, the sizes of head and file (`_FRONT`), the head in JSON, columns of numbers as they
-are in memory (little-endian), and the SHA-256 of all that. It is written beside the old one, forced to the
-disk, and put in its place: a process that is killed, or a machine that loses its power, leaves the old file
-or the new one. What was damaged all the same is found out when it is read, and is a reason, never an error.
+A file has the magic bytes, the format, the sizes of head and file (`_FRONT`), the head in JSON, columns of
+numbers as they are in memory (little-endian), and the SHA-256 of all that. A new file is written beside the
+old one, forced to the disk, and renamed: a process that is killed, or a machine that loses its power, leaves
+the old file or the new one. A file that is damaged all the same gives a reason when it is read, not an error.
+
+Names of groups may be confidential: only the user of koff can read the files.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
+import re
+import stat
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
 from koff.client.closing import Closing
 from koff.errors import ConfigError, KoffError
+from koff.monitor.requests import Moment, Origin, Saved
+from koff.monitor.resume_rules import NOTHING_SAVED, newest_stamp, reason_not_to_restore_ends
 from koff.tracker import STATE_SCHEMA, State
 from koff.version import VERSION
 
-MARGIN = 0.1
-"""The part of `delete.retention.ms` that is left for reading what was missed."""
+log = structlog.get_logger(component="monitor.state")
 _MAGIC = b"koff\0st\n"
-_FORMAT = 1
+_FORMAT = 2
 _FRONT = struct.Struct("<8sIIQ")
 _SUM_BYTES = 32
-_LOCK, _INDEX, _ENDS = "lock", "index", "ends"
+_READ_BYTES = 1 << 20
+_LOCK, _INDEX, _ENDS, _TRY = "lock", "index", "ends", "try"
 _TEMPORARY = ".new"
+_OWN_TEMPORARY = re.compile(r"(partition-\d{5,}|index|ends|try)\.new")
+_NUMBERS = re.compile(r"[<|][biuf][1248]")
+"""The types of columns. Others may hold objects, or take no bytes."""
+_STAMP = Moment._fields
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_NO_FSYNC = {errno.EINVAL, errno.ENOTSUP}
+"""The errors of file systems that cannot force the names of a folder to the disk."""
+_MALFORMED = (AttributeError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
+"""The errors of code that takes apart a head which koff did not write."""
 _Columns = Mapping[str, NDArray[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The topic that states are of. Those of another, or of one that has grown, are of no use."""
-
-    cluster_id: str
-    topic: str
-    topic_id: str
-    partitions: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Saved:
-    """The state of a partition as of `position`, the next offset to read.
-
-    `leader_epoch` of the last record (-1: not known). `as_of_ms` is when the log was last seen to end there.
-    """
-
-    partition: int
-    position: int
-    leader_epoch: int
-    saved_at_ms: int
-    as_of_ms: int
-    state: State
+_Positions = Mapping[int, tuple[int, Moment]]
 
 
 class StateDir(Closing):
-    """A folder of one process, from `lock` to `close`. One thread at a time may call it."""
+    """The folder of one process, from `lock` to `close`. Only one thread at a time may call it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._lock: int | None = None
 
     def lock(self) -> Self:
-        """Takes the folder for this process, makes it if need be, removes what a killed one left half done.
+        """Locks the folder for this process, after making it if it does not exist.
 
-        Raises `ConfigError` when it cannot be used, or another process uses it.
+        Removes the half-written files that a killed koff left there. Raises `ConfigError` if koff cannot
+        write to the folder, or another process has locked it. A full disk is logged only.
         """
         if self._lock is not None:
             return self
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(self.path / _LOCK, flags, 0o600)
         except OSError as failure:
             raise self._unusable(failure) from failure
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            (self.path / f"try{_TEMPORARY}").touch()
-            for left in self.path.glob(f"*{_TEMPORARY}"):
-                left.unlink()
+            self._try_to_write()
         except BlockingIOError as failure:
             os.close(lock)
             raise ConfigError(
@@ -98,7 +93,7 @@ class StateDir(Closing):
         return self
 
     def close(self) -> None:
-        """Lets others have the folder. Safe to call twice."""
+        """Unlocks the folder. May be called twice."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -110,143 +105,163 @@ class StateDir(Closing):
         state: State,
         *,
         position: int,
-        now_ms: int,
+        stamp: Moment,
         leader_epoch: int = -1,
     ) -> int:
-        """Writes the state of a partition, gives the bytes written. Only when the log was seen to end at
-        `position` just now: `now_ms` counts as the time until which nothing was missed.
+        """Writes the state of a partition as of `position`; returns the number of bytes.
 
-        Raises `KoffError` when it cannot be written; what was saved before is then still there.
+        The log must have ended at `position` at `stamp`. Raises `KoffError` if the file cannot be written;
+        the old file is then still there.
         """
         about = {"position": position, "leader_epoch": leader_epoch}
-        return self._put(_file(partition), origin, about, now_ms, state)
+        return self._put(_file(partition), origin, about, stamp, state)
 
-    def save_ends(self, origin: Origin, state: State, *, now_ms: int) -> int:
-        """Writes the history of ends, as `save` does."""
-        return self._put(_ENDS, origin, {}, now_ms, state)
+    def save_ends(self, origin: Origin, state: State, *, stamp: Moment) -> int:
+        """Writes the history of end offsets, as `save` does."""
+        return self._put(_ENDS, origin, {}, stamp, state)
 
-    def note(self, origin: Origin, known: Mapping[int, tuple[int, int]], *, now_ms: int) -> int:
-        """Writes the index: by partition, a position and when (ms) the log was last seen to end there.
+    def note(self, origin: Origin, known: _Positions, *, stamp: Moment) -> int:
+        """Writes the index: by partition, a position and when the log was last known to end there.
 
-        So a file with that position is as good as new, as long as `save` came first where state had changed.
+        A file with that position is then as good as a file that is written now. If the state of the partition
+        has changed, `save` must be called first. Raises `KoffError`, as `save` does.
         """
-        places = [[partition, position, at_ms] for partition, (position, at_ms) in known.items()]
-        return self._put(_INDEX, origin, {}, now_ms, State({"known": places}, {}))
+        places = [[partition, position, *at] for partition, (position, at) in known.items()]
+        return self._put(_INDEX, origin, {}, stamp, State({"known": places}, {}))
 
     def forget(self, partition: int) -> None:
-        """Removes the state of a partition that has to be read anew."""
+        """Removes the saved state of a partition. Raises `KoffError` if that is not possible."""
+        name = _file(partition)
         try:
-            (self.path / _file(partition)).unlink(missing_ok=True)
+            (self.path / name).unlink(missing_ok=True)
             self._sync()
         except OSError as failure:
-            raise self._failed("remove from", failure) from failure
+            raise self._failed("remove from", name, failure) from failure
 
     def load(self, origin: Origin) -> Iterator[tuple[int, Saved | str]]:
-        """Of each partition what was saved, or why that is of no use; one after the other is read."""
-        index = self._get(_INDEX, origin)
-        places = [] if isinstance(index, str) else index[1].facts["known"]
-        known = {partition: (position, at_ms) for partition, position, at_ms in places}
+        """Yields each partition with its saved state, or why that is useless. Reads one file at a time.
+
+        The stamp is that of the file or that of the index, whichever is newer. Logs why an index is useless.
+        """
+        known = self._load_index(origin)
         for partition in range(origin.partitions):
             yield partition, self._load(origin, partition, known.get(partition))
 
-    def load_ends(self, origin: Origin, *, now_ms: int) -> State | str:
-        """The history of ends as it was saved, or why that is of no use."""
+    def load_ends(self, origin: Origin, *, now: Moment) -> State | str:
+        """The saved history of end offsets, or the reason why that is useless. Logs that reason."""
         found = self._get(_ENDS, origin)
-        if isinstance(found, str):
-            return found
-        head, state = found
-        return state if head["saved_at_ms"] <= now_ms else _IN_THE_FUTURE
+        if not isinstance(found, str):
+            _, stamp, state = found
+            why = reason_not_to_restore_ends(stamp, now=now)
+            if why is None:
+                return state
+            found = why
+        _log_unusable(_ENDS, found)
+        return found
 
-    def _load(self, origin: Origin, partition: int, known: tuple[int, int] | None) -> Saved | str:
+    def _load_index(self, origin: Origin) -> dict[int, tuple[int, Moment]]:
+        found = self._get(_INDEX, origin)
+        if not isinstance(found, str):
+            try:
+                return {int(p): (int(at), _read_stamp(*stamp)) for p, at, *stamp in found[2].facts["known"]}
+            except _MALFORMED as failure:
+                found = _damage(failure)
+        _log_unusable(_INDEX, found)
+        return {}
+
+    def _load(self, origin: Origin, partition: int, known: tuple[int, Moment] | None) -> Saved | str:
         found = self._get(_file(partition), origin)
         if isinstance(found, str):
             return found
-        head, state = found
-        position, saved_at_ms = head["position"], head["saved_at_ms"]
-        as_of_ms = known[1] if known is not None and known[0] == position else saved_at_ms
-        return Saved(partition, position, head["leader_epoch"], saved_at_ms, as_of_ms, state)
-
-    def _get(self, name: str, origin: Origin) -> tuple[dict[str, Any], State] | str:
+        head, stamp, state = found
         try:
-            data = (self.path / name).read_bytes()
+            position, epoch = int(head["position"]), int(head["leader_epoch"])
+        except _MALFORMED as failure:
+            return _damage(failure)
+        if known is not None and known[0] == position:
+            stamp = newest_stamp(stamp, known[1])
+        return Saved(partition, position, epoch, stamp, state)
+
+    def _get(self, name: str, origin: Origin) -> tuple[dict[str, Any], Moment, State] | str:
+        """Head, stamp and state of a file, or why it is useless."""
+        try:
+            data = _read_sound_file(self.path / name)
         except FileNotFoundError:
-            return "nothing was saved"
+            return NOTHING_SAVED
         except OSError as failure:
-            return f"it cannot be read: {failure.strerror}"
+            return f"it cannot be read: {_cause(failure)}"
+        if isinstance(data, str):
+            return data
         try:
-            found = _decode(data)
-            return found if isinstance(found, str) else _foreign(found[0], name, origin) or found
-        except (KeyError, TypeError, ValueError) as failure:
-            return f"it is damaged: {failure}"
+            head, state = _decode(data)
+            return _foreign(head, name, origin) or (head, _read_stamp(*(head[key] for key in _STAMP)), state)
+        except _MALFORMED as failure:
+            return _damage(failure)
 
-    def _put(self, name: str, origin: Origin, about: Mapping[str, int], now_ms: int, state: State) -> int:
-        head = {"schema": STATE_SCHEMA, "koff": VERSION, "file": name, "saved_at_ms": now_ms}
+    def _put(self, name: str, origin: Origin, about: Mapping[str, int], stamp: Moment, state: State) -> int:
+        head = {"schema": STATE_SCHEMA, "koff": VERSION, "file": name, **stamp._asdict()}
         head |= {**asdict(origin), **about}
         try:
             return self._write(name, head | {"facts": state.facts}, state.columns)
         except OSError as failure:
-            raise self._failed("write to", failure) from failure
+            raise self._failed("write to", name, failure) from failure
 
     def _write(self, name: str, head: Mapping[str, Any], columns: _Columns) -> int:
         pieces = _encode(head, columns)
         new = self.path / (name + _TEMPORARY)
         try:
-            with new.open("wb") as file:
+            with _create(new) as file:
                 for piece in pieces:
                     file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(new, self.path / name)
         except OSError:
-            new.unlink(missing_ok=True)
+            with suppress(OSError):  # the first error has the cause
+                new.unlink(missing_ok=True)
             raise
         self._sync()
         return sum(map(len, pieces))
 
     def _sync(self) -> None:
         """Forces the folder's names to the disk."""
-        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(folder)
+        except OSError as failure:
+            if failure.errno not in _NO_FSYNC:
+                raise
         finally:
             os.close(folder)
 
-    def _failed(self, verb: str, failure: OSError) -> KoffError:
-        return KoffError(f"cannot {verb} --state-dir {self.path}: {failure.strerror}")
+    def _try_to_write(self) -> None:
+        """Removes koff's half-written files, and creates a file and removes it. Raises OSError."""
+        for name in os.listdir(self.path):
+            if _OWN_TEMPORARY.fullmatch(name):
+                (self.path / name).unlink()
+        attempt = self.path / (_TRY + _TEMPORARY)
+        try:
+            _create(attempt).close()
+            attempt.unlink()
+        except OSError as failure:
+            if failure.errno not in _FULL:
+                raise
+            # What was saved before can be loaded, and the disk may have room again by the next save.
+            log.warning("state cannot be saved", path=str(self.path), why=_cause(failure))
+
+    def _failed(self, verb: str, name: str, failure: OSError) -> KoffError:
+        cause = f"{name}: {_cause(failure)}"
+        if failure.errno in {errno.ENOENT, errno.ENOTDIR} and not os.path.isdir(self.path):
+            cause = "it is no longer a folder" if os.path.lexists(self.path) else "the folder is gone"
+        return KoffError(f"cannot {verb} --state-dir {self.path}: {cause}")
 
     def _unusable(self, failure: OSError) -> ConfigError:
+        cause = _cause(failure)
+        if failure.filename and os.path.dirname(failure.filename) == str(self.path):
+            cause = f"{os.path.basename(failure.filename)}: {cause}"
         return ConfigError(
-            f"cannot use --state-dir {self.path}: {failure.strerror}; name a folder that koff may write to"
+            f"cannot use --state-dir {self.path}: {cause}; name a folder that koff may write to"
         )
-
-
-def reasons_not_to_resume(
-    *,
-    position: int,
-    as_of_ms: int,
-    now_ms: int,
-    delete_retention_ms: int,
-    log_start: int,
-    last_stable: int,
-) -> str | None:
-    """Why reading on at `position` could miss what compaction removed meanwhile, or read another log.
-
-    None where all that was written since `as_of_ms`, tombstones too, is still there
-    (docs/records-format.md 4.2).
-    """
-    pause_ms = now_ms - as_of_ms
-    if pause_ms < 0:
-        return _IN_THE_FUTURE
-    if pause_ms > delete_retention_ms * (1 - MARGIN):
-        return f"it is so old that tombstones may be gone, with delete.retention.ms {delete_retention_ms}"
-    if position < log_start:
-        return f"the log starts at {log_start} now, behind its position {position}"
-    if position > last_stable:
-        return f"the log was truncated: it ends at {last_stable}, before its position {position}"
-    return None
-
-
-_IN_THE_FUTURE = "it was saved at a time that is yet to come: a clock was, or is, wrong"
 
 
 def _file(partition: int) -> str:
@@ -254,7 +269,7 @@ def _file(partition: int) -> str:
 
 
 def _foreign(head: Mapping[str, Any], file: str, origin: Origin) -> str | None:
-    """Why what has this head is not that file of that origin, or not for this koff."""
+    """Why a file with this head is not `file` of `origin`, or not for this koff. None if it is."""
     if head["schema"] != STATE_SCHEMA:
         return f"it has schema {head['schema']} (koff {head['koff']}), this koff reads {STATE_SCHEMA}"
     for name, ours in {"file": file, **asdict(origin)}.items():
@@ -264,7 +279,7 @@ def _foreign(head: Mapping[str, Any], file: str, origin: Origin) -> str | None:
 
 
 def _encode(head: Mapping[str, Any], columns: _Columns) -> list[bytes | memoryview]:
-    """A file in pieces."""
+    """The content of a file, in pieces."""
     wide_first = sorted(columns.items(), key=lambda item: -item[1].itemsize)
     arrays = {name: np.ascontiguousarray(c, c.dtype.newbyteorder("<")) for name, c in wide_first}
     table = [[name, array.dtype.str, len(array)] for name, array in arrays.items()]
@@ -279,23 +294,94 @@ def _encode(head: Mapping[str, Any], columns: _Columns) -> list[bytes | memoryvi
     return [*pieces, digest.digest()]
 
 
-def _decode(data: bytes) -> tuple[dict[str, Any], State] | str:
-    """Head and state of a file, or why there are none."""
-    if len(data) < _FRONT.size:
-        return f"it is truncated: {len(data)} bytes"
-    magic, format_, head_size, size = _FRONT.unpack_from(data)
+def _create(path: Path) -> BinaryIO:
+    """Opens a new file that only this user can read. A file or a link of that name is removed first."""
+    path.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o600), "wb")
+
+
+def _read_sound_file(path: Path) -> bytes | str:
+    """The bytes of a file with the right size and checksum, or why it has none. Raises OSError.
+
+    A file of any size is checked in little memory, so that a damaged one of many gigabytes does no harm.
+    """
+    # A named pipe must not be waited for.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return "it cannot be read: it is not a regular file"
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            size = status.st_size
+            why = _check_front(file.read(_FRONT.size), size) or _check_sum(file, size)
+            if why is not None:
+                return why
+            file.seek(0)
+            return file.read(size)
+    finally:
+        os.close(descriptor)
+
+
+def _check_front(front: bytes, actual: int) -> str | None:
+    """Why a file of `actual` bytes that begins with `front` is useless. Returns None if it may be good."""
+    if len(front) < _FRONT.size:
+        return f"it is truncated: {actual} bytes"
+    magic, format_, _, size = _FRONT.unpack(front)
     if magic != _MAGIC:
         return "it is not a state of koff's"
     if format_ != _FORMAT:
         return f"it has format {format_}, this koff reads {_FORMAT}"
-    if len(data) < size:
-        return f"it is truncated: {len(data)} of {size} bytes"
-    if hashlib.sha256(memoryview(data)[:-_SUM_BYTES]).digest() != data[-_SUM_BYTES:]:
+    if actual < size:
+        return f"it is truncated: {actual} of {size} bytes"
+    if actual > size:
+        return f"it is damaged: {actual} bytes, where its head says {size}"
+    return None
+
+
+def _check_sum(file: BinaryIO, size: int) -> str | None:
+    """Why a file of `size` bytes is useless. Returns None if its checksum is right."""
+    file.seek(0)
+    digest, left = hashlib.sha256(), size - _SUM_BYTES
+    while left > 0 and (piece := file.read(min(left, _READ_BYTES))):
+        digest.update(piece)
+        left -= len(piece)
+    if file.read(_SUM_BYTES) != digest.digest():
         return "it is damaged: its checksum is not that of its bytes"
+    return None
+
+
+def _decode(data: bytes) -> tuple[dict[str, Any], State]:
+    """Head and state of a file whose checksum is right. Raises one of `_MALFORMED`."""
+    _, _, head_size, _ = _FRONT.unpack_from(data)
     at = _FRONT.size + head_size
     head = json.loads(data[_FRONT.size : at])
-    columns = {}
+    columns, numbers = {}, memoryview(data)[:-_SUM_BYTES]
     for name, kind, length in head["columns"]:
-        columns[name] = np.frombuffer(data, kind, length, at)
+        if not _NUMBERS.fullmatch(kind) or not 0 <= length <= len(data):
+            raise ValueError(f"a column of {length} numbers of type {kind}")
+        columns[name] = np.frombuffer(numbers, kind, length, at)
         at += columns[name].nbytes
     return head, State(head["facts"], columns)
+
+
+def _read_stamp(at_s: float, wall_ms: int, boot: str) -> Moment:
+    """A moment as it was written. Raises one of `_MALFORMED`."""
+    if not math.isfinite(at_s) or not isinstance(wall_ms, int) or not isinstance(boot, str):
+        raise ValueError(f"no moment: {at_s}, {wall_ms}, {boot}")
+    return Moment(at_s, wall_ms, boot)
+
+
+def _damage(failure: Exception) -> str:
+    return f"it is damaged: {failure}"
+
+
+def _cause(failure: OSError) -> str:
+    if failure.errno == errno.ELOOP and failure.filename and os.path.islink(failure.filename):
+        return "it is a symbolic link"
+    return failure.strerror or str(failure)
+
+
+def _log_unusable(name: str, why: str) -> None:
+    if why != NOTHING_SAVED:
+        log.warning("saved file is not used", file=name, why=why)

@@ -52,6 +52,8 @@ def begin(kafka: LocalKafka, folder: Path) -> None:
     with monitoring(kafka.bootstrap, "--state-dir", str(folder)) as monitor:
         monitor.wait_until_ready()
         wait_for_backfill(monitor)
+        assert monitor.events("nothing to resume")
+        assert not monitor.events(NOT_RESUMED)
         assert monitor.stop() == 0, monitor.text
 
 

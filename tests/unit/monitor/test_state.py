@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
 import random
 import resource
 import select
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from koff.errors import ConfigError, KoffError
 from koff.monitor import state as statedir
-from koff.monitor.state import Origin, Saved, StateDir, reasons_not_to_resume
+from koff.monitor.requests import Moment, Origin, Saved
+from koff.monitor.state import StateDir
 from koff.tracker import State, Tracker
 from tests.unit.builders import classic_group, commit
 
 ORIGIN = Origin("cluster", "__consumer_offsets", "AAAAAAAAAAAAAAAAAAAAAQ", 3)
-HOUR_MS = 3_600_000
-NOW_MS = 1_790_000_000_000
+HOUR_S = 3600
+NOW = Moment(1000.5, 1_790_000_000_000, "this boot")
+
+
+def later(seconds: float, *, boot: str = NOW.boot) -> Moment:
+    """So many seconds after `NOW`. Of another boot, `at_s` counts from there."""
+    at_s = NOW.at_s + seconds if boot == NOW.boot else 1.0
+    return Moment(at_s, NOW.wall_ms + round(seconds * 1000), boot)
 
 
 def a_state(size: int = 3, seed: int = 0) -> State:
@@ -59,7 +73,7 @@ def one(path: Path, origin: Origin = ORIGIN) -> Saved | str:
 
 def saved(path: Path, *, size: int = 3) -> Path:
     """The file of partition 1, and the only one, at position 10."""
-    StateDir(path).save(ORIGIN, 1, a_state(size), position=10, leader_epoch=4, now_ms=NOW_MS)
+    StateDir(path).save(ORIGIN, 1, a_state(size), position=10, leader_epoch=4, stamp=NOW)
     (file,) = path.iterdir()
     return file
 
@@ -72,8 +86,8 @@ def test_what_was_saved_is_loaded_and_of_the_rest_it_is_said_that_there_is_nothi
     assert isinstance(back, Saved)
     assert same(back.state, a_state())
     assert (back.partition, back.position, back.leader_epoch) == (1, 10, 4)
-    assert (back.saved_at_ms, back.as_of_ms) == (NOW_MS, NOW_MS)
-    again = StateDir(tmp_path).save(ORIGIN, 1, a_state(), position=10, leader_epoch=4, now_ms=NOW_MS)
+    assert back.stamp == NOW
+    again = StateDir(tmp_path).save(ORIGIN, 1, a_state(), position=10, leader_epoch=4, stamp=NOW)
     assert again == written
 
 
@@ -92,12 +106,12 @@ import sys
 from koff.monitor.state import StateDir
 from koff.tracker import Tracker
 from tests.unit.builders import commit
-from tests.unit.monitor.test_state import NOW_MS, ORIGIN
+from tests.unit.monitor.test_state import NOW, ORIGIN
 
 tracker = Tracker()
 for p in range(100):
     tracker.apply(1, *([part] for part in commit("g", "t", p, p)))
-StateDir(sys.argv[1]).save(ORIGIN, 1, tracker.save_partition(1), position=10, now_ms=NOW_MS)
+StateDir(sys.argv[1]).save(ORIGIN, 1, tracker.save_partition(1), position=10, stamp=NOW)
 """
 
 
@@ -123,7 +137,7 @@ def test_columns_start_where_their_numbers_can_be_read_at_once(tmp_path):
 
 def test_the_last_save_counts(tmp_path):
     saved(tmp_path)
-    StateDir(tmp_path).save(ORIGIN, 1, a_state(5), position=11, now_ms=NOW_MS + 1)
+    StateDir(tmp_path).save(ORIGIN, 1, a_state(5), position=11, stamp=later(1))
     back = one(tmp_path)
     assert isinstance(back, Saved)
     assert (back.position, back.leader_epoch) == (11, -1)
@@ -199,11 +213,103 @@ def test_a_file_that_cannot_be_read_is_refused_with_a_reason(tmp_path):
     ],
 )
 def test_a_sound_file_with_a_head_that_makes_no_sense_is_refused(tmp_path, head):
-    front = statedir._FRONT.pack(b"koff\0st\n", 1, len(head), statedir._FRONT.size + len(head) + 32)
-    saved(tmp_path).write_bytes(front + head + hashlib.sha256(front + head).digest())
+    write_sound_file(saved(tmp_path), head)
     found = one(tmp_path)
     assert isinstance(found, str)
     assert found.startswith("it is damaged: ")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"at_s": None}, "damaged"),
+        ({"at_s": float("nan")}, "damaged"),
+        ({"at_s": -1e999}, "damaged"),
+        ({"wall_ms": "now"}, "damaged"),
+        ({"boot": 7}, "damaged"),
+        ({"position": "far"}, "damaged"),
+        ({"leader_epoch": None}, "damaged"),
+        ({"columns": [["x", "|O", 1]]}, "damaged"),
+        ({"columns": [["x", "|V1000000000", 1]]}, "damaged"),
+        ({"columns": [["x", "|S8", 0]]}, "damaged"),
+        ({"columns": [["x", "(3,)<i8", 0]]}, "damaged"),
+        ({"columns": [["x", "<i8", -1]]}, "damaged"),
+        ({"columns": [["x", "<i8", 10**30]]}, "damaged"),
+        ({"columns": [["x", "<i8", 5]]}, "damaged"),
+        ({"columns": [["x", ["<i8"], 1]]}, "damaged"),
+        ({"columns": 10**4000}, "damaged"),
+    ],
+)
+def test_a_sound_file_with_a_field_that_makes_no_sense_is_refused(tmp_path, change, reason):
+    file = saved(tmp_path)
+    write_sound_file(file, json.dumps(read_head(file) | change).encode())
+    found = one(tmp_path)
+    assert isinstance(found, str), change
+    assert found.startswith(f"it is {reason}: ")
+
+
+def test_a_sound_file_with_a_deep_head_is_refused(tmp_path):
+    write_sound_file(saved(tmp_path), b"[" * 200_000)
+    found = one(tmp_path)
+    assert isinstance(found, str)
+    assert found.startswith("it is damaged: ")
+
+
+def read_head(file: Path) -> dict[str, Any]:
+    content, front = file.read_bytes(), statedir._FRONT
+    head: dict[str, Any] = json.loads(content[front.size : front.size + front.unpack_from(content)[2]])
+    return head
+
+
+def write_sound_file(file: Path, head: bytes) -> None:
+    """A file without columns whose sizes and checksum are right."""
+    size = statedir._FRONT.size + len(head) + 32
+    content = statedir._FRONT.pack(b"koff\0st\n", 2, len(head), size) + head
+    file.write_bytes(content + hashlib.sha256(content).digest())
+
+
+def test_a_file_of_the_format_before_is_refused(tmp_path):
+    file = saved(tmp_path)
+    content = bytearray(file.read_bytes())
+    content[8] = 1
+    file.write_bytes(content)
+    assert one(tmp_path) == "it has format 1, this koff reads 2"
+
+
+SIZES = st.integers(0, 2**32 - 1), st.one_of(st.integers(0, 200), st.integers(0, 2**64 - 1))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(content=st.binary(max_size=200), head_size=SIZES[0], size=SIZES[1], genuine=st.booleans())
+def test_random_files_are_refused_and_take_no_memory(tmp_path, content, head_size, size, genuine):
+    if genuine:  # as far as the sizes
+        content = statedir._FRONT.pack(b"koff\0st\n", 2, head_size, size) + content
+    for name in ("partition-00001", "index", "ends"):
+        (tmp_path / name).write_bytes(content)
+    tracemalloc.start()
+    try:
+        found, ends = one(tmp_path), StateDir(tmp_path).load_ends(ORIGIN, now=NOW)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    for why in (found, ends):
+        assert isinstance(why, str)
+        assert why.startswith(("it is truncated", "it is damaged", "it is not a state"))
+    assert most < 8 << 20
+
+
+def test_a_huge_file_is_checked_in_little_memory(tmp_path):
+    size = 1 << 28
+    with (tmp_path / "partition-00001").open("wb") as file:  # a file with a hole, and no checksum
+        file.write(statedir._FRONT.pack(b"koff\0st\n", 2, size - 100, size))
+        file.truncate(size)
+    tracemalloc.start()
+    try:
+        assert one(tmp_path) == "it is damaged: its checksum is not that of its bytes"
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 8 << 20
 
 
 # another origin
@@ -240,53 +346,117 @@ def test_a_file_of_another_partition_under_this_ones_name_is_refused(tmp_path):
 # the index
 
 
-def as_of(path: Path) -> int:
+def stamp(path: Path) -> Moment:
     found = one(path)
     assert isinstance(found, Saved)
-    return found.as_of_ms
+    return found.stamp
 
 
 def test_a_file_is_as_good_as_new_when_the_index_knows_its_position(tmp_path):
     saved(tmp_path)
-    assert as_of(tmp_path) == NOW_MS
-    StateDir(tmp_path).note(ORIGIN, {1: (10, NOW_MS + HOUR_MS)}, now_ms=NOW_MS + HOUR_MS)
-    assert as_of(tmp_path) == NOW_MS + HOUR_MS
-    StateDir(tmp_path).note(ORIGIN, {1: (11, NOW_MS + HOUR_MS)}, now_ms=NOW_MS + HOUR_MS)
-    assert as_of(tmp_path) == NOW_MS
-    StateDir(tmp_path).note(ORIGIN, {2: (10, NOW_MS + HOUR_MS)}, now_ms=NOW_MS + HOUR_MS)
-    assert as_of(tmp_path) == NOW_MS
+    assert stamp(tmp_path) == NOW
+    StateDir(tmp_path).note(ORIGIN, {1: (10, later(HOUR_S))}, stamp=later(HOUR_S))
+    assert stamp(tmp_path) == later(HOUR_S)
+    StateDir(tmp_path).note(ORIGIN, {1: (11, later(HOUR_S))}, stamp=later(HOUR_S))
+    assert stamp(tmp_path) == NOW
+    StateDir(tmp_path).note(ORIGIN, {2: (10, later(HOUR_S))}, stamp=later(HOUR_S))
+    assert stamp(tmp_path) == NOW
 
 
-def test_an_index_that_is_damaged_or_of_another_topic_says_nothing(tmp_path):
+def test_an_index_of_another_boot_or_older_than_the_file_counts_only_if_it_is_newer(tmp_path):
+    saved(tmp_path)
+    for noted, newest in (
+        (later(-1), NOW),
+        (later(-1, boot="another boot"), NOW),
+        (later(1, boot="another boot"), later(1, boot="another boot")),
+    ):
+        StateDir(tmp_path).note(ORIGIN, {1: (10, noted)}, stamp=noted)
+        assert stamp(tmp_path) == newest
+
+
+def logged(path: Path, origin: Origin = ORIGIN) -> list[tuple[str, str, str]]:
+    """The warnings of a load: level, file and reason."""
+    with capture_logs() as lines:
+        loaded(path, origin)
+        StateDir(path).load_ends(origin, now=later(1))
+    return [(line["log_level"], line["file"], line["why"]) for line in lines]
+
+
+@pytest.mark.parametrize("name", ["index", "ends"])
+def test_a_damaged_index_or_history_is_not_used_and_gives_one_line(tmp_path, name):
     folder = StateDir(tmp_path)
-    file = saved(tmp_path)
-    folder.note(dataclasses.replace(ORIGIN, topic_id="other"), {1: (10, NOW_MS + 1)}, now_ms=NOW_MS)
-    assert as_of(tmp_path) == NOW_MS
-    folder.note(ORIGIN, {1: (10, NOW_MS + 1)}, now_ms=NOW_MS)
-    (index,) = set(tmp_path.iterdir()) - {file}
-    index.write_bytes(index.read_bytes()[:-1])
-    assert as_of(tmp_path) == NOW_MS
+    saved(tmp_path)
+    folder.note(ORIGIN, {1: (10, later(1))}, stamp=later(1))
+    folder.save_ends(ORIGIN, some_ends(), stamp=later(1))
+    assert logged(tmp_path) == []
+    file = tmp_path / name
+    file.write_bytes(file.read_bytes()[:-1])
+    ((level, named, why),) = logged(tmp_path)
+    assert (level, named) == ("warning", name)
+    assert why.startswith("it is truncated")
+    assert stamp(tmp_path) == (NOW if name == "index" else later(1))
+
+
+def test_an_index_of_another_topic_says_nothing(tmp_path):
+    other = dataclasses.replace(ORIGIN, topic_id="other")
+    saved(tmp_path)
+    StateDir(tmp_path).note(other, {1: (10, later(1))}, stamp=later(1))
+    assert stamp(tmp_path) == NOW
+    ((_, named, why),) = logged(tmp_path)
+    assert named == "index"
+    assert "topic id" in why
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        7,
+        {"1": 10},
+        [[1, 10]],
+        [[1, 10, "soon", 5, ""]],
+        [[1, 10, float("nan"), 5, ""]],
+        [[1, 10, 1e999, 5, ""]],
+        [[1, 10, 10**400, 5, ""]],
+        [[1, 10, 1.0, 5.5, ""]],
+        [[1, 10, 1.0, 5, None]],
+        [[1e999, 10, 1.0, 5, ""]],
+    ],
+)
+def test_an_index_that_makes_no_sense_gives_one_line(tmp_path, known):
+    saved(tmp_path)
+    StateDir(tmp_path)._put("index", ORIGIN, {}, NOW, State({"known": known}, {}))
+    ((_, named, why),) = logged(tmp_path)
+    assert named == "index"
+    assert why.startswith("it is damaged: ")
+
+
+def test_an_empty_folder_is_loaded_without_a_line(tmp_path):
+    assert logged(tmp_path) == []
+    assert set(loaded(tmp_path).values()) == {"nothing was saved"}
 
 
 # the history of ends
 
 
-def test_the_history_of_ends_comes_back_unless_it_is_of_the_future_or_of_another_topic(tmp_path):
+def some_ends() -> State:
     tracker = Tracker()
     tracker.apply(0, *([part] for part in commit("g", "t", 0, 1)))
-    tracker.add_samples(ends={("t", 0): 5}, at_ms=NOW_MS)
-    ends = tracker.save_ends()
+    tracker.add_samples(ends={("t", 0): 5}, at_ms=NOW.wall_ms)
+    return tracker.save_ends()
+
+
+def test_the_history_of_ends_comes_back_unless_it_is_of_another_topic_or_another_clock(tmp_path):
     folder = StateDir(tmp_path)
-    assert folder.load_ends(ORIGIN, now_ms=NOW_MS) == "nothing was saved"
-    folder.save_ends(ORIGIN, ends, now_ms=NOW_MS)
-    found = folder.load_ends(ORIGIN, now_ms=NOW_MS)
+    assert folder.load_ends(ORIGIN, now=NOW) == "nothing was saved"
+    folder.save_ends(ORIGIN, some_ends(), stamp=NOW)
+    found = folder.load_ends(ORIGIN, now=later(60))
     assert isinstance(found, State)
-    assert same(found, ends)
+    assert same(found, some_ends())
     assert len(found.columns["offset"]) == 1
-    of_the_future = folder.load_ends(ORIGIN, now_ms=NOW_MS - 1)
-    assert isinstance(of_the_future, str)
-    assert "a time that is yet to come" in of_the_future
-    of_another_topic = folder.load_ends(dataclasses.replace(ORIGIN, topic_id=""), now_ms=NOW_MS)
+    of_another_clock = folder.load_ends(ORIGIN, now=later(-3600, boot="another boot"))
+    assert isinstance(of_another_clock, str)
+    assert "in the future" in of_another_clock
+    of_another_topic = folder.load_ends(dataclasses.replace(ORIGIN, topic_id=""), now=NOW)
     assert isinstance(of_another_topic, str)
     assert "topic id" in of_another_topic
 
@@ -311,6 +481,48 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path):
     with StateDir(tmp_path).lock():
         assert not left.exists()
         assert isinstance(one(tmp_path), Saved)
+
+
+OWN = [
+    "partition-00000.new",
+    "partition-00049.new",
+    "partition-100000.new",
+    "index.new",
+    "ends.new",
+    "try.new",
+]
+FOREIGN = [
+    "notes.new",
+    "partition-1.new",
+    "partition-0000x.new",
+    "partition-00001.new.new",
+    "xindex.new",
+    ".new",
+]
+
+
+def test_files_of_others_are_left_alone(tmp_path):
+    for name in (*OWN, *FOREIGN):
+        (tmp_path / name).write_text(name)
+    with StateDir(tmp_path).lock():
+        assert {file.name for file in tmp_path.iterdir()} == {*FOREIGN, "lock"}
+
+
+def test_a_disk_that_is_full_at_the_start_does_not_refuse_the_folder(tmp_path, monkeypatch):
+    saved(tmp_path)
+    monkeypatch.setattr(statedir, "_create", failing(errno.ENOSPC))
+    with capture_logs() as lines, StateDir(tmp_path).lock():
+        assert isinstance(one(tmp_path), Saved)
+    assert [(line["event"], line["why"]) for line in lines] == [
+        ("state cannot be saved", "No space left on device")
+    ]
+
+
+@pytest.mark.parametrize("fault", [errno.EIO, errno.EROFS], ids=errno.errorcode.get)
+def test_a_folder_that_cannot_be_written_at_the_start_is_refused(tmp_path, monkeypatch, fault):
+    monkeypatch.setattr(statedir, "_create", failing(fault))
+    with pytest.raises(ConfigError, match=f"{os.strerror(fault)}; name a folder"):
+        StateDir(tmp_path).lock()
 
 
 @pytest.mark.parametrize("below", ["", "below"])
@@ -345,11 +557,178 @@ def test_a_save_that_fails_says_so_and_leaves_what_there_was(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
         with pytest.raises(KoffError, match=r"cannot write to --state-dir .*File too large"):
-            StateDir(tmp_path).save(ORIGIN, 1, a_state(100), position=11, now_ms=NOW_MS)
+            StateDir(tmp_path).save(ORIGIN, 1, a_state(100), position=11, stamp=NOW)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == [file]
     assert file.read_bytes() == before
+
+
+FAULTS = [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT, errno.ESTALE]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=errno.errorcode.get)
+@pytest.mark.parametrize("function", ["open", "fdopen", "fsync", "replace"])
+def test_a_disk_that_fails_at_any_step_of_a_save_gives_an_error_with_the_cause(
+    tmp_path, monkeypatch, function, fault
+):
+    file = saved(tmp_path)
+    before = file.read_bytes()
+    calls = [
+        lambda folder: folder.save(ORIGIN, 1, a_state(5), position=11, stamp=NOW),
+        lambda folder: folder.save_ends(ORIGIN, some_ends(), stamp=NOW),
+        lambda folder: folder.note(ORIGIN, {1: (11, NOW)}, stamp=NOW),
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, function, failing(fault))
+        for call in calls:
+            with pytest.raises(KoffError) as raised:
+                call(StateDir(tmp_path))
+            assert os.strerror(fault) in str(raised.value)
+            assert str(tmp_path) in str(raised.value)
+    assert list(tmp_path.iterdir()) == [file]
+    assert file.read_bytes() == before
+    for call in calls:
+        call(StateDir(tmp_path))
+    assert {found.name for found in tmp_path.iterdir()} == {"partition-00001", "ends", "index"}
+
+
+def failing(fault: int) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(fault, os.strerror(fault))
+
+    return fail
+
+
+def test_a_disk_that_is_full_is_named_and_the_half_written_file_removed(tmp_path, monkeypatch):
+    file = saved(tmp_path)
+
+    def create_on_full_disk(path: Path) -> BinaryIO:
+        path.touch()
+        return open("/dev/full", "wb")
+
+    monkeypatch.setattr(statedir, "_create", create_on_full_disk)
+    with pytest.raises(KoffError, match=r"partition-00001: No space left on device"):
+        StateDir(tmp_path).save(ORIGIN, 1, a_state(10_000), position=11, stamp=NOW)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=errno.errorcode.get)
+@pytest.mark.parametrize("function", ["open", "fstat", "fdopen"])
+def test_a_disk_that_fails_while_a_file_is_read_gives_a_reason(tmp_path, monkeypatch, function, fault):
+    saved(tmp_path)
+    with monkeypatch.context() as patch:  # not for long: pytest itself needs these functions
+        patch.setattr(os, function, failing(fault))
+        found = one(tmp_path)
+    assert found == f"it cannot be read: {os.strerror(fault)}"
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=errno.errorcode.get)
+def test_a_state_that_cannot_be_removed_gives_an_error_with_the_cause(tmp_path, monkeypatch, fault):
+    saved(tmp_path)
+    monkeypatch.setattr(Path, "unlink", failing(fault))
+    with pytest.raises(KoffError, match=f"partition-00001: {os.strerror(fault)}"):
+        StateDir(tmp_path).forget(1)
+
+
+def test_a_folder_whose_names_cannot_be_forced_to_the_disk_is_used(tmp_path, monkeypatch):
+    """Some network file systems refuse fsync of a folder."""
+    fsync = os.fsync
+
+    def refuse(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    saved(tmp_path)
+    assert isinstance(one(tmp_path), Saved)
+
+
+@pytest.mark.parametrize(
+    ("becomes", "cause"),
+    [("nothing", "the folder is gone"), ("a file", "it is no longer a folder")],
+)
+def test_a_folder_that_is_gone_gives_errors_with_the_cause(tmp_path, becomes, cause):
+    path = tmp_path / "state"
+    with StateDir(path).lock() as folder:
+        shutil.rmtree(path)
+        if becomes == "a file":
+            path.write_text("mine")
+        for call in (
+            lambda: folder.save(ORIGIN, 1, a_state(), position=11, stamp=NOW),
+            lambda: folder.note(ORIGIN, {1: (11, NOW)}, stamp=NOW),
+            lambda: folder.forget(1),
+        ):
+            with pytest.raises(KoffError, match=f"--state-dir {path}: {cause}"):
+                call()
+        assert all(isinstance(found, str) for found in dict(folder.load(ORIGIN)).values())
+        assert isinstance(folder.load_ends(ORIGIN, now=NOW), str)
+    if becomes == "a file":
+        assert path.read_text() == "mine"
+    else:
+        with StateDir(path).lock() as folder:
+            folder.save(ORIGIN, 1, a_state(), position=11, stamp=NOW)
+
+
+# names that are not what koff made
+
+
+def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path):
+    path, mine = tmp_path / "state", tmp_path / "mine"
+    path.mkdir()
+    file = saved(path)
+    mine.write_bytes(file.read_bytes())
+    for name in ("partition-00001", "partition-00001.new"):
+        (path / name).unlink(missing_ok=True)
+        (path / name).symlink_to(mine)
+    before = mine.read_bytes()
+    assert one(path) == "it cannot be read: it is a symbolic link"
+    StateDir(path).save(ORIGIN, 1, a_state(5), position=11, stamp=NOW)
+    assert isinstance(one(path), Saved)
+    assert [found.name for found in path.iterdir()] == ["partition-00001"]
+    assert not (path / "partition-00001").is_symlink()
+    assert mine.read_bytes() == before
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path):
+    path = tmp_path / "state"
+    path.mkdir()
+    (path / "lock").symlink_to(tmp_path / "mine")
+    with pytest.raises(ConfigError, match="lock: it is a symbolic link; name a folder"):
+        StateDir(path).lock()
+    assert not (tmp_path / "mine").exists()
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "partition-00001")
+    assert one(tmp_path) == "it cannot be read: it is not a regular file"
+
+
+def test_a_folder_in_the_place_of_a_file_is_named(tmp_path):
+    saved(tmp_path).unlink()
+    (tmp_path / "partition-00001").mkdir()
+    with pytest.raises(KoffError, match="partition-00001: Is a directory"):
+        StateDir(tmp_path).save(ORIGIN, 1, a_state(), position=11, stamp=NOW)
+    with pytest.raises(KoffError, match="partition-00001: Is a directory"):
+        StateDir(tmp_path).forget(1)
+    (tmp_path / "partition-00002.new").mkdir()
+    with pytest.raises(ConfigError, match=r"partition-00002\.new: Is a directory"):
+        StateDir(tmp_path).lock()
+
+
+def test_only_this_user_can_read_what_is_saved(tmp_path):
+    path = tmp_path / "state"
+    old_mask = os.umask(0)
+    try:
+        with StateDir(path).lock() as folder:
+            folder.save(ORIGIN, 1, a_state(), position=11, stamp=NOW)
+            folder.save_ends(ORIGIN, some_ends(), stamp=NOW)
+            folder.note(ORIGIN, {1: (11, NOW)}, stamp=NOW)
+    finally:
+        os.umask(old_mask)
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (path, *path.iterdir())}
+    assert modes == {"state": 0o700} | dict.fromkeys(["lock", "partition-00001", "ends", "index"], 0o600)
 
 
 # kill -9
@@ -357,7 +736,8 @@ def test_a_save_that_fails_says_so_and_leaves_what_there_was(tmp_path):
 SAVE_FOR_EVER = """
 import itertools, os, sys
 import numpy as np
-from koff.monitor.state import Origin, StateDir
+from koff.monitor.requests import Moment, Origin
+from koff.monitor.state import StateDir
 from koff.tracker import State
 
 ORIGIN = Origin("cluster", "__consumer_offsets", "AAAAAAAAAAAAAAAAAAAAAQ", 3)
@@ -369,8 +749,9 @@ def save_for_ever(first):
         for number in itertools.count(first):
             state = State({"number": number}, {"numbers": np.full(40_000, number)})
             for partition in range(ORIGIN.partitions):
-                folder.save(ORIGIN, partition, state, position=number, now_ms=number)
-            folder.note(ORIGIN, {p: (number, number + 1) for p in range(ORIGIN.partitions)}, now_ms=number)
+                folder.save(ORIGIN, partition, state, position=number, stamp=Moment(number, 0, "b"))
+            stamp = Moment(number + 1, 0, "b")
+            folder.note(ORIGIN, {p: (number, stamp) for p in range(ORIGIN.partitions)}, stamp=stamp)
             print(number, flush=True)
 
 
@@ -428,61 +809,7 @@ def test_a_process_killed_at_any_moment_leaves_a_state_that_it_saved(tmp_path, s
             assert number in {there[partition] if last < first else last, last + 1}
             assert found.state.facts == {"number": number}
             assert found.state.columns["numbers"].tolist() == [number] * 40_000
-            assert found.as_of_ms in {number, number + 1}
+            assert found.stamp.at_s in {number, number + 1}
             there[partition] = number
     assert min(there.values()) > 0
     assert left_behind, "no kill came while a file was being written: nothing was shown"
-
-
-# whether to resume
-
-RESUMABLE = {
-    "position": 100,
-    "as_of_ms": NOW_MS,
-    "now_ms": NOW_MS + HOUR_MS,
-    "delete_retention_ms": 24 * HOUR_MS,
-    "log_start": 0,
-    "last_stable": 200,
-}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {},
-        {"now_ms": NOW_MS},
-        {"now_ms": NOW_MS + 24 * HOUR_MS * 9 // 10},
-        {"log_start": 100},
-        {"last_stable": 100},
-        {"position": 0, "last_stable": 0},
-    ],
-)
-def test_a_state_is_resumed_while_nothing_that_it_missed_can_be_gone(change):
-    assert reasons_not_to_resume(**RESUMABLE | change) is None
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"now_ms": NOW_MS + 24 * HOUR_MS * 9 // 10 + 1}, "tombstones may be gone"),
-        ({"delete_retention_ms": 0}, "tombstones may be gone"),
-        ({"now_ms": NOW_MS - 1}, "a time that is yet to come"),
-        ({"log_start": 101}, "the log starts at 101 now"),
-        ({"last_stable": 99}, "the log was truncated: it ends at 99"),
-    ],
-)
-def test_a_state_is_not_resumed_when_something_may_be_gone(change, reason):
-    found = reasons_not_to_resume(**RESUMABLE | change)
-    assert found is not None
-    assert reason in found
-    assert "\n" not in found
-
-
-def test_partitions_that_were_saved_one_after_another_are_too_old_for_one_reason():
-    """So that they are one line of the log."""
-    days_later = NOW_MS + 48 * HOUR_MS
-    found = {
-        reasons_not_to_resume(**RESUMABLE | {"now_ms": days_later, "as_of_ms": NOW_MS + seconds * 1000})
-        for seconds in range(50)
-    }
-    assert len(found) == 1

@@ -1,0 +1,381 @@
+"""What the core asks the workers to do, and what the workers give to the core.
+
+The core does no I/O. It returns requests; a worker carries each of them out in a thread of its own, and posts
+the result as an input. Every result has the id of its request. A request that has no final result by its
+deadline is given up: the core sends another one with another id, and ignores a late result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from koff.tracker import Commits, Described, Group, State
+
+TopicPartition = tuple[str, int]
+OffsetKind = Literal["end", "stable", "start"] | int
+"""End offset, last stable offset, log start offset, or the first offset of that time (ms) or later."""
+
+
+class Moment(NamedTuple):
+    """A moment by two clocks: `at_s` never steps, and counts from `boot`; `wall_ms` is since 1970, may step.
+
+    `boot` names the start of the machine. Two `at_s` of different boots cannot be compared.
+    """
+
+    at_s: float
+    wall_ms: int
+    boot: str = ""
+
+
+# --- Requests -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FetchTopics:
+    """All topics of the cluster, with their ids. Answered by `TopicsFetched`."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOffsets:
+    """One offset of each of these partitions. Answered by one `OffsetsFetched` for each broker."""
+
+    id: int
+    kind: OffsetKind
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRetention:
+    """The topic's delete.retention.ms. Answered by `RetentionFetched`."""
+
+    id: int
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class FetchGroups:
+    """All groups and their committed offsets, from the coordinators. Answered by `GroupsFetched`.
+
+    Only groups of `partitions` of the offsets topic, which has `partition_count`.
+    """
+
+    id: int
+    partitions: frozenset[int]
+    partition_count: int
+
+
+class Start(NamedTuple):
+    """Where to begin to read a partition. `attempt` is returned with every record.
+
+    `leader_epoch` of the record before that offset, -1 if unknown: with it, librdkafka notices a log that was
+    truncated since.
+    """
+
+    offset: int
+    attempt: int
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read these partitions of an internal topic from now on (read_committed), each from its start.
+
+    A partition that is being read is started again. Answered by `Polled`, without an end, or `ReadFailed`.
+    """
+
+    topic: str
+    starts: Mapping[int, Start]
+
+
+@dataclass(frozen=True, slots=True)
+class StopReading:
+    """Read these partitions no more."""
+
+    topic: str
+    partitions: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadHistory:
+    """Read a partition of an internal topic from its log start up to offset `until` (read_committed).
+
+    Answered by one or several `HistoryRead`.
+    """
+
+    id: int
+    topic: str
+    partition: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The topic that a saved state is of. The state of another topic, or of a grown one, is useless."""
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """All that was saved of that topic. Answered by `Loaded`."""
+
+    id: int
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Write the state of a partition of the offsets topic as of `position`. Answered by `Done`."""
+
+    id: int
+    origin: Origin
+    partition: int
+    position: int
+    leader_epoch: int
+    stamp: Moment
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class SaveIndex:
+    """Write, by partition, a position and when the log was last known to end there. Answered by `Done`.
+
+    So the file of a partition that did not change need not be written again.
+    """
+
+    id: int
+    origin: Origin
+    positions: Mapping[int, tuple[int, Moment]]
+    stamp: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class SaveEnds:
+    """Write the history of end offsets. Answered by `Done`."""
+
+    id: int
+    origin: Origin
+    stamp: Moment
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetSaved:
+    """Remove the files of partitions whose log is not what it was. Answered by `Done`."""
+
+    id: int
+    partitions: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchStoredGroups:
+    """All groups of ZooKeeper. Answered by `StoredGroupsFetched`."""
+
+    id: int
+
+
+Answered = (
+    FetchTopics
+    | FetchOffsets
+    | FetchRetention
+    | FetchGroups
+    | ReadHistory
+    | Load
+    | Save
+    | SaveIndex
+    | SaveEnds
+    | ForgetSaved
+    | FetchStoredGroups
+)
+"""The requests that have an id, and a final result."""
+Request = Answered | Read | StopReading
+
+
+# --- Inputs ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A request that could not be carried out, and why. `denied`: this user may not."""
+
+    id: int
+    why: str
+    denied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A request without a result was carried out."""
+
+    id: int
+
+
+class Topic(NamedTuple):
+    """A topic. `leaderless` partitions have no leader at present. `id` is "" if brokers have no topic ids."""
+
+    id: str
+    partitions: int
+    leaderless: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsFetched:
+    """All topics that this user may describe, by name."""
+
+    id: int
+    topics: Mapping[str, Topic]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsFetched:
+    """Some of the offsets of a request, or why they are unknown. -1: no record is that late.
+
+    `final` is set in the last result of a request; partitions that are in none of its results are unknown.
+    `epochs` has the leader epochs of partitions of internal topics, where they are known.
+    """
+
+    id: int
+    offsets: Mapping[TopicPartition, int | str]
+    final: bool
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionFetched:
+    """The answer to `FetchRetention`."""
+
+    id: int
+    delete_retention_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsFetched:
+    """What the coordinators answered. Nothing is known of the groups in `failed` (name to reason).
+
+    `incomplete` has the reasons why there may be more groups than these. `topic_ids` maps names to ids.
+    """
+
+    id: int
+    commits: Commits
+    groups: Mapping[str, Described]
+    failed: Mapping[str, str] = field(default_factory=dict)
+    incomplete: tuple[str, ...] = ()
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+
+class Records(NamedTuple):
+    """Records of one partition in log order. `next_offset` is the last offset plus one."""
+
+    partition: int
+    attempt: int
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    offsets: Sequence[int]
+    leader_epoch: int = -1
+
+
+class Lost(NamedTuple):
+    """A partition that cannot be read on: its log was truncated, or no longer has the position.
+
+    `gone`: the broker knows no such partition.
+    """
+
+    partition: int
+    attempt: int
+    why: str
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What a reader read since the last time.
+
+    `positions` has (attempt, next offset to read) of partitions that moved past their last record: by
+    control records, or records that compaction removed. The reader stopped reading the partitions in `lost`.
+    `full` means that more records are waiting.
+    """
+
+    topic: str
+    records: Sequence[Records] = ()
+    positions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    lost: Sequence[Lost] = ()
+    full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFailed:
+    """Nothing of a topic can be read at present. The reader has stopped reading all its partitions."""
+
+    topic: str
+    why: str
+    denied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRead:
+    """Some records of `ReadHistory`, in log order. `final`: the reader has reached `until`."""
+
+    id: int
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    offsets: Sequence[int]
+    position: int
+    final: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Saved:
+    """The saved state of a partition as of `position`, the next offset to read.
+
+    `leader_epoch` is that of the last record, -1 if unknown. At `stamp`, the log was known to end there.
+    """
+
+    partition: int
+    position: int
+    leader_epoch: int
+    stamp: Moment
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was saved: of each partition its state, or why that is useless; and the history of end offsets.
+
+    `ends_stamp` is when that history was saved.
+    """
+
+    id: int
+    partitions: Mapping[int, Saved | str]
+    ends: State | str
+    ends_stamp: Moment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGroupsFetched:
+    """The groups of ZooKeeper: (offset, commit time in ms) by (group, topic, partition), and the groups."""
+
+    id: int
+    offsets: Mapping[tuple[str, str, int], tuple[int, int]]
+    groups: Mapping[str, Group]
+
+
+Input = (
+    Failed
+    | Done
+    | TopicsFetched
+    | OffsetsFetched
+    | RetentionFetched
+    | GroupsFetched
+    | Polled
+    | ReadFailed
+    | HistoryRead
+    | Loaded
+    | StoredGroupsFetched
+)
