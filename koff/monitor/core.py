@@ -1,0 +1,474 @@
+"""The owner of all that is known of one cluster. No I/O, no threads, no clock.
+
+`Core.handle` takes one input, or only the time, and returns the requests that follow. Workers carry them out
+and post the results as inputs. Nobody else touches the state, so there is no lock. A request that is not
+answered in time is given up and sent again; what depends on it is withheld (`koff.monitor.confidence`).
+
+Times: `Moment.at_s` never steps, and every interval here is measured by it. The tracker gets milliseconds
+that count on from the wall clock at the start, and do not step either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from koff.lag import UNKNOWN
+from koff.monitor.confidence import CoreView, Facts, build_view
+from koff.monitor.end_offsets import EndOffsets
+from koff.monitor.followed_log import Blobs, FollowedLog
+from koff.monitor.offsets_start import OffsetsStart
+from koff.monitor.outbox import Ask, Event, Outbox
+from koff.monitor.plan import Replay, Source, Way
+from koff.monitor.requests import (
+    Done,
+    Failed,
+    FetchGroups,
+    FetchOffsets,
+    FetchStoredGroups,
+    FetchTopics,
+    ForgetSaved,
+    GroupsFetched,
+    HistoryRead,
+    Input,
+    Load,
+    Loaded,
+    Moment,
+    OffsetKind,
+    OffsetsFetched,
+    Polled,
+    Read,
+    ReadFailed,
+    ReadHistory,
+    Request,
+    RetentionFetched,
+    Save,
+    SaveEnds,
+    SaveIndex,
+    StopReading,
+    StoredGroupsFetched,
+    TopicsFetched,
+)
+from koff.monitor.savings import Savings
+from koff.monitor.stored_groups import StoredGroups
+from koff.monitor.topic_list import TopicList
+from koff.records.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
+from koff.tracker import Tracker
+
+RETENTION_PART = 0.9
+"""A partition that was not current for this part of delete.retention.ms is read anew."""
+TIMEOUT_S, DISK_TIMEOUT_S = 10.0, 120.0
+RETRY_S = 1.0
+"""The pause before a failed request is sent again."""
+LIST_AGAIN_S, MISSING_INTERVAL_S = 2.0, 10.0
+"""The pause between two lists of topics while they contradict each other or there is no offsets topic, and
+while there is no topic of share groups' state."""
+_BOUNDS: tuple[OffsetKind, ...] = ("start", "stable")
+_WATERMARKS: tuple[OffsetKind, ...] = ("end", "stable")
+
+
+@dataclass(frozen=True, slots=True)
+class CoreConf:
+    """How the core of a monitor works.
+
+    `source` is where commits come from: the log, or responses of the coordinators to requests that are sent
+    again and again. "auto": from the coordinators while the log may not be read.
+
+    `limit_intervals`: a lag is served if both its sides were true within so many `end_interval_s`.
+    `only` restricts the partitions of the offsets topic. With `saves`, the state is saved. With
+    `zookeeper_interval_s`, groups of ZooKeeper are requested that often.
+    """
+
+    cluster_id: str = ""
+    start: Way = "snapshot"
+    source: Source = "auto"
+    saves: bool = False
+    offsets_topic: str = OFFSETS_TOPIC
+    only: frozenset[int] | None = None
+    zookeeper_interval_s: float | None = None
+    end_interval_s: float = 5.0
+    start_interval_s: float = 60.0
+    topics_interval_s: float = 30.0
+    limit_intervals: int = 5
+
+    @property
+    def limit_s(self) -> float:
+        """How old the two sides of a served lag may be."""
+        return self.limit_intervals * self.end_interval_s
+
+
+class Core:
+    """Watches one cluster. See the module's docstring; only one thread may call it."""
+
+    def __init__(self, conf: CoreConf, now: Moment) -> None:
+        self.conf = conf
+        self.tracker = Tracker()
+        self.topics = TopicList()
+        self.offsets = FollowedLog(conf.offsets_topic, self._apply_commits, conf.only)
+        if conf.source == "coordinators":
+            self.offsets.denied, self.offsets.is_never_read = "--source coordinators", True
+        self.share = FollowedLog(SHARE_STATE_TOPIC, self._apply_share_state)
+        self.outbox = Outbox()
+        self._began = now
+        self._savings = Savings(now)
+        self._start = OffsetsStart(
+            conf.start, conf.cluster_id, self.offsets, self.tracker, self._savings, self.outbox
+        )
+        self._ends = EndOffsets(self.tracker, self.topics, self.outbox, conf.start_interval_s)
+        self._stored = StoredGroups(conf.zookeeper_interval_s, self.tracker, self.outbox)
+        self._topics_due_s = self._sample_due_s = now.at_s
+        self._was_read = self._was_ready = False
+
+    # --- What the owner's loop calls ---------------------------------------------------------------------
+
+    def handle(self, given: Input | None, now: Moment) -> list[Request]:
+        """Takes one input (None: only time has passed). Returns the requests that are due.
+
+        No input raises: one that cannot be used is counted in `skipped`.
+        """
+        if given is not None:
+            try:
+                self._take(given, now)
+            except Exception as error:  # no input may end the process
+                self.outbox.skip(f"{type(given).__name__}: {type(error).__name__}: {error}", now)
+        for late in self.outbox.remove_late(now):
+            self._give_up(late, "no answer in time", now)
+        self._ask_for_what_is_due(now)
+        return self.outbox.take_requests()
+
+    def next_due_s(self) -> float:
+        """When `handle` has to be called at the latest (`Moment.at_s`)."""
+        due = [self._sample_due_s, self.outbox.next_deadline_s()]
+        due += [] if self.outbox.has(FetchTopics) else [self._topics_due_s]
+        due += [self._savings.due_s] if self.conf.saves else []
+        due += [] if (new_s := self._ends.new_due_s()) is None else [new_s]
+        due += [self._start.next_due_s(), self._stored.due_s] if self._was_read else []
+        return min(*due, self.offsets.next_due_s(), self.share.next_due_s())
+
+    @property
+    def skipped(self) -> Mapping[str, int]:
+        """How many inputs and records could not be used, by error."""
+        return self.outbox.skipped
+
+    def take_events(self) -> list[Event]:
+        """The events since the last call."""
+        return self.outbox.take_events()
+
+    def take_view(self, now: Moment) -> CoreView:
+        """What may be served now."""
+        now_ms = self._steady_ms(now)
+        facts = Facts(
+            offsets=self.offsets,
+            share=self.share,
+            doubtful={log.topic for log in (self.offsets, self.share) if self._is_doubtful(log)},
+            stored=self._stored.current,
+            steady_ms=self._steady_ms,
+            oldest_ms=now_ms - round(self.conf.limit_s * 1000),
+            topics_asked=self.topics.asked,
+            failure=self.outbox.failure,
+            ends_answered=self._was_read and self._stored.is_known and self._ends.is_answered,
+            was_ready=self._was_ready,
+            record_counts=self.tracker.record_counts.copy(),
+        )
+        view = build_view(self.tracker.take_snapshot(now_ms), facts)
+        self._was_ready = self._was_ready or view.readiness.ready
+        return view
+
+    def stop(self, now: Moment) -> list[Request]:
+        """The last requests: what has to be saved before the process ends."""
+        self.outbox.take_requests()
+        self._savings.make_due()
+        self._save(now)
+        return self.outbox.take_requests()
+
+    # --- Inputs ------------------------------------------------------------------------------------------
+
+    def _take(self, given: Input, now: Moment) -> None:
+        match given:
+            case Polled():
+                self._take_polled(given, now)
+                return
+            case ReadFailed():
+                self._take_read_failure(given, now)
+                return
+            case OffsetsFetched(final=False) | HistoryRead(final=False):
+                ask = self.outbox.get(given.id)
+            case _:
+                ask = self.outbox.close(given.id)
+        if ask is None:
+            return  # the request was given up
+        if isinstance(given, Failed):
+            self.outbox.note_failure(given.why, now)
+            self._give_up(ask, given.why, now)
+        else:
+            self._take_result(given, ask, now)
+
+    def _take_result(self, given: Input, ask: Ask[Any], now: Moment) -> None:
+        match given, ask.request:
+            case TopicsFetched(), FetchTopics():
+                self.outbox.note_answer(ask.asked)
+                self._take_topics(given, ask.asked, now)
+            case OffsetsFetched(), FetchOffsets():
+                self._take_offsets(given, ask, now)
+            case RetentionFetched(), _:
+                self._start.take_retention(given.delete_retention_ms)
+            case GroupsFetched(), FetchGroups():
+                self.outbox.note_answer(ask.asked)
+                used = self._start.take_groups(given, ask, now)
+                self._fetch_log_offsets(self.offsets, "end", used, now)  # records wait up to there
+            case Loaded(), Load():
+                self._start.take_loaded(given, ask, now, self._steady_ms(now))
+            case HistoryRead(), _:
+                self._start.take_history(given)
+            case StoredGroupsFetched(), _:
+                self._stored.take(given, ask.asked, now, self._steady_ms(now))
+            case Done(), _:
+                self._savings.note_done(ask.request)
+
+    def _give_up(self, ask: Ask[Any], why: str, now: Moment) -> None:
+        """A request failed, or was not answered in time."""
+        match request := ask.request:
+            case FetchTopics():
+                self._topics_due_s = min(self._topics_due_s, now.at_s + RETRY_S)
+            case FetchOffsets():
+                self._ends.give_up(ask)
+            case FetchGroups():
+                self._start.give_up_groups(ask, why, now)
+            case Load():
+                self._start.take_loaded(Failed(request.id, why), ask, now, self._steady_ms(now))
+            case ReadHistory():
+                self._start.give_up_history(request, now)
+            case FetchStoredGroups():
+                self._stored.give_up(ask.asked, now)
+            case Save() | SaveIndex() | SaveEnds() | ForgetSaved():
+                if self._savings.note_failed(request, now):
+                    self.outbox.note(now, "state is not saved", warn=True, why=why)
+
+    def _take_topics(self, given: TopicsFetched, asked: Moment, now: Moment) -> None:
+        logs = {log.topic: log for log in (self.offsets, self.share)}
+        wanted = {topic for topic, _ in self._ends.watched} | logs.keys()
+        alive = {name for name, log in logs.items() if log.take_progress()}
+        changed = self.topics.note(given.topics, asked, wanted=wanted, alive=alive)
+        self.topics.forget_unwanted(wanted)
+        if changed:
+            known = self.topics.topics.items()
+            self.tracker.identify_topics({name: topic.id for name, topic in known if topic and topic.id})
+            self._ends.forget_gone()
+        for name in changed & logs.keys():
+            self._take_log_topic(logs[name], now)
+        self._place_groups()
+        if self.share.exists is None and self.share.topic not in given.topics:
+            self.share.exists = False  # at once: most clusters have none, and no row depends on it yet
+        for log in logs.values():  # which partitions have a leader changes without the rest
+            seen = given.topics.get(log.topic)
+            if seen is not None and seen.id == log.topic_id:
+                log.leaderless = seen.leaderless
+        pause_s = self.conf.topics_interval_s
+        if self.topics.is_doubtful or not self.offsets.exists:
+            pause_s = LIST_AGAIN_S
+        elif not self.share.exists:
+            pause_s = min(pause_s, MISSING_INTERVAL_S)
+        self._topics_due_s = now.at_s + pause_s
+
+    def _take_log_topic(self, log: FollowedLog, now: Moment) -> None:
+        """An internal topic came, went, was created again, or has grown."""
+        existed = log.exists
+        lost = log.note_topic(self.topics.topics[log.topic])
+        if lost:
+            self.outbox.note(now, "topic is gone or was created again", topic=log.topic, warn=True)
+            self.outbox.command(StopReading(log.topic, frozenset(lost)))
+            self._drop_state(log, lost)
+        elif existed is not log.exists:
+            text = "topic found" if log.exists else "topic does not exist"
+            self.outbox.note(now, text, topic=log.topic, partitions=log.partition_count)
+        if log is self.offsets:
+            self._savings.set_origin(self._start.origin)
+
+    def _take_offsets(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
+        ask.waiting.difference_update(given.offsets)
+        errors = [offset for offset in given.offsets.values() if isinstance(offset, str)]
+        if len(errors) < len(given.offsets):
+            self.outbox.note_answer(ask.asked)
+        elif errors:
+            self.outbox.note_failure(errors[0], now)
+        if given.final:
+            self._ends.give_up(ask)
+        rest = dict(given.offsets)
+        for log in (self.offsets, self.share):
+            own = {at[1]: rest.pop(at) for at in given.offsets if at[0] == log.topic}
+            known = {number: offset for number, offset in own.items() if isinstance(offset, int)}
+            truncated = log.take_offsets(ask.request.kind, known, ask.asked, given.epochs, ask.positions, now)
+            for number in truncated:
+                self._lose(log, number, "its log was truncated", now)
+            elected = log.restart_elected(now)
+            if elected:
+                self.outbox.command(Read(log.topic, elected))
+        self._ends.take(ask, rest, self._steady_ms(ask.asked))
+        self._place_groups()
+
+    def _take_polled(self, given: Polled, now: Moment) -> None:
+        log = self._log(given.topic)
+        if log.denied is not None:
+            self.outbox.note(now, "topic may be read again", topic=log.topic)
+        self.outbox.note_answer(now)
+        for lost in log.take_polled(given, now):
+            self._lose(log, lost.partition, lost.why, now)
+
+    def _take_read_failure(self, given: ReadFailed, now: Moment) -> None:
+        log = self._log(given.topic)
+        if given.denied and log.denied is None:
+            self.outbox.note(now, "topic may not be read", warn=True, topic=log.topic, why=given.why)
+        self.outbox.note_failure(given.why, now)
+        log.note_failure(given.why, now, denied=given.denied)
+
+    # --- State -------------------------------------------------------------------------------------------
+
+    def _apply_commits(self, number: int, keys: Blobs, values: Blobs, is_live: bool, now: Moment) -> None:
+        self._apply(self.tracker.apply, number, keys, values, is_live, now)
+        self._start.history.note_applied(number, keys, values)
+
+    def _apply_share_state(self, number: int, keys: Blobs, values: Blobs, is_live: bool, now: Moment) -> None:
+        self._apply(self.tracker.apply_share_state, number, keys, values, is_live, now)
+
+    def _apply(
+        self,
+        apply: Callable[..., None],
+        number: int,
+        keys: Blobs,
+        values: Blobs,
+        is_live: bool,
+        now: Moment,
+    ) -> None:
+        """Applies records. If one of them makes that fail, they are applied one by one, without it."""
+        seen_at_ms = self._steady_ms(now) if is_live else UNKNOWN
+        try:
+            apply(number, keys, values, seen_at_ms=seen_at_ms)
+        except Exception:  # which record it was is found below
+            for key, value in zip(keys, values, strict=True):
+                try:
+                    apply(number, [key], [value], seen_at_ms=seen_at_ms)
+                except Exception as error:  # any client may write any bytes
+                    self.outbox.skip(f"record: {type(error).__name__}: {error}", now)
+
+    def _lose(self, log: FollowedLog, number: int, why: str, now: Moment) -> None:
+        """A partition's log is not what it was: its state is dropped, and it begins again."""
+        self.outbox.note(now, "partition is read anew", warn=True, topic=log.topic, partition=number, why=why)
+        self.outbox.command(StopReading(log.topic, frozenset([number])))
+        log.reset(number)
+        self._drop_state(log, [number])
+        # The topic may have been deleted, or created again.
+        log.lost_s = now.at_s
+        listed_s = self.topics.asked.at_s if self.topics.asked else now.at_s
+        self._topics_due_s = min(self._topics_due_s, max(now.at_s, listed_s + RETRY_S))
+
+    def _drop_state(self, log: FollowedLog, partitions: Iterable[int]) -> None:
+        for number in partitions:
+            if log is self.offsets:
+                self.tracker.reset_partition(number)
+                self._start.forget(number)
+                self._savings.forget(number)
+            else:
+                self.tracker.reset_share_partition(number)
+
+    # --- Requests ----------------------------------------------------------------------------------------
+
+    def _ask_for_what_is_due(self, now: Moment) -> None:
+        if now.at_s >= self._topics_due_s and not self.outbox.has(FetchTopics):
+            self.outbox.send(FetchTopics(self.outbox.next_id()), now, TIMEOUT_S)
+            self._topics_due_s = now.at_s + self.conf.topics_interval_s
+        for log in (self.offsets, self.share):
+            self._read_log(log, now)
+        self._start.begin_partitions(now)
+        bounds = self.share.bounds()
+        if bounds:
+            replays = {p: Replay(bound.start, "share state is not saved") for p, bound in bounds.items()}
+            self.outbox.command(Read(self.share.topic, self.share.begin(replays, now)))
+        for log in (self.offsets, self.share):
+            self._fetch_log_offsets(log, "end", log.take_started(), now)
+        self._sample(now)
+        if self._was_read:
+            self._start.read_history(now)
+            self._stored.request(now)
+        self._save(now)
+
+    def _read_log(self, log: FollowedLog, now: Moment) -> None:
+        """Requests bounds of partitions that are not read yet; begins again after a failure."""
+        unbounded = log.take_unbounded(now, now.at_s + RETRY_S)
+        for kind in _BOUNDS:
+            self._fetch_log_offsets(log, kind, unbounded, now)
+        if log.retry_s is not None and now.at_s >= log.retry_s:
+            starts = log.begin_again(now)
+            if starts:
+                self.outbox.command(Read(log.topic, starts))
+
+    def _sample(self, now: Moment) -> None:
+        """Requests end offsets when they are due, and those of new partitions soon."""
+        if not self._was_read and self._is_read():
+            self._was_read = True
+            self._sample_due_s = now.at_s  # what was requested before does not make koff ready
+            self._ends.forget_answers()
+            self.outbox.note(now, "the log is read", seconds=round(now.at_s - self._began.at_s, 3))
+        due, new_s = now.at_s >= self._sample_due_s, self._ends.new_due_s()
+        if due:
+            self._sample_due_s = now.at_s + self.conf.end_interval_s
+            for log in (self.offsets, self.share):
+                self._sample_log(log, now)
+            if self.conf.source != "log" or self.offsets.denied is None:
+                self._start.ask_stuck(now, now.at_s - 2 * self.conf.end_interval_s)
+        if due or (new_s is not None and now.at_s >= new_s):
+            self._ends.sample(now, everything=due)
+            if self._ends.has_unknown_topics:
+                listed_s = self.topics.asked.at_s if self.topics.asked else now.at_s
+                self._topics_due_s = min(self._topics_due_s, listed_s + LIST_AGAIN_S)
+
+    def _sample_log(self, log: FollowedLog, now: Moment) -> None:
+        """Requests watermarks of an internal topic; begins again the partitions that need it."""
+        for kind in _WATERMARKS:
+            under_way = {at[1] for at in self.outbox.waiting_for(kind) if at[0] == log.topic}
+            numbers = [number for number, _ in log.reading() if number not in under_way]
+            self._fetch_log_offsets(log, kind, numbers, now)
+        stalled = log.restart_stalled(now)
+        if stalled:
+            self.outbox.note(now, "partitions stalled", warn=True, topic=log.topic, count=len(stalled))
+            self.outbox.command(Read(log.topic, stalled))
+        oldest_s = now.at_s - RETENTION_PART * self._start.retention_s
+        for number, part in list(log.reading()):
+            if part.current is not None and part.current.at_s < oldest_s:
+                self._lose(log, number, "deletions may have been missed", now)
+
+    def _fetch_log_offsets(
+        self, log: FollowedLog, kind: OffsetKind, numbers: Iterable[int], now: Moment
+    ) -> None:
+        wanted = {(log.topic, number) for number in numbers}
+        if wanted:
+            request = FetchOffsets(self.outbox.next_id(), kind, frozenset(wanted))
+            self.outbox.send(request, now, TIMEOUT_S, log.positions())
+
+    def _save(self, now: Moment) -> None:
+        if self.conf.saves:
+            next_id, ends_ms = self.outbox.next_id, self._steady_ms(now)
+            for request in self._savings.collect(now, self.offsets, self.tracker, next_id, ends_ms):
+                self.outbox.send(request, now, DISK_TIMEOUT_S)
+
+    # --- Small things ------------------------------------------------------------------------------------
+
+    def _is_read(self) -> bool:
+        """Whether both logs were read to their end, as far as they have leaders and may be read."""
+        logs = [self.offsets, *([self.share] if self.share.denied is None else [])]
+        return all(log.exists is not None and not log.unread for log in logs)
+
+    def _place_groups(self) -> None:
+        count, last_written = self.offsets.partition_count, self.offsets.last_written
+        self.tracker.set_offsets_partitions(count, last_written=last_written)
+
+    def _is_doubtful(self, log: FollowedLog) -> bool:
+        """Whether what was read may be of another topic than the one that the partitions are taken for."""
+        asked = self.topics.asked
+        return self.topics.is_another(log.topic) or asked is None or asked.at_s < log.lost_s
+
+    def _log(self, topic: str) -> FollowedLog:
+        return self.share if topic == self.share.topic else self.offsets
+
+    def _steady_ms(self, moment: Moment) -> int:
+        return self._began.wall_ms + round((moment.at_s - self._began.at_s) * 1000)

@@ -1,0 +1,137 @@
+"""The topic partitions that groups commit to or are assigned, and when their offsets are requested."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.requests import FetchOffsets, Moment, OffsetKind, TopicPartition
+from koff.monitor.topic_list import TopicList
+from koff.tracker import Tracker
+
+TIMEOUT_S = 10.0
+NEW_INTERVAL_S = 1.0
+"""The pause between two requests for new partitions: a stream of new topics costs no more than that."""
+AGREE_S = 1.0
+"""An end offset that went back is believed if another response, so much later, says so too."""
+
+
+class EndOffsets:
+    """The sampled offsets of the watched partitions, which the tracker gets.
+
+    An end offset goes back only if records were lost in an election, or if the topic was created again. But a
+    leader that was deposed, and does not know it yet, may return one that is too low.
+    """
+
+    def __init__(self, tracker: Tracker, topics: TopicList, outbox: Outbox, start_interval_s: float) -> None:
+        self.watched: set[TopicPartition] = set()
+        """The partitions that groups committed to, or are assigned."""
+        self._tracker, self._topics, self._outbox = tracker, topics, outbox
+        self._answered: set[TopicPartition] = set()
+        self._slowly_asked: set[TopicPartition] = set()
+        self._believed: dict[TopicPartition, int] = {}
+        self._lower_since: dict[TopicPartition, float] = {}
+        self._numbered = 0
+        self._new_due_s = float("-inf")
+        self._start_interval_s = start_interval_s
+        self._slow_due_s = float("-inf")
+
+    @property
+    def present(self) -> set[TopicPartition]:
+        """The watched partitions that exist."""
+        return {at for at in self.watched if self._topics.has_partition(at)}
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether each of them had a response, or a failure, since `forget_answers`."""
+        return self.present <= self._answered
+
+    @property
+    def has_unknown_topics(self) -> bool:
+        """Whether topics are referred to of which the list of topics knows nothing."""
+        return bool(self._tracker.unnamed_topic_ids()) or any(
+            topic not in self._topics.topics for topic, _ in self.watched
+        )
+
+    def forget_answers(self) -> None:
+        """What was requested before does not count for `is_answered`."""
+        self._answered.clear()
+
+    def new_due_s(self) -> float | None:
+        """When new partitions are to be requested; None if there are none."""
+        return self._new_due_s if self._tracker.partition_count != self._numbered else None
+
+    def sample(self, now: Moment, *, everything: bool) -> None:
+        """Requests the end offsets of `everything`, or only of partitions that were never requested."""
+        self._watch()
+        self._new_due_s = now.at_s + NEW_INTERVAL_S
+        wanted = self.present
+        asked = wanted if everything else wanted - self._answered
+        self._fetch("end", asked, now)
+        # Log start and last stable offsets change slowly: of new partitions at once, of all now and then.
+        if now.at_s >= self._slow_due_s:
+            self._slow_due_s = now.at_s + self._start_interval_s
+            self._slowly_asked = set()
+        new = wanted - self._slowly_asked
+        self._slowly_asked |= new
+        self._fetch("start", new, now)
+        self._fetch("stable", new, now)
+
+    def take(
+        self, ask: Ask[FetchOffsets], offsets: Mapping[TopicPartition, int | str], asked_ms: int
+    ) -> None:
+        """Takes a response, or a part of it. Errors count as answers that change nothing."""
+        self._answered.update(offsets)
+        known = {
+            at: offset
+            for at, offset in offsets.items()
+            if isinstance(offset, int) and self._topics.has_partition(at)
+        }
+        if not known:
+            return
+        match ask.request.kind:
+            case "end":
+                ends = self._believe(known, ask.asked)
+                self._tracker.add_samples(ends=ends, at_ms=asked_ms)
+            case "start":
+                self._tracker.add_samples(starts=known)
+            case "stable":
+                self._tracker.add_samples(stables=known)
+
+    def give_up(self, ask: Ask[FetchOffsets]) -> None:
+        """There is no response for the partitions that it waits for."""
+        self._answered |= ask.waiting
+
+    def forget_gone(self) -> None:
+        """Forgets the offsets of partitions that do not exist."""
+        gone = sorted(at for at in self.watched if self._topics.has_partition(at) is False)
+        for at in gone:
+            self._believed.pop(at, None)
+            self._lower_since.pop(at, None)
+        self._tracker.forget_offsets(gone)
+
+    def _watch(self) -> None:
+        self.watched = set(self._tracker.watched_partitions())
+        self._numbered = self._tracker.partition_count
+        self._answered &= self.watched
+        for at in self._believed.keys() - self.watched:
+            del self._believed[at]
+        self.forget_gone()
+
+    def _fetch(self, kind: OffsetKind, partitions: Collection[TopicPartition], now: Moment) -> None:
+        partitions = frozenset(partitions) - self._outbox.waiting_for(kind)
+        if partitions:
+            self._outbox.send(FetchOffsets(self._outbox.next_id(), kind, partitions), now, TIMEOUT_S)
+
+    def _believe(self, ends: Mapping[TopicPartition, int], asked: Moment) -> dict[TopicPartition, int]:
+        """The end offsets of a response that are believed."""
+        believed = {}
+        for at, end in ends.items():
+            if end < self._believed.get(at, 0):
+                first_s = self._lower_since.setdefault(at, asked.at_s)
+                if asked.at_s - first_s < AGREE_S:
+                    continue
+            if self._lower_since:
+                self._lower_since.pop(at, None)
+            believed[at] = self._believed[at] = end
+        return believed

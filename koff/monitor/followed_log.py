@@ -1,0 +1,256 @@
+"""An internal topic that is being read: its partitions, from their bounds to records applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+from koff.monitor.followed_partition import FollowedPartition
+from koff.monitor.plan import Bounds, Plan, Resume, Seed
+from koff.monitor.requests import Lost, Moment, OffsetKind, Polled, Records, Start, Topic, TopicPartition
+
+STALL_S = 15.0
+"""A partition that has records to read and does not move for so long is read again from its position."""
+
+Blobs = Sequence[bytes | None]
+Apply = Callable[[int, Blobs, Blobs, bool, Moment], None]
+"""Applies keys and values of records of a partition. The flag is set if they are not history."""
+
+
+class FollowedLog:
+    """An internal topic that is being read. Its records go to `apply` as soon as they may be applied."""
+
+    def __init__(self, topic: str, apply: Apply, only: Collection[int] | None = None) -> None:
+        self.topic = topic
+        self.exists: bool | None = None
+        """Whether the topic exists; None if that is not known yet."""
+        self.topic_id = ""
+        self.partition_count = 0
+        self.leaderless: frozenset[int] = frozenset()
+        self.partitions: dict[int, FollowedPartition] = {}
+        self.denied: str | None = None
+        """Why this user may not read the topic, or why it is not read."""
+        self.is_never_read = False
+        self.retry_s: float | None = None
+        """When to begin to read again after a failure."""
+        self.lost_s = float("-inf")
+        """When a partition was lost last: then the topic may be another one of that name."""
+        self._apply = apply
+        self._only = only
+        self._failures = 0
+        self._was_read = False
+        self._started: list[int] = []
+
+    def note_topic(self, topic: Topic | None) -> list[int]:
+        """Notes the topic as it is believed to be. Returns the partitions that are lost."""
+        lost: list[int] = []
+        if topic is None or (self.topic_id and topic.id != self.topic_id):
+            lost = list(self.partitions)
+            self.partitions = {}
+        self.exists = topic is not None
+        if topic is not None:
+            self.topic_id, self.partition_count = topic.id, topic.partitions
+            self.leaderless = topic.leaderless
+            for partition in range(topic.partitions):
+                if self._only is None or partition in self._only:
+                    self.partitions.setdefault(partition, FollowedPartition())
+        return lost
+
+    def take_unbounded(self, now: Moment, again_s: float) -> list[int]:
+        """The partitions whose bounds have to be requested now, and not again before `again_s`."""
+        unbounded = [
+            p
+            for p, part in self.partitions.items()
+            if not part.is_reading and not part.is_bounded and now.at_s >= part.bounds_due_s
+        ]
+        for number in unbounded:
+            self.partitions[number].bounds_due_s = again_s
+        return unbounded
+
+    def next_due_s(self) -> float:
+        """When bounds are to be requested, or reading begun again; infinite if neither is."""
+        due = [p.bounds_due_s for p in self.partitions.values() if not p.is_reading and not p.is_bounded]
+        return min([*due, *([] if self.retry_s is None else [self.retry_s])], default=float("inf"))
+
+    def take_progress(self) -> bool:
+        """Whether records or positions came in since the last call."""
+        was_read, self._was_read = self._was_read, False
+        return was_read
+
+    def bounds(self) -> dict[int, Bounds]:
+        """The bounds of the partitions that wait for a plan."""
+        return {
+            p: Bounds(part.start, part.stable)
+            for p, part in self.partitions.items()
+            if not part.is_reading and part.start is not None and part.stable is not None
+        }
+
+    def begin(self, plans: Mapping[int, Plan], now: Moment) -> dict[int, Start]:
+        """Begins to read the partitions as planned. Returns the starts for the reader."""
+        starts = {}
+        for number, plan in plans.items():
+            part = self.partitions[number]
+            epoch = plan.leader_epoch if isinstance(plan, Resume) else -1
+            starts[number] = part.begin(plan.position, epoch, now)
+            if isinstance(plan, Seed):
+                part.needs_history, part.seeded_at = True, plan.position
+                part.wait()
+        self._started += starts
+        return starts
+
+    def take_started(self) -> list[int]:
+        """The partitions that began since the last call: their high watermarks are to be requested soon."""
+        started, self._started = self._started, []
+        return started
+
+    def begin_again(self, now: Moment) -> dict[int, Start]:
+        """Begins to read all partitions again, at their positions: the reader has stopped."""
+        self.retry_s = None
+        return {
+            p: part.begin(part.position, part.leader_epoch, now)
+            for p, part in self.partitions.items()
+            if part.is_reading
+        }
+
+    def take_polled(self, given: Polled, now: Moment) -> list[Lost]:
+        """Applies what a reader read. Returns the partitions that cannot be read on."""
+        self.denied, self._failures, self._was_read = None, 0, True
+        for records in given.records:
+            if (part := self._find(records.partition, records.attempt)) is not None:
+                new = part.split_known(records)
+                part.note_heard()
+                if new is not None:
+                    self._take_records(part, new, now)
+        for number, (attempt, position) in given.positions.items():
+            if (part := self._find(number, attempt)) is not None:
+                part.note_heard()
+                part.move(position, now)
+                self._release(number, part, now)
+        return [lost for lost in given.lost if self._find(lost.partition, lost.attempt) is not None]
+
+    def take_offsets(
+        self,
+        kind: OffsetKind,
+        offsets: Mapping[int, int],
+        asked: Moment,
+        epochs: Mapping[TopicPartition, int],
+        positions: Mapping[TopicPartition, tuple[int, int]],
+        now: Moment,
+    ) -> list[int]:
+        """Notes bounds and watermarks. Returns the partitions whose log was truncated below the position.
+
+        `epochs` are the leader epochs of the response, `positions` the lives and the positions when the
+        offsets were requested.
+        """
+        truncated = []
+        for number, offset in offsets.items():
+            part, then = self.partitions.get(number), positions.get((self.topic, number))
+            if part is None or then is None or then[0] != part.life:
+                continue
+            part.note_epoch(epochs.get((self.topic, number), -1))
+            if kind == "start":
+                part.start = offset
+            elif kind == "stable":
+                part.note_stable(offset)
+            elif part.note_end(offset, asked, then[1]):
+                truncated.append(number)
+            self._release(number, part, now)
+        return truncated
+
+    def stop_waiting(self, number: int, now: Moment) -> None:
+        """Applies the records that wait for the coordinators' response, or for what it contains."""
+        part = self.partitions[number]
+        part.wait_until = part.wait_asks_from_s = None
+        waiting, part.waiting = part.waiting, []
+        for records in waiting:
+            self._apply(number, records.keys, records.values, part.is_read, now)
+        part.find_current()
+
+    def reset(self, number: int, *, keep_bounds: bool = False) -> None:
+        """Forgets a partition, which then waits for its bounds, or only for a plan."""
+        part = self.partitions[number]
+        start, stable = part.start, part.stable
+        part.reset()
+        if keep_bounds:
+            part.start, part.stable = start, stable
+
+    def note_failure(self, why: str, now: Moment, *, denied: bool) -> None:
+        """Notes that the reader has stopped. It is tried again after 1 to 10 s."""
+        self._failures += 1
+        self.denied = why if denied else self.denied
+        self.retry_s = now.at_s + min(2.0 ** (self._failures - 1), 10.0)
+
+    def restart_elected(self, now: Moment) -> dict[int, Start]:
+        """Begins again, at their positions, the partitions for which another leader was elected."""
+        if self.retry_s is not None or self.denied is not None:
+            return {}  # all partitions begin again anyway
+        return {
+            number: part.begin(part.position, part.leader_epoch, now)
+            for number, part in self.reading()
+            if part.is_to_begin_again
+        }
+
+    def restart_stalled(self, now: Moment) -> dict[int, Start]:
+        """Begins again, at their positions, the partitions that do not move although they are behind."""
+        starts = {}
+        for number, part in self.reading():
+            is_stopped = self.denied is not None or self.retry_s is not None
+            if is_stopped or part.stable is None or part.position >= part.stable:
+                part.moved_s = now.at_s
+            elif now.at_s - part.moved_s > STALL_S:
+                starts[number] = part.begin(part.position, part.leader_epoch, now)
+        return starts
+
+    def reading(self) -> Iterator[tuple[int, FollowedPartition]]:
+        """The partitions that are being read."""
+        return ((p, part) for p, part in self.partitions.items() if part.is_reading)
+
+    def positions(self) -> dict[TopicPartition, tuple[int, int]]:
+        """The life and the position of each partition."""
+        return {(self.topic, p): (part.life, part.position) for p, part in self.partitions.items()}
+
+    @property
+    def unread(self) -> list[int]:
+        """The partitions that have a leader and are not read yet."""
+        return [p for p, part in self.partitions.items() if not part.is_read and p not in self.leaderless]
+
+    @property
+    def last_written(self) -> int:
+        """The last partition that has, or had, records; -1 if there is none."""
+        return max(
+            (p for p, part in self.partitions.items() if (part.end or part.stable or 0) > 0), default=-1
+        )
+
+    @property
+    def behind(self) -> int:
+        """How many offsets up to the last stable offsets are not read yet."""
+        return sum(
+            max(0, part.stable - part.position) for _, part in self.reading() if part.stable is not None
+        )
+
+    @property
+    def held_back(self) -> int:
+        """How many offsets are behind open transactions."""
+        return sum(
+            max(0, part.end - part.stable)
+            for _, part in self.reading()
+            if part.stable is not None and part.end is not None
+        )
+
+    def _find(self, number: int, attempt: int) -> FollowedPartition | None:
+        """The partition, if it is being read and that is its present attempt."""
+        part = self.partitions.get(number)
+        return part if part is not None and part.is_reading and part.attempt == attempt else None
+
+    def _take_records(self, part: FollowedPartition, records: Records, now: Moment) -> None:
+        part.leader_epoch = records.leader_epoch
+        if part.is_waiting:
+            part.waiting.append(records)
+        else:
+            self._apply(records.partition, records.keys, records.values, part.is_read, now)
+        part.move(records.offsets[-1] + 1, now)
+        self._release(records.partition, part, now)
+
+    def _release(self, number: int, part: FollowedPartition, now: Moment) -> None:
+        """Applies waiting records once the reader has passed what the coordinators' response contains."""
+        if part.wait_until is not None and part.position >= part.wait_until:
+            self.stop_waiting(number, now)

@@ -1,0 +1,185 @@
+"""One partition of an internal topic: the reader's position, watermarks, and up to when it is current.
+
+A partition is current at t if the reader's position has reached the high watermark that was returned for a
+request sent at t. So each high watermark that is not reached yet is kept with its time, and nothing else is
+needed: a position that has reached the watermark of an earlier moment only, because an open transaction holds
+later records back or the reader is behind, proves that the partition is current as of that earlier moment.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from koff.monitor.requests import Moment, Records, Start
+
+AGREEING = 3
+AGREEING_S = 5.0
+"""So many high watermarks, over so long, below the position: the log was truncated. A leader that was deposed
+may return one that is too low."""
+MAX_MARKS = 64
+
+
+@dataclass(slots=True)
+class FollowedPartition:
+    """It waits for `start` and `stable` first, then for a plan, and is then read.
+
+    `attempt` counts how often reading it was begun: records of another attempt are not its own. `life` counts
+    how often all that was known of it was forgotten: responses to requests of another life mean nothing.
+    """
+
+    attempt: int = 0
+    life: int = 0
+    is_reading: bool = False
+    position: int = -1
+    leader_epoch: int = -1
+    start: int | None = None
+    """Log start offset."""
+    stable: int | None = None
+    """The newest last stable offset."""
+    end: int | None = None
+    """The newest high watermark."""
+    is_read: bool = False
+    """Whether the reader has reached the end of what was there when reading began, or an open transaction."""
+    current: Moment | None = None
+    """Up to when the commits of this partition are known. None: not at all."""
+    wait_until: int | None = None
+    """Until the reader reaches this offset, records wait, to be applied together: they are older than the
+    coordinators' response, which the tracker has."""
+    wait_asks_from_s: float | None = None
+    """The first high watermark that is requested at or after this moment sets `wait_until`."""
+    waiting: list[Records] = field(default_factory=list)
+    stale_groups: dict[str, Moment | None] = field(default_factory=dict)
+    """Groups that are known up to another moment: the coordinators' newest response lacks them."""
+    moved_s: float = 0.0
+    is_heard: bool = True
+    """Whether the reader has read something of the present leader's log: else its position may be one of a
+    log that this leader has truncated."""
+    is_to_begin_again: bool = False
+    """Whether another leader was elected: the reader has to compare its position with that leader's log."""
+    epoch: int = -1
+    """The newest leader epoch."""
+    needs_history: bool = False
+    """Whether only the coordinators' response is known, and not the log before `seeded_at`."""
+    seeded_at: int = 0
+    bounds_due_s: float = 0.0
+    _marks: deque[tuple[Moment, int]] = field(default_factory=deque)
+    _low: tuple[int, float] | None = None
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the log start offset and the last stable offset are known."""
+        return self.start is not None and self.stable is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether records wait for the offset up to which the coordinators' response is newer."""
+        return self.wait_until is not None or self.wait_asks_from_s is not None
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether all was read that an open transaction does not hold back, and more was written."""
+        return (
+            self.is_reading
+            and self.stable is not None
+            and self.end is not None
+            and self.stable <= self.position < self.end
+        )
+
+    def begin(self, position: int, leader_epoch: int, now: Moment) -> Start:
+        """Begins to read at `position`. Returns the start for the reader."""
+        self.attempt += 1
+        self.is_reading, self.position, self.leader_epoch = True, position, leader_epoch
+        self.moved_s, self.is_to_begin_again = now.at_s, False
+        return Start(position, self.attempt, leader_epoch)
+
+    def wait(self) -> None:
+        """Lets records wait for a response of the coordinators that is being requested."""
+        self.wait_asks_from_s, self.wait_until = float("inf"), None
+
+    def reset(self) -> None:
+        """Forgets all: the partition waits for its bounds again."""
+        fresh = FollowedPartition(attempt=self.attempt + 1, life=self.life + 1)
+        for name in self.__slots__:
+            setattr(self, name, getattr(fresh, name))
+
+    def note_seed(self, asked: Moment, now: Moment, failed: Iterable[str]) -> None:
+        """The tracker has the coordinators' response to a request of `asked`, but nothing of `failed`."""
+        before = self.current
+        self.stale_groups = {name: self.stale_groups.get(name, before) for name in failed}
+        self.current, self.is_read = asked, True
+        self.wait_asks_from_s, self.wait_until = now.at_s, None
+
+    def note_epoch(self, epoch: int) -> None:
+        """Notes the leader epoch of a response. A newer one is that of another leader."""
+        if epoch > self.epoch:
+            is_other, self.epoch = self.epoch >= 0, epoch
+            if is_other and self.is_reading:
+                self.is_heard, self.is_to_begin_again = False, True
+
+    def note_heard(self) -> None:
+        """Notes that the present attempt to read has returned something."""
+        if not self.is_to_begin_again and not self.is_heard:
+            self.is_heard = True
+            self.find_current()
+
+    def note_end(self, end: int, asked: Moment, position: int) -> bool:
+        """Notes the high watermark requested at `asked`, when the reader was at `position`.
+
+        Returns True if the log was truncated below that.
+        """
+        if not self.is_reading:
+            return False
+        highest = max(position, self._marks[-1][1] if self._marks else 0)
+        if end < highest:
+            count, first_s = self._low or (0, asked.at_s)
+            self._low = count + 1, first_s
+            return count + 1 >= AGREEING and asked.at_s - first_s >= AGREEING_S
+        self._low = None
+        self.end = end
+        if self.wait_asks_from_s is not None and asked.at_s >= self.wait_asks_from_s:
+            self.wait_until, self.wait_asks_from_s = end, None
+        if len(self._marks) >= MAX_MARKS:  # thin out: currency is then known less finely, and never too well
+            self._marks = deque(list(self._marks)[::2])
+        self._marks.append((asked, end))
+        self.find_current()
+        return False
+
+    def note_stable(self, stable: int) -> None:
+        """Notes the last stable offset."""
+        self.stable = stable
+        self.find_current()
+
+    def move(self, position: int, now: Moment) -> None:
+        """Notes that the reader has reached `position`."""
+        if position > self.position:
+            self.position, self.moved_s = position, now.at_s
+            self.find_current()
+
+    def find_current(self) -> None:
+        """Works out up to when this partition is current."""
+        if self.is_waiting and (self.wait_until is None or self.position < self.wait_until):
+            return  # the tracker has the coordinators' response, which has a moment of its own
+        if not self.is_heard:
+            return
+        while self._marks and self._marks[0][1] <= self.position:
+            asked, _ = self._marks.popleft()
+            self.is_read = True
+            self.stale_groups.clear()
+            if self.current is None or asked.at_s > self.current.at_s:
+                self.current = asked
+        if self.is_held_back:
+            self.is_read = True
+
+    def split_known(self, records: Records) -> Records | None:
+        """The records at or behind the position; None if there are none: they were applied before."""
+        offsets = records.offsets
+        if not len(offsets) or offsets[-1] < self.position:
+            return None
+        if offsets[0] >= self.position:
+            return records
+        first = next(i for i, offset in enumerate(offsets) if offset >= self.position)
+        return records._replace(
+            keys=records.keys[first:], values=records.values[first:], offsets=offsets[first:]
+        )

@@ -1,0 +1,148 @@
+"""What leaves the core: requests, of which the open ones are kept with their deadlines, and events."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from koff.monitor.requests import (
+    Answered,
+    FetchOffsets,
+    Moment,
+    OffsetKind,
+    Read,
+    Request,
+    StopReading,
+    TopicPartition,
+)
+
+_Kind = TypeVar("_Kind")
+
+
+@dataclass(slots=True)
+class Ask(Generic[_Kind]):
+    """A request, when it was sent, and until when its result is waited for.
+
+    `waiting` are the partitions of a `FetchOffsets` that have no result yet. `positions` has, for partitions
+    of internal topics, the life and the position when the request was sent.
+    """
+
+    request: _Kind
+    asked: Moment
+    deadline_s: float
+    waiting: set[TopicPartition] = field(default_factory=set)
+    positions: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that changed and that people want to know: for the log, and for the API's stream."""
+
+    at: Moment
+    text: str
+    details: Mapping[str, Any]
+    is_warning: bool = False
+
+
+class Outbox:
+    """Requests and events. An id is never used twice: a late result of a given-up request finds nothing.
+
+    `skipped` counts inputs and records that could not be used, by error.
+    """
+
+    def __init__(self) -> None:
+        self.skipped: Counter[str] = Counter()
+        self._ids = itertools.count(1)
+        self._open: dict[int, Ask[Answered]] = {}
+        self._requests: list[Request] = []
+        self._events: list[Event] = []
+        self._failure: tuple[float, str] | None = None
+        self._answered_s = float("-inf")
+
+    def next_id(self) -> int:
+        """An id for the next request."""
+        return next(self._ids)
+
+    def send(
+        self,
+        request: Answered,
+        now: Moment,
+        timeout_s: float,
+        positions: Mapping[TopicPartition, tuple[int, int]] | None = None,
+    ) -> None:
+        """Sends a request. Without a final result within `timeout_s`, it is given up."""
+        waiting = set(request.partitions) if isinstance(request, FetchOffsets) else set()
+        self._open[request.id] = Ask(request, now, now.at_s + timeout_s, waiting, positions or {})
+        self._requests.append(request)
+
+    def command(self, request: Read | StopReading) -> None:
+        """Sends a request that has no single result."""
+        self._requests.append(request)
+
+    def take_requests(self) -> list[Request]:
+        """The requests since the last call."""
+        requests, self._requests = self._requests, []
+        return requests
+
+    def take_events(self) -> list[Event]:
+        """The events since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    def note(self, now: Moment, text: str, *, warn: bool = False, **details: Any) -> None:
+        """Adds an event."""
+        self._events.append(Event(now, text, details, warn))
+
+    def skip(self, why: str, now: Moment) -> None:
+        """Counts an input or a record that cannot be used; the first with that error is an event."""
+        if not self.skipped[why]:
+            self.note(now, "an input cannot be used", warn=True, why=why)
+        self.skipped[why] += 1
+
+    def note_failure(self, why: str, now: Moment) -> None:
+        """Notes that a request failed."""
+        self._failure = now.at_s, why
+
+    def note_answer(self, asked: Moment) -> None:
+        """Notes that the cluster answered a request sent at `asked`."""
+        self._answered_s = max(self._answered_s, asked.at_s)
+
+    @property
+    def failure(self) -> str | None:
+        """The newest error, if nothing was answered since."""
+        return self._failure[1] if self._failure and self._failure[0] > self._answered_s else None
+
+    def get(self, request_id: int) -> Ask[Answered] | None:
+        """The open request of that id; None if it was given up, or never sent."""
+        return self._open.get(request_id)
+
+    def close(self, request_id: int) -> Ask[Answered] | None:
+        """Removes and returns the open request of that id."""
+        return self._open.pop(request_id, None)
+
+    def has(self, kind: type[Answered]) -> bool:
+        """Whether a request of that kind is open."""
+        return any(isinstance(ask.request, kind) for ask in self._open.values())
+
+    def of_kind(self, kind: type[_Kind]) -> Iterator[Ask[_Kind]]:
+        """The open requests of that kind."""
+        for ask in list(self._open.values()):
+            if isinstance(ask.request, kind):
+                yield ask  # type: ignore[misc]  # its request was just checked
+
+    def waiting_for(self, kind: OffsetKind) -> set[TopicPartition]:
+        """The partitions whose offset of that kind is being fetched."""
+        waiting: set[TopicPartition] = set()
+        return waiting.union(*(ask.waiting for ask in self.of_kind(FetchOffsets) if ask.request.kind == kind))
+
+    def remove_late(self, now: Moment) -> list[Ask[Answered]]:
+        """Removes and returns the requests whose deadline has passed."""
+        late = [request_id for request_id, ask in self._open.items() if now.at_s >= ask.deadline_s]
+        return [self._open.pop(request_id) for request_id in late]
+
+    def next_deadline_s(self) -> float:
+        """When the next deadline passes; infinite without an open request."""
+        return min((ask.deadline_s for ask in self._open.values()), default=float("inf"))

@@ -1,0 +1,55 @@
+"""Groups that keep their offsets in ZooKeeper, as Kafka's first consumers do: what the core knows of them."""
+
+from __future__ import annotations
+
+from koff.monitor.outbox import Outbox
+from koff.monitor.requests import FetchStoredGroups, Moment, StoredGroupsFetched
+from koff.tracker import Tracker
+
+SHARD = -1
+"""Where the tracker keeps these groups: no partition of the offsets topic has that number."""
+TIMEOUT_S = 30.0
+_BUSY = 4
+"""The pause between two requests is so many times as long as ZooKeeper took to answer, at the least."""
+
+
+class StoredGroups:
+    """Requests all groups of ZooKeeper, again and again, and gives what changed to the tracker.
+
+    `current` is when the newest response was requested; None before the first.
+    """
+
+    def __init__(self, interval_s: float | None, tracker: Tracker, outbox: Outbox) -> None:
+        self.current: Moment | None = None
+        self.due_s = float("inf") if interval_s is None else float("-inf")
+        self._interval_s = interval_s
+        self._tracker, self._outbox = tracker, outbox
+        self._offsets: dict[tuple[str, str, int], tuple[int, int]] = {}
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all groups of ZooKeeper are known, or none are looked for."""
+        return self._interval_s is None or self.current is not None
+
+    def request(self, now: Moment) -> None:
+        """Sends the request if it is due."""
+        if now.at_s >= self.due_s:
+            self._outbox.send(FetchStoredGroups(self._outbox.next_id()), now, TIMEOUT_S)
+            self.due_s = float("inf")
+
+    def take(self, given: StoredGroupsFetched, asked: Moment, now: Moment, now_ms: int) -> None:
+        """Takes all groups. A commit of the first response may be older than any end offset."""
+        changed = {at: stored for at, stored in given.offsets.items() if self._offsets.get(at) != stored}
+        gone = self._offsets.keys() - given.offsets.keys()
+        seen_at_ms = None if self.current is None else now_ms
+        self._tracker.apply_external_commits(SHARD, changed, gone, given.groups, seen_at_ms=seen_at_ms)
+        self._offsets, self.current = dict(given.offsets), asked
+        self._wait(asked, now)
+
+    def give_up(self, asked: Moment, now: Moment) -> None:
+        """ZooKeeper did not answer."""
+        self._wait(asked, now)
+
+    def _wait(self, asked: Moment, now: Moment) -> None:
+        assert self._interval_s is not None
+        self.due_s = now.at_s + max(self._interval_s, min(_BUSY * (now.at_s - asked.at_s), TIMEOUT_S))

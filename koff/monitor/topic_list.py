@@ -1,0 +1,109 @@
+"""The topics of the cluster, as far as several responses agree.
+
+One broker that has just started may list no topics, or an old list. So a topic that is missing, that has
+another id or fewer partitions is believed only after `AGREEING` responses over `AGREEING_S` seconds. A new
+topic and a new partition are believed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from koff.monitor.requests import Moment, Topic, TopicPartition
+
+AGREEING = 3
+AGREEING_S = 4.0
+
+
+@dataclass(slots=True)
+class _Doubt:
+    """What responses say about a topic, against what is believed."""
+
+    seen: Topic | None
+    first_s: float
+    responses: int = 1
+
+
+class TopicList:
+    """The believed topics. `topics` maps a name to None if the topic does not exist, or is not shown."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, Topic | None] = {}
+        self.asked: Moment | None = None
+        """When the newest response was requested; None before the first."""
+        self._doubts: dict[str, _Doubt] = {}
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a response contradicts what is believed: then the topics should be fetched again soon."""
+        return bool(self._doubts)
+
+    def is_another(self, topic: str) -> bool:
+        """Whether the newest response shows another topic of that name than what is believed."""
+        return topic in self._doubts and self._doubts[topic].seen is not None
+
+    def partition_count(self, topic: str) -> int | None:
+        """The partition count; 0 if the topic does not exist; None if nothing is known of it yet."""
+        if topic not in self.topics:
+            return None
+        known = self.topics[topic]
+        return known.partitions if known else 0
+
+    def has_partition(self, at: TopicPartition) -> bool | None:
+        """Whether the topic partition exists; None if nothing is known of its topic yet."""
+        count = self.partition_count(at[0])
+        return None if count is None else at[1] < count
+
+    def note(
+        self, response: Mapping[str, Topic], asked: Moment, *, wanted: Collection[str], alive: Collection[str]
+    ) -> set[str]:
+        """Notes a response that was requested at `asked`. Returns the topics whose believed state changed.
+
+        `wanted` are the topics that groups refer to: they may be absent. `alive` are topics from which
+        records came in since the last response: they exist, even if this response lacks them.
+        """
+        self.asked = asked
+        changed = set()
+        for name in response.keys() | self.topics.keys() | set(wanted):
+            seen, known = response.get(name), self.topics.get(name)
+            if seen is not None and (known is None or _is_same_topic(known, seen)):
+                self._doubts.pop(name, None)
+            elif seen is None and known is None and name in self.topics:
+                continue  # absent, as believed
+            elif seen is None and name in alive:
+                self._doubts.pop(name, None)
+                continue
+            elif not self._is_agreed(name, seen, asked):
+                continue
+            if name not in self.topics or known != seen:
+                self.topics[name] = seen
+                changed.add(name)
+        return changed
+
+    def forget_unwanted(self, wanted: Collection[str]) -> None:
+        """Drops the absent topics that nobody refers to any more."""
+        for name in [n for n, topic in self.topics.items() if topic is None and n not in wanted]:
+            del self.topics[name]
+
+    def _is_agreed(self, name: str, seen: Topic | None, asked: Moment) -> bool:
+        """Whether enough responses in a row say the same about the topic."""
+        doubt = self._doubts.get(name)
+        if doubt is None or not _says_the_same(doubt.seen, seen):
+            self._doubts[name] = _Doubt(seen, asked.at_s)
+            return False
+        doubt.responses += 1
+        if doubt.responses < AGREEING or asked.at_s - doubt.first_s < AGREEING_S:
+            return False
+        del self._doubts[name]
+        return True
+
+
+def _is_same_topic(known: Topic, seen: Topic) -> bool:
+    return seen.id == known.id and seen.partitions >= known.partitions
+
+
+def _says_the_same(before: Topic | None, seen: Topic | None) -> bool:
+    if before is None or seen is None:
+        return before is seen
+    return (before.id, before.partitions) == (seen.id, seen.partitions)

@@ -1,0 +1,141 @@
+"""Records are applied once, in order, and not before they may be."""
+
+from __future__ import annotations
+
+from koff.monitor.followed_log import STALL_S, FollowedLog
+from koff.monitor.plan import Plan, Replay, Seed
+from koff.monitor.requests import Lost, Moment, Polled, Records, Topic
+
+TOPIC = "__consumer_offsets"
+Applied = list[tuple[int, list[bytes | None]]]
+
+
+def at(second: float) -> Moment:
+    return Moment(second, 0)
+
+
+def follow(plan: Plan, *, partitions: int = 1) -> tuple[FollowedLog, Applied]:
+    applied: Applied = []
+    log = FollowedLog(TOPIC, lambda number, keys, values, live, now: applied.append((number, list(keys))))
+    log.note_topic(Topic("id", partitions))
+    log.begin(dict.fromkeys(range(partitions), plan), at(0))
+    return log, applied
+
+
+def polled(*offsets: int, attempt: int = 1, partition: int = 0) -> Polled:
+    keys = [str(offset).encode() for offset in offsets]
+    return Polled(TOPIC, [Records(partition, attempt, keys, keys, offsets)])
+
+
+def fetch_end(log: FollowedLog, end: int, second: float, *, epoch: int = -1) -> list[int]:
+    epochs = {(TOPIC, 0): epoch}
+    return log.take_offsets("end", {0: end}, at(second), epochs, log.positions(), at(second))
+
+
+def test_records_are_applied_as_they_come() -> None:
+    log, applied = follow(Replay(0, ""))
+    log.take_polled(polled(0, 1), at(1))
+    log.take_polled(polled(5), at(2))
+    assert applied == [(0, [b"0", b"1"]), (0, [b"5"])]
+    assert log.partitions[0].position == 6
+
+
+def test_records_that_come_twice_are_applied_once() -> None:
+    log, applied = follow(Replay(0, ""))
+    for _ in range(2):
+        log.take_polled(polled(0, 1), at(1))
+    log.take_polled(polled(1, 2), at(1))
+    assert applied == [(0, [b"0", b"1"]), (0, [b"2"])]
+
+
+def test_records_of_an_earlier_attempt_are_not_applied() -> None:
+    log, applied = follow(Replay(0, ""))
+    log.reset(0)
+    log.begin({0: Replay(0, "")}, at(1))
+    log.take_polled(polled(7, attempt=1), at(1))
+    assert applied == []
+    assert log.partitions[0].position == 0
+
+
+def test_records_wait_until_the_reader_has_passed_what_the_coordinators_said() -> None:
+    log, applied = follow(Seed(3, ""))
+    log.take_polled(polled(3), at(1))
+    log.partitions[0].note_seed(at(1), at(2), failed=())
+    assert log.partitions[0].current == at(1)
+    fetch_end(log, 6, 3)
+    log.take_polled(polled(4), at(4))
+    assert applied == []
+    log.take_polled(polled(5), at(5))
+    assert applied == [(0, [b"3"]), (0, [b"4"]), (0, [b"5"])]
+    assert log.partitions[0].current == at(3)
+
+
+def test_records_that_wait_are_applied_if_the_coordinators_do_not_answer() -> None:
+    log, applied = follow(Seed(3, ""))
+    log.take_polled(polled(3), at(1))
+    log.stop_waiting(0, at(2))
+    assert applied == [(0, [b"3"])]
+
+
+def test_a_partition_that_is_lost_in_an_earlier_attempt_is_not_lost() -> None:
+    log, _ = follow(Replay(0, ""))
+    lost = Polled(TOPIC, lost=[Lost(0, 1, "out of range")])
+    assert log.take_polled(lost, at(1)) == [Lost(0, 1, "out of range")]
+    log.reset(0)
+    log.begin({0: Replay(0, "")}, at(1))
+    assert log.take_polled(lost, at(1)) == []
+
+
+def test_a_reader_that_failed_begins_again_at_the_positions() -> None:
+    log, _ = follow(Replay(0, ""))
+    log.take_polled(polled(0, 1), at(1))
+    log.note_failure("refused", at(2), denied=True)
+    assert log.denied == "refused"
+    assert log.retry_s == 3
+    assert log.begin_again(at(3))[0].offset == 2
+    log.take_polled(polled(2, attempt=2), at(4))
+    assert log.denied is None
+
+
+def test_a_partition_that_does_not_move_is_begun_again() -> None:
+    log, _ = follow(Replay(0, ""))
+    log.take_offsets("stable", {0: 5}, at(1), {}, log.positions(), at(1))
+    assert log.restart_stalled(at(STALL_S)) == {}
+    assert log.restart_stalled(at(STALL_S + 1))[0].offset == 0
+    assert log.restart_stalled(at(STALL_S + 2)) == {}
+
+
+def test_an_idle_partition_is_not_begun_again() -> None:
+    log, _ = follow(Replay(5, ""))
+    log.take_offsets("stable", {0: 5}, at(1), {}, log.positions(), at(1))
+    assert log.restart_stalled(at(100 * STALL_S)) == {}
+
+
+def test_a_partition_begins_again_when_another_leader_was_elected() -> None:
+    log, _ = follow(Replay(5, ""))
+    fetch_end(log, 5, 1, epoch=1)
+    assert log.restart_elected(at(1)) == {}
+    fetch_end(log, 5, 2, epoch=2)
+    assert log.restart_elected(at(2))[0].offset == 5
+    assert log.restart_elected(at(2)) == {}
+
+
+def test_responses_to_requests_of_another_life_mean_nothing() -> None:
+    log, _ = follow(Replay(0, ""))
+    positions = log.positions()
+    log.reset(0)
+    log.take_offsets("start", {0: 7}, at(1), {}, positions, at(1))
+    assert log.partitions[0].start is None
+
+
+def test_partitions_of_a_topic_created_again_are_lost() -> None:
+    log, _ = follow(Replay(0, ""), partitions=2)
+    assert log.note_topic(Topic("other", 3)) == [0, 1]
+    assert len(log.partitions) == 3
+    assert not any(part.is_reading for part in log.partitions.values())
+
+
+def test_a_leaderless_partition_is_not_waited_for() -> None:
+    log, _ = follow(Replay(0, ""), partitions=2)
+    log.leaderless = frozenset({1})
+    assert log.unread == [0]

@@ -1,0 +1,142 @@
+"""What is saved, in which order, and what becomes of failures."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from koff.monitor.followed_log import FollowedLog
+from koff.monitor.plan import Replay, Seed
+from koff.monitor.requests import ForgetSaved, Moment, Origin, Request, Save, SaveEnds, SaveIndex, Topic
+from koff.monitor.savings import INTERVAL_S, RETRY_S, Savings
+from koff.tracker import Tracker
+from tests.unit.builders import commit
+
+ORIGIN = Origin("cluster", "__consumer_offsets", "id", 2)
+
+
+def at(second: float) -> Moment:
+    return Moment(second, 0)
+
+
+class Saved:
+    """Two partitions that are read and current."""
+
+    def __init__(self) -> None:
+        self.tracker = Tracker()
+        self.log = FollowedLog("__consumer_offsets", lambda *_: None)
+        self.log.note_topic(Topic("id", 2))
+        self.log.begin({0: Replay(7, ""), 1: Replay(3, "")}, at(0))
+        self.savings = Savings(at(0))
+        self.savings.set_origin(ORIGIN)
+        self._ids = itertools.count(1)
+        for partition, part in self.log.partitions.items():
+            part.current = at(1)
+            self.commit(partition)
+
+    def commit(self, partition: int) -> None:
+        key, value = commit(f"g{partition}", "t", 0, 5)
+        self.tracker.apply(partition, [key], [value])
+
+    def collect(self, second: float) -> list[Request]:
+        def next_id() -> int:
+            return next(self._ids)
+
+        return list(self.savings.collect(at(second), self.log, self.tracker, next_id, ends_ms=77))
+
+    def save(self, second: float) -> list[str]:
+        """Carries out what is due."""
+        requests = self.collect(second)
+        for request in requests:
+            self.savings.note_done(request)
+        return [type(request).__name__ for request in requests]
+
+
+@pytest.fixture
+def saved() -> Saved:
+    return Saved()
+
+
+def test_every_partition_and_the_ends_are_saved_once_they_are_due(saved: Saved) -> None:
+    assert saved.save(INTERVAL_S - 1) == []
+    assert saved.save(INTERVAL_S) == ["Save", "Save", "SaveEnds"]
+
+
+def test_the_ends_are_stamped_by_the_clock_of_their_times(saved: Saved) -> None:
+    ends = saved.collect(INTERVAL_S)[-1]
+    assert isinstance(ends, SaveEnds)
+    assert ends.stamp == Moment(INTERVAL_S, 77)
+
+
+def test_partitions_that_did_not_change_are_only_noted_in_the_index(saved: Saved) -> None:
+    saved.save(INTERVAL_S)
+    saved.commit(1)
+    saved.log.partitions[0].current = at(50)
+    save, index = saved.collect(2 * INTERVAL_S)
+    assert isinstance(save, Save)
+    assert save.partition == 1
+    assert isinstance(index, SaveIndex)
+    assert index.positions == {0: (7, at(50))}
+
+
+def test_no_round_begins_before_the_last_has_ended(saved: Saved) -> None:
+    requests = saved.collect(INTERVAL_S)
+    assert saved.collect(10 * INTERVAL_S) == []
+    assert saved.savings.due_s == float("inf")
+    for request in requests:
+        saved.savings.note_done(request)
+    assert saved.collect(10 * INTERVAL_S)
+
+
+def test_what_failed_is_saved_again_and_the_first_failure_is_told(saved: Saved) -> None:
+    told = [saved.savings.note_failed(request, at(31)) for request in saved.collect(INTERVAL_S)]  # type: ignore[arg-type]  # all are for the disk
+    assert told == [True, False, False]
+    assert saved.save(2 * INTERVAL_S) == ["Save", "Save", "SaveEnds"]
+
+
+def test_a_partition_that_is_lost_is_forgotten_before_anything_is_saved(saved: Saved) -> None:
+    saved.save(INTERVAL_S)
+    saved.savings.forget(0)
+    saved.log.reset(0)
+    assert saved.save(INTERVAL_S + 1) == ["ForgetSaved", "SaveIndex"]
+
+
+def test_forgetting_is_tried_again_soon(saved: Saved) -> None:
+    saved.save(INTERVAL_S)
+    saved.savings.forget(0)
+    for request in saved.collect(INTERVAL_S + 1):
+        if isinstance(request, ForgetSaved):
+            saved.savings.note_failed(request, at(INTERVAL_S + 1))
+        else:
+            saved.savings.note_done(request)
+    assert saved.savings.due_s == INTERVAL_S + 1 + RETRY_S
+    assert "ForgetSaved" in saved.save(INTERVAL_S + 1 + RETRY_S)
+
+
+def test_a_save_that_ends_after_its_partition_was_lost_does_not_count(saved: Saved) -> None:
+    requests = saved.collect(INTERVAL_S)
+    saved.savings.forget(0)
+    for request in requests:
+        saved.savings.note_done(request)
+    saved.log.partitions[0].current = at(60)
+    assert saved.save(INTERVAL_S + 1) == ["ForgetSaved", "Save", "SaveIndex"]
+
+
+def test_only_what_is_complete_is_saved(saved: Saved) -> None:
+    saved.log.reset(0)
+    saved.log.begin({0: Seed(7, "")}, at(2))
+    saved.log.partitions[1].current = None
+    assert saved.save(INTERVAL_S) == ["SaveEnds"]
+
+
+def test_nothing_is_saved_of_a_topic_that_is_not_known(saved: Saved) -> None:
+    saved.savings.set_origin(None)
+    assert saved.save(INTERVAL_S) == []
+
+
+def test_at_the_end_all_is_saved_even_while_a_round_is_open(saved: Saved) -> None:
+    saved.collect(INTERVAL_S)
+    saved.savings.make_due()
+    names = {type(request) for request in saved.collect(INTERVAL_S + 1)}
+    assert names == {Save, SaveEnds}
