@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+import structlog
 
 from koff.kafkatest import KafkaCluster, LocalKafka
 
@@ -23,6 +24,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _NEED_KAFKA.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.kafka)
+
+
+@pytest.fixture(autouse=True)
+def _reset_log() -> Iterator[None]:
+    """A command that runs in a test sets the log of the whole process: that ends with the test."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

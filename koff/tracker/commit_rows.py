@@ -119,10 +119,7 @@ class CommitRows:
         self._make_commit_rows(commits, hashes, rows)
         self._committed[rows], self._committed_at[rows] = commits.offset, times
         self._topic_id[rows], self._seen_at[rows] = topic_ids, seen_at_ms
-        if self._share_partition is None and (share != NOT_SHARED).any():
-            self._share_partition = np.full(len(self._hash), NOT_SHARED, np.int32)
-        if self._share_partition is not None:
-            self._share_partition[rows] = share
+        self._set_share_partition(rows, share)
         known = commits.offset >= 0
         if known.any():
             live = seen_at_ms != UNKNOWN
@@ -254,6 +251,18 @@ class CommitRows:
             self._commits[rows], self._marks[rows] = features.commits, features.marks
             self._consumed[rows] = features.consumed
         self._changed[changed] = False
+
+    def _set_share_partition(self, rows: Ints, share: Ints | int) -> None:
+        """Sets the partition of `__share_group_state` that the commits of `rows` are from, or NOT_SHARED."""
+        shared = np.not_equal(share, NOT_SHARED)
+        if self._share_partition is None:
+            if not shared.any():
+                return
+            self._share_partition = np.full(len(self._hash), NOT_SHARED, np.int32)
+        # A row from share state is shown only with its group, any other row always.
+        if ((self._share_partition[rows] != NOT_SHARED) != shared).any():
+            self._layout = None
+        self._share_partition[rows] = share
 
     def _add_to_windows(self, rows: Ints, offset: Ints, at_ms: Ints, *, live: bool) -> None:
         """Adds commits to the windows of `rows`, with their lag at commit; it is unknown unless `live`."""

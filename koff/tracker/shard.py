@@ -58,6 +58,7 @@ class Shard(CommitRows):
         self._hidden: frozenset[str] = frozenset()
         self._chosen_cache: tuple[Layout, int, Callable[[str], bool], Ints] | None = None
         self._layout_kinds = -1
+        self._layout_share_groups: frozenset[str] = frozenset()
         self._shown_layout: tuple[Layout, Layout] | None = None  # the whole layout, and what is shown of it
 
     @classmethod
@@ -296,11 +297,12 @@ class Shard(CommitRows):
         # Rows that come or go clear the layout. Described groups change without it.
         layout, kinds = self._layout, self.groups.kinds_version
         if layout is not None and kinds != self._layout_kinds:
-            # Whether rows from share state count depends on the types of groups.
-            is_same = layout.described == self.groups.names() and self._share_partition is None
+            # Which groups are share groups decides which rows from share state are shown.
+            shares = self._find_share_groups()
+            is_same = layout.described == self.groups.names() and self._layout_share_groups == shares
             layout = layout if is_same else None
         if layout is None:
-            described = self.groups.names()
+            described, self._layout_share_groups = self.groups.names(), self._find_share_groups()
             live = self._drop_orphans(np.flatnonzero(self._live[: self._rows]))
             codes, group = np.unique(self._group[live], return_inverse=True)
             names = [self._registry.names.groups.names[code] for code in codes.tolist()]
@@ -310,6 +312,12 @@ class Shard(CommitRows):
         self._layout, self._layout_kinds = layout, kinds
         return layout
 
+    def _find_share_groups(self) -> frozenset[str]:
+        """The names of the share groups; none if no row is from share state."""
+        if self._share_partition is None:
+            return frozenset()
+        return frozenset(name for name in self.groups.names() if self.groups.is_share_group(name))
+
     def _drop_orphans(self, rows: Ints) -> Ints:
         """The rows without those from share state of groups that are not, or no longer, share groups.
 
@@ -317,10 +325,7 @@ class Shard(CommitRows):
         """
         if self._share_partition is None:
             return rows
-        names = self._registry.names.groups
-        existing = [
-            names.assign_code(name) for name in self.groups.names() if self.groups.is_share_group(name)
-        ]
+        existing = list(map(self._registry.names.groups.assign_code, self._layout_share_groups))
         is_shared = self._share_partition[rows] != NOT_SHARED
         kept: Ints = rows[~is_shared | np.isin(self._group[rows], existing)]
         return kept
@@ -358,8 +363,9 @@ class Shard(CommitRows):
         offset, at_ms = record.value.offset, record.value.commit_timestamp
         self._committed[row], self._committed_at[row] = offset, at_ms
         self._topic_id[row], self._seen_at[row] = fold_topic_id(record.value.topic_id), seen_at_ms
-        if self._share_partition is not None:
-            self._share_partition[row] = NOT_SHARED
+        # A row from share state is shown only with its group, any other row always.
+        if self._share_partition is not None and self._share_partition[row] != NOT_SHARED:
+            self._share_partition[row], self._layout = NOT_SHARED, None
         # The lag at commit is known only for a record that was read live, of a partition with a known end.
         if offset >= 0:
             end = (
@@ -402,8 +408,7 @@ class Shard(CommitRows):
         # Set the columns, then the windows, then free the rows that ended up deleted.
         self._committed[rows], self._committed_at[rows] = offset, at_ms
         self._topic_id[rows], self._seen_at[rows] = topic_id, seen_at_ms
-        if self._share_partition is not None:
-            self._share_partition[rows] = NOT_SHARED
+        self._set_share_partition(rows, NOT_SHARED)
         if not self._live[rows].all():  # a row becomes live; `_release_rows` handles deleted rows
             self._layout = None
         self._live[rows] = kept

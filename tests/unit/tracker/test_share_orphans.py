@@ -8,7 +8,9 @@ import pytest
 
 from koff.records import encode
 from koff.records.placement import group_partition
-from koff.tracker import Snapshot, Tracker
+from koff.tracker import Group, Snapshot, Tracker
+from koff.tracker.groups import ShareGroupState
+from koff.tracker.seeds import Seed
 from tests.unit.builders import Consumer, Pair, Share, classic_group, commit, gone
 from tests.unit.tracker.test_share_commits import add_share_groups, share, snapshot_of
 
@@ -135,6 +137,20 @@ def test_a_group_of_another_type_that_was_there_before_does_not_get_the_orphan(t
     assert shown(tracker) == Shown([], ["classic"], [None])
 
 
+@pytest.mark.parametrize("times", [1, 100])
+def test_a_commit_to_the_offsets_topic_shows_the_row_of_an_orphan(tracker, times):
+    assert shown(tracker) == NOTHING
+    apply(tracker, *[commit("s", "t", 0, 8)] * times)
+    assert shown(tracker) == Shown([(0, 8)], ["simple"], [2])
+
+
+def test_share_state_of_no_group_hides_the_row_that_it_takes(tracker):
+    apply(tracker, commit("s", "t", 1, 8))
+    assert shown(tracker).rows == [(1, 8)]
+    share(tracker, 3, snapshot_of("s", 4, partition=1))
+    assert shown(tracker) == NOTHING
+
+
 def test_an_orphan_leaves_the_other_groups_of_its_partition_as_they_are():
     tracker = Tracker()
     tracker.identify_topics({"t": TOPIC})
@@ -146,6 +162,16 @@ def test_an_orphan_leaves_the_other_groups_of_its_partition_as_they_are():
         assert {row.group for row in tracker.take_snapshot().rows()} == {"a", "plain", "z"} - {orphan}
         tracker.apply(0, *([part] for part in encode(gone(Share.own("z", 1)))))
     assert {row.group for row in tracker.take_snapshot().rows()} == {"a", "plain"}
+
+
+def test_the_layout_stays_the_same_object_while_coordinators_and_records_say_the_same_of_types(tracker):
+    apply(tracker, encode(Share.own("s", 1)), classic_group("c", {}))
+    layout = tracker.take_snapshot().shards[HOME].layout
+    groups = {"s": ShareGroupState(), "c": Group("c", "classic")}
+    tracker.overwrite_commits(HOME, Seed.from_offsets({}), groups, ())
+    assert tracker.take_snapshot().shards[HOME].layout is layout
+    apply(tracker, classic_group("c", None), encode(Consumer.own("c", 1)))
+    assert tracker.take_snapshot().shards[HOME].layout is layout
 
 
 @pytest.mark.parametrize("exists", [True, False], ids=["share group", "orphan"])
