@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from koff.monitor.followed_partition import FollowedPartition
@@ -40,6 +41,11 @@ class CommitHistory:
     def __init__(self) -> None:
         self.replayed: Replayed | None = None
         self._not_before_s = float("-inf")
+        self._failed_s: dict[int, float] = {}
+
+    def failed_s(self, partition: int) -> float:
+        """When that partition could not be read last: those that failed come after the others."""
+        return self._failed_s.get(partition, float("-inf"))
 
     @property
     def due_s(self) -> float:
@@ -77,20 +83,32 @@ class CommitHistory:
         cut = bisect_left(given.offsets, replayed.counted_from)
         for part, counted in ((slice(None, cut), True), (slice(cut, None), False)):
             if len(given.keys[part]):
-                replayed.shard.apply(given.keys[part], given.values[part], counted=counted)
+                _apply(replayed.shard, given.keys[part], given.values[part], counted=counted)
         replayed.position = given.position
         if not given.final:
             return None
         for keys, values in replayed.meanwhile:
-            replayed.shard.apply(keys, values, counted=False)
+            _apply(replayed.shard, keys, values, counted=False)
         self.replayed = None
         return replayed
 
     def fail(self, now: Moment) -> None:
         """The partition could not be read. Another one, or the same, is read after a pause."""
+        if self.replayed is not None:
+            self._failed_s[self.replayed.partition] = now.at_s
         self.replayed, self._not_before_s = None, now.at_s + RETRY_S
 
     def forget(self, partition: int) -> None:
         """The partition is not what it was: what was read of it is of no use."""
         if self.replayed is not None and self.replayed.partition == partition:
             self.replayed = None
+
+
+def _apply(shard: Shard, keys: Blobs, values: Blobs, *, counted: bool) -> None:
+    """Applies records; if one of them makes that fail, one by one, without it."""
+    try:
+        shard.apply(keys, values, counted=counted)
+    except Exception:  # any client may write any bytes; the core counts them when they are read live
+        for key, value in zip(keys, values, strict=True):
+            with suppress(Exception):
+                shard.apply([key], [value], counted=counted)

@@ -31,8 +31,10 @@ def find_withheld(
     commits_at_ms: NDArray[np.int64] | int,
     topics_at_ms: int,
     oldest_ms: int,
-) -> NDArray[np.uint8]:
+) -> tuple[NDArray[np.uint8], int]:
     """The reasons (`Reason` bits) why rows of the shard must not be served; 0 where they may be.
+
+    Also returns how many rows have a lag, whether it may be served or not.
 
     `commits_at_ms` is when the commit of each row was current, `topics_at_ms` when the topics were requested,
     `oldest_ms` the oldest time that counts as current.
@@ -50,12 +52,15 @@ def find_withheld(
     found = np.zeros(len(rows), np.uint8)
     found[stale] |= np.uint8(Reason.COMMITS_NOT_CURRENT)
     found[has_end_side & no_end] |= np.uint8(Reason.END_NOT_CURRENT)
-    return found
+    return found, int(np.count_nonzero(has_end_side | stale))
 
 
 @dataclass(frozen=True, slots=True)
 class CoreView:
-    """What may be served at one moment. Immutable. Of `rows` lags, `withheld` are not served."""
+    """What may be served at one moment. Immutable. Of `rows` lags, `withheld` are not served.
+
+    Rows whose lag is unknown, because there is no commit or no such topic, do not count.
+    """
 
     snapshot: Snapshot
     readiness: Readiness
@@ -122,14 +127,14 @@ def build_view(snapshot: Snapshot, facts: Facts) -> CoreView:
     are_current: dict[int, bool] = {}
     rows = 0
     for number, shard in snapshot.shards.items():
-        rows += len(shard.partition)
-        found = find_withheld(
+        found, with_lag = find_withheld(
             snapshot,
             shard,
             commits_at_ms=facts.commits_ms(number, shard),
             topics_at_ms=topics_ms,
             oldest_ms=facts.oldest_ms,
         )
+        rows += with_lag
         if found.any():
             withheld[number] = found
         are_current[number] = facts.shard_ms(number) >= facts.oldest_ms

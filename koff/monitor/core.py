@@ -61,6 +61,8 @@ RETENTION_PART = 0.9
 TIMEOUT_S, DISK_TIMEOUT_S = 10.0, 120.0
 RETRY_S = 1.0
 """The pause before a failed request is sent again."""
+PATIENCE_S = 60.0
+"""So long, at most, history and ZooKeeper wait until the logs are read: a broker may be out of reach."""
 LIST_AGAIN_S, MISSING_INTERVAL_S = 2.0, 10.0
 """The pause between two lists of topics while they contradict each other or there is no offsets topic, and
 while there is no topic of share groups' state."""
@@ -119,6 +121,7 @@ class Core:
         self._stored = StoredGroups(conf.zookeeper_interval_s, self.tracker, self.outbox)
         self._topics_due_s = self._sample_due_s = now.at_s
         self._was_read = self._was_ready = False
+        self._does_more = False  # history and ZooKeeper come after the start
 
     # --- What the owner's loop calls ---------------------------------------------------------------------
 
@@ -131,7 +134,7 @@ class Core:
             try:
                 self._take(given, now)
             except Exception as error:  # no input may end the process
-                self.outbox.skip(f"{type(given).__name__}: {type(error).__name__}: {error}", now)
+                self.outbox.skip(type(given).__name__, error, now)
         for late in self.outbox.remove_late(now):
             self._give_up(late, "no answer in time", now)
         self._ask_for_what_is_due(now)
@@ -143,7 +146,8 @@ class Core:
         due += [] if self.outbox.has(FetchTopics) else [self._topics_due_s]
         due += [self._savings.due_s] if self.conf.saves else []
         due += [] if (new_s := self._ends.new_due_s()) is None else [new_s]
-        due += [self._start.next_due_s(), self._stored.due_s] if self._was_read else []
+        more = [self._start.next_due_s(), self._stored.due_s]
+        due += more if self._does_more else [self._began.at_s + PATIENCE_S]
         return min(*due, self.offsets.next_due_s(), self.share.next_due_s())
 
     @property
@@ -201,8 +205,13 @@ class Core:
         if isinstance(given, Failed):
             self.outbox.note_failure(given.why, now)
             self._give_up(ask, given.why, now)
-        else:
+            return
+        try:
             self._take_result(given, ask, now)
+        except Exception:  # the request is sent again, as if it had failed
+            self.outbox.close(ask.request.id)
+            self._give_up(ask, "its result cannot be used", now)
+            raise
 
     def _take_result(self, given: Input, ask: Ask[Any], now: Moment) -> None:
         match given, ask.request:
@@ -220,7 +229,7 @@ class Core:
             case Loaded(), Load():
                 self._start.take_loaded(given, ask, now, self._steady_ms(now))
             case HistoryRead(), _:
-                self._start.take_history(given)
+                self._start.take_history(given, ask, now)
             case StoredGroupsFetched(), _:
                 self._stored.take(given, ask.asked, now, self._steady_ms(now))
             case Done(), _:
@@ -248,7 +257,8 @@ class Core:
     def _take_topics(self, given: TopicsFetched, asked: Moment, now: Moment) -> None:
         logs = {log.topic: log for log in (self.offsets, self.share)}
         wanted = {topic for topic, _ in self._ends.watched} | logs.keys()
-        alive = {name for name, log in logs.items() if log.take_progress()}
+        # A topic that may not be read may also be missing in the list, because it may not be described.
+        alive = {name for name, log in logs.items() if log.take_progress() or log.denied is not None}
         changed = self.topics.note(given.topics, asked, wanted=wanted, alive=alive)
         self.topics.forget_unwanted(wanted)
         if changed:
@@ -267,6 +277,8 @@ class Core:
         pause_s = self.conf.topics_interval_s
         if self.topics.is_doubtful or not self.offsets.exists:
             pause_s = LIST_AGAIN_S
+        elif any(asked.at_s < log.lost_s for log in logs.values()):
+            pause_s = RETRY_S
         elif not self.share.exists:
             pause_s = min(pause_s, MISSING_INTERVAL_S)
         self._topics_due_s = now.at_s + pause_s
@@ -294,9 +306,8 @@ class Core:
             self.outbox.note_failure(errors[0], now)
         if given.final:
             self._ends.give_up(ask)
-        rest = dict(given.offsets)
         for log in (self.offsets, self.share):
-            own = {at[1]: rest.pop(at) for at in given.offsets if at[0] == log.topic}
+            own = {at[1]: offset for at, offset in given.offsets.items() if at[0] == log.topic}
             known = {number: offset for number, offset in own.items() if isinstance(offset, int)}
             truncated = log.take_offsets(ask.request.kind, known, ask.asked, given.epochs, ask.positions, now)
             for number in truncated:
@@ -304,7 +315,7 @@ class Core:
             elected = log.restart_elected(now)
             if elected:
                 self.outbox.command(Read(log.topic, elected))
-        self._ends.take(ask, rest, self._steady_ms(ask.asked))
+        self._ends.take(ask, given.offsets, self._steady_ms(ask.asked))
         self._place_groups()
 
     def _take_polled(self, given: Polled, now: Moment) -> None:
@@ -349,7 +360,7 @@ class Core:
                 try:
                     apply(number, [key], [value], seen_at_ms=seen_at_ms)
                 except Exception as error:  # any client may write any bytes
-                    self.outbox.skip(f"record: {type(error).__name__}: {error}", now)
+                    self.outbox.skip("record", error, now)
 
     def _lose(self, log: FollowedLog, number: int, why: str, now: Moment) -> None:
         """A partition's log is not what it was: its state is dropped, and it begins again."""
@@ -387,7 +398,8 @@ class Core:
         for log in (self.offsets, self.share):
             self._fetch_log_offsets(log, "end", log.take_started(), now)
         self._sample(now)
-        if self._was_read:
+        self._does_more |= self._was_read or now.at_s >= self._began.at_s + PATIENCE_S
+        if self._does_more:
             self._start.read_history(now)
             self._stored.request(now)
         self._save(now)

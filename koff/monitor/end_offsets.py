@@ -81,6 +81,7 @@ class EndOffsets:
         self, ask: Ask[FetchOffsets], offsets: Mapping[TopicPartition, int | str], asked_ms: int
     ) -> None:
         """Takes a response, or a part of it. Errors count as answers that change nothing."""
+        offsets = {at: offset for at, offset in offsets.items() if at in self.watched}
         self._answered.update(offsets)
         known = {
             at: offset

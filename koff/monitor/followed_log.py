@@ -37,6 +37,7 @@ class FollowedLog:
         self._apply = apply
         self._only = only
         self._failures = 0
+        self._life = 0  # that of new partitions
         self._was_read = False
         self._started: list[int] = []
 
@@ -45,14 +46,17 @@ class FollowedLog:
         lost: list[int] = []
         if topic is None or (self.topic_id and topic.id != self.topic_id):
             lost = list(self.partitions)
-            self.partitions = {}
+            # Late records and responses are of another attempt and life than those of the new topic.
+            newest = [max(part.attempt, part.life) for part in self.partitions.values()]
+            self._life, self.partitions = max([self._life, *newest]) + 1, {}
         self.exists = topic is not None
         if topic is not None:
             self.topic_id, self.partition_count = topic.id, topic.partitions
             self.leaderless = topic.leaderless
             for partition in range(topic.partitions):
                 if self._only is None or partition in self._only:
-                    self.partitions.setdefault(partition, FollowedPartition())
+                    fresh = FollowedPartition(attempt=self._life, life=self._life)
+                    self.partitions.setdefault(partition, fresh)
         return lost
 
     def take_unbounded(self, now: Moment, again_s: float) -> list[int]:
@@ -89,7 +93,7 @@ class FollowedLog:
         starts = {}
         for number, plan in plans.items():
             part = self.partitions[number]
-            epoch = plan.leader_epoch if isinstance(plan, Resume) else -1
+            epoch = plan.leader_epoch if isinstance(plan, Resume) else part.epoch
             starts[number] = part.begin(plan.position, epoch, now)
             if isinstance(plan, Seed):
                 part.needs_history, part.seeded_at = True, plan.position
@@ -153,6 +157,8 @@ class FollowedLog:
                 part.note_stable(offset)
             elif part.note_end(offset, asked, then[1]):
                 truncated.append(number)
+            elif part.needs_no_response:
+                self.stop_waiting(number, now)
             self._release(number, part, now)
         return truncated
 
@@ -160,10 +166,19 @@ class FollowedLog:
         """Applies the records that wait for the coordinators' response, or for what it contains."""
         part = self.partitions[number]
         part.wait_until = part.wait_asks_from_s = None
+        part.earlier_wait = None, None
         waiting, part.waiting = part.waiting, []
         for records in waiting:
             self._apply(number, records.keys, records.values, part.is_read, now)
         part.find_current()
+
+    def stop_asking(self, number: int, now: Moment) -> None:
+        """The coordinators did not answer. Records wait on only for an earlier response."""
+        part = self.partitions[number]
+        part.stop_asking()
+        if not part.is_waiting:
+            self.stop_waiting(number, now)
+        self._release(number, part, now)
 
     def reset(self, number: int, *, keep_bounds: bool = False) -> None:
         """Forgets a partition, which then waits for its bounds, or only for a plan."""
@@ -177,7 +192,7 @@ class FollowedLog:
         """Notes that the reader has stopped. It is tried again after 1 to 10 s."""
         self._failures += 1
         self.denied = why if denied else self.denied
-        self.retry_s = now.at_s + min(2.0 ** (self._failures - 1), 10.0)
+        self.retry_s = now.at_s + min(2.0 ** min(self._failures - 1, 4), 10.0)
 
     def restart_elected(self, now: Moment) -> dict[int, Start]:
         """Begins again, at their positions, the partitions for which another leader was elected."""

@@ -19,6 +19,7 @@ AGREEING_S = 5.0
 """So many high watermarks, over so long, below the position: the log was truncated. A leader that was deposed
 may return one that is too low."""
 MAX_MARKS = 64
+_ASKED = float("inf")
 
 
 @dataclass(slots=True)
@@ -50,6 +51,8 @@ class FollowedPartition:
     wait_asks_from_s: float | None = None
     """The first high watermark that is requested at or after this moment sets `wait_until`."""
     waiting: list[Records] = field(default_factory=list)
+    earlier_wait: tuple[float | None, int | None] = (None, None)
+    """`wait_asks_from_s` and `wait_until` of an earlier response, while another one is requested."""
     stale_groups: dict[str, Moment | None] = field(default_factory=dict)
     """Groups that are known up to another moment: the coordinators' newest response lacks them."""
     moved_s: float = 0.0
@@ -78,6 +81,19 @@ class FollowedPartition:
         return self.wait_until is not None or self.wait_asks_from_s is not None
 
     @property
+    def needs_no_response(self) -> bool:
+        """Whether records wait for a response of the coordinators that the log has made needless."""
+        if self.wait_asks_from_s != _ASKED or self.is_unseeded or self.end is None:
+            return False
+        asks_from_s, until = self.earlier_wait
+        return self.position >= max(self.end, until or 0) and (asks_from_s is None or until is not None)
+
+    @property
+    def is_unseeded(self) -> bool:
+        """Whether nothing is known of it before the coordinators' first response."""
+        return self.needs_history and self.current is None
+
+    @property
     def is_held_back(self) -> bool:
         """Whether all was read that an open transaction does not hold back, and more was written."""
         return (
@@ -96,7 +112,14 @@ class FollowedPartition:
 
     def wait(self) -> None:
         """Lets records wait for a response of the coordinators that is being requested."""
-        self.wait_asks_from_s, self.wait_until = float("inf"), None
+        if self.wait_asks_from_s != _ASKED:
+            self.earlier_wait = self.wait_asks_from_s, self.wait_until
+        self.wait_asks_from_s, self.wait_until = _ASKED, None
+
+    def stop_asking(self) -> None:
+        """There is no response: records wait for what the one before contains, if there was one."""
+        self.wait_asks_from_s, self.wait_until = self.earlier_wait
+        self.earlier_wait = None, None
 
     def reset(self) -> None:
         """Forgets all: the partition waits for its bounds again."""
@@ -110,6 +133,7 @@ class FollowedPartition:
         self.stale_groups = {name: self.stale_groups.get(name, before) for name in failed}
         self.current, self.is_read = asked, True
         self.wait_asks_from_s, self.wait_until = now.at_s, None
+        self.earlier_wait = None, None
 
     def note_epoch(self, epoch: int) -> None:
         """Notes the leader epoch of a response. A newer one is that of another leader."""
@@ -140,6 +164,8 @@ class FollowedPartition:
         self.end = end
         if self.wait_asks_from_s is not None and asked.at_s >= self.wait_asks_from_s:
             self.wait_until, self.wait_asks_from_s = end, None
+        if self.earlier_wait[0] is not None and asked.at_s >= self.earlier_wait[0]:
+            self.earlier_wait = None, end
         if len(self._marks) >= MAX_MARKS:  # thin out: currency is then known less finely, and never too well
             self._marks = deque(list(self._marks)[::2])
         self._marks.append((asked, end))

@@ -51,6 +51,7 @@ class OffsetsStart:
         self._saved: dict[int, Saved | str] | None = None if way == "resume" else {}
         self._retention_ms: int | None = None
         self._retention_due_s = float("-inf")
+        self._retention_requests = 0
         self.history = CommitHistory()
 
     @property
@@ -79,12 +80,15 @@ class OffsetsStart:
             return
         if self._retention_ms is None and now.at_s >= self._retention_due_s:
             self._retention_due_s = now.at_s + RETENTION_RETRY_S
+            self._retention_requests += 1
             request = FetchRetention(outbox.next_id(), self._log.topic)
             outbox.send(request, now, RETENTION_TIMEOUT_S)
         if self._saved is None and not outbox.has(Load):
             outbox.send(Load(outbox.next_id(), origin), now, LOAD_TIMEOUT_S)
         bounds = self._log.bounds()
-        if not bounds or self._saved is None or outbox.has(FetchRetention):
+        # A retention that is not known soon is assumed.
+        is_asking = self._retention_requests == 1 and outbox.has(FetchRetention)
+        if not bounds or self._saved is None or (is_asking and self._way == "resume"):
             return
         plans = plan_start(
             self._way,
@@ -130,10 +134,14 @@ class OffsetsStart:
 
     def _find_without_history(self) -> int | None:
         """A partition whose history can be read, and is needed."""
-        for number, part in self._log.reading() if self._log.denied is None else ():
-            if part.needs_history and not part.is_waiting and number not in self._log.leaderless:
-                return number
-        return None
+        if self._log.denied is not None:
+            return None
+        found = [
+            number
+            for number, part in self._log.reading()
+            if part.needs_history and not part.is_waiting and number not in self._log.leaderless
+        ]
+        return min(found, key=self.history.failed_s, default=None)
 
     def next_due_s(self) -> float:
         """When `begin_partitions` or `read_history` has something to do; infinite if that is unknown."""
@@ -176,9 +184,9 @@ class OffsetsStart:
         """
         self._tracker.identify_topics(given.topic_ids)
         asked_for = self._same_lives(ask)
-        seeds = {p for p in asked_for if self._is_unseeded(p)}
+        seeds = {p for p in asked_for if self._log.partitions[p].is_unseeded}
         unusable = "; ".join(given.incomplete)
-        if not unusable and not given.groups and seeds == asked_for:
+        if not unusable and not given.groups and seeds == asked_for and not self._log.is_never_read:
             unusable = "the coordinators describe no group: there is none, or koff may not DESCRIBE groups"
         count = max(self._log.partition_count, 1)
         failed: dict[int, set[str]] = {}
@@ -214,13 +222,14 @@ class OffsetsStart:
         groups: dict[int, dict[str, Described]] = {}
         for name, group in given.groups.items():
             groups.setdefault(group_partition(name, count), {})[name] = group
+        places = {name: p for p in self._log.partitions for name in self._tracker.group_names(p)}
         for number in sorted(partitions):
             own = commits.get(number) or Commits.from_offsets({})
             described = groups.get(number, {})
-            known = self._tracker.group_names(number)
             # After the topic has grown, coordinators may still have a group in its earlier partition.
-            if described.keys() - known:
-                elsewhere = self._tracker.group_names_outside(number) - known
+            elsewhere = {name for name in described if places.get(name, number) != number}
+            if elsewhere - self._tracker.group_names(number):
+                elsewhere -= self._tracker.group_names(number)
                 own = _leave_out(own, elsewhere)
                 described = {name: group for name, group in described.items() if name not in elsewhere}
             self._tracker.overwrite_commits(number, own, described, failed.get(number, ()))
@@ -229,8 +238,9 @@ class OffsetsStart:
         """There is no response of the coordinators."""
         self._stop_asking(self._same_lives(ask), why, now)
 
-    def take_history(self, given: HistoryRead) -> bool:
+    def take_history(self, given: HistoryRead, ask: Ask[ReadHistory], now: Moment) -> bool:
         """Takes a part of a partition's history. Returns whether that was the last."""
+        ask.deadline_s = now.at_s + HISTORY_TIMEOUT_S
         done = self.history.take(given)
         if done is None:
             return False
@@ -249,10 +259,11 @@ class OffsetsStart:
         """Carries out a plan to restore a saved state. Returns the next best plan if that fails."""
         if isinstance(plan, Resume):
             try:
+                self._saved = {p: saved for p, saved in (self._saved or {}).items() if p != number}
                 self._tracker.restore_partition(number, plan.saved.state)
             except Exception as error:  # any damage that a checksum does not show
                 self._tracker.reset_partition(number)
-                self._outbox.skip(f"saved state: {type(error).__name__}: {error}", now)
+                self._outbox.skip("saved state", error, now)
                 return Replay(self._log.partitions[number].start or 0, "its saved state is damaged")
             self._savings.note_resumed(number, plan.saved, self._tracker.version(number))
         return plan
@@ -271,19 +282,15 @@ class OffsetsStart:
             and ask.positions.get((self._log.topic, number), (-1, -1))[0] == part.life
         }
 
-    def _is_unseeded(self, number: int) -> bool:
-        part = self._log.partitions[number]
-        return part.needs_history and part.current is None
-
     def _stop_asking(self, partitions: Iterable[int], why: str, now: Moment) -> None:
         """The coordinators did not answer for these: those that wait to begin are read from their start."""
         replays: dict[int, Plan] = {}
         for number in sorted(partitions):
-            if self._is_unseeded(number):
+            if not self._log.partitions[number].is_unseeded:
+                self._log.stop_asking(number, now)
+            elif not self._log.is_never_read:  # else the coordinators are asked again
                 self._log.reset(number, keep_bounds=True)
                 replays[number] = Replay(self._log.partitions[number].start or 0, why)
-            else:
-                self._log.stop_waiting(number, now)
         if replays:
             self._outbox.note(now, "partitions start: replay", partitions=len(replays), why=why)
             self._outbox.command(Read(self._log.topic, self._log.begin(replays, now)))

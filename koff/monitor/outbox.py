@@ -50,7 +50,7 @@ class Event:
 class Outbox:
     """Requests and events. An id is never used twice: a late result of a given-up request finds nothing.
 
-    `skipped` counts inputs and records that could not be used, by error.
+    `skipped` counts inputs and records that could not be used, by kind of input and type of error.
     """
 
     def __init__(self) -> None:
@@ -96,11 +96,12 @@ class Outbox:
         """Adds an event."""
         self._events.append(Event(now, text, details, warn))
 
-    def skip(self, why: str, now: Moment) -> None:
-        """Counts an input or a record that cannot be used; the first with that error is an event."""
-        if not self.skipped[why]:
-            self.note(now, "an input cannot be used", warn=True, why=why)
-        self.skipped[why] += 1
+    def skip(self, what: str, error: Exception, now: Moment) -> None:
+        """Counts an input or a record that cannot be used; the first of its kind is an event."""
+        kind = f"{what}: {type(error).__name__}"
+        if not self.skipped[kind]:
+            self.note(now, "an input cannot be used", warn=True, why=f"{kind}: {error}")
+        self.skipped[kind] += 1
 
     def note_failure(self, why: str, now: Moment) -> None:
         """Notes that a request failed."""

@@ -86,7 +86,8 @@ class Savings:
     ) -> Iterator[ForgetSaved | Save | SaveEnds | SaveIndex]:
         if self._forget:
             # Before anything else: a log that was cut may grow until the old state looks right.
-            yield ForgetSaved(next_id(), frozenset(self._forget))
+            forgotten, self._forget = frozenset(self._forget), set()
+            yield ForgetSaved(next_id(), forgotten)
         if self._origin is None:
             return
         index = {}
@@ -118,17 +119,16 @@ class Savings:
             return
         self._open.discard(request.id)
         self._is_failing = False
-        if isinstance(request, ForgetSaved):
-            self._forget -= request.partitions
-        elif request.id in self._in_flight:
+        if request.id in self._in_flight:
             number, version, position = self._in_flight.pop(request.id)
             self._saved[number] = version, position
 
     def note_failed(self, request: Save | SaveIndex | SaveEnds | ForgetSaved, now: Moment) -> bool:
-        """Notes that the disk has not carried out the request. Returns True if it did so the last time."""
+        """Notes that the disk has not carried out the request. Returns True if this is the first failure."""
         self._open.discard(request.id)
         self._in_flight.pop(request.id, None)
         if isinstance(request, ForgetSaved):
+            self._forget |= request.partitions
             self._due_s = min(self._due_s, now.at_s + RETRY_S)
         if isinstance(request, SaveEnds):
             self._ends_due_s = now.at_s

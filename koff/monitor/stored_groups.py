@@ -21,6 +21,7 @@ class StoredGroups:
 
     def __init__(self, interval_s: float | None, tracker: Tracker, outbox: Outbox) -> None:
         self.current: Moment | None = None
+        self._is_answered = interval_s is None
         self.due_s = float("inf") if interval_s is None else float("-inf")
         self._interval_s = interval_s
         self._tracker, self._outbox = tracker, outbox
@@ -28,8 +29,8 @@ class StoredGroups:
 
     @property
     def is_known(self) -> bool:
-        """Whether all groups of ZooKeeper are known, or none are looked for."""
-        return self._interval_s is None or self.current is not None
+        """Whether ZooKeeper has answered, or has failed to, or is not asked."""
+        return self._is_answered
 
     def request(self, now: Moment) -> None:
         """Sends the request if it is due."""
@@ -52,4 +53,5 @@ class StoredGroups:
 
     def _wait(self, asked: Moment, now: Moment) -> None:
         assert self._interval_s is not None
+        self._is_answered = True
         self.due_s = now.at_s + max(self._interval_s, min(_BUSY * (now.at_s - asked.at_s), TIMEOUT_S))

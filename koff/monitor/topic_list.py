@@ -65,7 +65,9 @@ class TopicList:
         """
         self.asked = asked
         changed = set()
-        for name in response.keys() | self.topics.keys() | set(wanted):
+        known_names = response.keys() | self.topics.keys() | set(wanted)
+        self._doubts = {name: doubt for name, doubt in self._doubts.items() if name in known_names}
+        for name in known_names:
             seen, known = response.get(name), self.topics.get(name)
             if seen is not None and (known is None or _is_same_topic(known, seen)):
                 self._doubts.pop(name, None)

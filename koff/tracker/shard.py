@@ -60,6 +60,7 @@ class Shard(CommitRows):
         self._layout_kinds = -1
         self._layout_share_groups: frozenset[str] = frozenset()
         self._shown_layout: tuple[Layout, Layout] | None = None  # the whole layout, and what is shown of it
+        self._layout_names: tuple[Layout, frozenset[str]] | None = None
 
     @classmethod
     def from_state(cls, registry: Registry, state: State) -> Self:
@@ -140,7 +141,9 @@ class Shard(CommitRows):
 
     def group_names(self) -> set[str]:
         """The names of all groups, with commits or without, shown or hidden."""
-        return {*self._rows_of_group, *self.groups.names()}
+        if self._share_partition is None:
+            return {*self._rows_of_group, *self.groups.names()}
+        return set(self._names_in_layout())  # rows from share state alone make no group
 
     def list_groups(self) -> Iterator[Group]:
         """All groups that have more than commits, shown or hidden."""
@@ -150,7 +153,15 @@ class Shard(CommitRows):
 
     def has_group(self, name: str) -> bool:
         """Whether the group has commits or a description here."""
-        return name in self._rows_of_group or name in self.groups
+        if self._share_partition is None:
+            return name in self._rows_of_group or name in self.groups
+        return name in self._names_in_layout()
+
+    def _names_in_layout(self) -> frozenset[str]:
+        layout = self._current_layout()
+        if self._layout_names is None or self._layout_names[0] is not layout:
+            self._layout_names = layout, frozenset(layout.names)
+        return self._layout_names[1]
 
     @property
     def groups_changed(self) -> bool:

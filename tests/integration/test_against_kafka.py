@@ -173,7 +173,7 @@ def test_the_table_shows_who_reads_what_and_the_csv_has_every_row(busy):
     lines = run_koff("lag", "--brokers", busy.bootstrap, "--format", "csv").stdout.splitlines()
     assert lines[0] == (
         "cluster,group,state,topic,partition,committed,end,lag,"
-        "readable,lost,lag_to_stable,time_lag_s,time_lag_source,status,reasons,client_id,client_host,"
+        "readable,lost,lag_to_stable,time_lag_s,time_lag_source,at_least,status,reasons,client_id,client_host,"
         "complete,consume_per_s,produce_per_s,catch_up_s,never_catches_up"
     )
     assert len(lines) == 1 + len(kafkas_rows(busy))

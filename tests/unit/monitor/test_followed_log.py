@@ -77,6 +77,27 @@ def test_records_that_wait_are_applied_if_the_coordinators_do_not_answer() -> No
     assert applied == [(0, [b"3"])]
 
 
+def test_records_do_not_wait_for_coordinators_once_the_log_itself_is_read() -> None:
+    log, applied = follow(Replay(0, ""))
+    log.partitions[0].wait()  # an open transaction held records back
+    log.take_polled(polled(0, 1), at(1))
+    fetch_end(log, 3, 2)
+    assert applied == []
+    fetch_end(log, 2, 3)
+    assert applied == []  # lower than before: not believed
+    log.take_polled(polled(2), at(4))
+    fetch_end(log, 3, 5)
+    assert applied == [(0, [b"0", b"1"]), (0, [b"2"])]
+    assert log.partitions[0].current == at(5)
+
+
+def test_records_wait_for_the_first_response_of_the_coordinators_whatever_is_read() -> None:
+    log, applied = follow(Seed(3, ""))
+    log.take_polled(polled(3), at(1))
+    fetch_end(log, 4, 2)
+    assert applied == []
+
+
 def test_a_partition_that_is_lost_in_an_earlier_attempt_is_not_lost() -> None:
     log, _ = follow(Replay(0, ""))
     lost = Polled(TOPIC, lost=[Lost(0, 1, "out of range")])
@@ -95,6 +116,13 @@ def test_a_reader_that_failed_begins_again_at_the_positions() -> None:
     assert log.begin_again(at(3))[0].offset == 2
     log.take_polled(polled(2, attempt=2), at(4))
     assert log.denied is None
+
+
+def test_a_topic_that_is_denied_for_hours_is_tried_again() -> None:
+    log, _ = follow(Replay(0, ""))
+    for _ in range(2_000):
+        log.note_failure("refused", at(2), denied=True)
+    assert log.retry_s == 12
 
 
 def test_a_partition_that_does_not_move_is_begun_again() -> None:
@@ -133,6 +161,24 @@ def test_partitions_of_a_topic_created_again_are_lost() -> None:
     assert log.note_topic(Topic("other", 3)) == [0, 1]
     assert len(log.partitions) == 3
     assert not any(part.is_reading for part in log.partitions.values())
+
+
+def test_records_and_responses_of_the_earlier_topic_mean_nothing_to_the_one_created_again() -> None:
+    log, applied = follow(Replay(0, ""))
+    positions = log.positions()
+    log.note_topic(Topic("other", 1))
+    log.take_offsets("stable", {0: 1000}, at(1), {}, positions, at(1))
+    assert log.partitions[0].stable is None
+    log.begin({0: Replay(0, "")}, at(1))
+    log.take_polled(polled(7, attempt=1), at(2))
+    assert applied == []
+
+
+def test_a_partition_begins_with_the_leader_epoch_of_its_bounds() -> None:
+    log = FollowedLog(TOPIC, lambda *_: None)
+    log.note_topic(Topic("id", 1))
+    log.take_offsets("stable", {0: 5}, at(1), {(TOPIC, 0): 3}, log.positions(), at(1))
+    assert log.begin({0: Seed(5, "")}, at(1))[0].leader_epoch == 3
 
 
 def test_a_leaderless_partition_is_not_waited_for() -> None:

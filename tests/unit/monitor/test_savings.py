@@ -114,6 +114,15 @@ def test_forgetting_is_tried_again_soon(saved: Saved) -> None:
     assert "ForgetSaved" in saved.save(INTERVAL_S + 1 + RETRY_S)
 
 
+def test_a_partition_that_is_lost_again_while_it_is_forgotten_is_forgotten_again(saved: Saved) -> None:
+    saved.savings.forget(0)
+    requests = saved.collect(INTERVAL_S)
+    saved.savings.forget(0)
+    for request in requests:
+        saved.savings.note_done(request)
+    assert "ForgetSaved" in saved.save(INTERVAL_S + 1)
+
+
 def test_a_save_that_ends_after_its_partition_was_lost_does_not_count(saved: Saved) -> None:
     requests = saved.collect(INTERVAL_S)
     saved.savings.forget(0)

@@ -81,3 +81,11 @@ def test_the_changed_topics_are_returned() -> None:
     topics = TopicList()
     assert topics.note({"orders": ORDERS}, Moment(0, 0), wanted=(), alive=()) == {"orders"}
     assert topics.note({"orders": ORDERS}, Moment(1, 0), wanted=(), alive=()) == set()
+
+
+def test_a_doubt_ends_with_the_interest_in_its_topic() -> None:
+    topics = TopicList()
+    topics.note({}, Moment(0, 0), wanted={"orders"}, alive=())
+    assert topics.is_doubtful
+    topics.note({}, Moment(9, 0), wanted=(), alive=())
+    assert not topics.is_doubtful

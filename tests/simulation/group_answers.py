@@ -1,0 +1,185 @@
+"""FetchGroups as koff's client carries it out: round after round, until the coordinators agree."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koff.client.groups import responses
+from koff.monitor.described import build_group
+from koff.monitor.requests import Failed, FetchGroups, GroupsFetched, Input
+from koff.tracker import Described
+from tests.simulation.cluster import OFFSETS, Cluster, DescribedGroup
+from tests.simulation.conditions import Conditions
+from tests.simulation.placement import kafka_hash
+from tests.simulation.reading import Schedule
+
+MAX_ROUNDS_FOR_GROUPS = 3
+
+
+class CommitColumns(NamedTuple):
+    """Committed offsets, as `koff.tracker.Commits`."""
+
+    groups: list[str]
+    topics: list[str]
+    group: NDArray[np.int32]
+    topic: NDArray[np.int32]
+    partition: NDArray[np.int32]
+    offset: NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class _GroupsAnswer:
+    """A FetchGroups under way. `leaders` are those of the offsets topic when the present round began."""
+
+    request: FetchGroups
+    latency_s: float
+    deadline_s: float
+    rounds: int = 0
+    leaders: list[int | None] = field(default_factory=list)
+    commits: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    groups: dict[str, Described] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    incomplete: list[str] = field(default_factory=list)
+
+    def forget(self) -> None:
+        """Forgets what the round before has found."""
+        self.commits, self.groups, self.failed, self.incomplete = {}, {}, {}, []
+
+
+class Coordinators:
+    """Answers requests for groups, from what the coordinators know."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        rng: random.Random,
+        conditions: Conditions,
+        schedule: Schedule,
+        deliver: Callable[[Input], None],
+    ) -> None:
+        self._cluster = cluster
+        self._rng = rng
+        self._conditions = conditions
+        self._schedule = schedule
+        self._deliver = deliver
+
+    def fetch(self, request: FetchGroups, now_s: float) -> None:
+        """Asks all coordinators; there is one result."""
+        latency_s, effect = self._conditions.draw("groups")
+        if latency_s is None:
+            return
+        if effect is not None:
+            failed = Failed(request.id, f"groups {effect}", denied=effect == "denied")
+            self._schedule(now_s + latency_s, lambda _: self._deliver(failed))
+            return
+        deadline_s = now_s + self._rng.choice([5.0, 25.0])
+        self._begin_round(_GroupsAnswer(request, latency_s, deadline_s), now_s)
+
+    def _begin_round(self, answer: _GroupsAnswer, now_s: float) -> None:
+        """Asks every coordinator, as the client does: again, if they changed meanwhile or one is silent."""
+        answer.forget()
+        answer.leaders = self._leaders()
+        for broker in sorted({leader for leader in answer.leaders if leader is not None}):
+            if self._conditions.can_reach(broker):
+                at_s = now_s + self._rng.uniform(0, answer.latency_s)
+                self._schedule(at_s, partial(self._list_groups, broker, answer))
+            else:
+                answer.incomplete.append(f"broker {broker}: timed out")
+        self._schedule(now_s + answer.latency_s, lambda at_s: self._end_round(answer, at_s))
+
+    def _end_round(self, answer: _GroupsAnswer, now_s: float) -> None:
+        leaders = self._leaders()
+        if None in leaders:
+            answer.incomplete.append("partitions without a leader")
+        elif leaders != answer.leaders:
+            answer.incomplete.append("coordinators have changed")
+        answer.rounds += 1
+        pause_s = self._rng.uniform(0.1, 1.0)
+        # A group that its broker lists and does not answer for is given up soon: it may be a hostile record.
+        is_missing_some = answer.incomplete or (answer.failed and answer.rounds < MAX_ROUNDS_FOR_GROUPS)
+        if is_missing_some and now_s + pause_s < answer.deadline_s:
+            self._schedule(now_s + pause_s, lambda at_s: self._begin_round(answer, at_s))
+            return
+        self._deliver(
+            GroupsFetched(
+                answer.request.id,
+                _to_columns(answer.commits),
+                answer.groups,
+                answer.failed,
+                tuple(answer.incomplete),
+                {name: topic.id for name, topic in self._cluster.topics.items()},
+            )
+        )
+
+    def _leaders(self) -> list[int | None]:
+        topic = self._cluster.topics.get(OFFSETS)
+        return (
+            []
+            if topic is None
+            else [
+                log.leader if log.leader is not None and self._cluster.brokers[log.leader] else None
+                for log in topic.partitions
+            ]
+        )
+
+    def _list_groups(self, broker: int, answer: _GroupsAnswer, _: float) -> None:
+        request, denied = answer.request, self._conditions.denied_groups
+        for name in self._cluster.list_groups(broker):
+            if name in denied or kafka_hash(name) % request.partition_count not in request.partitions:
+                continue
+            described = self._cluster.described(name)
+            if described is None:
+                answer.failed[name] = "COORDINATOR_LOAD_IN_PROGRESS"
+                continue
+            answer.groups[name] = build_group(_describe(described), {})
+            if described.kind != "share":
+                for (topic, partition), offset in self._cluster.committed(name).items():
+                    answer.commits[name, topic, partition] = offset
+
+
+def _to_columns(commits: Mapping[tuple[str, str, int], int]) -> CommitColumns:
+    groups = {group: number for number, group in enumerate(dict.fromkeys(key[0] for key in commits))}
+    topics = {topic: number for number, topic in enumerate(dict.fromkeys(key[1] for key in commits))}
+    return CommitColumns(
+        list(groups),
+        list(topics),
+        np.array([groups[key[0]] for key in commits], np.int32),
+        np.array([topics[key[1]] for key in commits], np.int32),
+        np.array([key[2] for key in commits], np.int32),
+        np.array(list(commits.values()), np.int64),
+    )
+
+
+def _describe(group: DescribedGroup) -> responses.DescribedGroup:
+    """The group in the terms of the client, whose own tests show that it reads the responses right.
+
+    Assignments of the model are by topic id where the tracker wants ids, so no id has to be looked up.
+    """
+    modern = group.kind in {"consumer", "share", "streams"}
+    return responses.DescribedGroup(
+        group.name,
+        "classic" if group.kind == "simple" else group.kind,
+        group.state,
+        group.protocol_type,
+        epoch=group.epoch if modern else None,
+        assignment_epoch=group.assignment_epoch if modern else None,
+        members=tuple(
+            responses.DescribedMember(
+                member.id,
+                member.client_id,
+                "/10.0.0.1",
+                member.instance_id,
+                member.assigned,
+                member.target if modern else None,
+                epoch=member.epoch if modern else None,
+            )
+            for member in group.members
+        ),
+    )

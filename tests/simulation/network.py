@@ -1,0 +1,291 @@
+"""The network between the core and the model: it takes requests, and delivers inputs later.
+
+Each request is evaluated against the model at a moment between its sending and its response. `Conditions`
+says what goes wrong on the way. Nothing here knows what is true: that is the contract's business.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from koff.monitor.requests import (
+    Failed,
+    FetchGroups,
+    FetchOffsets,
+    FetchRetention,
+    FetchStoredGroups,
+    FetchTopics,
+    ForgetSaved,
+    Input,
+    Load,
+    OffsetKind,
+    OffsetsFetched,
+    Read,
+    ReadHistory,
+    Request,
+    RetentionFetched,
+    Save,
+    SaveEnds,
+    SaveIndex,
+    StopReading,
+    Topic,
+    TopicPartition,
+    TopicsFetched,
+)
+from tests.simulation.cluster import Cluster
+from tests.simulation.conditions import Conditions, Effect, Kind
+from tests.simulation.disk import Disk
+from tests.simulation.group_answers import Coordinators
+from tests.simulation.logs import PartitionLog, PlainLog
+from tests.simulation.reading import Readers
+
+DENIED = "TOPIC_AUTHORIZATION_FAILED"
+LEADERLESS = "LEADER_NOT_AVAILABLE"
+MOVED = "NOT_LEADER_OR_FOLLOWER"
+NO_SUCH_PARTITION = "UNKNOWN_TOPIC_OR_PARTITION"
+NOBODY = -1
+"""Stands for the leader of partitions that have none, and of partitions that do not exist."""
+
+
+_Offsets = tuple[dict[TopicPartition, int | str], dict[TopicPartition, int]]
+"""Offsets or errors, and the leader epochs of partitions of internal topics."""
+
+
+@dataclass(eq=False)
+class _OffsetsAnswer:
+    """A FetchOffsets under way. Each broker responds for itself."""
+
+    request: FetchOffsets
+    parts: int
+
+
+class Network:
+    """Delivers the results of requests. Only what is on the disk outlives koff (`restart`)."""
+
+    def __init__(self, cluster: Cluster, rng: random.Random, conditions: Conditions, disk: Disk) -> None:
+        self.cluster = cluster
+        self.conditions = conditions
+        self.disk = disk
+        self._rng = rng
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
+        self._order = itertools.count()
+        self._arrived: list[Input] = []
+        self._readers = Readers(cluster, rng, conditions, self._schedule, self._deliver)
+        self._coordinators = Coordinators(cluster, rng, conditions, self._schedule, self._deliver)
+
+    def restart(self) -> None:
+        """koff was killed: what is on its way is lost."""
+        self._events.clear()
+        self._arrived.clear()
+        self.disk.restart()
+        self._readers = Readers(self.cluster, self._rng, self.conditions, self._schedule, self._deliver)
+
+    def next_event_s(self) -> float:
+        """When something happens next, by the virtual clock."""
+        return self._events[0][0] if self._events else math.inf
+
+    def receive(self, now_s: float) -> list[Input]:
+        """The inputs that have arrived, in the order in which they arrived."""
+        while self._events and self._events[0][0] <= now_s:
+            at_s, _, action = heapq.heappop(self._events)
+            action(at_s)
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def send(self, requests: Sequence[Request], now_s: float) -> None:
+        """Takes requests of the core."""
+        for request in requests:
+            self._send(request, now_s)
+
+    def _send(self, request: Request, now_s: float) -> None:
+        match request:
+            case FetchTopics():
+                self._ask(request.id, "topics", now_s, lambda: self._list_topics(request))
+            case FetchOffsets():
+                self._ask_offsets(request, now_s)
+            case FetchRetention():
+                self._ask(
+                    request.id,
+                    "retention",
+                    now_s,
+                    lambda: RetentionFetched(request.id, self.cluster.retention_ms),
+                )
+            case FetchGroups():
+                self._coordinators.fetch(request, now_s)
+            case Read():
+                self._readers.start(request, now_s)
+            case StopReading():
+                self._readers.stop(request, now_s)
+            case ReadHistory():
+                self._readers.read_history(request, now_s)
+            case Load():
+                self._ask(request.id, "load", now_s, lambda: self.disk.load(request))
+            case Save() | SaveIndex() | SaveEnds() | ForgetSaved():
+                self._ask(request.id, "save", now_s, lambda: self.disk.write(request))
+            case FetchStoredGroups():
+                self._schedule(now_s + 0.01, lambda _: self._deliver(Failed(request.id, "no ZooKeeper")))
+
+    # --- One request, one response ---------------------------------------------------------------------
+
+    def _ask(self, id_: int, kind: Kind, now_s: float, evaluate: Callable[[], Input]) -> None:
+        latency_s, effect = self.conditions.draw(kind)
+        if latency_s is None:
+            # A request whose response is lost may still have been carried out.
+            if self._rng.random() < 0.5:
+                self._schedule(now_s + self.conditions.latency_s, lambda _: _drop(evaluate()))
+            return
+        answer_at_s = now_s + latency_s
+        if effect is not None:
+            failed = Failed(id_, f"{kind} {effect}", denied=effect == "denied")
+            self._schedule(answer_at_s, lambda _: self._deliver(failed))
+            return
+
+        def carry_out(_: float) -> None:
+            answer = evaluate()
+            self._schedule(answer_at_s, lambda _: self._deliver(answer))
+
+        self._schedule(self._rng.uniform(now_s, answer_at_s), carry_out)
+
+    def _list_topics(self, request: FetchTopics) -> TopicsFetched:
+        hidden = set(self.conditions.denied_topics)
+        if self.conditions.wrong_topic_lists > 0:
+            self.conditions.wrong_topic_lists -= 1
+            hidden |= self.conditions.missing_topics
+        topics = {
+            name: Topic(
+                topic.id,
+                len(topic.partitions),
+                frozenset(p for p, log in enumerate(topic.partitions) if self._leader(log) is None),
+            )
+            for name, topic in self.cluster.topics.items()
+            if name not in hidden
+        }
+        return TopicsFetched(request.id, topics)
+
+    # --- Offsets: each broker responds for the partitions that it leads ----------------------------------
+
+    def _ask_offsets(self, request: FetchOffsets, now_s: float) -> None:
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for partition in sorted(request.partitions):
+            log = self._log(*partition)
+            leader = None if log is None else self._leader(log)
+            by_leader.setdefault(NOBODY if leader is None else leader, []).append(partition)
+        if not by_leader:
+            by_leader[NOBODY] = []
+        answer = _OffsetsAnswer(request, len(by_leader))
+        for broker, partitions in by_leader.items():
+            self._ask_offsets_of(broker, partitions, answer, now_s)
+
+    def _ask_offsets_of(
+        self, broker: int, partitions: list[TopicPartition], answer: _OffsetsAnswer, now_s: float
+    ) -> None:
+        latency_s, effect = self.conditions.draw("offsets", broker)
+        if latency_s is None:
+            return
+        answer_at_s = now_s + latency_s
+
+        def carry_out(at_s: float) -> None:
+            found = self._offsets(broker, partitions, answer.request.kind, effect, at_s)
+            self._schedule(answer_at_s, lambda _: self._deliver_offsets(answer, found))
+
+        self._schedule(self._rng.uniform(now_s, answer_at_s), carry_out)
+
+    def _offsets(
+        self,
+        broker: int,
+        partitions: Iterable[TopicPartition],
+        kind: OffsetKind,
+        effect: Effect | None,
+        at_s: float,
+    ) -> _Offsets:
+        """What a broker answers for partitions that it led when the request was sent."""
+        offsets: dict[TopicPartition, int | str] = {}
+        epochs: dict[TopicPartition, int] = {}
+        for partition in partitions:
+            log = self._log(*partition)
+            why = self._reason_for_no_offset(broker, partition, log, effect)
+            if why or log is None:
+                offsets[partition] = why
+                continue
+            is_deposed = kind == "end" and self._is_deposed(partition)
+            offsets[partition] = self._old_end(partition, log, at_s) if is_deposed else _look_up(log, kind)
+            if isinstance(log, PartitionLog) and kind in {"end", "stable"}:
+                epochs[partition] = log.epoch - is_deposed
+        return offsets, epochs
+
+    def _reason_for_no_offset(
+        self,
+        broker: int,
+        partition: TopicPartition,
+        log: PartitionLog | PlainLog | None,
+        effect: Effect | None,
+    ) -> str:
+        if effect is not None:
+            return DENIED if effect == "denied" else f"request {effect}"
+        if partition[0] in self.conditions.denied_topics:
+            return DENIED
+        if log is None:
+            return NO_SUCH_PARTITION
+        leader = self._leader(log)
+        if leader is None:
+            return LEADERLESS
+        # A worker may ask the new leader by itself, or give up.
+        return MOVED if leader != broker and self._rng.random() < 0.5 else ""
+
+    def _is_deposed(self, partition: TopicPartition) -> bool:
+        """Whether the response comes from a broker that does not know that it is the leader no more."""
+        left = self.conditions.deposed.get(partition, 0)
+        if left:
+            self.conditions.deposed[partition] = left - 1
+        return left > 0
+
+    def _old_end(self, partition: TopicPartition, log: PartitionLog | PlainLog, at_s: float) -> int:
+        if isinstance(log, PartitionLog):
+            at_ms = self.cluster.wall_ms() - round(self.conditions.old_end_age_s * 1000)
+            return max(log.start, next((r.offset for r in log.records if r.timestamp_ms >= at_ms), log.end))
+        ends = self.cluster.truth.ends(*partition, at_s - self.conditions.old_end_age_s, at_s)
+        return min((end for end in ends if end is not None), default=log.end)
+
+    def _deliver_offsets(self, answer: _OffsetsAnswer, found: _Offsets) -> None:
+        answer.parts -= 1
+        offsets, epochs = found
+        self._deliver(OffsetsFetched(answer.request.id, offsets, answer.parts == 0, epochs))
+
+    # --- The model ------------------------------------------------------------------------------------
+
+    def _log(self, topic: str, partition: int) -> PartitionLog | PlainLog | None:
+        found = self.cluster.topics.get(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            return None
+        return found.partitions[partition]
+
+    def _leader(self, log: PartitionLog | PlainLog) -> int | None:
+        return log.leader if log.leader is not None and self.cluster.brokers[log.leader] else None
+
+    # --- Events ---------------------------------------------------------------------------------------
+
+    def _schedule(self, at_s: float, action: Callable[[float], None]) -> None:
+        heapq.heappush(self._events, (at_s, next(self._order), action))
+
+    def _deliver(self, arrived: Input) -> None:
+        self._arrived.append(arrived)
+
+
+def _look_up(log: PartitionLog | PlainLog, kind: OffsetKind) -> int:
+    match kind:
+        case "end":
+            return log.end
+        case "stable":
+            return log.stable
+        case "start":
+            return log.start
+    return log.offset_at_time(kind)
+
+
+def _drop(_: Input) -> None:
+    """Makes an expression of a call whose result nobody gets."""

@@ -1,0 +1,34 @@
+"""Many runs in a pool of processes, all with the same hash seed."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+import structlog
+
+from tests.simulation.run import Result, run
+
+
+def run_seeds(seeds: Iterable[int], workers: int) -> Iterator[Result]:
+    """The result of each seed, in the order of the seeds."""
+    before = os.environ.get("PYTHONHASHSEED")
+    os.environ["PYTHONHASHSEED"] = "0"
+    try:
+        # A forked process would have the hash seed of this one.
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_be_quiet) as pool:
+            yield from pool.map(run, seeds, chunksize=10)
+    finally:
+        if before is None:
+            del os.environ["PYTHONHASHSEED"]
+        else:
+            os.environ["PYTHONHASHSEED"] = before
+
+
+def _be_quiet() -> None:
+    """Silences koff's log: damaged files are the daily bread of a run."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

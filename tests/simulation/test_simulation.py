@@ -1,0 +1,547 @@
+"""Many seeded runs of the core against the model; and tests of what the runs rely on."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from koff.lag import Reason
+from koff.monitor.requests import (
+    FetchGroups,
+    FetchOffsets,
+    FetchTopics,
+    GroupsFetched,
+    HistoryRead,
+    Input,
+    Moment,
+    OffsetsFetched,
+    Polled,
+    Read,
+    ReadFailed,
+    ReadHistory,
+    Request,
+    Start,
+    StopReading,
+    TopicsFetched,
+)
+from tests.simulation.__main__ import describe
+from tests.simulation.catalog import BROKER_KINDS, Catalog
+from tests.simulation.cluster import OFFSETS, Cluster
+from tests.simulation.conditions import Conditions, Disturbance
+from tests.simulation.contract import ContractBroken, check, check_not_hidden, check_recovered
+from tests.simulation.disk import Disk
+from tests.simulation.faults import FaultPlan
+from tests.simulation.network import Network
+from tests.simulation.run import run
+from tests.simulation.runs import run_seeds
+from tests.simulation.truth import Truth
+
+RUNS = int(os.environ.get("SIMULATION_RUNS", "1000"))
+
+
+@pytest.mark.timeout(900)
+def test_the_core_keeps_the_contract_in_every_run() -> None:
+    results = list(run_seeds(range(RUNS), os.cpu_count() or 1))
+    broken = [describe(result) for result in results if result.broken]
+    assert not broken, (
+        f"{len(broken)} of {RUNS} runs; repeat one with: python -m tests.simulation SEED\n"
+        + "\n".join(broken[:20])
+    )
+    # A simulation that checks nothing breaks nothing.
+    assert sum(result.served for result in results) > 100 * RUNS
+    if RUNS >= 1_000:
+        drawn = Counter(kind for result in results for kind in result.kinds)
+        assert {make.__name__ for make in _catalog().weights()} <= drawn.keys()
+        assert any(not result.kinds for result in results)
+
+
+def test_a_seed_gives_the_same_run_again() -> None:
+    traces: tuple[list[str], list[str]] = ([], [])
+    for trace in traces:
+        run(5, log=trace.append)
+    assert traces[0] == traces[1]
+    assert len(traces[0]) > 100
+
+
+# --- The contract -----------------------------------------------------------------------------------------
+
+ROW = ("g", "t", 0)
+
+
+def test_a_lag_that_was_true_within_the_limit_may_be_served() -> None:
+    check(_view(_row(lag=50)), _cluster(), 100.0, limit_s=25.0)  # end 150 at 90 s, committed 100 at 80 s
+
+
+def test_a_lag_of_an_end_and_a_commit_of_different_moments_may_be_served() -> None:
+    check(_view(_row(lag=30)), _cluster(), 100.0, limit_s=25.0)  # end 150 at 90 s, committed 120 at 95 s
+
+
+def test_a_negative_difference_may_be_served_as_zero() -> None:
+    cluster = _cluster()
+    cluster.truth.set_committed(ROW, 99.0, 500)
+    check(_view(_row(lag=-350)), cluster, 100.0, limit_s=25.0)
+
+
+@pytest.mark.parametrize("lag", [1, 49, 51, 100])
+def test_a_lag_that_was_never_true_breaks_the_contract(lag: int) -> None:
+    with pytest.raises(ContractBroken, match="was never true"):
+        check(_view(_row(lag=lag)), _cluster(), 100.0, limit_s=25.0)
+
+
+def test_a_lag_that_was_true_before_the_limit_breaks_the_contract() -> None:
+    check(_view(_row(lag=50)), _cluster(), 119.0, limit_s=25.0)
+    with pytest.raises(ContractBroken, match="was never true"):
+        check(_view(_row(lag=50)), _cluster(), 121.0, limit_s=25.0)
+
+
+def test_a_row_without_a_commit_in_the_model_breaks_the_contract() -> None:
+    with pytest.raises(ContractBroken, match="was never true"):
+        check(_view(_row(lag=50, group="nobody")), _cluster(), 100.0, limit_s=25.0)
+
+
+def test_two_rows_with_the_same_labels_break_the_contract() -> None:
+    with pytest.raises(ContractBroken, match="twice"):
+        check(_view(_row(lag=50), _row(lag=50)), _cluster(), 100.0, limit_s=25.0)
+
+
+def test_two_rows_of_a_hostile_group_with_the_same_labels_break_the_contract() -> None:
+    cluster = _cluster(hostile="g")
+    check(_view(_row(lag=7)), cluster, 100.0, limit_s=25.0)
+    with pytest.raises(ContractBroken, match="twice"):
+        check(_view(_row(lag=7), _row(lag=7)), cluster, 100.0, limit_s=25.0)
+
+
+def test_a_total_beside_a_withheld_row_breaks_the_contract() -> None:
+    withheld = _row(lag=None, partition=1, reasons=Reason.END_NOT_CURRENT)
+    check(_view(_row(lag=50), withheld, total=None), _cluster(), 100.0, limit_s=25.0)
+    with pytest.raises(ContractBroken, match="total"):
+        check(_view(_row(lag=50), withheld, total=50), _cluster(), 100.0, limit_s=25.0)
+
+
+def test_a_withheld_row_that_shows_a_number_breaks_the_contract() -> None:
+    withheld = _row(lag=None, reasons=Reason.COMMITS_NOT_CURRENT, time_lag_s=1.0)
+    with pytest.raises(ContractBroken, match="withheld"):
+        check(_view(withheld, total=None), _cluster(), 100.0, limit_s=25.0)
+
+
+def test_members_that_were_never_there_break_the_contract() -> None:
+    cluster = _cluster()
+    check(_view(_row(lag=50), members=2), cluster, 100.0, limit_s=25.0)
+    with pytest.raises(ContractBroken, match="members"):
+        check(_view(_row(lag=50), members=3), cluster, 100.0, limit_s=25.0)
+
+
+def test_koff_has_recovered_when_all_rows_are_served_as_they_are() -> None:
+    check_recovered(_view(_row(lag=30)), _cluster(), 100.0, settled_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("view", "why"),
+    [
+        ({"lag": 50}, "was never true"),
+        ({"lag": None, "reasons": Reason.END_NOT_CURRENT}, "withheld"),
+        ({"lag": None, "reasons": Reason.TOPIC_GONE}, "not served"),
+        ({"lag": None, "group": "other", "reasons": Reason.NO_COMMIT}, "not served"),
+    ],
+)
+def test_koff_has_not_recovered_while_a_row_is_old_or_missing(view: dict[str, Any], why: str) -> None:
+    with pytest.raises(ContractBroken, match=why):
+        check_recovered(_view(_row(**view), total=None), _cluster(), 100.0, settled_s=0.0)
+
+
+def test_koff_has_not_recovered_while_it_is_not_ready() -> None:
+    with pytest.raises(ContractBroken, match="not ready"):
+        check_recovered(_view(_row(lag=30), ready=False), _cluster(), 100.0, settled_s=0.0)
+
+
+def test_a_row_may_only_be_hidden_by_a_fault_that_concerns_it() -> None:
+    rows = [_row(lag=None, reasons=Reason.END_NOT_CURRENT)]
+    check_not_hidden(rows, _cluster(), 100.0, 25.0, lambda row: row == ROW)
+    with pytest.raises(ContractBroken, match="hidden without a reason"):
+        check_not_hidden(rows, _cluster(), 100.0, 25.0, lambda row: False)
+
+
+def _cluster(hostile: str = "") -> Any:
+    """A cluster with one row: its end is 150 from 90 s on, its commit 100, and 120 from 95 s on."""
+    truth = Truth(lambda group: group == hostile)
+    truth.set_end("t", 0, 0.0, 100)
+    truth.set_end("t", 0, 90.0, 150)
+    truth.set_committed(ROW, 0.0, 80)
+    truth.set_committed(ROW, 60.0, 100)
+    truth.set_committed(ROW, 95.0, 120)
+    truth.set_members("g", 0.0, 2)
+    return SimpleNamespace(truth=truth)
+
+
+def _row(
+    *,
+    lag: int | None,
+    group: str = "g",
+    partition: int = 0,
+    reasons: Reason | None = None,
+    time_lag_s: float | None = None,
+) -> Any:
+    return SimpleNamespace(
+        group=group,
+        topic="t",
+        partition=partition,
+        lag=lag,
+        published_lag=None if lag is None else max(0, lag),
+        readable=None,
+        lag_to_stable=None,
+        time_lag_s=time_lag_s,
+        end=None,
+        committed=None,
+        reasons=reasons or Reason(0),
+    )
+
+
+def _view(*rows: Any, total: int | None = -1, members: int = 2, ready: bool = True) -> Any:
+    """A view of these rows. Without a `total`, it is the sum."""
+    lags = [row.published_lag for row in rows if row.published_lag is not None]
+    group = SimpleNamespace(
+        name=rows[0].group, state="Stable", members=[SimpleNamespace(present=True)] * members
+    )
+    total_lag = (sum(lags) if lags else None) if total == -1 else total
+    snapshot = SimpleNamespace(
+        rows=lambda: iter(rows),
+        totals=lambda: [
+            SimpleNamespace(group=group, lag=total_lag, time_lag_s=None, partitions=len(rows)),
+        ],
+        groups=lambda: iter([group]),
+    )
+    return SimpleNamespace(snapshot=snapshot, readiness=SimpleNamespace(ready=ready, text=""))
+
+
+# --- The network ------------------------------------------------------------------------------------------
+
+
+class Bench:
+    """A cluster at rest, and the network before it."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.cluster = Cluster(random.Random(seed))
+        self.cluster.advance(30.0)
+        self.cluster.stop_lives()
+        self.cluster.advance(40.0)
+        self.conditions = Conditions(random.Random(seed))
+        self.disk = Disk(random.Random(seed), lambda: Moment(0.0, 0))
+        self.network = Network(self.cluster, random.Random(seed), self.conditions, self.disk)
+        logs = self.cluster.topics[OFFSETS].partitions
+        self.partition = max(range(len(logs)), key=lambda number: logs[number].end)
+
+    @property
+    def log(self) -> Any:
+        """The partition of the offsets topic that had the most records at the start."""
+        return self.cluster.topics[OFFSETS].partitions[self.partition]
+
+    def receive(self, seconds: float, *requests: Request) -> list[Input]:
+        """Sends the requests; returns what arrives within so many seconds."""
+        self.network.send(requests, self.cluster.now)
+        until_s, arrived = self.cluster.now + seconds, []
+        while self.network.next_event_s() <= until_s:
+            self.cluster.advance(self.network.next_event_s())
+            arrived += self.network.receive(self.cluster.now)
+        self.cluster.advance(until_s)
+        return arrived
+
+    def read(self, offset: int = 0, attempt: int = 1, epoch: int = -1) -> Read:
+        """A request to read the partition with the most records."""
+        return Read(OFFSETS, {self.partition: Start(offset, attempt, epoch)})
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.disk.close()
+
+
+def _polled(arrived: list[Input]) -> list[Polled]:
+    return [given for given in arrived if isinstance(given, Polled)]
+
+
+def _offsets_of(arrived: list[Input]) -> list[int]:
+    return [o for given in _polled(arrived) for records in given.records for o in records.offsets]
+
+
+def _lost(arrived: list[Input]) -> list[tuple[int, bool]]:
+    return [(lost.attempt, lost.gone) for given in _polled(arrived) for lost in given.lost]
+
+
+def test_a_reader_gets_every_visible_record_once_and_in_order(bench: Bench) -> None:
+    arrived = bench.receive(20.0, bench.read())
+    assert _offsets_of(arrived) == [record.offset for record in bench.log.read(0, 10_000)[0]]
+    assert len(_polled(arrived)) > 1
+
+
+def test_a_reader_learns_that_it_is_past_records_it_does_not_get(bench: Bench) -> None:
+    bench.receive(20.0, bench.read())
+    producer = bench.cluster.hang_transaction()
+    assert producer is not None
+    bench.cluster.end_transaction(producer, commit=False)
+    logs = bench.cluster.topics[OFFSETS].partitions
+    arrived = bench.receive(
+        5.0, Read(OFFSETS, {p: Start(max(0, log.end - 2), 2) for p, log in enumerate(logs)})
+    )
+    ends = {p: position for given in _polled(arrived) for p, (_, position) in given.positions.items()}
+    assert [p for p, end in ends.items() if end == logs[p].end and logs[p].replay()[-1].marker]
+
+
+def test_a_reader_stops_at_an_open_transaction(bench: Bench) -> None:
+    bench.receive(20.0, bench.read())
+    logs = bench.cluster.topics[OFFSETS].partitions
+    assert bench.cluster.hang_transaction() is not None
+    arrived = bench.receive(5.0, Read(OFFSETS, {p: Start(log.start, 2) for p, log in enumerate(logs)}))
+    held_back = next((p, log.stable) for p, log in enumerate(logs) if log.stable < log.end)
+    read = [r for given in _polled(arrived) for r in given.records if r.partition == held_back[0]]
+    assert max(offset for records in read for offset in records.offsets) < held_back[1]
+
+
+def test_a_reader_loses_a_partition_that_was_truncated_below_its_position(bench: Bench) -> None:
+    bench.receive(20.0, bench.read())
+    bench.cluster.unclean_election(OFFSETS, bench.partition)
+    assert _lost(bench.receive(20.0)) == [(1, False)]
+
+
+def test_a_reader_with_the_epoch_of_a_truncated_log_loses_it(bench: Bench) -> None:
+    end, epoch = bench.log.end, bench.log.epoch
+    bench.cluster.unclean_election(OFFSETS, bench.partition)
+    while bench.log.end < end:  # the log grows until its end says nothing any more
+        bench.cluster.append_hostile(OFFSETS, bench.partition, [_written()])
+    assert _lost(bench.receive(20.0, bench.read(end, epoch=epoch))) == [(1, False)]
+    assert not _lost(bench.receive(20.0, bench.read(end, attempt=2)))
+
+
+@pytest.mark.parametrize("offset", [-1, 1 << 40])
+def test_a_reader_that_starts_outside_the_log_loses_it(bench: Bench, offset: int) -> None:
+    assert _lost(bench.receive(20.0, bench.read(offset))) == [(1, False)]
+
+
+def test_a_reader_loses_a_topic_that_is_deleted(bench: Bench) -> None:
+    bench.receive(20.0, bench.read())
+    bench.cluster.delete_topic(OFFSETS)
+    assert [attempt for attempt, _ in _lost(bench.receive(20.0))] == [1]
+
+
+def test_nothing_arrives_from_a_partition_whose_broker_koff_cannot_reach(bench: Bench) -> None:
+    bench.conditions.disturbances.append(Disturbance("silent", BROKER_KINDS, bench.log.leader))
+    assert not bench.receive(20.0, bench.read())
+    bench.conditions.disturbances.clear()
+    assert _offsets_of(bench.receive(30.0))
+
+
+def test_a_denied_topic_fails_as_a_whole(bench: Bench) -> None:
+    bench.receive(20.0, bench.read())
+    bench.conditions.denied_topics.add(OFFSETS)
+    arrived = bench.receive(5.0)
+    assert [given.denied for given in arrived if isinstance(given, ReadFailed)] == [True]
+    bench.conditions.denied_topics.clear()
+    assert not bench.receive(5.0)  # the reader has stopped
+
+
+def test_what_was_read_before_may_arrive_after_a_partition_is_stopped(bench: Bench) -> None:
+    bench.conditions.disturbances.append(Disturbance("slow", frozenset({"read"}), seconds=5.0))
+    bench.receive(0.4, bench.read())
+    arrived = bench.receive(20.0, StopReading(OFFSETS, frozenset([bench.partition])))
+    assert {records.attempt for given in _polled(arrived) for records in given.records} == {1}
+
+
+def test_records_of_an_earlier_attempt_may_arrive_after_a_partition_is_begun_again() -> None:
+    attempts = set()
+    for seed in range(20):
+        bench = Bench(seed)
+        bench.receive(20.0, bench.read(bench.log.end))
+        bench.cluster.append_hostile(OFFSETS, bench.partition, [_written()])
+        bench.network.send([bench.read(bench.log.end - 1, attempt=2)], bench.cluster.now)
+        arrived = bench.receive(5.0)
+        attempts.add(tuple(r.attempt for given in _polled(arrived) for r in given.records))
+        bench.disk.close()
+    assert {(2,), (1, 2)} <= attempts
+
+
+def test_history_is_read_up_to_the_offset_that_was_asked_for(bench: Bench) -> None:
+    until = bench.log.end - 3
+    arrived = bench.receive(20.0, ReadHistory(7, OFFSETS, bench.partition, until))
+    pieces = [given for given in arrived if isinstance(given, HistoryRead)]
+    read = [offset for piece in pieces for offset in piece.offsets]
+    assert read == [r.offset for r in bench.log.read(0, 10_000)[0] if r.offset < until]
+    assert [piece.final for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+
+
+def test_each_broker_answers_for_the_partitions_that_it_leads(bench: Bench) -> None:
+    arrived = bench.receive(20.0, FetchOffsets(1, "end", _all_partitions(bench)))
+    answers = [given for given in arrived if isinstance(given, OffsetsFetched)]
+    assert len(answers) == len({log.leader for _, log in _logs(bench)})
+    assert [answer.final for answer in answers] == [False] * (len(answers) - 1) + [True]
+    offsets = {at: offset for answer in answers for at, offset in answer.offsets.items()}
+    assert offsets == {at: log.end for at, log in _logs(bench)}
+
+
+@pytest.mark.parametrize("effect", ["silent", "refused"])
+def test_an_unreachable_broker_answers_late_or_never(bench: Bench, effect: Any) -> None:
+    broker = bench.log.leader
+    bench.conditions.disturbances.append(Disturbance(effect, BROKER_KINDS, broker))
+    early = bench.receive(5.0, FetchOffsets(1, "end", _all_partitions(bench)))
+    asked = {at for given in early if isinstance(given, OffsetsFetched) for at in given.offsets}
+    assert asked == {at for at, log in _logs(bench) if log.leader != broker}
+    late = bench.receive(20.0)
+    errors = [
+        offset for given in late if isinstance(given, OffsetsFetched) for offset in given.offsets.values()
+    ]
+    assert all(isinstance(error, str) for error in errors)
+    assert bool(errors) == (effect == "refused")
+
+
+def test_a_deposed_leader_answers_with_an_old_end_offset(bench: Bench) -> None:
+    bench.cluster.truth.set_end("topic-0", 0, bench.cluster.now, 1 << 40)
+    bench.cluster.topics["topic-0"].partitions[0].end = 1 << 40
+    bench.conditions.deposed["topic-0", 0], bench.conditions.old_end_age_s = 1, 3.0
+    request = FetchOffsets(1, "end", frozenset({("topic-0", 0)}))
+    (old,) = bench.receive(1.0, request)
+    (new,) = bench.receive(1.0, request)
+    assert isinstance(old, OffsetsFetched)
+    assert isinstance(new, OffsetsFetched)
+    assert int(old.offsets["topic-0", 0]) < int(new.offsets["topic-0", 0]) == 1 << 40
+
+
+def test_a_list_of_topics_may_lack_topics_for_a_moment(bench: Bench) -> None:
+    bench.conditions.missing_topics, bench.conditions.wrong_topic_lists = frozenset({OFFSETS}), 1
+    lists = [*bench.receive(1.0, FetchTopics(1)), *bench.receive(1.0, FetchTopics(2))]
+    assert [OFFSETS in given.topics for given in lists if isinstance(given, TopicsFetched)] == [False, True]
+
+
+def test_answers_overtake_each_other(bench: Bench) -> None:
+    bench.conditions.latency_s = 4.0
+    arrived = bench.receive(10.0, *(FetchTopics(id_) for id_ in range(20)))
+    ids = [given.id for given in arrived if isinstance(given, TopicsFetched)]
+    assert sorted(ids) == list(range(20)) != ids
+
+
+def test_coordinators_answer_for_all_groups(bench: Bench) -> None:
+    count = len(bench.cluster.topics[OFFSETS].partitions)
+    (given,) = bench.receive(1.0, FetchGroups(1, frozenset(range(count)), count))
+    assert isinstance(given, GroupsFetched)
+    assert sorted(given.groups) == bench.cluster.group_names()
+    names = given.commits
+    rows = {
+        (names.groups[group], names.topics[topic], partition): offset
+        for group, topic, partition, offset in zip(
+            names.group.tolist(),
+            names.topic.tolist(),
+            names.partition.tolist(),
+            names.offset.tolist(),
+            strict=True,
+        )
+    }
+    share = {life.group for life in bench.cluster.lives if life.kind == "share"}
+    assert rows == {key: o for key, o in bench.cluster.truth.rows().items() if key[0] not in share}
+
+
+def test_groups_of_an_unreachable_coordinator_are_incomplete(bench: Bench) -> None:
+    bench.conditions.disturbances.append(Disturbance("refused", BROKER_KINDS, bench.log.leader))
+    count = len(bench.cluster.topics[OFFSETS].partitions)
+    (given,) = bench.receive(30.0, FetchGroups(1, frozenset(range(count)), count))
+    assert isinstance(given, GroupsFetched)
+    assert given.incomplete
+
+
+def test_nothing_of_a_killed_koff_arrives(bench: Bench) -> None:
+    bench.network.send([FetchTopics(1), bench.read()], bench.cluster.now)
+    bench.network.restart()
+    assert not bench.receive(20.0)
+
+
+# --- The fault plan ---------------------------------------------------------------------------------------
+
+
+class NoProcess:
+    """A koff that nothing happens to."""
+
+    def kill(self, down_s: float, *, reboot: bool) -> None: ...
+    def step_clock(self, seconds: float) -> None: ...
+
+
+def _catalog(bench: Bench | None = None, seed: int = 1) -> Catalog:
+    bench = bench or Bench()
+    return Catalog(random.Random(seed), bench.cluster, bench.conditions, bench.disk, NoProcess())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_fault_can_begin_and_end_and_leaves_nothing_wrong(seed: int) -> None:
+    for name in [make.__name__ for make in _catalog().weights()]:
+        bench = Bench(seed)
+        catalog = _catalog(bench, seed)
+        fault = getattr(catalog, name)()
+        fault.begin()
+        bench.cluster.advance(bench.cluster.now + 5.0)
+        fault.end()
+        catalog.heal()
+        bench.cluster.advance(bench.cluster.now + 15.0)
+        bench.disk.close()
+        assert not bench.conditions.disturbances
+        assert not bench.conditions.denied_topics
+        assert all(bench.cluster.brokers.values()), name
+        assert all(log.leader is not None for _, log in _logs(bench)), name
+        assert all(log.stable == log.end for at, log in _logs(bench) if at[0] == OFFSETS), name
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_plan_heals_everything_at_its_end(seed: int) -> None:
+    bench = Bench(seed)
+    plan = _plan(bench, seed)
+    while plan.next_event_s() < float("inf"):
+        bench.cluster.advance(plan.next_event_s())
+        plan.advance(bench.cluster.now)
+    bench.disk.close()
+    assert bench.cluster.now == plan.until_s
+    assert not bench.conditions.disturbances
+
+
+def test_plans_differ_and_some_have_no_fault() -> None:
+    bench = Bench()
+    plans = [tuple(drawn.kind for drawn in _plan(bench, seed).faults) for seed in range(100)]
+    assert len(set(plans)) > 80
+    assert () in plans
+
+
+def test_an_unreachable_broker_may_hide_only_the_rows_that_need_it(bench: Bench) -> None:
+    hides: dict[str, Any] = {}
+    for seed in range(20):
+        fault = _catalog(bench, seed).unreachable_broker()
+        hides[fault.name] = fault.hides
+    rows = bench.cluster.truth.rows()
+    for row in rows:
+        leader = bench.cluster.topics[row[1]].partitions[row[2]].leader
+        assert any(hide(row) for name, hide in hides.items() if f"at broker {leader} " in name)
+    assert not all(hide(row) for hide in hides.values() for row in rows)
+
+
+def _plan(bench: Bench, seed: int) -> FaultPlan:
+    now_s = bench.cluster.now
+    rng = random.Random(seed)
+    return FaultPlan(rng, bench.cluster, bench.conditions, bench.disk, NoProcess(), now_s, now_s + 60.0)
+
+
+def _logs(bench: Bench) -> list[tuple[tuple[str, int], Any]]:
+    return [
+        ((name, number), log)
+        for name, topic in bench.cluster.topics.items()
+        for number, log in enumerate(topic.partitions)
+    ]
+
+
+def _all_partitions(bench: Bench) -> frozenset[tuple[str, int]]:
+    return frozenset(at for at, _ in _logs(bench))
+
+
+def _written() -> Any:
+    from tests.simulation.logs import Written
+
+    return Written(b"\0\x63", b"")

@@ -1,0 +1,124 @@
+"""What was true in the model, and when: end offsets, committed offsets, numbers of members."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+Row = tuple[str, str, int]
+"""A group, a topic and a partition."""
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+class History:
+    """The values of one thing over time. The value is None before the first entry."""
+
+    __slots__ = ("_since", "_values")
+
+    def __init__(self) -> None:
+        self._since: list[float] = []
+        self._values: list[int | None] = []
+
+    @property
+    def present(self) -> int | None:
+        """The newest value."""
+        return self._values[-1] if self._values else None
+
+    def append(self, at_s: float, value: int | None) -> None:
+        """The value from `at_s` on."""
+        if value != self.present or not self._values:
+            self._since.append(at_s)
+            self._values.append(value)
+
+    def within(self, since_s: float, until_s: float) -> set[int | None]:
+        """All values between the two moments, both included."""
+        first = bisect_right(self._since, since_s) - 1
+        # An entry at `since_s` itself has a value before it that was true up to this very moment.
+        while first >= 0 and self._since[first] == since_s:
+            first -= 1
+        values = set(self._values[max(first, 0) : bisect_right(self._since, until_s)])
+        return values | {None} if first < 0 else values
+
+
+class Truth:
+    """What was true when. A query without any entry answers None, which means "did not exist"."""
+
+    def __init__(self, is_any: Callable[[str], bool] = lambda group: False) -> None:
+        self._is_any = is_any
+        self._ends: dict[tuple[str, int], History] = {}
+        self._committed: dict[Row, History] = {}
+        self._members: dict[str, History] = {}
+
+    def ends(self, topic: str, partition: int, since_s: float, until_s: float) -> set[int | None]:
+        """All high watermarks in that time. None: there was no such partition."""
+        return _within(self._ends.get((topic, partition)), since_s, until_s)
+
+    def committed(
+        self, group: str, topic: str, partition: int, since_s: float, until_s: float
+    ) -> set[int | None]:
+        """All committed offsets in that time. None: there was no commit, or a negative one.
+
+        For share groups it is the start offset plus the number of completed deliveries.
+        """
+        return _within(self._committed.get((group, topic, partition)), since_s, until_s)
+
+    def members(self, group: str, since_s: float, until_s: float) -> set[int | None]:
+        """All numbers of members that were present. None: there was no such group."""
+        return _within(self._members.get(group), since_s, until_s)
+
+    def rows(self) -> dict[Row, int]:
+        """All commits at present, of groups that are not "any". The topic may not exist."""
+        present = {
+            row: history.present for row, history in self._committed.items() if history.present is not None
+        }
+        known = {group for group in dict.fromkeys(row[0] for row in present) if not self.is_any(group)}
+        return {row: offset for row, offset in present.items() if row[0] in known}
+
+    def groups(self) -> dict[str, int]:
+        """All groups at present with their number of members, without the groups that are "any"."""
+        return {
+            group: history.present
+            for group, history in self._members.items()
+            if history.present is not None and not self.is_any(group)
+        }
+
+    def is_any(self, group: str) -> bool:
+        """Whether nothing is asserted of this group, but that no two of its rows have the same labels.
+
+        These are the groups of hostile records; groups that are in the wrong partition, while coordinators do
+        not know that `__consumer_offsets` has grown; and groups whose records were lost, but not their share
+        state. The last two until half a minute after that.
+        """
+        return self._is_any(group)
+
+    def set_end(self, topic: str, partition: int, at_s: float, end: int | None) -> None:
+        """The high watermark from now on. None: the partition does not exist."""
+        _history(self._ends, (topic, partition)).append(at_s, end)
+
+    def allow_committed(self, row: Row, at_s: float, offset: int) -> None:
+        """A committed offset that a reader of the log may take for the present one at that moment."""
+        history = self._committed.setdefault(row, History())
+        present = history.present
+        history.append(at_s, offset if offset >= 0 else None)
+        history.append(at_s, present)
+
+    def set_committed(self, row: Row, at_s: float, offset: int | None) -> None:
+        """The committed offset from now on. None or negative: there is no commit."""
+        known = offset is not None and offset >= 0
+        _history(self._committed, row).append(at_s, offset if known else None)
+
+    def set_members(self, group: str, at_s: float, members: int | None) -> None:
+        """The number of members from now on. None: the group does not exist."""
+        _history(self._members, group).append(at_s, members)
+
+
+def _history(histories: dict[KeyT, History], key: KeyT) -> History:
+    found = histories.get(key)
+    if found is None:
+        found = histories[key] = History()
+    return found
+
+
+def _within(history: History | None, since_s: float, until_s: float) -> set[int | None]:
+    return {None} if history is None else history.within(since_s, until_s)
