@@ -265,6 +265,7 @@ class Core:
             known = self.topics.topics.items()
             self.tracker.identify_topics({name: topic.id for name, topic in known if topic and topic.id})
             self._ends.forget_gone()
+            self._ends.sample(now, everything=False)
         for name in changed & logs.keys():
             self._take_log_topic(logs[name], now)
         self._place_groups()
@@ -277,8 +278,6 @@ class Core:
         pause_s = self.conf.topics_interval_s
         if self.topics.is_doubtful or not self.offsets.exists:
             pause_s = LIST_AGAIN_S
-        elif any(asked.at_s < log.lost_s for log in logs.values()):
-            pause_s = RETRY_S
         elif not self.share.exists:
             pause_s = min(pause_s, MISSING_INTERVAL_S)
         self._topics_due_s = now.at_s + pause_s
@@ -370,8 +369,6 @@ class Core:
         self._drop_state(log, [number])
         # The topic may have been deleted, or created again.
         log.lost_s = now.at_s
-        listed_s = self.topics.asked.at_s if self.topics.asked else now.at_s
-        self._topics_due_s = min(self._topics_due_s, max(now.at_s, listed_s + RETRY_S))
 
     def _drop_state(self, log: FollowedLog, partitions: Iterable[int]) -> None:
         for number in partitions:
@@ -385,6 +382,9 @@ class Core:
     # --- Requests ----------------------------------------------------------------------------------------
 
     def _ask_for_what_is_due(self, now: Moment) -> None:
+        listed_s = self.topics.asked.at_s if self.topics.asked else now.at_s
+        if any(log.lost_s > listed_s for log in (self.offsets, self.share)):
+            self._topics_due_s = min(self._topics_due_s, listed_s + RETRY_S)
         if now.at_s >= self._topics_due_s and not self.outbox.has(FetchTopics):
             self.outbox.send(FetchTopics(self.outbox.next_id()), now, TIMEOUT_S)
             self._topics_due_s = now.at_s + self.conf.topics_interval_s

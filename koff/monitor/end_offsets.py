@@ -31,6 +31,8 @@ class EndOffsets:
         self._slowly_asked: set[TopicPartition] = set()
         self._believed: dict[TopicPartition, int] = {}
         self._lower_since: dict[TopicPartition, float] = {}
+        # Since when partitions are watched that the list of topics does not have.
+        self._missing_since: dict[TopicPartition, float] = {}
         self._numbered = 0
         self._new_due_s = float("-inf")
         self._start_interval_s = start_interval_s
@@ -48,9 +50,11 @@ class EndOffsets:
 
     @property
     def has_unknown_topics(self) -> bool:
-        """Whether topics are referred to of which the list of topics knows nothing."""
-        return bool(self._tracker.unnamed_topic_ids()) or any(
-            topic not in self._topics.topics for topic, _ in self.watched
+        """Whether groups refer to topics or partitions that are newer than the list of topics."""
+        return (
+            bool(self._tracker.unnamed_topic_ids())
+            or any(topic not in self._topics.topics for topic, _ in self.watched)
+            or any(not self._is_gone(at) for at in self._missing_since)
         )
 
     def forget_answers(self) -> None:
@@ -63,7 +67,7 @@ class EndOffsets:
 
     def sample(self, now: Moment, *, everything: bool) -> None:
         """Requests the end offsets of `everything`, or only of partitions that were never requested."""
-        self._watch()
+        self._watch(now)
         self._new_due_s = now.at_s + NEW_INTERVAL_S
         wanted = self.present
         asked = wanted if everything else wanted - self._answered
@@ -104,15 +108,23 @@ class EndOffsets:
         self._answered |= ask.waiting
 
     def forget_gone(self) -> None:
-        """Forgets the offsets of partitions that do not exist."""
-        gone = sorted(at for at in self.watched if self._topics.has_partition(at) is False)
+        """Forgets the offsets of partitions that a list lacks which is newer than the first sight of them."""
+        gone = sorted(at for at in self._missing_since if self._is_gone(at))
         for at in gone:
             self._believed.pop(at, None)
             self._lower_since.pop(at, None)
         self._tracker.forget_offsets(gone)
 
-    def _watch(self) -> None:
+    def _is_gone(self, at: TopicPartition) -> bool:
+        asked, since_s = self._topics.asked, self._missing_since.get(at)
+        if asked is None or since_s is None:
+            return False
+        return asked.at_s > since_s and self._topics.has_partition(at) is False
+
+    def _watch(self, now: Moment) -> None:
         self.watched = set(self._tracker.watched_partitions())
+        missing = [at for at in self.watched if self._topics.has_partition(at) is False]
+        self._missing_since = {at: self._missing_since.get(at, now.at_s) for at in missing}
         self._numbered = self._tracker.partition_count
         self._answered &= self.watched
         for at in self._believed.keys() - self.watched:

@@ -33,7 +33,7 @@ class FollowedLog:
         self.retry_s: float | None = None
         """When to begin to read again after a failure."""
         self.lost_s = float("-inf")
-        """When a partition was lost last: then the topic may be another one of that name."""
+        """When a partition was lost, or begun again after that: the topic may be another of that name."""
         self._apply = apply
         self._only = only
         self._failures = 0
@@ -95,6 +95,8 @@ class FollowedLog:
             part = self.partitions[number]
             epoch = plan.leader_epoch if isinstance(plan, Resume) else part.epoch
             starts[number] = part.begin(plan.position, epoch, now)
+            if part.life > self._life:
+                self.lost_s = now.at_s
             if isinstance(plan, Seed):
                 part.needs_history, part.seeded_at = True, plan.position
                 part.wait()
@@ -117,7 +119,8 @@ class FollowedLog:
 
     def take_polled(self, given: Polled, now: Moment) -> list[Lost]:
         """Applies what a reader read. Returns the partitions that cannot be read on."""
-        self.denied, self._failures, self._was_read = None, 0, True
+        self.denied, self._failures = None, 0
+        self._was_read |= bool(given.records or given.positions)
         for records in given.records:
             if (part := self._find(records.partition, records.attempt)) is not None:
                 new = part.split_known(records)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from koff.lag import WITHHELD, Reason
 from koff.monitor.core import TIMEOUT_S, Core, CoreConf
 from koff.monitor.requests import (
     Failed,
@@ -166,6 +167,12 @@ def pass_time(driven: Driven, seconds: int, *, stable: int = 5, end: int = 5, **
             answer_offsets(driven, kind, offset)
 
 
+def null_reasons(driven: Driven) -> dict[int, Reason]:
+    """By partition of t, why the lag is null."""
+    rows = driven.core.take_view(driven.now()).snapshot.rows()
+    return {row.partition: row.reasons & (WITHHELD | Reason.TOPIC_GONE) for row in rows}
+
+
 def committed(driven: Driven) -> list[int | None]:
     return [row.committed for row in driven.core.take_view(driven.now()).snapshot.rows()]
 
@@ -261,8 +268,8 @@ def test_a_loss_is_settled_by_the_next_list_of_topics_soon(up: Driven) -> None:
         up.give(None, after_s=1)
     attempt = up.last(Read).starts[0].attempt
     up.give(Polled(OFFSETS, lost=[Lost(0, attempt, "out of range")]), after_s=1)
-    up.list_topics(**{OFFSETS: 1, "t": 1})  # it was requested before the loss
     sent = len(up.sent)
+    up.list_topics(**{OFFSETS: 1, "t": 1})  # it was requested before the loss
     up.give(None, after_s=2)
     assert any(isinstance(request, FetchTopics) for request in up.sent[sent:])
 
@@ -324,3 +331,25 @@ def test_saved_states_are_let_go_once_they_are_restored() -> None:
     assert driven.groups() == {"a"}
     holders = [each for each in gc.get_referrers(saved) if isinstance(each, dict) and 0 in each]
     assert holders == []
+
+
+def test_a_partition_that_was_added_to_a_topic_is_not_gone() -> None:
+    driven = Driven().read()
+    driven.poll(*[commit("a", "t", 0, offset) for offset in range(5)])
+    pass_time(driven, 20)
+    attempt = driven.last(Read).starts[0].attempt
+    key, value = commit("a", "t", 1, 3)
+    driven.give(Polled(OFFSETS, [Records(0, attempt, [key], [value], [5])]))
+    assert null_reasons(driven) == {0: Reason(0), 1: Reason.END_NOT_CURRENT}
+    pass_time(driven, 4, end=6, **{OFFSETS: 1, "t": 2})
+    assert null_reasons(driven) == {0: Reason(0), 1: Reason(0)}
+
+
+def test_a_partition_that_never_was_is_gone_once_a_newer_list_lacks_it() -> None:
+    driven = Driven().read()
+    driven.poll(*[commit("a", "t", 0, offset) for offset in range(4)], commit("a", "t", 1_000_000, 3))
+    pass_time(driven, 20)
+    assert null_reasons(driven) == {0: Reason(0), 1_000_000: Reason.TOPIC_GONE}
+    lists = sum(isinstance(request, FetchTopics) for request in driven.sent)
+    pass_time(driven, 20)
+    assert sum(isinstance(request, FetchTopics) for request in driven.sent) <= lists + 3
