@@ -12,6 +12,7 @@ from koff.monitor.confidence import Facts, build_view
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.plan import Replay
 from koff.monitor.requests import Moment, Topic
+from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.tracker import Tracker
 from tests.unit.builders import Share, commit
 
@@ -111,6 +112,17 @@ def test_a_partition_that_was_never_sampled_is_withheld(known: Known) -> None:
 
 def test_a_topic_that_may_be_another_one_hides_all_that_was_read_of_it(known: Known) -> None:
     assert set(known.reasons(doubtful={"__consumer_offsets"}).values()) == {Reason.COMMITS_NOT_CURRENT}
+
+
+def test_a_commit_to_a_topic_that_is_newer_than_the_list_is_withheld_and_not_taken_for_an_old_one(
+    known: Known,
+) -> None:
+    known.tracker.identify_topics({"t": TOPIC_ID})
+    value = OffsetCommitValue(version=4, offset=5, metadata="", commit_timestamp=1, topic_id=Share.places[1])
+    key, encoded = encode(OffsetCommit(group="g0", topic="t", partition=0, value=value))
+    known.tracker.apply(0, [key], [encoded], seen_at_ms=95_000)  # the list is of 90 s
+    assert known.reasons()["g0"] & Reason.END_NOT_CURRENT
+    assert known.reasons(topics_asked=Moment(96.0, 0))["g0"] == Reason.TOPIC_RECREATED
 
 
 def test_a_group_that_the_coordinators_did_not_answer_for_hides_alone(known: Known) -> None:
