@@ -21,7 +21,7 @@ from koff.serve.view import MonitorStats, Readiness
 from koff.tracker import ShardSnapshot, Snapshot
 
 NEVER_MS = -(1 << 62)
-"""The time of what is not current at all."""
+"""Stands for "never": before every time that counts as current."""
 
 
 def find_withheld(
@@ -71,7 +71,7 @@ class CoreView:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a view depends on, besides the snapshot.
+    """The facts that a view depends on, besides the snapshot.
 
     `doubtful` are internal topics that may be others than what was read. `stored` is when ZooKeeper's groups
     were requested. `oldest_ms` is the oldest time that counts as current, and `steady_ms` converts to such

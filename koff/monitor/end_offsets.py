@@ -45,7 +45,7 @@ class EndOffsets:
 
     @property
     def is_answered(self) -> bool:
-        """Whether each of them had a response, or a failure, since `forget_answers`."""
+        """Whether each present partition had a response, or a failure, since `forget_answers`."""
         return self.present <= self._answered
 
     @property

@@ -42,7 +42,7 @@ class FollowedPartition:
     end: int | None = None
     """The newest high watermark."""
     is_read: bool = False
-    """Whether the reader has reached the end of what was there when reading began, or an open transaction."""
+    """Whether the reader has reached the end that the log had when reading began, or an open transaction."""
     current: Moment | None = None
     """Up to when the commits of this partition are known. None: not at all."""
     wait_until: int | None = None

@@ -1,4 +1,4 @@
-"""What the core asks the workers to do, and what the workers give to the core.
+"""The requests of the core to the workers, and the inputs that the workers give to the core.
 
 The core does no I/O. It returns requests; a worker carries each of them out in a thread of its own, and posts
 the result as an input. Every result has the id of its request. A request that has no final result by its
