@@ -256,19 +256,6 @@ class Tracker:
             self._share_commits.reset_partition(partition)
             self._update_share_commits()
 
-    def share_state_partitions(self) -> dict[int, np.ndarray[tuple[int], np.dtype[np.int32]]]:
-        """The partition of `__share_group_state` that each row is from, by shard; -1 for all other rows.
-
-        The rows are those of a snapshot taken now. Shards without such rows are left out.
-        """
-        with self.lock:
-            snapshot = self.take_snapshot()
-            return {
-                number: shard.share_partition
-                for number, shard in snapshot.shards.items()
-                if shard.share_partition is not None
-            }
-
     def _update_share_commits(self, seen_at_ms: int = UNKNOWN) -> None:
         """Sets the rows of share groups whose state has changed."""
         for number, rows in self._share_commits.drain(self._offsets_partitions, seen_at_ms).items():

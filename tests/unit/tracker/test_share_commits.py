@@ -53,6 +53,12 @@ def commits(tracker: Tracker) -> dict[tuple[str, str, int], int | None]:
     return {(r.group, r.topic, r.partition): r.committed for r in tracker.take_snapshot().rows()}
 
 
+def share_partitions(tracker: Tracker) -> dict[int, np.ndarray]:
+    """By shard, the partition of `__share_group_state` that each row is from."""
+    shards = tracker.take_snapshot().shards.items()
+    return {n: shard.share_partition for n, shard in shards if shard.share_partition is not None}
+
+
 @pytest.fixture
 def tracker() -> Tracker:
     """A tracker that knows the share groups s and u."""
@@ -93,7 +99,7 @@ def test_each_row_says_which_partition_of_share_state_it_is_from(tracker):
         for group, at, place in zip(shard.group, shard.partition, shard.share_partition.tolist(), strict=True)
     }
     assert found == {("classic", 0): -1, ("s", 0): 3, ("s", 1): 7}
-    assert [(n, p.tolist()) for n, p in tracker.share_state_partitions().items()] == [
+    assert [(n, p.tolist()) for n, p in share_partitions(tracker).items()] == [
         (home, shard.share_partition.tolist())
     ]
 
@@ -101,7 +107,7 @@ def test_each_row_says_which_partition_of_share_state_it_is_from(tracker):
 def test_shards_without_share_groups_have_no_share_partitions(tracker):
     tracker.apply(0, *([part] for part in commit("classic", "t", 0, 1)))
     assert tracker.take_snapshot().shards[0].share_partition is None
-    assert tracker.share_state_partitions() == {}
+    assert share_partitions(tracker) == {}
 
 
 def test_a_commit_to_the_offsets_topic_makes_a_row_one_of_that_topic_again(tracker):

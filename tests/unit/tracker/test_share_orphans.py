@@ -12,7 +12,7 @@ from koff.tracker import Group, Snapshot, Tracker
 from koff.tracker.groups import ShareGroupState
 from koff.tracker.seeds import Seed
 from tests.unit.builders import Consumer, Pair, Share, classic_group, commit, gone
-from tests.unit.tracker.test_share_commits import add_share_groups, share, snapshot_of
+from tests.unit.tracker.test_share_commits import add_share_groups, share, share_partitions, snapshot_of
 
 HOME = group_partition("s", 50)
 TOPIC = Share.places[0]
@@ -59,7 +59,7 @@ def tracker() -> Tracker:
 
 def test_an_orphan_has_no_row_no_group_and_no_total(tracker):
     assert shown(tracker) == NOTHING
-    assert [places.tolist() for places in tracker.share_state_partitions().values()] == [[]]
+    assert [places.tolist() for places in share_partitions(tracker).values()] == [[]]
 
 
 def test_the_age_of_an_orphans_records_is_not_asked_for(tracker):
