@@ -14,32 +14,13 @@ import click
 from bench.catchup import PARTITIONS_A_GROUP, key, main_partition, value
 from bench.tracker import resident_mib
 from koff.records import GroupMetadata, GroupMetadataValue, encode
+from koff.serve import ClusterView, MonitorStats, Readiness
 from koff.serve.exposition import Exposition
-from koff.serve.view import MonitorStats, Readiness
-from koff.tracker import Snapshot, Tracker
+from koff.tracker import Tracker
 
 START_MS = 1_790_000_000_000
 STAYING = 200
 """Groups that go on committing."""
-
-
-class View:
-    """What the exposition shows."""
-
-    cluster = "bench"
-
-    def __init__(self, tracker: Tracker) -> None:
-        self._tracker = tracker
-        self.now_ms = START_MS
-
-    def snapshot(self) -> Snapshot:
-        return self._tracker.take_snapshot(self.now_ms)
-
-    def readiness(self) -> Readiness:
-        return Readiness(True, "ready")
-
-    def reader_stats(self) -> MonitorStats:
-        return MonitorStats(lag_is_fresh=True, up=True)
 
 
 def commits(group: str, topic: str, offset: int | None) -> list[tuple[bytes, bytes | None]]:
@@ -65,13 +46,12 @@ def described(group: str, generation: int | None) -> tuple[bytes, bytes | None]:
 
 
 def apply(tracker: Tracker, group: str, pairs: list[tuple[bytes, bytes | None]], at_ms: int) -> None:
-    with tracker.lock:
-        tracker.apply(main_partition(group), [k for k, _ in pairs], [v for _, v in pairs], seen_at_ms=at_ms)
+    tracker.apply(main_partition(group), [k for k, _ in pairs], [v for _, v in pairs], seen_at_ms=at_ms)
 
 
-def minute(tracker: Tracker, view: View, number: int, groups: int, topics: int) -> None:
+def minute(tracker: Tracker, number: int, groups: int, topics: int) -> None:
     """Groups are created, commit and are deleted; ends are sampled and a scrape is answered in between."""
-    at_ms = view.now_ms = START_MS + number * 60_000
+    at_ms = START_MS + number * 60_000
     new = [(f"job-{number:05d}-{n:05d}", f"topic-{number if topics else 0}-{n % 20}") for n in range(groups)]
     for n in range(STAYING):
         name = f"stays-{n:03d}"
@@ -79,7 +59,8 @@ def minute(tracker: Tracker, view: View, number: int, groups: int, topics: int) 
     for name, topic in new:
         apply(tracker, name, [described(name, 1), *commits(name, topic, 1)], at_ms)
     tracker.add_samples(ends=dict.fromkeys(tracker.watched_partitions(), 100 + number), at_ms=at_ms)
-    for _ in Exposition(view).render_chunks():
+    view = ClusterView("bench", tracker.take_snapshot(at_ms), Readiness(True, "ready"), MonitorStats())
+    for _ in Exposition().render_chunks(view):
         pass
     for name, topic in new:
         apply(tracker, name, [*commits(name, topic, None), described(name, None)], at_ms)
@@ -87,11 +68,10 @@ def minute(tracker: Tracker, view: View, number: int, groups: int, topics: int) 
 
 def run(minutes: int, groups: int, *, topics: bool) -> dict[str, Any]:
     tracker = Tracker()
-    view = View(tracker)
     resident: list[float] = []
     started = time.process_time()
     for number in range(minutes):
-        minute(tracker, view, number, groups, topics)
+        minute(tracker, number, groups, topics)
         resident.append(round(resident_mib(), 1))
     snapshot = tracker.take_snapshot()
     assert sum(1 for _ in snapshot.groups()) == STAYING

@@ -27,7 +27,7 @@ from bench.catchup import PARTITIONS_A_GROUP, bare_read, fetch, status, write
 from koff.kafkatest import LocalKafka, free_ports
 
 WAYS = ("replay", "snapshot", "resume")
-IMPORTS = "import koff.cli, koff.cli.monitor, koff.monitor.start, koff.monitor.run"
+IMPORTS = "import koff.cli, koff.cli.monitor, koff.monitor.run"
 ASKING = """
 import sys
 from koff.client import ClusterConf
@@ -116,7 +116,7 @@ def started(bootstrap: str, way: str, folder: str, rows: int, times: int) -> dic
         about["backfilled_s"] = last.wait_for("backfilled")["seconds"]
         about["rss_mib_after_backfill"] = last._memory("VmRSS")
     if way == "resume":
-        last.wait_for("resumed")
+        last.wait_for("partitions start: resume")
     about["peak_mib"] = last._memory("VmHWM")
     last.stop()
     return {

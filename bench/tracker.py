@@ -70,19 +70,19 @@ def measure(rows: int) -> dict[str, Any]:
 
 
 def save_and_restore(tracker: Tracker) -> dict[str, Any]:
-    """Every partition into a file and out of it. The lock is held for one partition at a time."""
+    """Every partition into a file and out of it. The tracker is busy for one partition at a time."""
     from koff.monitor.clock import read_moment  # these imports: not before the memory was measured
     from koff.monitor.requests import Origin, Saved
     from koff.monitor.state import StateDir
 
     partitions = list(tracker.take_snapshot().shards)
-    origin, held = Origin("bench", "__consumer_offsets", "", max(partitions) + 1), []
+    origin, copied = Origin("bench", "__consumer_offsets", "", max(partitions) + 1), []
     with tempfile.TemporaryDirectory() as path, StateDir(path).lock() as folder:
         size, at = 0, time.perf_counter()
         for partition in partitions:
             began = time.perf_counter()
             state = tracker.save_partition(partition)
-            held.append(time.perf_counter() - began)
+            copied.append(time.perf_counter() - began)
             assert state is not None
             size += folder.save(origin, partition, state, position=1, stamp=read_moment())
         saved_s = time.perf_counter() - at
@@ -94,7 +94,7 @@ def save_and_restore(tracker: Tracker) -> dict[str, Any]:
     assert restored.partition_count == tracker.partition_count
     return {
         "save_s": round(saved_s, 3),
-        "save_holds_the_lock_ms": round(max(held) * 1000, 1),
+        "longest_copy_ms": round(max(copied) * 1000, 1),
         "saved_bytes": size,
         "restore_s": round(restored_s, 3),
     }

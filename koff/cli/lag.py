@@ -18,18 +18,21 @@ from koff.cli.options import (
     exact_option,
     option,
     set_up_logs,
+    source_option,
     zookeeper_option,
 )
 from koff.cli.text_table import format_table
-from koff.monitor.conf import MonitorConf, Way
-from koff.monitor.exact_time_lag import ExactConf
-from koff.monitor.once import take_snapshots
-from koff.monitor.zookeeper_groups import ZooKeeperGroupsConf
-from koff.tail.reader import TailReaderConf
+from koff.lag import WITHHELD
+from koff.monitor.conf import MonitorConf
+from koff.monitor.plan import Source, Way
+from koff.monitor.watch import take_views
+from koff.monitor.zookeeper import ZooKeeperConf
+from koff.serve import ClusterView
 from koff.tracker import GroupTotal, PartitionLag
 
 ABOVE, UNKNOWN = 3, 4
-"""Exit codes with --fail-above: a lag is above the limit; a lag is unknown."""
+"""Exit codes: a lag is above the limit of --fail-above; a lag is unknown. Without --fail-above, only a lag
+that koff could not find out in time counts as unknown."""
 
 
 @click.command()
@@ -57,8 +60,18 @@ ABOVE, UNKNOWN = 3, 4
     help="snapshot: ask the coordinators, which is fast (needs DESCRIBE on the groups). replay: read "
     "the whole log.",
 )
+@source_option
 @exact_option
 @zookeeper_option
+@option(
+    "--timeout",
+    "timeout_s",
+    default=30.0,
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="Print what is known after this time at the latest. If a lag could not be found out until then, say "
+    "why on standard error, and exit with code 4.",
+)
 @option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @option(
     "--interval",
@@ -76,8 +89,10 @@ def lag(
     form: str,
     fail_above: int | None,
     way: Way,
+    source: Source,
     exact_time_lag: re.Pattern[str] | None,
     zookeeper: str,
+    timeout_s: float,
     watch: bool,
     interval: float,
 ) -> None:
@@ -103,24 +118,42 @@ def lag(
     conf = MonitorConf(
         cluster=build_cluster_conf(brokers, properties, property_file),
         start=way,
-        reader=TailReaderConf(topic=offsets_topic),
-        exact=ExactConf(exact_time_lag),
-        zookeeper=ZooKeeperGroupsConf(zookeeper),
+        source=source,
+        offsets_topic=offsets_topic,
+        end_interval_s=min(interval, 5.0) if watch else 5.0,
+        exact_groups=exact_time_lag,
+        exact_per_s=None,
+        zookeeper=ZooKeeperConf(zookeeper),
     )
     is_selected: Callable[[str], Any] = group.search if group else lambda name: True
     progress = _show_progress if sys.stderr.isatty() else lambda text: None
-    # One output, or with --watch one for each snapshot
-    for cluster, snapshot in take_snapshots(conf, interval_s=interval, progress=progress):
+    # One output, or with --watch one for each view
+    for view in take_views(conf, interval_s=interval, timeout_s=timeout_s, progress=progress):
         if sys.stderr.isatty():
             _show_progress("")
         if watch and form == "table" and sys.stdout.isatty():
             click.clear()
-        rows = [row for row in snapshot.rows() if is_selected(row.group)]
-        totals = [total for total in snapshot.totals() if is_selected(total.group.name)]
-        _FORMATS[form](cluster, rows, totals)
+        rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
+        totals = [total for total in view.snapshot.totals() if is_selected(total.group.name)]
+        _FORMATS[form](view.cluster, rows, totals)
         sys.stdout.flush()
+        is_unknown = _print_unknown(view, rows, timeout_s)
         if not watch:
-            sys.exit(_check_limit(totals, fail_above))
+            sys.exit(_check_limit(totals, fail_above) or (UNKNOWN if is_unknown else 0))
+
+
+def _print_unknown(view: ClusterView, rows: list[PartitionLag], timeout_s: float) -> bool:
+    """Whether koff could not find out a lag in time. Prints how many and why on standard error."""
+    withheld = [row for row in rows if row.reasons & WITHHELD]
+    if not withheld and view.readiness.ready:
+        return False
+    why = view.readiness.text.removeprefix("not ready: ")
+    if withheld:
+        names = sorted({name for row in withheld for name in (row.reasons & WITHHELD).names})
+        counted = f"{len(withheld)} of {len(rows)} lags are not known ({', '.join(names)})"
+        why = counted if view.readiness.ready else f"{counted}: {why}"
+    click.echo(f"after {timeout_s:g} s, {why}", err=True)
+    return True
 
 
 def _show_progress(text: str) -> None:

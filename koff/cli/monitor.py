@@ -16,16 +16,15 @@ from koff.cli.options import (
     logging_options,
     option,
     set_up_logs,
+    source_option,
     zookeeper_option,
 )
 from koff.errors import ConfigError
-from koff.monitor.conf import MonitorConf, Way
-from koff.monitor.exact_time_lag import ExactConf
+from koff.monitor.conf import MonitorConf
+from koff.monitor.plan import Source, Way
 from koff.monitor.run import Monitor
-from koff.monitor.sampler import SamplerConf
-from koff.monitor.zookeeper_groups import ZooKeeperGroupsConf
+from koff.monitor.zookeeper import ZooKeeperConf
 from koff.serve import ServeConf
-from koff.tail.reader import TailReaderConf
 
 
 @click.command()
@@ -68,6 +67,7 @@ from koff.tail.reader import TailReaderConf
 @option(
     "--wait", is_flag=True, help="Keep trying if the brokers cannot be reached at the start (for sidecars)."
 )
+@source_option
 @exact_option
 @zookeeper_option
 @option(
@@ -89,6 +89,7 @@ def monitor(
     way: Way | None,
     state_dir: Path | None,
     wait: bool,
+    source: Source,
     exact_time_lag: re.Pattern[str] | None,
     zookeeper: str,
     exact_time_lag_rate: int,
@@ -97,8 +98,9 @@ def monitor(
 ) -> None:
     """Watch a cluster and serve the lag of all its groups to Prometheus.
 
-    Serves /metrics, /healthz (200 while the process runs) and /readyz (200 once the numbers may be trusted,
-    else 503 and the reason). Stops at SIGTERM or Ctrl-C.
+    Serves /metrics, /healthz (503 if koff makes no progress and should be restarted) and /readyz (200 once
+    the numbers may be trusted, else 503 and the reason). A lag that koff cannot know at present is absent
+    from /metrics, and koff_rows_withheld counts it. Stops at SIGTERM or Ctrl-C.
 
     \b
     Examples:
@@ -117,12 +119,14 @@ def monitor(
             cluster_name=cluster_name,
             wait=wait,
             start=way or ("resume" if state_dir else "snapshot"),
+            source=source,
             state_dir=state_dir,
-            reader=TailReaderConf(topic=offsets_topic),
-            sampler=SamplerConf(end_interval_s=end_offset_interval),
-            exact=ExactConf(exact_time_lag, exact_time_lag_rate),
+            offsets_topic=offsets_topic,
+            end_interval_s=end_offset_interval,
+            exact_groups=exact_time_lag,
+            exact_per_s=exact_time_lag_rate,
             serve=ServeConf(listen),
-            zookeeper=ZooKeeperGroupsConf(zookeeper),
+            zookeeper=ZooKeeperConf(zookeeper),
         )
     )
     # Messages are created by the thousand and hold no cycles: collect rarely, and never scan the modules.

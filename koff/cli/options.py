@@ -78,6 +78,18 @@ def build_cluster_conf(brokers: str, properties: tuple[str, ...], property_file:
     return ClusterConf(brokers, merged)
 
 
+def source_option(command: Command) -> Command:
+    """Adds --source."""
+    return option(
+        "--source",
+        type=click.Choice(["auto", "log", "coordinators"]),
+        default="auto",
+        help="Where commits come from. log: the offsets topic (needs READ on it). coordinators: their "
+        "responses (needs DESCRIBE on the groups), without commit times and the commits between two "
+        "requests. auto: the log if it may be read, else the coordinators.",
+    )(command)
+
+
 def exact_option(command: Command) -> Command:
     """Adds --exact-time-lag."""
     return option(

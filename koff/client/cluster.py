@@ -48,6 +48,16 @@ class Isolation(Enum):
     READ_COMMITTED = "read_committed"
 
 
+class ListedOffset(NamedTuple):
+    """An offset of a partition.
+
+    `leader_epoch` is that of the record before it (of the present leader, for the end offset); -1: unknown.
+    """
+
+    offset: int
+    leader_epoch: int
+
+
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
     """A topic as the cluster describes it: its id (22 characters, "" if unknown) and partition count."""
@@ -167,9 +177,9 @@ class Cluster(Closing):
         """The brokers, and the topics that this user may describe with their leaders, in one request."""
         return convert_metadata(self._list_topics())
 
-    def _list_topics(self) -> Any:
+    def _list_topics(self, *, timeout_s: float | None = None) -> Any:
         try:
-            listed = self._get_admin().list_topics(timeout=self.conf.request_timeout_s)
+            listed = self._get_admin().list_topics(timeout=timeout_s or self.conf.request_timeout_s)
         except KafkaException as error:
             raise self._map_error(error) from error
         self._silence.restart()
@@ -196,17 +206,29 @@ class Cluster(Closing):
         *,
         timeout_s: float | None = None,
     ) -> dict[TopicPartition, int | str]:
+        """The offsets that `list_offsets` returns, without leader epochs."""
+        listed = self.list_offsets(partitions, spec, isolation, timeout_s=timeout_s)
+        return {at: found if isinstance(found, str) else found.offset for at, found in listed.items()}
+
+    def list_offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        spec: OffsetSpec | int = OffsetSpec.LATEST,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        *,
+        timeout_s: float | None = None,
+    ) -> dict[TopicPartition, ListedOffset | str]:
         """The offset of each partition in one call; for a partition without an offset, the error's name.
 
         `spec` may be a time in ms: then the first offset at or after that time, -1 if there is none. Raises
-        `ConnectError` when no partition's leader could be reached.
+        `ConnectError` when no partition's leader could be reached. Several threads may call this at once.
         """
         kafka_spec = _convert_spec(spec)
         level = getattr(IsolationLevel, isolation.name)
         requested = {confluent_kafka.TopicPartition(topic, p): kafka_spec for topic, p in partitions}
-        offsets: dict[TopicPartition, int | str] = {}
+        listed: dict[TopicPartition, ListedOffset | str] = {}
         if not requested:
-            return offsets
+            return listed
 
         # librdkafka sends one request to each leader.
         patience_s = timeout_s or self.conf.request_timeout_s
@@ -217,23 +239,22 @@ class Cluster(Closing):
         for kafka_partition, future in responses.items():
             partition = TopicPartition(kafka_partition.topic, kafka_partition.partition)
             try:
-                offset = future.result(max(0.0, deadline - time.monotonic())).offset
-                # When a broker hangs, librdkafka may return OFFSET_INVALID (-1001) and no error.
-                offsets[partition] = "_TIMED_OUT" if offset == confluent_kafka.OFFSET_INVALID else offset
+                listed[partition] = _convert_offset(future.result(max(0.0, deadline - time.monotonic())))
             except KafkaException as error:
                 kafka_error = extract_kafka_error(error)
-                offsets[partition] = kafka_error.name() if kafka_error else str(error)
+                listed[partition] = kafka_error.name() if kafka_error else str(error)
             except TimeoutError:
-                offsets[partition] = "_TIMED_OUT"
+                listed[partition] = "_TIMED_OUT"
 
-        if all(offset in _UNREACHABLE for offset in offsets.values()):
+        if all(found in _UNREACHABLE for found in listed.values()):
             raise self._make_connect_error(was_up=True)
         self._silence.restart()
         # After these errors librdkafka does not refresh its metadata by itself. Without this metadata
-        # request, the next call would go to the same wrong leader.
-        if not _STALE_METADATA.isdisjoint(offsets.values()):
-            self._list_topics()
-        return offsets
+        # request, the next call would go to the same wrong leader. A failure must not lose the other offsets.
+        if not _STALE_METADATA.isdisjoint(listed.values()):
+            with suppress(ConnectError):
+                self._list_topics(timeout_s=_REFRESH_TIMEOUT_S)
+        return listed
 
     def _fetch_cluster_id(self, should_stop: Callable[[], bool]) -> str:
         admin, deadline = self._get_admin(), time.monotonic() + self.conf.connect_timeout_s
@@ -325,6 +346,13 @@ def _convert_spec(spec: OffsetSpec | int) -> Any:
     return _KafkaOffsetSpec.latest()  # type: ignore[no-untyped-call]  # confluent-kafka: no annotations
 
 
+def _convert_offset(info: Any) -> ListedOffset | str:
+    # When a broker hangs, librdkafka may return OFFSET_INVALID (-1001) and no error.
+    if info.offset == confluent_kafka.OFFSET_INVALID:
+        return "_TIMED_OUT"
+    return ListedOffset(info.offset, -1 if info.leader_epoch is None else info.leader_epoch)
+
+
 def _format_topic_id(uuid: object) -> str:
     """A topic id as Kafka prints it: URL-safe base64. librdkafka prints ordinary base64."""
     return str(uuid).rstrip("=").replace("+", "-").replace("/", "_")
@@ -332,6 +360,7 @@ def _format_topic_id(uuid: object) -> str:
 
 TOPIC_PROPAGATION_S = 1.0
 """How long it may take until all brokers know a new topic."""
+_REFRESH_TIMEOUT_S = 1.0
 _STALE_METADATA = frozenset(
     {"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "_NOENT"}
 )

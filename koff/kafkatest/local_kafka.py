@@ -31,6 +31,10 @@ class LocalKafka(KafkaCluster):
     - `security` adds two listeners. At `sasl_bootstrap`, `users` (name -> password) log in by SASL/PLAIN, and
       all but admin need ACLs. At `ssl_bootstrap`, clients use TLS and trust `ca_pem`. The plaintext listener
       may always do everything.
+    - `proxies` has, for each broker, the port of a TCP proxy before it. Each broker gets one more plaintext
+      listener, on the port `nodes[i].ports.proxied`, to which the proxy of node `i` must connect. The address
+      that a broker names to clients of this listener is its proxy's, so clients that begin at
+      `proxied_bootstrap` reach the brokers through the proxies alone.
 
     `stop` removes the data, and so does the end of this process, however it ends.
     """
@@ -41,6 +45,7 @@ class LocalKafka(KafkaCluster):
         brokers: int = 1,
         config: Mapping[str, str] | None = None,
         security: bool = False,
+        proxies: Sequence[int] = (),
         users: Mapping[str, str] | None = None,
         version: str = KAFKA_VERSION,
         jvm_options: Sequence[str] = (),
@@ -53,6 +58,7 @@ class LocalKafka(KafkaCluster):
         self._brokers = brokers
         self._config = dict(config or {})
         self._security = security
+        self._proxies = tuple(proxies)
         self._version = version
         self._jvm_options = ("-Xmx512m", *jvm_options)
         self._timeout_s = timeout_s
@@ -81,6 +87,11 @@ class LocalKafka(KafkaCluster):
     def ssl_bootstrap(self) -> str:
         """The address of the TLS listener, "host:port[,...]"."""
         return ",".join(f"127.0.0.1:{node.ports.ssl}" for node in self.nodes)
+
+    @property
+    def proxied_bootstrap(self) -> str:
+        """The address of the proxies of `proxies`, "host:port[,...]"."""
+        return ",".join(f"127.0.0.1:{port}" for port in self._proxies)
 
     @property
     def ca_pem(self) -> Path:
@@ -195,7 +206,8 @@ class LocalKafka(KafkaCluster):
         cluster_id = _new_cluster_id()
         tools = [
             node.begin_format(
-                cluster_id, server_properties(node.id, ports, node.data, self._config, security)
+                cluster_id,
+                server_properties(node.id, ports, node.data, self._config, security, self._proxies),
             )
             for node in self.nodes
         ]

@@ -57,12 +57,14 @@ class Ports:
     controller: int
     sasl: int
     ssl: int
+    proxied: int
 
     @classmethod
     def find_free(cls, nodes: int) -> "list[Ports]":
         """Free ports for that many nodes."""
-        ports = free_ports(4 * nodes)
-        return [cls(*ports[first : first + 4]) for first in range(0, len(ports), 4)]
+        count = len(cls.__slots__)
+        ports = free_ports(count * nodes)
+        return [cls(*ports[first : first + count]) for first in range(0, len(ports), count)]
 
 
 def server_properties(
@@ -71,10 +73,12 @@ def server_properties(
     data: Path,
     overrides: Mapping[str, str],
     security: Mapping[str, str],
+    proxies: Sequence[int] = (),
 ) -> dict[str, str]:
     """The server.properties of node number `node` (the first is 1) of a KRaft cluster.
 
-    `ports` has the ports of all nodes. Each node is broker and controller.
+    `ports` has the ports of all nodes. Each node is broker and controller. `proxies` has the port of
+    each node's proxy, if there are proxies.
     """
     own_ports = ports[node - 1]
     replicas = str(min(3, len(ports)))  # Kafka refuses more replicas than there are brokers
@@ -82,6 +86,8 @@ def server_properties(
     if security:
         listeners |= {"SASL_PLAINTEXT": own_ports.sasl, "SSL": own_ports.ssl}
     advertised = {name: port for name, port in listeners.items() if name != "CONTROLLER"}
+    if proxies:
+        listeners["PROXIED"], advertised["PROXIED"] = own_ports.proxied, proxies[node - 1]
     return {
         "process.roles": "broker,controller",
         "node.id": str(node),
@@ -91,7 +97,7 @@ def server_properties(
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": ",".join(
-            f"{name}:{'PLAINTEXT' if name == 'CONTROLLER' else name}" for name in listeners
+            f"{name}:{'PLAINTEXT' if name in ('CONTROLLER', 'PROXIED') else name}" for name in listeners
         ),
         "listeners": _format_listeners(listeners),
         "advertised.listeners": _format_listeners(advertised),

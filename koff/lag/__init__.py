@@ -25,7 +25,15 @@ from koff.lag.reasons import NULL, WITHHELD, Reason, is_topic_recreated, reasons
 from koff.lag.status import ENDS_SPAN_MS, Status, group_completeness, group_status, status
 from koff.lag.thinning import PRECISION
 from koff.lag.time_lag import NO_RECORD, NO_TIMESTAMP, FirstRecords, TimeLags, refine_with_records, time_lag_s
-from koff.lag.window import WINDOW, Features, Mark, Placement, placements, window_features
+from koff.lag.window import (
+    WINDOW,
+    Features,
+    Mark,
+    Placement,
+    lacks_commit_time,
+    placements,
+    window_features,
+)
 
 __all__ = [
     "ENDS_SPAN_MS",
@@ -54,6 +62,7 @@ __all__ = [
     "group_completeness",
     "group_status",
     "is_topic_recreated",
+    "lacks_commit_time",
     "lag",
     "lag_to_stable",
     "lags",

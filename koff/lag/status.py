@@ -144,14 +144,26 @@ def _set_bit(case: NDArray[np.uint16], bit: int, where: NDArray[np.bool_]) -> No
     case |= where * np.uint16(bit)
 
 
-def group_status(statuses: NDArray[np.uint8], groups: Integers, size: int) -> NDArray[np.uint8]:
+def group_status(
+    statuses: NDArray[np.uint8],
+    groups: Integers,
+    size: int,
+    *,
+    undecided: NDArray[np.bool_] | None = None,
+) -> NDArray[np.uint8]:
     """The `Status` (G,) of `size` groups: the worst of their rows. `groups` (N,) is the group of each row.
 
     STOP, STALL and REWIND become ERR, as in Burrow. A group is UNKNOWN only if no row has a better founded
     verdict (`group_completeness` shows how much is known), and NOTFOUND if it has no row with a commit.
+
+    A group with a row in the mask `undecided` is not OK, but UNKNOWN: the row is behind, and nothing shows
+    whether it keeps up (`lacks_commit_time`).
     """
     worst = np.zeros(size, np.uint8)  # NOTFOUND
     np.maximum.at(worst, groups, statuses)
+    if undecided is not None:
+        behind = groups[undecided]
+        worst[behind[worst[behind] == Status.OK]] = Status.UNKNOWN
     return np.minimum(worst, np.uint8(Status.ERR))  # STOP, STALL and REWIND are above ERR
 
 

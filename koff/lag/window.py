@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.lag.offsets import UNKNOWN
+
 WINDOW = 10
 """Commits in a window, as in Burrow."""
 
@@ -61,9 +63,26 @@ class Features(NamedTuple):
             self.first_ms[rows], self.last_ms[rows], self.commits[rows], self.marks[rows], self.consumed[rows]
         )
 
+    def empty_rows(self, where: NDArray[np.bool_]) -> Features:
+        """The features, but those of an empty window in the rows of the mask."""
+        if not where.any():
+            return self
+        return Features(*(np.where(where, column.dtype.type(0), column) for column in self))
+
     def completeness(self, window: int = WINDOW) -> NDArray[np.float64]:
         """The filled share of each window, 0 to 1."""
         return self.commits / window
+
+
+def lacks_commit_time(*, committed: Integers, committed_at_ms: Integers) -> NDArray[np.bool_]:
+    """A mask of the rows with a commit whose time is UNKNOWN.
+
+    Coordinators return committed offsets without their times. Such a commit has no place in the window. The
+    window of the row ends at some earlier commit, and says nothing about the present: no rate, no status and
+    no completeness may follow from it.
+    """
+    mask: NDArray[np.bool_] = np.greater_equal(committed, 0) & np.equal(committed_at_ms, UNKNOWN)
+    return mask
 
 
 def window_features(

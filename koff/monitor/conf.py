@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
-from koff.client import ClusterConf
-from koff.monitor.exact_time_lag import ExactConf
-from koff.monitor.sampler import SamplerConf
-from koff.monitor.zookeeper_groups import ZooKeeperGroupsConf
+from koff.client import ClusterConf, FeedConf
+from koff.monitor.plan import Source, Way
+from koff.monitor.zookeeper import ZooKeeperConf
+from koff.records.topics import OFFSETS_TOPIC
 from koff.serve import ServeConf
-from koff.tail.reader import TailReaderConf
-
-Way = Literal["snapshot", "replay", "resume"]
-"""How a monitor starts: from the coordinators' responses, from the log start, or from the saved state."""
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorConf:
     """The configuration of a monitor. Without a `cluster_name`, the cluster's id is its name.
 
-    With a `state_dir`, the state is saved there, and `start` may be "resume".
+    With a `state_dir`, the state is saved there, and `start` may be "resume". `only` restricts the partitions
+    of the offsets topic. For groups in whose name `exact_groups` is found, the records at their commits are
+    read, `exact_per_s` of them a second (None: as many as there are).
     """
 
     cluster: ClusterConf
     cluster_name: str = ""
     wait: bool = False
     start: Way = "snapshot"
+    source: Source = "auto"
     state_dir: Path | None = None
-    reader: TailReaderConf = field(default_factory=TailReaderConf)
-    sampler: SamplerConf = field(default_factory=SamplerConf)
-    exact: ExactConf = field(default_factory=ExactConf)
+    offsets_topic: str = OFFSETS_TOPIC
+    only: frozenset[int] | None = None
+    end_interval_s: float = 5.0
+    exact_groups: re.Pattern[str] | None = None
+    exact_per_s: int | None = 50
+    zookeeper: ZooKeeperConf = field(default_factory=ZooKeeperConf)
+    feed: FeedConf = field(default_factory=FeedConf)
     serve: ServeConf = field(default_factory=ServeConf)
-    zookeeper: ZooKeeperGroupsConf = field(default_factory=ZooKeeperGroupsConf)

@@ -7,17 +7,20 @@ offsets topic (for share groups: of `__share_group_state`) is known to be read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import UNKNOWN, Reason, is_topic_recreated
+from koff.monitor.commit_history import Replayed
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.requests import Moment
 from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
-from koff.serve.view import MonitorStats, Readiness
+from koff.records.placement import group_partition
+from koff.serve.view import ClusterView, MonitorStats, Readiness
 from koff.tracker import ShardSnapshot, Snapshot
 
 NEVER_MS = -(1 << 62)
@@ -56,45 +59,73 @@ def find_withheld(
 
 
 @dataclass(frozen=True, slots=True)
-class CoreView:
-    """What may be served at one moment. Immutable. Of `rows` lags, `withheld` are not served.
-
-    Rows whose lag is unknown, because there is no commit or no such topic, do not count.
-    """
-
-    snapshot: Snapshot
-    readiness: Readiness
-    stats: MonitorStats
-    rows: int
-    withheld: int
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """The facts that a view depends on, besides the snapshot.
 
-    `doubtful` are internal topics that may be others than what was read. `stored` is when ZooKeeper's groups
-    were requested. `oldest_ms` is the oldest time that counts as current, and `steady_ms` converts to such
-    times. `failure` is the newest error while nothing is answered.
+    `cluster` is the name of the cluster. `source` is where commits come from. `doubtful` are internal topics
+    that may be others than what was read. `history` is the partition whose history is being read. `stored`
+    is when ZooKeeper's groups were requested; without `stored_known`, ZooKeeper has not responded yet.
+    `oldest_ms` is the oldest time that counts as current, and `steady_ms` converts to such times. `failure`
+    is the newest error while nothing is answered. `skipped` counts what could not be used.
     """
 
+    cluster: str
+    source: Literal["log", "coordinators"]
     offsets: FollowedLog
     share: FollowedLog
     doubtful: Collection[str]
+    history: Replayed | None
     stored: Moment | None
+    stored_known: bool
     steady_ms: Callable[[Moment], int]
+    now: Moment
     oldest_ms: int
     topics_asked: Moment | None
     failure: str | None
     ends_answered: bool
     was_ready: bool
     record_counts: Mapping[str, int]
+    skipped: Mapping[str, int]
 
-    def shard_ms(self, number: int) -> int:
-        """When the groups of a shard were current, and the commits that are not of share groups."""
+    def groups_ms(self, number: int, shard: ShardSnapshot) -> NDArray[np.int64] | int:
+        """When the groups of a shard were current: one time for all, or one for each.
+
+        Commits of share groups have a time of their own besides (`commits_ms`).
+        """
         if number == STORED_GROUPS_SHARD:
-            return self._to_ms(self.stored)
-        return self._current_ms(self.offsets, number)
+            return self._stored_groups_ms(shard)
+        at_ms, part = self._current_ms(self.offsets, number), self.offsets.partitions.get(number)
+        if part is None or not part.stale_groups or at_ms == NEVER_MS:
+            return at_ms
+        stale = {name: self._to_ms(moment) for name, moment in part.stale_groups.items()}
+        return np.array([stale.get(group.name, at_ms) for group in shard.groups], np.int64)
+
+    def _stored_groups_ms(self, shard: ShardSnapshot) -> NDArray[np.int64] | int:
+        """When the groups of ZooKeeper were current. A group may be in Kafka too, which is what is shown then.
+
+        So nothing is known of a group while the partition is not read in which Kafka would have it.
+        """
+        at_ms, count = self._to_ms(self.stored), self.offsets.partition_count
+        unread = {p for p, part in self.offsets.partitions.items() if part.current is None}
+        if not unread:
+            return at_ms
+        hidden = [group_partition(group.name, count) in unread for group in shard.groups]
+        return np.where(np.array(hidden, np.bool_), NEVER_MS, at_ms)
+
+    def commits_ms(self, number: int, shard: ShardSnapshot) -> NDArray[np.int64] | int:
+        """When the commits of a shard were current: one time for all rows, or one for each."""
+        at_ms, sources = self.groups_ms(number, shard), shard.share_partition
+        if isinstance(at_ms, np.ndarray):
+            at_ms = at_ms[shard.group]
+        if sources is None:
+            return at_ms
+        by_partition = {p: self._current_ms(self.share, p) for p in self.share.partitions}
+        times = np.array([by_partition.get(p, NEVER_MS) for p in sources.tolist()], np.int64)
+        return np.where(sources < 0, at_ms, np.minimum(at_ms, times))
+
+    def has_old_stored_groups(self, snapshot: Snapshot) -> bool:
+        """Whether there are groups of ZooKeeper that are not current."""
+        return STORED_GROUPS_SHARD in snapshot.shards and self._to_ms(self.stored) < self.oldest_ms
 
     def _current_ms(self, log: FollowedLog, number: int) -> int:
         part = log.partitions.get(number)
@@ -105,26 +136,12 @@ class Facts:
     def _to_ms(self, moment: Moment | None) -> int:
         return NEVER_MS if moment is None else self.steady_ms(moment)
 
-    def commits_ms(self, number: int, shard: ShardSnapshot) -> NDArray[np.int64] | int:
-        """When the commits of a shard were current: one time for all rows, or one for each."""
-        at_ms: NDArray[np.int64] | int = self.shard_ms(number)
-        part, sources = self.offsets.partitions.get(number), shard.share_partition
-        if part is not None and part.stale_groups and at_ms != NEVER_MS:
-            stale = {name: self._to_ms(moment) for name, moment in part.stale_groups.items()}
-            by_group = [stale.get(group.name, at_ms) for group in shard.groups]
-            at_ms = np.array(by_group, np.int64)[shard.group]
-        if sources is None:
-            return at_ms
-        by_partition = {p: self._current_ms(self.share, p) for p in self.share.partitions}
-        times = np.array([by_partition.get(p, NEVER_MS) for p in sources.tolist()], np.int64)
-        return np.where(sources < 0, at_ms, np.minimum(at_ms, times))
 
-
-def build_view(snapshot: Snapshot, facts: Facts) -> CoreView:
+def build_view(snapshot: Snapshot, facts: Facts) -> ClusterView:
     """The snapshot without what must not be served, and whether koff is ready."""
     topics_ms = facts.steady_ms(facts.topics_asked) if facts.topics_asked else NEVER_MS
     withheld: dict[int, NDArray[np.uint8]] = {}
-    are_current: dict[int, bool] = {}
+    are_current: dict[int, NDArray[np.bool_] | bool] = {}
     rows = 0
     for number, shard in snapshot.shards.items():
         found, with_lag = find_withheld(
@@ -137,48 +154,113 @@ def build_view(snapshot: Snapshot, facts: Facts) -> CoreView:
         rows += with_lag
         if found.any():
             withheld[number] = found
-        are_current[number] = facts.shard_ms(number) >= facts.oldest_ms
+        are_current[number] = facts.groups_ms(number, shard) >= facts.oldest_ms
     count = sum(int(np.count_nonzero(found)) for found in withheld.values())
-    readiness = assess_readiness(facts, rows=rows, withheld=count)
-    stats = MonitorStats(
+    readiness = assess_readiness(snapshot, facts, rows=rows, withheld=count)
+    stats = build_stats(snapshot, facts, rows=rows, withheld=count, up=readiness.ready)
+    old_ends = snapshot.partitions.sampled_at < facts.oldest_ms
+    return ClusterView(facts.cluster, snapshot.withhold(withheld, are_current, old_ends), readiness, stats)
+
+
+def build_stats(snapshot: Snapshot, facts: Facts, *, rows: int, withheld: int, up: bool) -> MonitorStats:
+    """The numbers for koff's own metrics. While the log is not read, nothing is said of reading it."""
+    offsets, reads = facts.offsets, facts.source == "log"
+    return MonitorStats(
         records=facts.record_counts,
         undecodable=facts.record_counts.get("Undecodable", 0),
-        behind=facts.offsets.behind if facts.offsets.exists is not None else None,
-        held_back_records=facts.offsets.held_back,
-        up=(facts.was_ready or readiness.ready) and (not rows or count < rows),
+        skipped=facts.skipped,
+        behind=offsets.behind if reads and offsets.exists is not None else None,
+        held_back_records=offsets.held_back if reads else 0,
+        held_back_s=measure_held_back_s(offsets, facts.now) if reads else 0.0,
+        backfill_remaining=count_unread_history(offsets, facts.history) if reads else 0,
+        end_offsets_age_s=measure_end_age_s(snapshot, facts.steady_ms(facts.now)),
+        rows=rows,
+        withheld=withheld,
+        source=facts.source,
+        up=up,
     )
-    return CoreView(snapshot.withhold(withheld, are_current), readiness, stats, rows, count)
 
 
-def assess_readiness(facts: Facts, *, rows: int, withheld: int) -> Readiness:
+def measure_held_back_s(log: FollowedLog, now: Moment) -> float:
+    """For how long, at most, commits behind open transactions have been invisible. 0.0: there are none.
+
+    It counts from the moment up to which the partition is current, which a response of the coordinators
+    moves too. If there is none, because the transaction is older than koff's reading, it counts from when
+    the reader reached the transaction.
+    """
+    since_s = [
+        part.moved_s if moment is None else moment.at_s
+        for _, part in log.reading()
+        if part.is_held_back
+        for moment in (part.current, *part.stale_groups.values())
+    ]
+    return max(0.0, now.at_s - min(since_s, default=now.at_s))
+
+
+def count_unread_history(log: FollowedLog, replayed: Replayed | None) -> int:
+    """How many offsets of history are to be read, of all partitions that started without their history."""
+    count = 0
+    for number, part in log.partitions.items():
+        if part.needs_history:
+            position, until = part.start or 0, part.position
+            if replayed is not None and (replayed.partition, replayed.life) == (number, part.life):
+                position, until = max(position, replayed.position), replayed.until
+            count += max(0, until - position)
+    return count
+
+
+def measure_end_age_s(snapshot: Snapshot, now_ms: int) -> float | None:
+    """The age of the oldest end offset of a partition that a row is of; None if there is none."""
+    partitions = snapshot.partitions
+    in_use = np.zeros(len(partitions.partition), np.bool_)
+    for shard in snapshot.shards.values():
+        in_use[shard.partition] = True
+    sampled = partitions.sampled_at[in_use & ~partitions.gone & (partitions.sampled_at != UNKNOWN)]
+    return max(0.0, (now_ms - int(sampled.min())) / 1000) if len(sampled) else None
+
+
+def assess_readiness(snapshot: Snapshot, facts: Facts, *, rows: int, withheld: int) -> Readiness:
     """Whether koff is ready, and why not.
 
     At the start: each partition of an internal topic that has a leader was read, and then end offsets were
-    answered. Later: unless there are rows and none of them may be served.
+    answered. At any time: unless there are rows and none of them may be served, or there is none because all
+    partitions are read anew.
     """
-    logs = (facts.offsets, facts.share)
-    if facts.was_ready:
-        if rows and rows == withheld:
-            why = facts.failure or _find_cause(logs)
-            return Readiness(False, f"not ready: none of {rows} lags is current: {why}")
-        return Readiness(True, "ready")
-    for log in logs:
+    why = None if facts.was_ready and (rows or not facts.offsets.unread) else _find_unread(facts)
+    if why is None and rows and rows == withheld:
+        cause = facts.failure or _find_cause(snapshot, facts)
+        why = f"none of {rows} lags is current: {cause}"
+    if why is not None:
+        return Readiness(False, f"not ready: {why}")
+    has_nothing = facts.offsets.exists is False and not rows
+    return Readiness(True, f"ready: no {facts.offsets.topic} yet, so no groups" if has_nothing else "ready")
+
+
+def _find_unread(facts: Facts) -> str | None:
+    """What was not read yet since the start; None if all was."""
+    for log in (facts.offsets, facts.share):
         if log is facts.share and log.denied is not None:
             continue
         if log.exists is None:
-            return Readiness(False, f"not ready: {facts.failure or f'looking for {log.topic}'}")
+            return facts.failure or f"looking for {log.topic}"
         if log.unread:
+            if log.is_never_read:
+                return facts.failure or "the coordinators have not responded yet"
             why = f"{log.behind} offsets of {log.topic} are to be read, of {len(log.unread)} partitions"
-            return Readiness(False, f"not ready: {log.denied or facts.failure or why}")
+            return log.denied or facts.failure or why
+    if not facts.stored_known:
+        return facts.failure or "the groups of ZooKeeper are not known yet"
     if not facts.ends_answered:
-        return Readiness(False, f"not ready: {facts.failure or 'end offsets are not known yet'}")
-    return Readiness(True, "ready")
+        return facts.failure or "end offsets are not known yet"
+    return None
 
 
-def _find_cause(logs: Iterable[FollowedLog]) -> str:
-    for log in logs:
-        if log.denied is not None:
+def _find_cause(snapshot: Snapshot, facts: Facts) -> str:
+    for log in (facts.offsets, facts.share):
+        if log.denied is not None and not log.is_never_read:
             return log.denied
         if log.leaderless:
             return f"{len(log.leaderless)} partitions of {log.topic} have no leader"
+    if facts.has_old_stored_groups(snapshot):
+        return "ZooKeeper does not respond"
     return "the cluster does not answer"

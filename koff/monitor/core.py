@@ -10,15 +10,18 @@ that count on from the wall clock at the start, and do not step either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from koff.lag import UNKNOWN
-from koff.monitor.confidence import CoreView, Facts, build_view
+from koff.monitor.confidence import Facts, build_view
 from koff.monitor.end_offsets import EndOffsets
+from koff.monitor.end_times import EndTimes
+from koff.monitor.exact_time_lags import ExactTimeLags
 from koff.monitor.followed_log import Blobs, FollowedLog
-from koff.monitor.offsets_start import OffsetsStart
+from koff.monitor.offsets_start import NO_GROUP, OffsetsStart
 from koff.monitor.outbox import Ask, Event, Outbox
 from koff.monitor.plan import Replay, Source, Way
 from koff.monitor.requests import (
@@ -26,8 +29,10 @@ from koff.monitor.requests import (
     Failed,
     FetchGroups,
     FetchOffsets,
+    FetchRetention,
     FetchStoredGroups,
     FetchTopics,
+    FirstRecordsRead,
     ForgetSaved,
     GroupsFetched,
     HistoryRead,
@@ -40,6 +45,7 @@ from koff.monitor.requests import (
     Polled,
     Read,
     ReadFailed,
+    ReadFirstRecords,
     ReadHistory,
     Request,
     RetentionFetched,
@@ -49,23 +55,28 @@ from koff.monitor.requests import (
     StopReading,
     StoredGroupsFetched,
     TopicsFetched,
+    Unreachable,
 )
 from koff.monitor.savings import Savings
 from koff.monitor.stored_groups import StoredGroups
 from koff.monitor.topic_list import TopicList
+from koff.monitor.topic_retention import TopicRetention
 from koff.records.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
+from koff.serve.view import ClusterView
 from koff.tracker import Tracker
 
 RETENTION_PART = 0.9
 """A partition that was not current for this part of delete.retention.ms is read anew."""
+SHORTEST_RETENTION_S = 30.0
+"""Compaction looks for work every 15 s, and removes a tombstone in its second pass at the earliest."""
 TIMEOUT_S, DISK_TIMEOUT_S = 10.0, 120.0
 RETRY_S = 1.0
 """The pause before a failed request is sent again."""
 PATIENCE_S = 60.0
 """So long, at most, history and ZooKeeper wait until the logs are read: a broker may be out of reach."""
 LIST_AGAIN_S, MISSING_INTERVAL_S = 2.0, 10.0
-"""The pause between two lists of topics while they contradict each other or there is no offsets topic, and
-while there is no topic of share groups' state."""
+"""The pause between two lists of topics while they contradict each other or there is no offsets topic; and
+while there is no topic of share groups' state, or only the coordinators can be asked."""
 _BOUNDS: tuple[OffsetKind, ...] = ("start", "stable")
 _WATERMARKS: tuple[OffsetKind, ...] = ("end", "stable")
 
@@ -74,15 +85,21 @@ _WATERMARKS: tuple[OffsetKind, ...] = ("end", "stable")
 class CoreConf:
     """How the core of a monitor works.
 
+    `cluster_name` is the name of the cluster in views, by default its id.
+
     `source` is where commits come from: the log, or responses of the coordinators to requests that are sent
     again and again. "auto": from the coordinators while the log may not be read.
 
     `limit_intervals`: a lag is served if both its sides were true within so many `end_interval_s`.
     `only` restricts the partitions of the offsets topic. With `saves`, the state is saved. With
     `zookeeper_interval_s`, groups of ZooKeeper are requested that often.
+
+    `exact_groups` chooses the groups whose lag in seconds is exact, and `exact_per_s` is how many records a
+    second are read for it; None: all at once, and once for each row (`ExactTimeLags`).
     """
 
     cluster_id: str = ""
+    cluster_name: str = ""
     start: Way = "snapshot"
     source: Source = "auto"
     saves: bool = False
@@ -93,6 +110,8 @@ class CoreConf:
     start_interval_s: float = 60.0
     topics_interval_s: float = 30.0
     limit_intervals: int = 5
+    exact_groups: re.Pattern[str] | None = None
+    exact_per_s: int | None = 50
 
     @property
     def limit_s(self) -> float:
@@ -107,18 +126,26 @@ class Core:
         self.conf = conf
         self.tracker = Tracker()
         self.topics = TopicList()
-        self.offsets = FollowedLog(conf.offsets_topic, self._apply_commits, conf.only)
+        live_s = conf.limit_s
+        self.offsets = FollowedLog(conf.offsets_topic, self._apply_commits, conf.only, live_s=live_s)
         if conf.source == "coordinators":
             self.offsets.denied, self.offsets.is_never_read = "--source coordinators", True
-        self.share = FollowedLog(SHARE_STATE_TOPIC, self._apply_share_state)
+        self.share = FollowedLog(SHARE_STATE_TOPIC, self._apply_share_state, live_s=live_s)
         self.outbox = Outbox()
         self._began = now
         self._savings = Savings(now)
         self._start = OffsetsStart(
             conf.start, conf.cluster_id, self.offsets, self.tracker, self._savings, self.outbox
         )
+        self._share_retention = TopicRetention(SHARE_STATE_TOPIC, self.outbox)
         self._ends = EndOffsets(self.tracker, self.topics, self.outbox, conf.start_interval_s)
-        self._stored = StoredGroups(conf.zookeeper_interval_s, self.tracker, self.outbox)
+        self.end_times = EndTimes(self.tracker, self.outbox, gap_ms=round(conf.limit_s * 1000))
+        self._stored = StoredGroups(
+            conf.zookeeper_interval_s, self.tracker, self.outbox, limit_s=conf.limit_s
+        )
+        self._exact = ExactTimeLags(
+            conf.exact_groups, conf.exact_per_s, self.tracker, self._ends, self.outbox
+        )
         self._topics_due_s = self._sample_due_s = now.at_s
         self._was_read = self._was_ready = False
         self._does_more = False  # history and ZooKeeper come after the start
@@ -138,6 +165,7 @@ class Core:
         for late in self.outbox.remove_late(now):
             self._give_up(late, "no answer in time", now)
         self._ask_for_what_is_due(now)
+        self.outbox.report_reach(now)
         return self.outbox.take_requests()
 
     def next_due_s(self) -> float:
@@ -146,8 +174,9 @@ class Core:
         due += [] if self.outbox.has(FetchTopics) else [self._topics_due_s]
         due += [self._savings.due_s] if self.conf.saves else []
         due += [] if (new_s := self._ends.new_due_s()) is None else [new_s]
-        more = [self._start.next_due_s(), self._stored.due_s]
+        more = [self._start.next_due_s(), self._stored.due_s, self.end_times.due_s]
         due += more if self._does_more else [self._began.at_s + PATIENCE_S]
+        due += [self._exact.due_s] if self._was_read else []
         return min(*due, self.offsets.next_due_s(), self.share.next_due_s())
 
     @property
@@ -155,25 +184,68 @@ class Core:
         """How many inputs and records could not be used, by error."""
         return self.outbox.skipped
 
+    @property
+    def is_dated(self) -> bool:
+        """Whether the ages of all uncommitted records are known, as far as requests for offsets by time tell.
+
+        Requests that failed are sent again later; they do not count.
+        """
+        return self._does_more and self._ends.is_answered and self.end_times.is_settled
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no row of `exact_groups` waits for its record to be read."""
+        return self._exact.is_exact
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing more is to be expected soon: all was requested, and was answered or failed."""
+        return self._was_read and self._ends.is_answered and self.is_dated and self.is_exact
+
+    @property
+    def refusal(self) -> str | None:
+        """Why this user gets to know nothing, neither from the log nor from the coordinators; else None."""
+        log = self.offsets
+        if log.exists is False and log.topic != OFFSETS_TOPIC:
+            return f"there is no topic {log.topic}, or koff may not DESCRIBE it: check --offsets-topic"
+        if log.denied is None or log.is_never_read or self._was_read:
+            return None
+        if self.conf.source == "log" or log.topic != OFFSETS_TOPIC:
+            return log.denied
+        return f"{log.denied}; {NO_GROUP}" if self._start.is_refused else None
+
+    @property
+    def skew_ms(self) -> int:
+        """How far koff's clock is ahead of the brokers'; 0 if that is not known (`Tracker.skew_ms`)."""
+        return self.tracker.skew_ms
+
     def take_events(self) -> list[Event]:
         """The events since the last call."""
         return self.outbox.take_events()
 
-    def take_view(self, now: Moment) -> CoreView:
+    def take_view(self, now: Moment) -> ClusterView:
         """What may be served now."""
         now_ms = self._steady_ms(now)
+        impossible = {f"impossible {what}": n for what, n in self.tracker.impossible_counts.items()}
+        polls = self.offsets.denied is not None and self.conf.source != "log"
         facts = Facts(
+            cluster=self.conf.cluster_name or self.conf.cluster_id,
+            source="coordinators" if polls else "log",
             offsets=self.offsets,
             share=self.share,
             doubtful={log.topic for log in (self.offsets, self.share) if self._is_doubtful(log)},
+            history=self._start.history.replayed,
             stored=self._stored.current,
+            stored_known=self._stored.is_known,
             steady_ms=self._steady_ms,
+            now=now,
             oldest_ms=now_ms - round(self.conf.limit_s * 1000),
             topics_asked=self.topics.asked,
             failure=self.outbox.failure,
-            ends_answered=self._was_read and self._stored.is_known and self._ends.is_answered,
+            ends_answered=self._was_read and self._ends.is_answered,
             was_ready=self._was_ready,
             record_counts=self.tracker.record_counts.copy(),
+            skipped={**self.outbox.skipped, **impossible},
         )
         view = build_view(self.tracker.take_snapshot(now_ms), facts)
         self._was_ready = self._was_ready or view.readiness.ready
@@ -195,6 +267,9 @@ class Core:
                 return
             case ReadFailed():
                 self._take_read_failure(given, now)
+                return
+            case Unreachable():
+                self.outbox.note_failure(given.why, now)
                 return
             case OffsetsFetched(final=False) | HistoryRead(final=False):
                 ask = self.outbox.get(given.id)
@@ -220,8 +295,8 @@ class Core:
                 self._take_topics(given, ask.asked, now)
             case OffsetsFetched(), FetchOffsets():
                 self._take_offsets(given, ask, now)
-            case RetentionFetched(), _:
-                self._start.take_retention(given.delete_retention_ms)
+            case RetentionFetched(), FetchRetention():
+                self._retention(self._log(ask.request.topic)).take(given.delete_retention_ms)
             case GroupsFetched(), FetchGroups():
                 self.outbox.note_answer(ask.asked)
                 used = self._start.take_groups(given, ask, now)
@@ -232,6 +307,8 @@ class Core:
                 self._start.take_history(given, ask, now)
             case StoredGroupsFetched(), _:
                 self._stored.take(given, ask.asked, now, self._steady_ms(now))
+            case FirstRecordsRead(), ReadFirstRecords():
+                self._exact.take(given, ask, now)
             case Done(), _:
                 self._savings.note_done(ask.request)
 
@@ -242,6 +319,7 @@ class Core:
                 self._topics_due_s = min(self._topics_due_s, now.at_s + RETRY_S)
             case FetchOffsets():
                 self._ends.give_up(ask)
+                self.end_times.give_up(ask, now, self._steady_ms(now))
             case FetchGroups():
                 self._start.give_up_groups(ask, why, now)
             case Load():
@@ -250,6 +328,8 @@ class Core:
                 self._start.give_up_history(request, now)
             case FetchStoredGroups():
                 self._stored.give_up(ask.asked, now)
+            case ReadFirstRecords():
+                self._exact.give_up(ask, now)
             case Save() | SaveIndex() | SaveEnds() | ForgetSaved():
                 if self._savings.note_failed(request, now):
                     self.outbox.note(now, "state is not saved", warn=True, why=why)
@@ -258,12 +338,15 @@ class Core:
         logs = {log.topic: log for log in (self.offsets, self.share)}
         wanted = {topic for topic, _ in self._ends.watched} | logs.keys()
         # A topic that may not be read may also be missing in the list, because it may not be described.
-        alive = {name for name, log in logs.items() if log.take_progress() or log.denied is not None}
+        shut = {name for name, log in logs.items() if log.exists and log.denied is not None}
+        alive = {name for name, log in logs.items() if log.take_progress()} | shut
         changed = self.topics.note(given.topics, asked, wanted=wanted, alive=alive)
         self.topics.forget_unwanted(wanted)
         if changed:
             known = self.topics.topics.items()
-            self.tracker.identify_topics({name: topic.id for name, topic in known if topic and topic.id})
+            ids = {name: topic.id for name, topic in known if topic and topic.id}
+            self.tracker.identify_topics(ids)
+            self.end_times.note_topics(ids)
             self._ends.forget_gone()
             self._ends.sample(now, everything=False)
         for name in changed & logs.keys():
@@ -276,16 +359,22 @@ class Core:
             if seen is not None and seen.id == log.topic_id:
                 log.leaderless = seen.leaderless
         pause_s = self.conf.topics_interval_s
-        if self.topics.is_doubtful or not self.offsets.exists:
+        if self.topics.is_doubtful or not (self.offsets.exists or self.offsets.is_hidden):
             pause_s = LIST_AGAIN_S
-        elif not self.share.exists:
+        elif not self.offsets.exists or not self.share.exists:
             pause_s = min(pause_s, MISSING_INTERVAL_S)
         self._topics_due_s = now.at_s + pause_s
 
     def _take_log_topic(self, log: FollowedLog, now: Moment) -> None:
         """An internal topic came, went, was created again, or has grown."""
-        existed = log.exists
+        existed, was_hidden = log.exists, log.is_hidden
         lost = log.note_topic(self.topics.topics[log.topic])
+        if was_hidden and not log.is_hidden:
+            # What was kept in one shard is placed anew. Nothing was saved of it, so no file is removed.
+            for number in lost:
+                self.tracker.reset_partition(number)
+            self.tracker.set_offsets_partitions(0)
+            lost = []
         if lost:
             self.outbox.note(now, "topic is gone or was created again", topic=log.topic, warn=True)
             self.outbox.command(StopReading(log.topic, frozenset(lost)))
@@ -294,6 +383,7 @@ class Core:
             text = "topic found" if log.exists else "topic does not exist"
             self.outbox.note(now, text, topic=log.topic, partitions=log.partition_count)
         if log is self.offsets:
+            self._start.hide_absent_topic(self.conf.source, self.conf.only, now)
             self._savings.set_origin(self._start.origin)
 
     def _take_offsets(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
@@ -303,27 +393,38 @@ class Core:
             self.outbox.note_answer(ask.asked)
         elif errors:
             self.outbox.note_failure(errors[0], now)
+        if isinstance(ask.request.kind, int):
+            self.end_times.take(ask, given.offsets, now, self._steady_ms(now), final=given.final)
+            return
         if given.final:
             self._ends.give_up(ask)
         for log in (self.offsets, self.share):
             own = {at[1]: offset for at, offset in given.offsets.items() if at[0] == log.topic}
             known = {number: offset for number, offset in own.items() if isinstance(offset, int)}
             truncated = log.take_offsets(ask.request.kind, known, ask.asked, given.epochs, ask.positions, now)
-            for number in truncated:
-                self._lose(log, number, "its log was truncated", now)
+            self._lose(log, truncated, "their logs were truncated", now)
             elected = log.restart_elected(now)
             if elected:
                 self.outbox.command(Read(log.topic, elected))
         self._ends.take(ask, given.offsets, self._steady_ms(ask.asked))
+        if ask.request.kind == "end":
+            self.end_times.note_samples(now)
+        doubted = self._ends.doubted
+        self.end_times.take_bounds(ask, given.offsets, now, doubted=doubted, final=given.final)
         self._place_groups()
 
     def _take_polled(self, given: Polled, now: Moment) -> None:
         log = self._log(given.topic)
-        if log.denied is not None:
+        if log.denied is not None and not log.is_hidden:
             self.outbox.note(now, "topic may be read again", topic=log.topic)
+            if log is self.offsets:
+                self._start.seed_after_denial(now)
         self.outbox.note_answer(now)
+        by_reason: dict[str, list[int]] = {}
         for lost in log.take_polled(given, now):
-            self._lose(log, lost.partition, lost.why, now)
+            by_reason.setdefault(lost.why, []).append(lost.partition)
+        for why, partitions in by_reason.items():
+            self._lose(log, partitions, why, now)
 
     def _take_read_failure(self, given: ReadFailed, now: Moment) -> None:
         log = self._log(given.topic)
@@ -361,12 +462,18 @@ class Core:
                 except Exception as error:  # any client may write any bytes
                     self.outbox.skip("record", error, now)
 
-    def _lose(self, log: FollowedLog, number: int, why: str, now: Moment) -> None:
-        """A partition's log is not what it was: its state is dropped, and it begins again."""
-        self.outbox.note(now, "partition is read anew", warn=True, topic=log.topic, partition=number, why=why)
-        self.outbox.command(StopReading(log.topic, frozenset([number])))
-        log.reset(number)
-        self._drop_state(log, [number])
+    def _lose(self, log: FollowedLog, partitions: Collection[int], why: str, now: Moment) -> None:
+        """The logs of these partitions are not what they were: their state is dropped, and read anew."""
+        if not partitions:
+            return
+        named = sorted(partitions)
+        self.outbox.note(
+            now, "partitions are read anew", warn=True, topic=log.topic, partitions=named, why=why
+        )
+        self.outbox.command(StopReading(log.topic, frozenset(partitions)))
+        for number in partitions:
+            log.reset(number)
+        self._drop_state(log, partitions)
         # The topic may have been deleted, or created again.
         log.lost_s = now.at_s
 
@@ -391,6 +498,8 @@ class Core:
         for log in (self.offsets, self.share):
             self._read_log(log, now)
         self._start.begin_partitions(now)
+        if self.share.exists:
+            self._share_retention.request(now)
         bounds = self.share.bounds()
         if bounds:
             replays = {p: Replay(bound.start, "share state is not saved") for p, bound in bounds.items()}
@@ -402,13 +511,18 @@ class Core:
         if self._does_more:
             self._start.read_history(now)
             self._stored.request(now)
+        self._date(now)
+        if self._was_read:
+            self._exact.request(now)
         self._save(now)
 
     def _read_log(self, log: FollowedLog, now: Moment) -> None:
         """Requests bounds of partitions that are not read yet; begins again after a failure."""
         unbounded = log.take_unbounded(now, now.at_s + RETRY_S)
-        for kind in _BOUNDS:
-            self._fetch_log_offsets(log, kind, unbounded, now)
+        for kind in _BOUNDS if unbounded else ():
+            under_way = self.outbox.waiting_for_lives(kind, log.positions())
+            numbers = [number for number in unbounded if (log.topic, number) not in under_way]
+            self._fetch_log_offsets(log, kind, numbers, now)
         if log.retry_s is not None and now.at_s >= log.retry_s:
             starts = log.begin_again(now)
             if starts:
@@ -430,30 +544,46 @@ class Core:
                 self._start.ask_stuck(now, now.at_s - 2 * self.conf.end_interval_s)
         if due or (new_s is not None and now.at_s >= new_s):
             self._ends.sample(now, everything=due)
-            if self._ends.has_unknown_topics:
-                listed_s = self.topics.asked.at_s if self.topics.asked else now.at_s
-                self._topics_due_s = min(self._topics_due_s, listed_s + LIST_AGAIN_S)
+            again_s = self.topics.list_again_s(self._ends.unknown_topics(), LIST_AGAIN_S, now)
+            self._topics_due_s = min(self._topics_due_s, again_s)
+
+    def _date(self, now: Moment) -> None:
+        """Requests offsets by time, once the logs are read: commits that are half read change soon."""
+        self.end_times.forget(self._ends.take_dropped())
+        if self._does_more:
+            has_clock = self.offsets.denied is None
+            self.end_times.request(now, self._steady_ms(now), can_know_clock=has_clock)
 
     def _sample_log(self, log: FollowedLog, now: Moment) -> None:
         """Requests watermarks of an internal topic; begins again the partitions that need it."""
+        if log.is_hidden:
+            return
         for kind in _WATERMARKS:
             under_way = {at[1] for at in self.outbox.waiting_for(kind) if at[0] == log.topic}
             numbers = [number for number, _ in log.reading() if number not in under_way]
             self._fetch_log_offsets(log, kind, numbers, now)
+        were_stalled = bool(log.stalled)
         stalled = log.restart_stalled(now)
+        if were_stalled and not log.stalled:
+            self.outbox.note(now, "partitions move again", topic=log.topic)
         if stalled:
-            self.outbox.note(now, "partitions stalled", warn=True, topic=log.topic, count=len(stalled))
-            self.outbox.command(Read(log.topic, stalled))
-        oldest_s = now.at_s - RETENTION_PART * self._start.retention_s
-        for number, part in list(log.reading()):
-            if part.current is not None and part.current.at_s < oldest_s:
-                self._lose(log, number, "deletions may have been missed", now)
+            if not were_stalled:
+                self.outbox.note(now, "partitions stalled", warn=True, topic=log.topic, count=len(stalled))
+            self.outbox.command(Read(log.topic, stalled, stalled=True))
+        retention_s = RETENTION_PART * self._retention(log).retention_ms / 1000
+        oldest_s = now.at_s - max(retention_s, SHORTEST_RETENTION_S)
+        late = [
+            number
+            for number, part in log.reading()
+            if part.current is not None and part.current.at_s < oldest_s
+        ]
+        self._lose(log, late, "deletions may have been missed", now)
 
     def _fetch_log_offsets(
         self, log: FollowedLog, kind: OffsetKind, numbers: Iterable[int], now: Moment
     ) -> None:
         wanted = {(log.topic, number) for number in numbers}
-        if wanted:
+        if wanted and not log.is_hidden:
             request = FetchOffsets(self.outbox.next_id(), kind, frozenset(wanted))
             self.outbox.send(request, now, TIMEOUT_S, log.positions())
 
@@ -478,6 +608,9 @@ class Core:
         """Whether what was read may be of another topic than the one that the partitions are taken for."""
         asked = self.topics.asked
         return self.topics.is_another(log.topic) or asked is None or asked.at_s < log.lost_s
+
+    def _retention(self, log: FollowedLog) -> TopicRetention:
+        return self._share_retention if log is self.share else self._start.retention
 
     def _log(self, topic: str) -> FollowedLog:
         return self.share if topic == self.share.topic else self.offsets

@@ -34,6 +34,8 @@ class EndOffsets:
         # Since when partitions are watched that the list of topics does not have.
         self._missing_since: dict[TopicPartition, float] = {}
         self._numbered = 0
+        # Partitions whose history of end offsets the tracker has dropped.
+        self._dropped: set[TopicPartition] = set()
         self._new_due_s = float("-inf")
         self._start_interval_s = start_interval_s
         self._slow_due_s = float("-inf")
@@ -48,14 +50,14 @@ class EndOffsets:
         """Whether each present partition had a response, or a failure, since `forget_answers`."""
         return self.present <= self._answered
 
-    @property
-    def has_unknown_topics(self) -> bool:
-        """Whether groups refer to topics or partitions that are newer than the list of topics."""
-        return (
-            bool(self._tracker.unnamed_topic_ids())
-            or any(topic not in self._topics.topics for topic, _ in self.watched)
-            or any(not self._is_gone(at) for at in self._missing_since)
-        )
+    def unknown_topics(self) -> set[str]:
+        """The topics, by name or id, that groups refer to, and that are newer than the list of topics.
+
+        Also those of which groups refer to partitions that are newer than the list.
+        """
+        unlisted = {topic for topic, _ in self.watched if topic not in self._topics.topics}
+        grown = {at[0] for at in self._missing_since if not self._is_gone(at)}
+        return self._tracker.unnamed_topic_ids() | unlisted | grown
 
     def forget_answers(self) -> None:
         """What was requested before does not count for `is_answered`."""
@@ -86,7 +88,10 @@ class EndOffsets:
     ) -> None:
         """Takes a response, or a part of it. Errors count as answers that change nothing."""
         offsets = {at: offset for at, offset in offsets.items() if at in self.watched}
-        self._answered.update(offsets)
+        if ask.request.kind == "end":
+            self._answered.update(offsets)
+        else:  # those that failed are requested again with the next sample
+            self._slowly_asked -= {at for at, offset in offsets.items() if isinstance(offset, str)}
         known = {
             at: offset
             for at, offset in offsets.items()
@@ -103,9 +108,22 @@ class EndOffsets:
             case "stable":
                 self._tracker.add_samples(stables=known)
 
+    @property
+    def doubted(self) -> Collection[TopicPartition]:
+        """The partitions whose last response had an end offset that went back, and is not believed yet."""
+        return self._lower_since.keys()
+
+    def take_dropped(self) -> set[TopicPartition]:
+        """The partitions whose logs were found to be others since the last call: the tracker dropped them."""
+        dropped, self._dropped = self._dropped, set()
+        return dropped
+
     def give_up(self, ask: Ask[FetchOffsets]) -> None:
         """There is no response for the partitions that it waits for."""
-        self._answered |= ask.waiting
+        if ask.request.kind == "end":
+            self._answered |= ask.waiting
+        else:
+            self._slowly_asked -= ask.waiting
 
     def forget_gone(self) -> None:
         """Forgets the offsets of partitions that a list lacks which is newer than the first sight of them."""
@@ -114,6 +132,7 @@ class EndOffsets:
             self._believed.pop(at, None)
             self._lower_since.pop(at, None)
         self._tracker.forget_offsets(gone)
+        self._dropped.update(gone)
 
     def _is_gone(self, at: TopicPartition) -> bool:
         asked, since_s = self._topics.asked, self._missing_since.get(at)
@@ -144,6 +163,7 @@ class EndOffsets:
                 first_s = self._lower_since.setdefault(at, asked.at_s)
                 if asked.at_s - first_s < AGREE_S:
                     continue
+                self._dropped.add(at)
             if self._lower_since:
                 self._lower_since.pop(at, None)
             believed[at] = self._believed[at] = end

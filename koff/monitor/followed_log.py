@@ -8,6 +8,7 @@ from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.plan import Bounds, Plan, Resume, Seed
 from koff.monitor.requests import Lost, Moment, OffsetKind, Polled, Records, Start, Topic, TopicPartition
 
+LIVE_S = 25.0
 STALL_S = 15.0
 """A partition that has records to read and does not move for so long is read again from its position."""
 
@@ -19,7 +20,10 @@ Apply = Callable[[int, Blobs, Blobs, bool, Moment], None]
 class FollowedLog:
     """An internal topic that is being read. Its records go to `apply` as soon as they may be applied."""
 
-    def __init__(self, topic: str, apply: Apply, only: Collection[int] | None = None) -> None:
+    def __init__(
+        self, topic: str, apply: Apply, only: Collection[int] | None = None, *, live_s: float = LIVE_S
+    ) -> None:
+        """Records are history, and not live, if the reader was not at the end of the log for `live_s`."""
         self.topic = topic
         self.exists: bool | None = None
         """Whether the topic exists; None if that is not known yet."""
@@ -30,25 +34,44 @@ class FollowedLog:
         self.denied: str | None = None
         """Why this user may not read the topic, or why it is not read."""
         self.is_never_read = False
+        self.is_hidden = False
+        """Whether the list of topics lacks it, so that only the coordinators can be asked: see `hide`."""
         self.retry_s: float | None = None
         """When to begin to read again after a failure."""
         self.lost_s = float("-inf")
         """When a partition was lost, or begun again after that: the topic may be another of that name."""
-        self._apply = apply
+        self.denied_since_s: float | None = None
+        """Since when the reader is denied; None if it is not."""
+        self.stalled: dict[int, int] = {}
+        """The partitions that were begun again because they did not move, and their positions then."""
+        self._apply, self._live_s = apply, live_s
         self._only = only
         self._failures = 0
         self._life = 0  # that of new partitions
         self._was_read = False
         self._started: list[int] = []
+        self._before_hidden: tuple[str | None, bool] = (None, False)
+
+    def hide(self, why: str) -> None:
+        """The list of topics lacks the topic, which may exist all the same.
+
+        One partition, 0, then stands for all of them: with a partition count of 1, every group belongs to it.
+        It is never read. That ends when the topic appears (`note_topic`): partition 0 is then lost.
+        """
+        self._before_hidden = self.denied, self.is_never_read
+        self.is_hidden, self.denied, self.is_never_read = True, why, True
+        self.partition_count, self.leaderless = 1, frozenset()
+        self.partitions = {0: FollowedPartition(attempt=self._life, life=self._life)}
 
     def note_topic(self, topic: Topic | None) -> list[int]:
         """Notes the topic as it is believed to be. Returns the partitions that are lost."""
         lost: list[int] = []
+        if self.is_hidden and topic is not None:
+            self.is_hidden = False
+            self.denied, self.is_never_read = self._before_hidden
+            lost = self._forget_partitions()
         if topic is None or (self.topic_id and topic.id != self.topic_id):
-            lost = list(self.partitions)
-            # Late records and responses are of another attempt and life than those of the new topic.
-            newest = [max(part.attempt, part.life) for part in self.partitions.values()]
-            self._life, self.partitions = max([self._life, *newest]) + 1, {}
+            lost = self._forget_partitions()
         self.exists = topic is not None
         if topic is not None:
             self.topic_id, self.partition_count = topic.id, topic.partitions
@@ -57,6 +80,14 @@ class FollowedLog:
                 if self._only is None or partition in self._only:
                     fresh = FollowedPartition(attempt=self._life, life=self._life)
                     self.partitions.setdefault(partition, fresh)
+        return lost
+
+    def _forget_partitions(self) -> list[int]:
+        """Forgets all partitions, and returns them."""
+        lost = list(self.partitions)
+        # Late records and responses are of another attempt and life than those of the new topic.
+        newest = [max(part.attempt, part.life) for part in self.partitions.values()]
+        self._life, self.partitions = max([self._life, *newest]) + 1, {}
         return lost
 
     def take_unbounded(self, now: Moment, again_s: float) -> list[int]:
@@ -111,6 +142,8 @@ class FollowedLog:
     def begin_again(self, now: Moment) -> dict[int, Start]:
         """Begins to read all partitions again, at their positions: the reader has stopped."""
         self.retry_s = None
+        if self.is_never_read:
+            return {}
         return {
             p: part.begin(part.position, part.leader_epoch, now)
             for p, part in self.partitions.items()
@@ -119,7 +152,9 @@ class FollowedLog:
 
     def take_polled(self, given: Polled, now: Moment) -> list[Lost]:
         """Applies what a reader read. Returns the partitions that cannot be read on."""
-        self.denied, self._failures = None, 0
+        if not self.is_hidden:  # else these are the last records of an earlier topic
+            self.denied = None
+        self.denied_since_s, self._failures = None, 0
         self._was_read |= bool(given.records or given.positions)
         for records in given.records:
             if (part := self._find(records.partition, records.attempt)) is not None:
@@ -172,7 +207,7 @@ class FollowedLog:
         part.earlier_wait = None, None
         waiting, part.waiting = part.waiting, []
         for records in waiting:
-            self._apply(number, records.keys, records.values, part.is_read, now)
+            self._apply(number, records.keys, records.values, part.is_live(now, self._live_s), now)
         part.find_current()
 
     def stop_asking(self, number: int, now: Moment) -> None:
@@ -194,7 +229,9 @@ class FollowedLog:
     def note_failure(self, why: str, now: Moment, *, denied: bool) -> None:
         """Notes that the reader has stopped. It is tried again after 1 to 10 s."""
         self._failures += 1
-        self.denied = why if denied else self.denied
+        if denied:
+            self.denied = why
+            self.denied_since_s = now.at_s if self.denied_since_s is None else self.denied_since_s
         self.retry_s = now.at_s + min(2.0 ** min(self._failures - 1, 4), 10.0)
 
     def restart_elected(self, now: Moment) -> dict[int, Start]:
@@ -210,13 +247,20 @@ class FollowedLog:
     def restart_stalled(self, now: Moment) -> dict[int, Start]:
         """Begins again, at their positions, the partitions that do not move although they are behind."""
         starts = {}
+        is_stopped = self.denied is not None or self.retry_s is not None
+        self.stalled = {p: at for p, at in self.stalled.items() if self._stands_at(p, at)}
         for number, part in self.reading():
-            is_stopped = self.denied is not None or self.retry_s is not None
             if is_stopped or part.stable is None or part.position >= part.stable:
                 part.moved_s = now.at_s
             elif now.at_s - part.moved_s > STALL_S:
                 starts[number] = part.begin(part.position, part.leader_epoch, now)
+                self.stalled[number] = part.position
         return starts
+
+    def _stands_at(self, number: int, position: int) -> bool:
+        """Whether a partition is behind, and still at that position."""
+        part = self.partitions.get(number)
+        return part is not None and part.is_reading and part.position == position < (part.stable or 0)
 
     def reading(self) -> Iterator[tuple[int, FollowedPartition]]:
         """The partitions that are being read."""
@@ -264,7 +308,8 @@ class FollowedLog:
         if part.is_waiting:
             part.waiting.append(records)
         else:
-            self._apply(records.partition, records.keys, records.values, part.is_read, now)
+            is_live = part.is_live(now, self._live_s)
+            self._apply(records.partition, records.keys, records.values, is_live, now)
         part.move(records.offsets[-1] + 1, now)
         self._release(records.partition, part, now)
 

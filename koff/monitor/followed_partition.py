@@ -43,6 +43,8 @@ class FollowedPartition:
     """The newest high watermark."""
     is_read: bool = False
     """Whether the reader has reached the end that the log had when reading began, or an open transaction."""
+    caught_up_s: float | None = None
+    """When the newest high watermark was requested that the reader has reached."""
     current: Moment | None = None
     """Up to when the commits of this partition are known. None: not at all."""
     wait_until: int | None = None
@@ -94,6 +96,14 @@ class FollowedPartition:
         return self.needs_history and self.current is None
 
     @property
+    def is_overtaken(self) -> bool:
+        """Whether the tracker has a response of the coordinators that is newer than the position."""
+        asks_from_s, until = self.wait_asks_from_s, self.wait_until
+        if asks_from_s == _ASKED:
+            asks_from_s, until = self.earlier_wait
+        return asks_from_s is not None or (until is not None and self.position < until)
+
+    @property
     def is_held_back(self) -> bool:
         """Whether all was read that an open transaction does not hold back, and more was written."""
         return (
@@ -102,6 +112,10 @@ class FollowedPartition:
             and self.end is not None
             and self.stable <= self.position < self.end
         )
+
+    def is_live(self, now: Moment, within_s: float) -> bool:
+        """Whether records that are read now were written just before: the reader was lately at the end."""
+        return self.is_read and self.caught_up_s is not None and now.at_s - self.caught_up_s <= within_s
 
     def begin(self, position: int, leader_epoch: int, now: Moment) -> Start:
         """Begins to read at `position`. Returns the start for the reader."""
@@ -191,7 +205,7 @@ class FollowedPartition:
             return
         while self._marks and self._marks[0][1] <= self.position:
             asked, _ = self._marks.popleft()
-            self.is_read = True
+            self.is_read, self.caught_up_s = True, asked.at_s
             self.stale_groups.clear()
             if self.current is None or asked.at_s > self.current.at_s:
                 self.current = asked

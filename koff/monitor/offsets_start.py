@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
-import numpy as np
-
 from koff.errors import KoffError
 from koff.monitor.commit_history import CommitHistory
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.plan import Plan, Replay, Resume, Seed, Way, plan_start
+from koff.monitor.plan import Plan, Replay, Resume, Seed, Source, Way, plan_start
 from koff.monitor.requests import (
     Failed,
     FetchGroups,
-    FetchRetention,
     GroupsFetched,
     HistoryRead,
     Load,
@@ -25,19 +22,27 @@ from koff.monitor.requests import (
     Read,
     ReadHistory,
     Saved,
+    StopReading,
 )
-from koff.monitor.resume_rules import measure_pause_ms
+from koff.monitor.resume_rules import measure_pause_ms, reason_not_to_restore_ends
 from koff.monitor.savings import Savings
+from koff.monitor.topic_retention import TopicRetention
 from koff.records.placement import group_partition
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import Described, State, Tracker
-from koff.tracker.seeds import Seed as Commits
+from koff.tracker.seeds import CommitColumns as Commits
 from koff.tracker.seeds import split_by_offsets_partition
 
-ASSUMED_RETENTION_MS = 3_600_000
-"""What delete.retention.ms is taken for while it is unknown: Kafka's default is a day."""
-RETENTION_RETRY_S = 10.0
-RETENTION_TIMEOUT_S, LOAD_TIMEOUT_S, GROUPS_TIMEOUT_S, HISTORY_TIMEOUT_S = 10.0, 30.0, 30.0, 60.0
+LONG_DENIAL_S = 30.0
+"""After a denial of so long, partitions begin again instead of reading all that was written meanwhile."""
+LOAD_TIMEOUT_S, GROUPS_TIMEOUT_S, HISTORY_TIMEOUT_S = 30.0, 30.0, 60.0
+NO_SUCH_GROUP = frozenset({"GROUP_ID_NOT_FOUND", "NOT_COORDINATOR"})
+"""What coordinators return, each time they are asked, for a group that they list and that does not exist.
+
+After the offsets topic has grown, brokers list what a group has left in its earlier partition."""
+NO_GROUP = "the coordinators describe no group: there is none, or koff may not DESCRIBE groups"
+NAMED = 20
+"""So many of the groups that only the log showed are named in an event."""
 
 
 class OffsetsStart:
@@ -49,15 +54,12 @@ class OffsetsStart:
         self._way, self._cluster_id = way, cluster_id
         self._log, self._tracker, self._savings, self._outbox = log, tracker, savings, outbox
         self._saved: dict[int, Saved | str] | None = None if way == "resume" else {}
-        self._retention_ms: int | None = None
-        self._retention_due_s = float("-inf")
-        self._retention_requests = 0
+        self.retention = TopicRetention(log.topic, outbox)
+        self._to_seed: set[int] = set()
         self.history = CommitHistory()
-
-    @property
-    def retention_s(self) -> float:
-        """How long a deletion can be seen in the offsets topic, at the least."""
-        return (self._retention_ms or ASSUMED_RETENTION_MS) / 1000
+        self.is_refused = False
+        """Whether the topic may not be read, and the coordinators describe no group either."""
+        self._hidden_groups: set[str] = set()  # those that only the log showed
 
     @property
     def origin(self) -> Origin | None:
@@ -70,24 +72,22 @@ class OffsetsStart:
     def forget(self, partition: int) -> None:
         """The partition is not what it was: neither what was saved of it, nor its history, is of use."""
         self.history.forget(partition)
+        self._to_seed.discard(partition)
         if self._saved is not None:
             self._saved.pop(partition, None)
 
     def begin_partitions(self, now: Moment) -> None:
         """Requests what plans depend on; begins the partitions whose bounds are known."""
         origin, outbox = self.origin, self._outbox
+        if self._log.is_hidden:
+            self._begin_hidden(now)
         if origin is None:
             return
-        if self._retention_ms is None and now.at_s >= self._retention_due_s:
-            self._retention_due_s = now.at_s + RETENTION_RETRY_S
-            self._retention_requests += 1
-            request = FetchRetention(outbox.next_id(), self._log.topic)
-            outbox.send(request, now, RETENTION_TIMEOUT_S)
+        self.retention.request(now)
         if self._saved is None and not outbox.has(Load):
             outbox.send(Load(outbox.next_id(), origin), now, LOAD_TIMEOUT_S)
         bounds = self._log.bounds()
-        # A retention that is not known soon is assumed.
-        is_asking = self._retention_requests == 1 and outbox.has(FetchRetention)
+        is_asking = self.retention.is_first_requested
         if not bounds or self._saved is None or (is_asking and self._way == "resume"):
             return
         plans = plan_start(
@@ -95,9 +95,13 @@ class OffsetsStart:
             self._saved,
             bounds,
             now,
-            delete_retention_ms=round(self.retention_s * 1000),
+            delete_retention_ms=self.retention.retention_ms,
             may_seed=self._log.topic == OFFSETS_TOPIC,
         )
+        for number in self._to_seed & plans.keys():
+            if bounds[number].stable > bounds[number].start:
+                plans[number] = Seed(bounds[number].stable, "the topic may be read again")
+        self._to_seed -= plans.keys()
         plans = {number: self._restore(number, plan, now) for number, plan in plans.items()}
         starts = self._log.begin(plans, now)
         if not self._log.is_never_read:
@@ -105,8 +109,46 @@ class OffsetsStart:
         seeds = frozenset(number for number, plan in plans.items() if isinstance(plan, Seed))
         if seeds:
             self._fetch_groups(seeds, now)
-        for (way, why), count in _count_ways(plans.values()).items():
-            outbox.note(now, f"partitions start: {way}", partitions=count, why=why)
+        self._note_ways(plans.values(), now)
+
+    def hide_absent_topic(self, source: Source, only: Collection[int] | None, now: Moment) -> None:
+        """If the topic is absent, the coordinators are asked: koff may only not be allowed to DESCRIBE it.
+
+        Not if `only` some partitions are wanted: which groups belong to them is not known.
+        """
+        log = self._log
+        may_ask = source != "log" and only is None and log.topic == OFFSETS_TOPIC
+        if may_ask and log.exists is False and not log.is_hidden:
+            why = f"the list of topics lacks {log.topic}: it does not exist, or koff may not DESCRIBE it"
+            log.hide(why)
+            self._outbox.note(now, "the coordinators are asked about all groups", why=why)
+
+    def seed_after_denial(self, now: Moment) -> None:
+        """The topic may be read again, after a long time in which the coordinators were asked.
+
+        All records since then would wait in memory until the reader has passed what the responses contain. So
+        partitions that have such a response begin again, with a new one.
+        """
+        log = self._log
+        if log.denied_since_s is None or now.at_s - log.denied_since_s < LONG_DENIAL_S:
+            return
+        overtaken = [number for number, part in log.reading() if part.is_overtaken]
+        if overtaken:
+            self._outbox.command(StopReading(log.topic, frozenset(overtaken)))
+            self._to_seed.update(overtaken)
+            for number in overtaken:
+                log.reset(number)
+
+    def _begin_hidden(self, now: Moment) -> None:
+        """Begins the one partition that stands for all of a topic that is absent in the list of topics."""
+        plans: dict[int, Plan] = {
+            number: Seed(0, self._log.denied or "")
+            for number, part in self._log.partitions.items()
+            if not part.is_reading
+        }
+        if plans:
+            self._log.begin(plans, now)
+            self._fetch_groups(frozenset(plans), now)
 
     def ask_stuck(self, now: Moment, older_than_s: float) -> None:
         """Asks the coordinators for partitions that cannot be read on.
@@ -145,14 +187,10 @@ class OffsetsStart:
 
     def next_due_s(self) -> float:
         """When `begin_partitions` or `read_history` has something to do; infinite if that is unknown."""
-        due = self._retention_due_s if self._retention_ms is None and self._log.exists else float("inf")
+        due = self.retention.due_s if self._log.exists else float("inf")
         return due if self._find_without_history() is None else min(due, self.history.due_s)
 
     # --- Results -----------------------------------------------------------------------------------------
-
-    def take_retention(self, delete_retention_ms: int) -> None:
-        """Takes delete.retention.ms of the offsets topic."""
-        self._retention_ms = delete_retention_ms
 
     def take_loaded(self, given: Loaded | Failed, ask: Ask[Load], now: Moment, now_ms: int) -> None:
         """Takes what was saved. `now_ms` is now by the clock of the tracker's end offsets."""
@@ -169,7 +207,12 @@ class OffsetsStart:
 
     def _restore_ends(self, ends: State, stamp: Moment | None, now: Moment, now_ms: int) -> str | None:
         """Gives saved end offsets to the tracker. Returns why not, or None."""
-        pause_ms = None if stamp is None else max(0, round(measure_pause_ms(stamp, now)))
+        pause_ms = None
+        if stamp is not None:
+            why = reason_not_to_restore_ends(stamp, now=now)
+            if why is not None:
+                return why
+            pause_ms = max(0, round(measure_pause_ms(stamp, now)))
         try:
             return self._tracker.restore_ends(ends, now_ms=now_ms, pause_ms=pause_ms)
         except ValueError as error:  # the state was loaded late: end offsets were sampled before
@@ -185,29 +228,35 @@ class OffsetsStart:
         self._tracker.identify_topics(given.topic_ids)
         asked_for = self._same_lives(ask)
         seeds = {p for p in asked_for if self._log.partitions[p].is_unseeded}
-        unusable = "; ".join(given.incomplete)
-        if not unusable and not given.groups and seeds == asked_for and not self._log.is_never_read:
-            unusable = "the coordinators describe no group: there is none, or koff may not DESCRIBE groups"
-        count = max(self._log.partition_count, 1)
+        unusable = {p: why for p, why in given.incomplete.items() if p in asked_for}
+        is_denied = self._log.denied is not None
+        self.is_refused = False
+        if not given.groups and not self._log.is_never_read and (is_denied or seeds == asked_for):
+            unusable |= dict.fromkeys(asked_for - unusable.keys(), NO_GROUP)
+            self.is_refused = is_denied
+        count, elsewhere = max(self._log.partition_count, 1), self._tracker.find_groups_elsewhere()
         failed: dict[int, set[str]] = {}
-        for name in given.failed:
-            failed.setdefault(group_partition(name, count), set()).add(name)
-        useless: set[int] = set()
-        if self._log.denied is None:
+        for name, why in given.failed.items():
+            if why not in NO_SUCH_GROUP:
+                failed.setdefault(elsewhere.get(name, group_partition(name, count)), set()).add(name)
+        if not is_denied:
             # A partition that can be read from its start needs no response that lacks some of its groups. In
             # the others, a group that is missing may be one that koff may not DESCRIBE: the log will say.
-            useless = seeds & failed.keys()
+            unusable |= dict.fromkeys(seeds & failed.keys() - unusable.keys(), "its coordinator failed")
             for number in asked_for - seeds:
                 missing = self._tracker.group_names(number) - given.groups.keys()
                 failed.setdefault(number, set()).update(missing)
-        good = set() if unusable else asked_for - useless
+        good = asked_for - unusable.keys()
+        for name, number in elsewhere.items():  # it may have moved to a partition of which nothing is known
+            if group_partition(name, count) not in good and name not in given.groups:
+                failed.setdefault(number, set()).add(name)
         if seeds & good:
             self._tracker.seed_partitions(given.commits, given.groups, count, seeds & good)
         if good - seeds:
-            self._overwrite(good - seeds, given, failed, count)
+            self._overwrite(good - seeds, given, failed, elsewhere)
         for number in sorted(good):
             self._log.partitions[number].note_seed(ask.asked, now, sorted(failed.get(number, ())))
-        self._stop_asking(asked_for - good, unusable or "its coordinator failed", now)
+        self._stop_asking(unusable, now)
         return sorted(good)
 
     def _overwrite(
@@ -215,28 +264,26 @@ class OffsetsStart:
         partitions: Collection[int],
         given: GroupsFetched,
         failed: Mapping[int, Collection[str]],
-        count: int,
+        elsewhere: Mapping[str, int],
     ) -> None:
-        """Makes the state of these partitions equal to the response, but for the groups in `failed`."""
-        commits = dict(split_by_offsets_partition(given.commits, count))
+        """Makes the state of these partitions equal to the response, but for the groups in `failed`.
+
+        The groups in `elsewhere` stay in these partitions: where a group is, only the log says. In another
+        partition, the records of the group's next life there would be added to those of its life before.
+        """
+        count = max(self._log.partition_count, 1)
+        commits = dict(split_by_offsets_partition(given.commits, count, elsewhere))
         groups: dict[int, dict[str, Described]] = {}
         for name, group in given.groups.items():
-            groups.setdefault(group_partition(name, count), {})[name] = group
-        places = {name: p for p in self._log.partitions for name in self._tracker.group_names(p)}
+            number = elsewhere.get(name, group_partition(name, count))
+            groups.setdefault(number, {})[name] = group
         for number in sorted(partitions):
             own = commits.get(number) or Commits.from_offsets({})
-            described = groups.get(number, {})
-            # After the topic has grown, coordinators may still have a group in its earlier partition.
-            elsewhere = {name for name in described if places.get(name, number) != number}
-            if elsewhere - self._tracker.group_names(number):
-                elsewhere -= self._tracker.group_names(number)
-                own = _leave_out(own, elsewhere)
-                described = {name: group for name, group in described.items() if name not in elsewhere}
-            self._tracker.overwrite_commits(number, own, described, failed.get(number, ()))
+            self._tracker.overwrite_commits(number, own, groups.get(number, {}), failed.get(number, ()))
 
     def give_up_groups(self, ask: Ask[FetchGroups], why: str, now: Moment) -> None:
         """There is no response of the coordinators."""
-        self._stop_asking(self._same_lives(ask), why, now)
+        self._stop_asking(dict.fromkeys(self._same_lives(ask), why), now)
 
     def take_history(self, given: HistoryRead, ask: Ask[ReadHistory], now: Moment) -> bool:
         """Takes a part of a partition's history. Returns whether that was the last."""
@@ -246,9 +293,22 @@ class OffsetsStart:
             return False
         part = self._log.partitions.get(done.partition)
         if part is not None and part.life == done.life and not part.is_waiting:
+            before = self._tracker.group_names(done.partition)
             self._tracker.replace_shard(done.partition, done.shard)
+            self._hidden_groups |= self._tracker.group_names(done.partition) - before
             part.needs_history = False
+            self._report_history(now)
         return True
+
+    def _report_history(self, now: Moment) -> None:
+        """Adds an event once no partition lacks its history."""
+        if any(part.needs_history for part in self._log.partitions.values()):
+            return
+        self._outbox.note(now, "backfilled")
+        if self._hidden_groups:
+            hidden, self._hidden_groups = sorted(self._hidden_groups), set()
+            why = "the log has groups that the coordinators did not describe: may koff DESCRIBE all groups?"
+            self._outbox.note(now, why, warn=True, count=len(hidden), groups=hidden[:NAMED])
 
     def give_up_history(self, request: ReadHistory, now: Moment) -> None:
         """The history of a partition cannot be read at present."""
@@ -282,26 +342,25 @@ class OffsetsStart:
             and ask.positions.get((self._log.topic, number), (-1, -1))[0] == part.life
         }
 
-    def _stop_asking(self, partitions: Iterable[int], why: str, now: Moment) -> None:
-        """The coordinators did not answer for these: those that wait to begin are read from their start."""
+    def _stop_asking(self, reasons: Mapping[int, str], now: Moment) -> None:
+        """The coordinators did not answer for these: those that wait to begin are read from their start.
+
+        `reasons` says why, by partition.
+        """
         replays: dict[int, Plan] = {}
-        for number in sorted(partitions):
+        for number, why in sorted(reasons.items()):
             if not self._log.partitions[number].is_unseeded:
                 self._log.stop_asking(number, now)
             elif not self._log.is_never_read:  # else the coordinators are asked again
                 self._log.reset(number, keep_bounds=True)
                 replays[number] = Replay(self._log.partitions[number].start or 0, why)
         if replays:
-            self._outbox.note(now, "partitions start: replay", partitions=len(replays), why=why)
+            self._note_ways(replays.values(), now)
             self._outbox.command(Read(self._log.topic, self._log.begin(replays, now)))
 
-
-def _leave_out(commits: Commits, groups: Collection[str]) -> Commits:
-    kept = np.array([name not in groups for name in commits.groups], np.bool_)
-    return commits if kept.all() else Commits.select_rows(commits, np.flatnonzero(kept[commits.group]))
-
-
-def _count_ways(plans: Iterable[Plan]) -> Mapping[tuple[str, str], int]:
-    return Counter(
-        (type(plan).__name__.lower(), "" if isinstance(plan, Resume) else plan.why) for plan in plans
-    )
+    def _note_ways(self, plans: Iterable[Plan], now: Moment) -> None:
+        ways = Counter(
+            (type(plan).__name__.lower(), "" if isinstance(plan, Resume) else plan.why) for plan in plans
+        )
+        for (way, why), count in ways.items():
+            self._outbox.note(now, f"partitions start: {way}", partitions=count, why=why)

@@ -20,6 +20,8 @@ from koff.monitor.requests import (
 )
 
 _Kind = TypeVar("_Kind")
+LOST_S = 2.0
+"""When nothing is answered for so long, that is an event: a change of leaders is shorter."""
 
 
 @dataclass(slots=True)
@@ -61,6 +63,8 @@ class Outbox:
         self._events: list[Event] = []
         self._failure: tuple[float, str] | None = None
         self._answered_s = float("-inf")
+        self._failing_s: float | None = None
+        self._is_lost = False
 
     def next_id(self) -> int:
         """An id for the next request."""
@@ -116,6 +120,19 @@ class Outbox:
         """The newest error, if nothing was answered since."""
         return self._failure[1] if self._failure and self._failure[0] > self._answered_s else None
 
+    def report_reach(self, now: Moment) -> None:
+        """Adds an event if requests have failed for `LOST_S` and none was answered, or if that is over."""
+        failure = self.failure
+        if failure is None:
+            if self._is_lost:
+                self.note(now, "brokers back")
+            self._failing_s, self._is_lost = None, False
+        elif self._failing_s is None:
+            self._failing_s = now.at_s
+        elif not self._is_lost and now.at_s >= self._failing_s + LOST_S:
+            self._is_lost = True
+            self.note(now, "brokers lost", warn=True, why=failure)
+
     def get(self, request_id: int) -> Ask[Answered] | None:
         """The open request of that id; None if it was given up, or never sent."""
         return self._open.get(request_id)
@@ -138,6 +155,18 @@ class Outbox:
         """The partitions whose offset of that kind is being fetched."""
         waiting: set[TopicPartition] = set()
         return waiting.union(*(ask.waiting for ask in self.of_kind(FetchOffsets) if ask.request.kind == kind))
+
+    def waiting_for_lives(
+        self, kind: OffsetKind, positions: Mapping[TopicPartition, tuple[int, int]]
+    ) -> set[TopicPartition]:
+        """As `waiting_for`, without partitions of which all was forgotten since the request was sent."""
+        return {
+            at
+            for ask in self.of_kind(FetchOffsets)
+            if ask.request.kind == kind
+            for at in ask.waiting
+            if at in positions and ask.positions.get(at, (-1, -1))[0] == positions[at][0]
+        }
 
     def remove_late(self, now: Moment) -> list[Ask[Answered]]:
         """Removes and returns the requests whose deadline has passed."""

@@ -28,9 +28,9 @@ YOUNGEST_MS = 5_000
 """Ages below this are not asked for: the next samples of end offsets tell them."""
 OLDEST_MS = 7 * 24 * 3_600_000
 """The oldest age that is asked for. What is older is served as this age, as a lower bound."""
-RETRY_MS = 30_000
-"""The pause before a partition is asked again after a request that failed; doubled up to 5 times."""
-LOST_MS = 60_000
+RETRY_MS = 5_000
+"""The pause before a partition is asked again after a request that failed; doubled up to 2 times."""
+LOST_MS = 30_000
 """When an open request counts as failed, and when results count as lost (see `PastEnds.wanted`)."""
 _STEP = math.log(1.1)  # ages are rounded to powers of 1.1, so that partitions share requests
 _END = 2**63 - 1
@@ -128,7 +128,7 @@ class PastEnds:
         `rows` has the partitions with records of unknown age, and the offsets of these records: the committed
         offset of a group, or the log start offset if that is higher. Other partitions are forgotten. Give the
         results to the history of end offsets too; then the ages are known, and the rows are left out. Where a
-        row is still there a minute after the last result, the history has lost the results (the log was
+        row is still there half a minute after the last result, the history has lost the results (the log was
         truncated, or the clock was set), and the partition is asked anew.
         """
         self._now_ms = now_ms
@@ -175,7 +175,7 @@ class PastEnds:
         for partition in partitions:
             search = self._searches.get(partition)
             if search is not None and self._close(search, timestamp_ms):
-                search.due_ms = now_ms + RETRY_MS * 2 ** min(search.failures, 5)
+                search.due_ms = now_ms + RETRY_MS * 2 ** min(search.failures, 2)
                 search.failures += 1
 
     def is_done(self, topic: str, partition: int, committed: int) -> bool:
@@ -185,6 +185,10 @@ class PastEnds:
             return False
         (interval,) = search.list_intervals([committed])
         return committed <= search.seen and search.next_age(interval, self._now_ms) is None
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that something is known of, or asked."""
+        return list(self._searches)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Forgets results and open requests of partitions whose log, or whose history, is another one now."""

@@ -16,6 +16,10 @@ Source = Literal["auto", "log", "coordinators"]
 """Where commits come from: the offsets topic, or requests to the coordinators if it may not be read."""
 
 
+EMPTY_LOG = "its log is empty"
+"""Why a partition needs neither coordinators nor a saved state."""
+
+
 class Bounds(NamedTuple):
     """The log start offset and the last stable offset of a partition."""
 
@@ -76,8 +80,9 @@ def plan_start(
                 continue
         else:
             why = found
-        # An empty log needs no coordinator.
-        if way == "replay" or not may_seed or stable <= start:
+        if stable <= start:
+            plans[partition] = Replay(start, EMPTY_LOG)
+        elif way == "replay" or not may_seed:
             plans[partition] = Replay(start, why)
         else:
             plans[partition] = Seed(stable, why)

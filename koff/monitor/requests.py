@@ -85,10 +85,12 @@ class Read:
     """Read these partitions of an internal topic from now on (read_committed), each from its start.
 
     A partition that is being read is started again. Answered by `Polled`, without an end, or `ReadFailed`.
+    `stalled`: the reader did not move although there is more to read, so it may need a new connection.
     """
 
     topic: str
     starts: Mapping[int, Start]
+    stalled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,22 @@ class FetchStoredGroups:
     id: int
 
 
+class RecordPlace(NamedTuple):
+    """An offset of a topic partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFirstRecords:
+    """The first record at or after each of these places. Answered by `FirstRecordsRead`."""
+
+    id: int
+    places: frozenset[RecordPlace]
+
+
 Answered = (
     FetchTopics
     | FetchOffsets
@@ -193,6 +211,7 @@ Answered = (
     | SaveEnds
     | ForgetSaved
     | FetchStoredGroups
+    | ReadFirstRecords
 )
 """The requests that have an id, and a final result."""
 Request = Answered | Read | StopReading
@@ -259,14 +278,15 @@ class RetentionFetched:
 class GroupsFetched:
     """What the coordinators answered. Nothing is known of the groups in `failed` (name to reason).
 
-    `incomplete` has the reasons why there may be more groups than these. `topic_ids` maps names to ids.
+    `incomplete` has, by partition of the offsets topic, the reason why groups of it may be missing.
+    `topic_ids` maps names to ids.
     """
 
     id: int
     commits: Commits
     groups: Mapping[str, Described]
     failed: Mapping[str, str] = field(default_factory=dict)
-    incomplete: tuple[str, ...] = ()
+    incomplete: Mapping[int, str] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -319,6 +339,13 @@ class ReadFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreachable:
+    """No broker can be reached at present, and why. The reader goes on trying."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryRead:
     """Some records of `ReadHistory`, in log order. `final`: the reader has reached `until`."""
 
@@ -366,6 +393,29 @@ class StoredGroupsFetched:
     groups: Mapping[str, Group]
 
 
+class FirstRecord(NamedTuple):
+    """The first record at or after a place, and when it was written.
+
+    `timestamp_ms` is `NO_TIMESTAMP` of `koff.lag` if the record has none, and `NO_RECORD` if there is no
+    record up to the end offset, which is then `offset`.
+    """
+
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRecordsRead:
+    """The first records at the places of a request, or why they could not be read.
+
+    `denied` are the topics that this user may not read.
+    """
+
+    id: int
+    records: Mapping[RecordPlace, FirstRecord | str]
+    denied: frozenset[str] = frozenset()
+
+
 Input = (
     Failed
     | Done
@@ -375,7 +425,9 @@ Input = (
     | GroupsFetched
     | Polled
     | ReadFailed
+    | Unreachable
     | HistoryRead
     | Loaded
     | StoredGroupsFetched
+    | FirstRecordsRead
 )

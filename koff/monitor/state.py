@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from koff.client.closing import Closing
 from koff.errors import ConfigError, KoffError
 from koff.monitor.requests import Moment, Origin, Saved
-from koff.monitor.resume_rules import NOTHING_SAVED, newest_stamp, reason_not_to_restore_ends
+from koff.monitor.resume_rules import NOTHING_SAVED, newest_stamp
 from koff.tracker import STATE_SCHEMA, State
 from koff.version import VERSION
 
@@ -147,17 +147,13 @@ class StateDir(Closing):
         for partition in range(origin.partitions):
             yield partition, self._load(origin, partition, known.get(partition))
 
-    def load_ends(self, origin: Origin, *, now: Moment) -> State | str:
-        """The saved history of end offsets, or the reason why that is useless. Logs that reason."""
+    def load_ends(self, origin: Origin) -> tuple[State, Moment] | str:
+        """The saved history of end offsets and its stamp, or why it is useless; logs that reason."""
         found = self._get(_ENDS, origin)
-        if not isinstance(found, str):
-            _, stamp, state = found
-            why = reason_not_to_restore_ends(stamp, now=now)
-            if why is None:
-                return state
-            found = why
-        _log_unusable(_ENDS, found)
-        return found
+        if isinstance(found, str):
+            _log_unusable(_ENDS, found)
+            return found
+        return found[2], found[1]
 
     def _load_index(self, origin: Origin) -> dict[int, tuple[int, Moment]]:
         found = self._get(_INDEX, origin)

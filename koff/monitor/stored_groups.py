@@ -10,7 +10,9 @@ SHARD = -1
 """Where the tracker keeps these groups: no partition of the offsets topic has that number."""
 TIMEOUT_S = 30.0
 _BUSY = 4
-"""The pause between two requests is so many times as long as ZooKeeper took to answer, at the least."""
+"""The pause between two requests is so many times as long as ZooKeeper took to answer, but so short that an
+answer is current until the next one is there, if ZooKeeper takes less than half of the limit."""
+_SHORTEST_PAUSE_S = 1.0
 
 
 class StoredGroups:
@@ -19,11 +21,14 @@ class StoredGroups:
     `current` is when the newest response was requested; None before the first.
     """
 
-    def __init__(self, interval_s: float | None, tracker: Tracker, outbox: Outbox) -> None:
+    def __init__(
+        self, interval_s: float | None, tracker: Tracker, outbox: Outbox, *, limit_s: float = 25.0
+    ) -> None:
+        """`limit_s` is for how long an answer is current."""
         self.current: Moment | None = None
         self._is_answered = interval_s is None
         self.due_s = float("inf") if interval_s is None else float("-inf")
-        self._interval_s = interval_s
+        self._interval_s, self._limit_s = interval_s, limit_s
         self._tracker, self._outbox = tracker, outbox
         self._offsets: dict[tuple[str, str, int], tuple[int, int]] = {}
 
@@ -34,7 +39,7 @@ class StoredGroups:
 
     def request(self, now: Moment) -> None:
         """Sends the request if it is due."""
-        if now.at_s >= self.due_s:
+        if now.at_s >= self.due_s and not self._outbox.has(FetchStoredGroups):
             self._outbox.send(FetchStoredGroups(self._outbox.next_id()), now, TIMEOUT_S)
             self.due_s = float("inf")
 
@@ -45,13 +50,15 @@ class StoredGroups:
         seen_at_ms = None if self.current is None else now_ms
         self._tracker.apply_external_commits(SHARD, changed, gone, given.groups, seen_at_ms=seen_at_ms)
         self._offsets, self.current = dict(given.offsets), asked
-        self._wait(asked, now)
+        longest_s = max(self._limit_s / 2 - (now.at_s - asked.at_s), _SHORTEST_PAUSE_S)
+        self._wait(asked, now, longest_s)
 
     def give_up(self, asked: Moment, now: Moment) -> None:
         """ZooKeeper did not answer."""
-        self._wait(asked, now)
+        self._wait(asked, now, self._limit_s / 2)
 
-    def _wait(self, asked: Moment, now: Moment) -> None:
+    def _wait(self, asked: Moment, now: Moment, longest_s: float) -> None:
         assert self._interval_s is not None
         self._is_answered = True
-        self.due_s = now.at_s + max(self._interval_s, min(_BUSY * (now.at_s - asked.at_s), TIMEOUT_S))
+        pause_s = max(self._interval_s, _BUSY * (now.at_s - asked.at_s))
+        self.due_s = now.at_s + min(pause_s, longest_s)

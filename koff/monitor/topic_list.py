@@ -33,6 +33,9 @@ class TopicList:
         self.asked: Moment | None = None
         """When the newest response was requested; None before the first."""
         self._doubts: dict[str, _Doubt] = {}
+        self._unknown: set[str] = set()
+        self._lists_without = 0  # how many lists in a row have not made the unknown topics known
+        self._counted: Moment | None = None
 
     @property
     def is_doubtful(self) -> bool:
@@ -87,6 +90,22 @@ class TopicList:
         """Drops the absent topics that nobody refers to any more."""
         for name in [n for n, topic in self.topics.items() if topic is None and n not in wanted]:
             del self.topics[name]
+
+    def list_again_s(self, unknown: set[str], pause_s: float, now: Moment) -> float:
+        """When topics are to be fetched again because some are `unknown` (names or ids); infinite if none is.
+
+        The pause after a list is `pause_s`, and doubles with each list that has none of them: an id may be
+        that of a topic that was deleted, and never gets a name.
+        """
+        if not unknown or unknown - self._unknown:
+            self._lists_without = 0
+        elif self.asked != self._counted:
+            self._lists_without += 1
+        self._unknown, self._counted = unknown, self.asked
+        if not unknown:
+            return float("inf")
+        listed_s = self.asked.at_s if self.asked else now.at_s
+        return listed_s + pause_s * 2.0 ** min(self._lists_without, 10)
 
     def _is_agreed(self, name: str, seen: Topic | None, asked: Moment) -> bool:
         """Whether enough responses in a row say the same about the topic."""

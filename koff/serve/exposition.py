@@ -13,8 +13,8 @@ from operator import add
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import NEVER, CatchUps, Rates, Reason, Status, TimeLags
-from koff.serve.view import View
+from koff.lag import NEVER, CatchUps, Rates, Status, TimeLags
+from koff.serve.view import ClusterView
 from koff.tracker import ShardSnapshot, Snapshot
 
 _STATUSES = {int(status): status.name for status in Status}
@@ -31,6 +31,7 @@ class _Labels:
     rows: list[str]
     topics: list[str]
     topic_of_row: NDArray[np.int64]
+    group_of_topic: NDArray[np.int64]
     groups: list[str]
 
 
@@ -46,8 +47,11 @@ class _ShardNumbers:
     time_lag: TimeLags | None
     status: NDArray[np.uint8]
     consume: Rates
+    """Of each topic of a group."""
     catch_up: CatchUps
     complete: NDArray[np.float64]
+    current_groups: NDArray[np.bool_]
+    """Whose members and state are current."""
     whole_groups: NDArray[np.bool_]
     """Which groups have no row that is withheld. A partial sum looks like a recovery: it is not served."""
     whole_topics: NDArray[np.bool_]
@@ -55,21 +59,18 @@ class _ShardNumbers:
 
 
 class Exposition:
-    """Renders a view as text that is valid for Prometheus and for OpenMetrics. Not thread-safe."""
+    """Renders views as text that is valid for Prometheus and for OpenMetrics. Not thread-safe."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
+    def __init__(self) -> None:
         self._cache: dict[int, _Labels] = {}
         self._cluster = ""
 
-    def render_chunks(self) -> Iterator[str]:
+    def render_chunks(self, view: ClusterView) -> Iterator[str]:
         """The metric families, one after the other. A series whose value is unknown is absent."""
-        snapshot = self._view.snapshot()
-        if not self._view.reader_stats().lag_is_fresh:
-            snapshot = _withhold_ends(snapshot)
+        snapshot = view.snapshot
         # Labels: a new name of the cluster makes all labels invalid, a new layout the labels of one shard.
-        if self._view.cluster != self._cluster:
-            self._cluster, self._cache = self._view.cluster, {}
+        if view.cluster != self._cluster:
+            self._cluster, self._cache = view.cluster, {}
         shards = [self._collect_numbers(number, shard, snapshot) for number, shard in snapshot.shards.items()]
         self._cache = {number: shard.labels for number, shard in zip(snapshot.shards, shards, strict=True)}
         # Families.
@@ -77,7 +78,7 @@ class Exposition:
             yield from _render_family(name, text, map(series, shards))
         yield from self._render_groups(shards)
         yield from self._render_partitions(snapshot)
-        withheld = [f'{{cluster="{escape_label(self._cluster)}"}} '], [snapshot.withheld_rows()]
+        withheld = [f'{{cluster="{escape_label(self._cluster)}"}} '], [view.stats.withheld]
         yield from _render_family(*_WITHHELD, [withheld])
 
     def _collect_numbers(self, number: int, shard: ShardSnapshot, snapshot: Snapshot) -> _ShardNumbers:
@@ -85,7 +86,8 @@ class Exposition:
         if labels is None or labels.layout is not shard.layout:
             labels = self._build_labels(shard, snapshot)
         lags = snapshot.lags(shard)
-        whole_topics = np.full(len(labels.topics), shard.groups_current)
+        current = shard.current_groups()
+        whole_topics = current[labels.group_of_topic]
         whole_topics[labels.topic_of_row[shard.is_withheld()]] = False
         return _ShardNumbers(
             labels,
@@ -95,9 +97,10 @@ class Exposition:
             snapshot.committed(shard),
             snapshot.time_lags(shard),
             snapshot.group_statuses(shard),
-            snapshot.consume_rates(shard),
+            snapshot.summed_consume_rates(shard, labels.topic_of_row, len(labels.topics)),
             snapshot.group_catch_ups(shard),
             snapshot.group_completeness(shard),
+            current,
             ~snapshot.withheld_groups(shard),
             whole_topics,
         )
@@ -116,17 +119,25 @@ class Exposition:
             rows,
             [f'{groups[group]}",topic="{escape_label(topic)}"}} ' for group, topic in topics],
             np.array(topic_of_row, np.int64),
+            np.array([group for group, _ in topics], np.int64),
             [f'{group}"}} ' for group in groups],
         )
 
     def _render_groups(self, shards: list[_ShardNumbers]) -> Iterator[str]:
         """Members, state and status of each group."""
-        current = [shard for shard in shards if shard.snapshot.groups_current]
-        members = ((s.labels.groups, [group.member_count for group in s.snapshot.groups]) for s in current)
+        members = (
+            _select_labels(
+                s.labels.groups, [group.member_count for group in s.snapshot.groups], s.current_groups
+            )
+            for s in shards
+        )
         yield from _render_family("koff_group_members", "Members of the group that are present.", members)
         states = (
-            _label_states(s.labels.groups, "state", [group.state for group in s.snapshot.groups])
-            for s in current
+            _select_labels(
+                *_label_states(s.labels.groups, "state", [group.state for group in s.snapshot.groups]),
+                s.current_groups,
+            )
+            for s in shards
         )
         text = "1 for the present state of the group, by Kafka's name for it."
         yield from _render_family("koff_group_state", text, states)
@@ -154,7 +165,7 @@ class Exposition:
         ends = _select_series(labels, partitions.end, (partitions.end >= 0) & current)
         text = "High watermark: the offset of the next record."
         yield from _render_family("koff_partition_end_offset", text, [ends])
-        starts = _select_series(labels, partitions.start, partitions.start >= 0)
+        starts = _select_series(labels, partitions.start, (partitions.start >= 0) & current)
         text = "Log start offset: the first that can be read."
         yield from _render_family("koff_partition_start_offset", text, [starts])
         if partitions.produce is not None:
@@ -162,16 +173,6 @@ class Exposition:
             rates = _select_series(labels, np.round(produce.per_s, 3), produce.known & current)
             text = "Growth of the end offset, per second, over 5 minutes."
             yield from _render_family("koff_partition_produce_rate", text, [rates])
-
-
-def _withhold_ends(snapshot: Snapshot) -> Snapshot:
-    """The snapshot without all that depends on end offsets: none of them is fresh."""
-    bits = {}
-    for number, shard in snapshot.shards.items():
-        bits[number] = np.full(len(shard.committed), Reason.END_NOT_CURRENT, np.uint8)
-        if shard.withheld is not None:
-            bits[number] |= shard.withheld
-    return snapshot.withhold(bits, {})
 
 
 def escape_label(text: str) -> str:
@@ -203,7 +204,10 @@ def _longest_time_lag(numbers: _ShardNumbers) -> Series:
     if time_lag is None:
         return [], []
     known, longest = time_lag.known, np.full(len(numbers.labels.groups), -1.0)  # -1: none
-    np.maximum.at(longest, numbers.snapshot.group[known], np.round(time_lag.seconds[known], 3))
+    group = numbers.snapshot.group
+    np.maximum.at(longest, group[known], np.round(time_lag.seconds[known], 3))
+    # A lag without a known age may be the oldest: a partial maximum looks like a recovery.
+    longest[group[numbers.known & ~known]] = -1.0
     return _select_series(numbers.labels.groups, longest, (longest >= 0) & numbers.whole_groups)
 
 
@@ -224,11 +228,8 @@ def _total_lag(numbers: _ShardNumbers) -> Series:
 
 def _consume_rate(numbers: _ShardNumbers) -> Series:
     """For each topic of a group, the sum of the known rates of its partitions."""
-    sums, known = np.zeros(len(numbers.labels.topics)), numbers.consume.known
-    topics = numbers.labels.topic_of_row[known]
-    np.add.at(sums, topics, numbers.consume.per_s[known])
-    any_known = np.bincount(topics, minlength=len(sums)) > 0
-    return _select_series(numbers.labels.topics, np.round(sums, 3), any_known & numbers.whole_topics)
+    rates, topics = numbers.consume, numbers.labels.topics
+    return _select_series(topics, np.round(rates.per_s, 3), rates.known & numbers.whole_topics)
 
 
 def _catch_up(numbers: _ShardNumbers) -> Series:
@@ -249,8 +250,16 @@ _WITHHELD = (
 _FAMILIES: tuple[tuple[str, str, Callable[[_ShardNumbers], Series]], ...] = (
     ("koff_group_lag", "Offsets that the group has not committed yet; absent if unknown.", _lag),
     ("koff_group_committed_offset", "Committed offset: the next that the group will read.", _committed),
-    ("koff_group_lag_seconds", "Age of the oldest record that the group has not committed yet.", _time_lag),
-    ("koff_group_max_lag_seconds", "Longest lag in seconds of the group's partitions.", _longest_time_lag),
+    (
+        "koff_group_lag_seconds",
+        "Age of the oldest record that is not committed yet; absent if unknown.",
+        _time_lag,
+    ),
+    (
+        "koff_group_max_lag_seconds",
+        "Longest lag in seconds of the partitions; absent while one is unknown.",
+        _longest_time_lag,
+    ),
     (
         "koff_group_exact_time_lags",
         "Partitions whose lag in seconds is the age of a record, not an estimate.",
@@ -258,7 +267,11 @@ _FAMILIES: tuple[tuple[str, str, Callable[[_ShardNumbers], Series]], ...] = (
     ),
     ("koff_group_topic_lag", "Sum of the known lags of the group's partitions of the topic.", _topic_lag),
     ("koff_group_total_lag", "Sum of the known lags of the group's partitions.", _total_lag),
-    ("koff_group_consume_rate", "Offsets per second that the group commits in the topic.", _consume_rate),
+    (
+        "koff_group_consume_rate",
+        "Offsets per second that the group commits in the topic; absent if unknown.",
+        _consume_rate,
+    ),
     (
         "koff_group_catch_up_seconds",
         "Seconds until the slowest partition is back at its usual lag; +Inf: never.",

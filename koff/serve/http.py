@@ -12,20 +12,22 @@ from types import TracebackType
 from typing import Self
 
 import structlog
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from koff.errors import ConfigError
 from koff.serve.exposition import Exposition
-from koff.serve.own_metrics import build_own_registry
-from koff.serve.view import View
+from koff.serve.own_metrics import Encode, OwnMetrics
+from koff.serve.view import ClusterView, NoProgress, ViewSource
 
 log = structlog.get_logger(component="serve")
+
+_INFLATED_BYTES = 1 << 18
+"""So much of a body is inflated at once for a client that does not accept gzip."""
 
 _INDEX = """<!doctype html><html lang="en"><meta charset="utf-8"><title>koff</title>
 <h1>koff</h1><ul><li><a href="/metrics">/metrics</a> for Prometheus
 <li><a href="/readyz">/readyz</a> whether the numbers may be trusted
-<li><a href="/healthz">/healthz</a> whether the process runs</ul></html>
+<li><a href="/healthz">/healthz</a> whether the process makes progress</ul></html>
 """
 
 
@@ -46,21 +48,17 @@ class ServeConf:
 
 
 class Server:
-    """Serves a view from threads of its own. A context manager.
+    """Serves the views of `source` from threads of its own. A context manager.
 
     The address is bound at creation, requests are handled from entry to exit. Raises `ConfigError` if koff
     cannot listen on the address.
     """
 
-    def __init__(self, view: View, conf: ServeConf | None = None) -> None:
+    def __init__(self, source: ViewSource, conf: ServeConf | None = None) -> None:
         self._conf = conf or ServeConf()
         host, port = self._conf.parse_address()
         # http.server creates a handler for each connection, without arguments of koff's: the class has them.
-        handler = type(
-            "Handler",
-            (_Handler,),
-            {"view": view, "exposition": Exposition(view), "own": build_own_registry(view)},
-        )
+        handler = type("Handler", (_Handler,), {"source": source, "renderer": _Renderer()})
         server = type(
             "HTTPServer",
             (_HTTPServer,),
@@ -100,31 +98,58 @@ class _HTTPServer(ThreadingHTTPServer):
     request_queue_size = 64
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """Handles the requests of one connection. A subclass sets `view`, `exposition` and `own`."""
+class _Renderer:
+    """Renders views. Any thread may call it.
 
-    view: View
-    exposition: Exposition
-    own: CollectorRegistry
+    One render at a time: two would take twice the memory and be no faster. Bodies are kept compressed, a
+    tenth of their size, so that nobody waits while one is sent to a slow client.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._exposition = Exposition()
+        self._own = OwnMetrics()
+
+    def render(self, view: ClusterView, encode: Encode) -> list[bytes]:
+        """All metrics of the view, in pieces of gzip format."""
+        with self._lock:
+            return list(_compress(self._render_chunks(view, encode)))
+
+    def _render_chunks(self, view: ClusterView, encode: Encode) -> Iterator[bytes]:
+        for chunk in self._exposition.render_chunks(view):
+            yield chunk.encode()
+        # Last: an OpenMetrics body ends with `# EOF`, which prometheus_client writes.
+        yield self._own.render(view, encode)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Handles the requests of one connection. A subclass sets `source` and `renderer`."""
+
+    source: ViewSource
+    renderer: _Renderer
     protocol_version = "HTTP/1.1"
     server_version = "koff"
     sys_version = ""
     timeout = 30  # seconds for each read or write: a client that does nothing must not keep its thread
     wbufsize = 1 << 16  # unbuffered small writes wait for delayed acknowledgements: 40 ms a scrape
     disable_nagle_algorithm = True
-    # One render at a time: two would take twice the memory and be no faster. It also guards `exposition`.
-    rendering = threading.Lock()
 
     def do_GET(self) -> None:
         """Responds to a request by its path."""
         path = self.path.partition("?")[0]
-        if path == "/metrics":
-            self._send_metrics()
+        if path in ("/metrics", "/readyz"):
+            try:
+                view = self.source.take_view()
+            except NoProgress as error:
+                self._send_text(503, f"{error}\n")
+                return
+            if path == "/metrics":
+                self._send_metrics(view)
+            else:
+                self._send_text(200 if view.readiness.ready else 503, f"{view.readiness.text}\n")
         elif path == "/healthz":
-            self._send_text(200, "ok\n")
-        elif path == "/readyz":
-            readiness = self.view.readiness()
-            self._send_text(200 if readiness.ready else 503, readiness.text + "\n")
+            stall = self.source.find_stall()
+            self._send_text(200 if stall is None else 503, f"{stall or 'ok'}\n")
         elif path == "/":
             self._send_text(200, _INDEX, "text/html; charset=utf-8")
         else:
@@ -132,28 +157,23 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
-    def _send_metrics(self) -> None:
-        encoder, content_type = choose_encoder(self.headers.get("Accept", ""))
+    def _send_metrics(self, view: ClusterView) -> None:
+        encode, content_type = choose_encoder(self.headers.get("Accept", ""))
         gzipped = "gzip" in self.headers.get("Accept-Encoding", "")
-        # The lock is held while the body is sent: `render_chunks` renders as it goes, and is not thread-safe.
-        with self.rendering:
-            self.send_response(200)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Transfer-Encoding", "chunked")
-            if gzipped:
-                self.send_header("Content-Encoding", "gzip")
-            self.end_headers()
-            if self.command == "HEAD":
-                return
-            body = self._render_body(encoder(self.own))
-            for chunk in _compress(body) if gzipped else body:
-                self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
-            self.wfile.write(b"0\r\n\r\n")
-
-    def _render_body(self, own: bytes) -> Iterator[bytes]:
-        for chunk in self.exposition.render_chunks():
-            yield chunk.encode()
-        yield own  # last: an OpenMetrics body ends with `# EOF`, which prometheus_client writes
+        # Rendered before the first byte is sent: an error gives no response, never half of one.
+        is_head = self.command == "HEAD"
+        pieces = [] if is_head else self.renderer.render(view, encode)
+        self.send_response(200)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Transfer-Encoding", "chunked")
+        if gzipped:
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        if is_head:
+            return
+        for chunk in pieces if gzipped else _inflate(pieces):
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        self.wfile.write(b"0\r\n\r\n")
 
     def _send_text(self, status: int, text: str, content_type: str = "text/plain; charset=utf-8") -> None:
         body = text.encode()
@@ -176,3 +196,16 @@ def _compress(chunks: Iterable[bytes]) -> Iterator[bytes]:
         if compressed := compressor.compress(chunk):  # an empty chunk would end the response
             yield compressed
     yield compressor.flush()
+
+
+def _inflate(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The text of pieces in gzip format, a part of it at a time."""
+    decompressor = zlib.decompressobj(31)
+    for piece in pieces:
+        rest = piece
+        while rest:
+            if chunk := decompressor.decompress(rest, _INFLATED_BYTES):
+                yield chunk
+            rest = decompressor.unconsumed_tail
+    if chunk := decompressor.flush():
+        yield chunk

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
+from koff.errors import KoffError
 from koff.tracker import Snapshot
+
+
+class NoProgress(KoffError):
+    """The engine does not answer in time. The text says since when, and what to check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,34 +30,45 @@ class MonitorStats:
     """How many records were read, by record type."""
     undecodable: int = 0
     """How many records could not be decoded."""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """How many inputs, records and parts of records could not be used, by kind."""
     behind: int | None = None
-    """Offsets up to the last stable offsets that are not read yet. None: unknown."""
+    """Offsets up to the last stable offsets that are not read yet. None: unknown, or the log is not read."""
     held_back_records: int = 0
     """Offsets of the offsets topic behind open transactions: not shown yet."""
     held_back_s: float = 0.0
-    """Age of the oldest of these records."""
+    """For how long, at most, commits behind open transactions have been invisible."""
     backfill_remaining: int = 0
     """Offsets of history that the backfill has not read yet."""
     end_offsets_age_s: float | None = None
-    """None before the first sample."""
-    lag_is_fresh: bool = True
-    """If False, the server must not show lag, rates and status."""
+    """The age of the oldest end offset that is in use. None: there is none."""
+    rows: int = 0
+    """How many lags there are. Rows without a commit, or without a topic, have none."""
+    withheld: int = 0
+    """How many of these lags are not served."""
+    source: Literal["log", "coordinators"] = "log"
+    """Where commits come from."""
     up: bool = True
-    """Whether the cluster responds and lag is fresh."""
+    """Whether koff is ready, as /readyz says."""
 
 
-class View(Protocol):
-    """The present state of one cluster. Any thread may call any method at any time."""
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What may be served of one cluster at one moment. Immutable, shared by all who ask while it is fresh."""
 
-    @property
-    def cluster(self) -> str:
-        """The value of the label `cluster`; "" until it is known."""
+    cluster: str
+    """The value of the label `cluster`; "" until it is known."""
+    snapshot: Snapshot
+    """All groups, without what must not be served."""
+    readiness: Readiness
+    stats: MonitorStats
 
-    def snapshot(self) -> Snapshot:
-        """All groups, with their offsets and lag."""
 
-    def readiness(self) -> Readiness:
-        """The response to `/readyz`."""
+class ViewSource(Protocol):
+    """Gives views of one cluster. Any thread may call any method at any time."""
 
-    def reader_stats(self) -> MonitorStats:
-        """The numbers for koff's own metrics."""
+    def take_view(self) -> ClusterView:
+        """What may be served now. Raises `NoProgress` if the engine does not answer."""
+
+    def find_stall(self) -> str | None:
+        """Why the process makes no progress and should be restarted; None while it makes progress."""

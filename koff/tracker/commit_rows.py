@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import UNKNOWN, FirstRecords, window_features
+from koff.lag import UNKNOWN, Features, FirstRecords, lacks_commit_time, window_features
 from koff.tracker.commit_keys import commit_key, key_hashes
 from koff.tracker.first_records import FirstRecordTable
 from koff.tracker.impossible import is_possible_name
@@ -251,6 +251,18 @@ class CommitRows:
             self._commits[rows], self._marks[rows] = features.commits, features.marks
             self._consumed[rows] = features.consumed
         self._changed[changed] = False
+
+    def _select_features(self, rows: Ints) -> Features:
+        """The features of the windows, empty where the newest commit is in no window for want of a time."""
+        features = Features(
+            self._first_s[rows] * np.int64(1000),
+            self._last_s[rows] * np.int64(1000),
+            self._commits[rows],
+            self._marks[rows],
+            self._consumed[rows],
+        )
+        times = self._committed_at[rows]
+        return features.empty_rows(lacks_commit_time(committed=self._committed[rows], committed_at_ms=times))
 
     def _set_share_partition(self, rows: Ints, share: Ints | int) -> None:
         """Sets the partition of `__share_group_state` that the commits of `rows` are from, or NOT_SHARED."""

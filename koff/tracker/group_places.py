@@ -67,6 +67,15 @@ class GroupPlaces:
         self._unsettled |= number in self._shards
         self._replace_shard(number, None)
 
+    def find_elsewhere(self) -> dict[str, int]:
+        """The groups that are shown, but not by the partition that their hash says, with their partitions."""
+        found = {}
+        for name, numbers in self._astray.items():
+            shown = self._choose_shard(name, self._several.get(name, numbers))
+            if shown in numbers and self._may_be_at(name, shown):
+                found[name] = shown
+        return found
+
     def _replace_shard(self, number: int, shard: Shard | None) -> bool:
         self._remove(number, self._names.pop(number, set()))
         self._shards.pop(number, None)
@@ -148,10 +157,12 @@ class GroupPlaces:
 
     def _choose_shard(self, name: str, numbers: set[int]) -> int:
         # Shards below 0 are of no partition: their groups come last.
-        candidates = {number for number in numbers if number >= 0} or numbers
+        astray = self._astray.get(name, set())
+        possible = {number for number in numbers if number not in astray or self._may_be_at(name, number)}
+        candidates = {number for number in possible if number >= 0} or possible or numbers
         if len(candidates) == 1:
             return next(iter(candidates))
-        at_home = candidates - self._astray.get(name, set())
+        at_home = candidates - astray
         if self._partition_count and at_home:
             return min(at_home)
         # A later commit may change this choice, without any group coming or going.

@@ -116,9 +116,12 @@ class GroupTotal:
 def build_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> Iterator[PartitionLag]:
     """The rows of the shard, and the assigned partitions without a commit, in no particular order."""
     # Compute all columns with numpy, and turn each into a Python list at once.
-    owners = {group.name: _list_owners(snapshot, shard, group) for group in shard.groups}
+    owners = {group.name: _list_owners(snapshot, group) for group in shard.groups}
     names, numbers, rows = snapshot.partitions.topic, snapshot.partitions.partition, shard.partition
     stale_end = shard.is_withheld(Reason.END_NOT_CURRENT)
+    if snapshot.old_ends is not None:  # it also knows of rows without a commit
+        stale_end |= snapshot.old_ends[rows]
+    is_current = shard.current_groups().tolist()
     end = np.where(stale_end, UNKNOWN, snapshot.partitions.end[rows])
     start = np.where(stale_end, UNKNOWN, snapshot.partitions.start[rows])
     lag, committed = snapshot.lags(shard), snapshot.committed(shard)
@@ -141,7 +144,7 @@ def build_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> Iterator[Part
         group, number = shard.groups[shard.group[row]], int(rows[row])
         yield PartitionLag(
             group.name,
-            group.state if shard.groups_current else None,
+            group.state if is_current[shard.group[row]] else None,
             names[number],
             numbers[number],
             _none_if_unknown(commit),
@@ -164,12 +167,8 @@ Owners = dict[str, dict[tuple[str, int], Member]]
 """The member of each assigned (topic, partition), by group."""
 
 
-def _list_owners(
-    snapshot: SnapshotColumns, shard: ShardSnapshot, group: Group
-) -> dict[tuple[str, int], Member]:
+def _list_owners(snapshot: SnapshotColumns, group: Group) -> dict[tuple[str, int], Member]:
     """The member of each assigned partition. If a share group has several, the last one."""
-    if not shard.groups_current:
-        return {}
     return {(topic or "?", partition): member for topic, partition, member in snapshot.assignments(group)}
 
 
@@ -203,10 +202,12 @@ def build_totals(snapshot: SnapshotColumns) -> Iterator[GroupTotal]:
             map(Status, snapshot.group_statuses(shard).tolist()),
             _list_catch_ups(snapshot.group_catch_ups(shard)),
             (None if np.isnan(s) else round(s, 3) for s in snapshot.group_completeness(shard).tolist()),
+            _round_known(snapshot.summed_consume_rates(shard, shard.group, len(shard.groups))),
             strict=True,
         )
-        for group, verdict in zip(shard.groups, verdicts, strict=True):
-            yield _total_group(group, rows[group.name], *verdict, current=shard.groups_current)
+        groups = zip(shard.groups, verdicts, shard.current_groups().tolist(), strict=True)
+        for group, verdict, is_current in groups:
+            yield _total_group(group, rows[group.name], *verdict, current=is_current)
 
 
 def _total_group(
@@ -215,13 +216,13 @@ def _total_group(
     verdict: Status,
     caught_up: CatchUp,
     complete: float | None,
+    consume_per_s: float | None,
     *,
     current: bool,
 ) -> GroupTotal:
     # A negative lag counts as 0 in the sum.
     known = [row.published_lag for row in rows if row.published_lag is not None]
     times = [row.time_lag_s for row in rows if row.time_lag_s is not None]
-    rates = [row.pace.consume_per_s for row in rows if row.pace.consume_per_s is not None]
     dated = all(row.time_lag_s is not None for row in rows if row.lag is not None)
     withheld = sum(bool(row.reasons & WITHHELD) for row in rows)
     served = current and not withheld
@@ -232,7 +233,7 @@ def _total_group(
         len(rows) - len(known),
         max(times, default=None) if served and dated else None,
         verdict,
-        Pace(round(sum(rates), 3) if rates and served else None, None, *caught_up),
+        Pace(consume_per_s if served else None, None, *caught_up),
         complete,
         withheld,
         current,
@@ -262,7 +263,7 @@ def _list_time_lags(lags_: TimeLags | None, size: int) -> list[tuple[float | Non
 
 
 def _list_completeness(shard: ShardSnapshot) -> list[float | None]:
-    unknown = shard.is_withheld(Reason.COMMITS_NOT_CURRENT) | (not shard.groups_current)
+    unknown = shard.is_withheld(Reason.COMMITS_NOT_CURRENT) | ~shard.current_groups()[shard.group]
     shares = zip(shard.features.completeness().tolist(), unknown.tolist(), strict=True)
     return [None if is_unknown else share for share, is_unknown in shares]
 

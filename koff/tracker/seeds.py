@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol, Self
 
 import numpy as np
@@ -34,7 +35,7 @@ class Commits(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Seed:
+class CommitColumns:
     """The commits of some groups, as `Commits`. No (group, topic, partition) occurs twice."""
 
     groups: list[str]
@@ -87,20 +88,24 @@ def find_possible_commits(commits: Commits, counts: Counter[str]) -> tuple[Commi
     for what, where in ((PARTITION, below), (NAME, ~below & ~named)):
         if found := int(where.sum()):
             counts[what] += found
-    return Seed.select_rows(commits, kept), kept
+    return CommitColumns.select_rows(commits, kept), kept
 
 
-def split_by_offsets_partition(commits: Commits, partitions: int) -> Iterator[tuple[int, Seed]]:
+def split_by_offsets_partition(
+    commits: Commits, partitions: int, elsewhere: Mapping[str, int] = MappingProxyType({})
+) -> Iterator[tuple[int, CommitColumns]]:
     """The commits of each partition of the offsets topic that has any.
 
-    A group belongs to one partition (`group_partition`). `partitions` is the partition count of the topic.
+    A group belongs to one partition: that in `elsewhere`, or else that of its name (`group_partition`).
+    `partitions` is the partition count of the topic.
     """
     if not len(commits.group):
         return
     # Hash each group name once, not once per row.
-    by_group = np.array([group_partition(name, partitions) for name in commits.groups], np.int32)
+    numbers_by_group = [elsewhere.get(name, group_partition(name, partitions)) for name in commits.groups]
+    by_group = np.array(numbers_by_group, np.int32)
     offsets_partition = by_group[commits.group]
     order = np.argsort(offsets_partition, kind="stable")
     numbers, starts = np.unique(offsets_partition[order], return_index=True)
     for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
-        yield number, Seed.select_rows(commits, rows)
+        yield number, CommitColumns.select_rows(commits, rows)

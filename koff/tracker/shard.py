@@ -14,12 +14,13 @@ from typing import Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import UNKNOWN, Features
+from koff.lag import UNKNOWN
 from koff.proto.buffers import Binary
 from koff.records import Message, OffsetCommit, Undecodable, Unknown, decode, type_name
 from koff.records.columns import RecordColumns, decode_columns
 from koff.records.commit_values import decode_commit_values
 from koff.tracker.assignments import AssignmentTable
+from koff.tracker.clock_skew import ClockSkew
 from koff.tracker.commit_keys import commit_key
 from koff.tracker.commit_rows import NOT_SHARED, CommitRows
 from koff.tracker.groups import Described, Group, GroupTable
@@ -46,13 +47,14 @@ _PLAIN_COLUMNS = ("group", "topic", "partition", *(name[1:] for name in _SAVED))
 class Shard(CommitRows):
     """Applies batches of records of one partition of `__consumer_offsets`, in log order.
 
-    A caller that changes a shard must hold the tracker's lock (see `Registry`).
+    Only the thread that uses the tracker may use its shards (see `Registry`).
     """
 
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)
         self.groups = GroupTable(registry.impossible_counts)
         self.assignments = AssignmentTable(registry)
+        self.skew = ClockSkew()
         registry.shards.add(self)
         self._record_counts = registry.record_counts
         self._hidden: frozenset[str] = frozenset()
@@ -197,8 +199,12 @@ class Shard(CommitRows):
         self._registry.forget_unused()  # before any name of this batch is looked up
         self.version = next(self._registry.versions)
         if len(keys) <= _FEW:
+            last = NO_ROW
             for key, value in zip(keys, values, strict=True):
-                self._apply_record(key, value, seen_at_ms)
+                row = self._apply_record(key, value, seen_at_ms)
+                last = last if row == NO_ROW else row
+            if last != NO_ROW and seen_at_ms != UNKNOWN:  # one commit of a small batch is enough
+                self.skew.add(self._group.item(last), self._committed_at.item(last), seen_at_ms)
             return
         # Find the row of each key. Keys that are not in the index need to be decoded.
         hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
@@ -229,10 +235,11 @@ class Shard(CommitRows):
         possible = {name: group for name, group in groups.items() if self._registry.is_possible_key(name)}
         self.groups.replace_all(possible, keep=keep)
 
-    def take_snapshot(self, now_ms: int | None = None) -> ShardSnapshot:
+    def take_snapshot(self, now_ms: int | None = None, usual_skew_ms: int = 0) -> ShardSnapshot:
         """A copy of the state. `layout` is the same object for as long as rows and group names do not change.
 
-        Without `now_ms`, the snapshot has no time lag.
+        Without `now_ms`, the snapshot has no time lag. `usual_skew_ms` is how far koff's clock is ahead of
+        most brokers; it stands in for the skew of this partition's broker where that is not known.
         """
         layout = self._find_shown_layout()
         live = layout.rows
@@ -243,7 +250,9 @@ class Shard(CommitRows):
             committed = self._committed[live]
             records = self._first_records.get(live, committed)
             # Exact where the record was read, else estimated from the history of end offsets.
-            time_lag = partitions.time_lags(layout.partition.astype(np.int64), committed, now_ms, records)
+            time_lag = partitions.time_lags(
+                layout.partition.astype(np.int64), committed, now_ms, records, skew_ms=usual_skew_ms
+            )
         return ShardSnapshot(
             layout=layout,
             groups=[self.groups.get(name) or Group(name) for name in layout.names],
@@ -253,15 +262,10 @@ class Shard(CommitRows):
             committed_at=self._committed_at[live],
             topic_id=self._topic_id[live],
             seen_at=self._seen_at[live],
-            features=Features(
-                self._first_s[live] * np.int64(1000),
-                self._last_s[live] * np.int64(1000),
-                self._commits[live],
-                self._marks[live],
-                self._consumed[live],
-            ),
+            features=self._select_features(live),
             time_lag=time_lag,
             share_partition=None if self._share_partition is None else self._share_partition[live],
+            skew_ms=usual_skew_ms if (own := self.skew.measure_ms()) is None else own,
         )
 
     def find_unread_rows(self, is_chosen: Callable[[str], bool]) -> tuple[Ints, Ints, Ints]:
@@ -341,17 +345,17 @@ class Shard(CommitRows):
         kept: Ints = rows[~is_shared | np.isin(self._group[rows], existing)]
         return kept
 
-    def _apply_record(self, key: bytes | None, value: bytes | None, seen_at_ms: int) -> None:
-        """Applies one record, faster than numpy could."""
+    def _apply_record(self, key: bytes | None, value: bytes | None, seen_at_ms: int) -> int:
+        """Applies one record, faster than numpy could. Returns the row of a commit, else NO_ROW."""
         message, hashed = decode(key, value), hash(key)
         record, row = message.record, self._index.get(hashed)
         if not isinstance(record, OffsetCommit):
             self._apply_group_record(message)
-            return
+            return NO_ROW
         self._record_counts[_COMMIT] += 1
         key_names = record.group, record.topic
         if row == NO_ROW and not self._registry.is_possible_key(*key_names, partition=record.partition):
-            return
+            return NO_ROW
         if row == NO_ROW:
             # Another encoding of the key (type 0, trailing bytes) has the row of the usual encoding.
             usual_key = commit_key(record.group, record.topic, record.partition)
@@ -363,7 +367,7 @@ class Shard(CommitRows):
             if row != NO_ROW:
                 self._live[row] = False
                 self._release_rows(np.array([row]))
-            return
+            return NO_ROW
         # The first commit of a row makes the row.
         if row == NO_ROW:
             names = self._registry.names
@@ -384,6 +388,7 @@ class Shard(CommitRows):
             )
             self._windows.add_one(row, offset, at_ms, UNKNOWN if end < 0 else max(end - offset, 0))
             self._changed[row] = True
+        return row
 
     def _apply_commits(self, rows: Ints, keys: Blobs, values: Blobs, seen_at_ms: int) -> None:
         """Applies commits and deletions to `rows` (N,). A row may repeat: its last record wins.
@@ -429,6 +434,8 @@ class Shard(CommitRows):
         if in_window.any():
             live = seen_at_ms != UNKNOWN
             self._add_to_windows(rows[in_window], offset[in_window], at_ms[in_window], live=live)
+            if live:
+                self.skew.add_batch(self._group[rows[in_window]], at_ms[in_window], seen_at_ms)
         if bad.size or not kept.all():
             self._release_rows(all_rows)
 

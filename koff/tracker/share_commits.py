@@ -6,7 +6,7 @@ that name, which have other topic ids, makes no row and removes none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from koff.records import Message, ShareSnapshot, ShareUpdate
 from koff.records.placement import group_partition
 from koff.tracker.registry import Registry
 from koff.tracker.row_index import Ints
-from koff.tracker.seeds import Seed
+from koff.tracker.seeds import CommitColumns
 from koff.tracker.share_progress import SharePartition, ShareState
 from koff.tracker.topic_names import TopicNames
 from koff.tracker.topic_partitions import fold_topic_id
@@ -31,11 +31,33 @@ _INT64_MAX = 2**63 - 1
 class ShareRows(NamedTuple):
     """What to do in one shard: first remove the rows `gone`, then set the commits (`Shard.set_commits`)."""
 
-    commits: Seed
+    commits: CommitColumns
     at_ms: Ints
     topic_id: Ints
     share_partition: Ints
     gone: list[Row]
+
+
+class _GroupHomes:
+    """Groups by the partition of the offsets topic that they belong to."""
+
+    def __init__(self, partition_count: int = 0) -> None:
+        self.partition_count = partition_count
+        self.groups: dict[int, set[str]] = {}
+        self._home: dict[str, int] = {}
+
+    def add(self, names: Iterable[str]) -> None:
+        """Adds the groups. There is nothing to do while the partition count is 0: unknown."""
+        for name in names if self.partition_count else ():
+            if name not in self._home:
+                home = self._home[name] = group_partition(name, self.partition_count)
+                self.groups.setdefault(home, set()).add(name)
+
+    def discard(self, name: str) -> None:
+        """Removes a group, if it is there."""
+        home = self._home.pop(name, None)
+        if home is not None:
+            self.groups[home].remove(name)
 
 
 class ShareCommits:
@@ -44,14 +66,18 @@ class ShareCommits:
     def __init__(self, registry: Registry, names: TopicNames) -> None:
         self._registry, self._names = registry, names
         self._states: dict[int, ShareState] = {}
-        # State that changed. It waits while the name of its topic is unknown, or the shard of its group.
+        self._group_homes = _GroupHomes()
+        # State that changed. It waits while the shard of its group is unknown.
         self._pending: set[ShareKey] = set()
+        # State that changed and waits for the name of its topic, by topic id.
+        self._unnamed: dict[str, set[ShareKey]] = {}
         # Rows that belong to another topic than before.
         self._again: set[Row] = set()
 
     def topic_ids(self) -> set[str]:
         """The topic ids in the state, and in tombstones that are not applied yet."""
-        return {key[1] for key in self._pending}.union(*(state.topic_ids for state in self._states.values()))
+        pending = {key[1] for key in self._pending}
+        return pending.union(self._unnamed, *(state.topic_ids for state in self._states.values()))
 
     def apply(self, partition: int, message: Message) -> None:
         """Applies the next record of that partition of `__share_group_state`."""
@@ -62,19 +88,35 @@ class ShareCommits:
             return
         self._states.setdefault(partition, ShareState()).apply(message)
         self._pending.add((record.group_id, record.topic_id, record.partition))
+        self._note_group(record.group_id)
 
     def reset_partition(self, partition: int) -> None:
         """Drops the state from that partition of `__share_group_state`."""
         state = self._states.pop(partition, None)
         if state is not None:
             self._pending.update((row.group, row.topic_id, row.partition) for row in state.rows())
+            for group in state.group_names():
+                self._note_group(group)
 
-    def set_groups_again(self, groups: Collection[str]) -> None:
+    def groups_at(self, partition: int, partition_count: int) -> Collection[str]:
+        """The groups with state that belong to that partition of the offsets topic."""
+        if self._group_homes.partition_count != partition_count:
+            self._group_homes = _GroupHomes(partition_count)
+            self._group_homes.add(self.group_names())
+        return self._group_homes.groups.get(partition, ())
+
+    def set_groups_again(self, groups: Iterable[str]) -> None:
         """Notes that the rows of these groups are to be set again: their shard is new."""
-        self._pending.update(key for key in self._keys() if key[0] in groups)
+        for group in groups:
+            for state in self._states.values():
+                self._pending.update(
+                    (group, row.topic_id, row.partition) for row in state.partitions_of(group)
+                )
 
     def set_topics_again(self, topics: Collection[str]) -> None:
         """Notes that the rows of these topic names belong to another topic id than before."""
+        if not topics:
+            return
         for group, topic_id, partition in self._keys():
             topic = self._names.names.get(topic_id)
             if topic is not None and topic in topics:
@@ -89,21 +131,41 @@ class ShareCommits:
 
         `partition_count` is that of the offsets topic. While it is 0, there are none.
         """
-        if not partition_count or not (self._pending or self._again):
+        if not partition_count:
             return {}
-        again, rows, waiting = self._again, set(self._again), set()
+        for topic_id in [topic_id for topic_id in self._unnamed if topic_id in self._names.names]:
+            self._pending |= self._unnamed.pop(topic_id)
+        if not (self._pending or self._again):
+            return {}
+        again, rows = self._again, set(self._again)
         for key in self._pending:
             group, topic_id, partition = key
             if (topic := self._names.names.get(topic_id)) is None:
-                if self._find(key) is not None:  # else it was deleted before its topic had a name
-                    waiting.add(key)
+                self._wait_for_name(key)
             elif self._names.is_present(topic_id):
                 rows.add((group, topic, partition))
-        self._pending, self._again = waiting, set()
+        self._pending, self._again = set(), set()
         shards: dict[int, set[Row]] = {}
         for row in rows:
             shards.setdefault(group_partition(row[0], partition_count), set()).add(row)
         return {shard: self._build_rows(each, again, seen_at_ms) for shard, each in shards.items()}
+
+    def _wait_for_name(self, key: ShareKey) -> None:
+        """Keeps state until its topic has a name, or until it is deleted."""
+        waiting = self._unnamed.setdefault(key[1], set())
+        if self._find(key) is not None:
+            waiting.add(key)
+        else:
+            waiting.discard(key)
+        if not waiting:
+            del self._unnamed[key[1]]
+
+    def _note_group(self, group: str) -> None:
+        """Notes that a group may have come, or gone."""
+        if any(group in state.group_names() for state in self._states.values()):
+            self._group_homes.add([group])
+        else:
+            self._group_homes.discard(group)
 
     def _build_rows(self, rows: set[Row], again: set[Row], seen_at_ms: int) -> ShareRows:
         offsets: dict[Row, int] = {}
@@ -122,7 +184,7 @@ class ShareCommits:
             at_ms = seen_at_ms if seen_at_ms != UNKNOWN else state.write_timestamp_ms
             columns.append((at_ms, fold_topic_id(topic_id), place))
         at, ids, places = np.array(columns, np.int64).reshape(-1, 3).T
-        return ShareRows(Seed.from_offsets(offsets), at, ids, places, gone)
+        return ShareRows(CommitColumns.from_offsets(offsets), at, ids, places, gone)
 
     def _find(self, key: ShareKey) -> tuple[int, SharePartition] | None:
         """The state of that key, and the partition of `__share_group_state` that it is from.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from koff.lag import (
     group_completeness,
     group_status,
     is_topic_recreated,
+    lacks_commit_time,
     lags,
     reasons,
     seconds_until_caught_up,
@@ -48,8 +49,12 @@ class ShardSnapshot:
 
     `share_partition` is the partition of `__share_group_state` that the commit of each row is from, -1 if it
     is not from there; None if no commit is from there. `withheld` has the `WITHHELD` bits of each row; None
-    if no row is withheld. Without `groups_current`, what the shard knows of its groups may be half read:
-    members, states, committed offsets and all values of groups are unknown.
+    if no row is withheld. Where `groups_current` (one for all groups, or one for each) is False, what the
+    shard knows of the group may be half read, or old: its members, its state, its committed offsets and all
+    its other values are unknown.
+
+    `skew_ms` is how far koff's clock is ahead of that of the broker that set the commit timestamps, below 0
+    if it is behind; 0 if it is not known.
     """
 
     layout: object
@@ -64,12 +69,30 @@ class ShardSnapshot:
     time_lag: TimeLags | None
     share_partition: NDArray[np.int32] | None = None
     withheld: NDArray[np.uint8] | None = None
-    groups_current: bool = True
+    groups_current: NDArray[np.bool_] | bool = True
+    skew_ms: int = 0
 
-    def withhold(self, withheld: NDArray[np.uint8] | None, groups_current: bool) -> ShardSnapshot:
-        """A copy with these. Of groups that may be half read, only the names are left."""
-        groups = self.groups if groups_current else [Group(g.name, "", UNKNOWN_STATE) for g in self.groups]
-        return replace(self, withheld=withheld, groups_current=groups_current, groups=groups)
+    def withhold(
+        self, withheld: NDArray[np.uint8] | None, groups_current: NDArray[np.bool_] | bool
+    ) -> ShardSnapshot:
+        """A copy with these. Of groups that are not current, only the names are left."""
+        shard = replace(self, withheld=withheld, groups_current=groups_current)
+        current = shard.current_groups()
+        if current.all():
+            return shard
+        groups = [
+            group if is_current else Group(group.name, "", UNKNOWN_STATE)
+            for group, is_current in zip(self.groups, current.tolist(), strict=True)
+        ]
+        return replace(shard, groups=groups)
+
+    def current_groups(self) -> NDArray[np.bool_]:
+        """A mask of the groups that are current."""
+        return np.broadcast_to(np.asarray(self.groups_current, np.bool_), (len(self.groups),))
+
+    def lacks_commit_time(self) -> NDArray[np.bool_]:
+        """A mask of the rows with a commit from coordinators, which return no commit times."""
+        return lacks_commit_time(committed=self.committed, committed_at_ms=self.committed_at)
 
     def is_withheld(self, bits: Reason = WITHHELD) -> NDArray[np.bool_]:
         """A mask of the rows that have one of these bits."""
@@ -83,22 +106,30 @@ class ShardSnapshot:
 class SnapshotColumns:
     """All groups of a cluster: `shards` by partition of the offsets topic, `topic_names` by topic id.
 
-    Without `now_ms` there are no rates, and every status is UNKNOWN.
+    Without `now_ms` there are no rates, and every status is UNKNOWN. `old_ends` is a mask of the topic
+    partitions whose end offset is not current; None if nothing is known of that but what rows say.
     """
 
     shards: Mapping[int, ShardSnapshot]
     partitions: PartitionSnapshot
     topic_names: Mapping[str, str]
     now_ms: int | None = None
+    old_ends: NDArray[np.bool_] | None = None
     _lags: dict[int, Lags] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def withhold(self, shards: Mapping[int, NDArray[np.uint8]], groups_current: Mapping[int, bool]) -> Self:
+    def withhold(
+        self,
+        shards: Mapping[int, NDArray[np.uint8]],
+        groups_current: Mapping[int, NDArray[np.bool_] | bool],
+        old_ends: NDArray[np.bool_] | None = None,
+    ) -> Self:
         """A copy in which rows are withheld: `ShardSnapshot.withheld` and `groups_current`, by shard.
 
-        A shard that is not in a mapping keeps what it has.
+        A shard that is not in a mapping keeps what it has. So do the end offsets, if `old_ends` is None.
         """
         return replace(
             self,
+            old_ends=self.old_ends if old_ends is None else old_ends,
             shards={
                 number: shard.withhold(
                     shards.get(number, shard.withheld), groups_current.get(number, shard.groups_current)
@@ -112,18 +143,20 @@ class SnapshotColumns:
         return sum(int(shard.is_withheld().sum()) for shard in self.shards.values())
 
     def withheld_ends(self) -> NDArray[np.bool_]:
-        """A mask of the topic partitions whose end offset is not current, as far as rows say so."""
+        """A mask of the topic partitions whose end offset is not current, as `old_ends` or a row says."""
         mask = np.zeros(len(self.partitions.partition), np.bool_)
+        if self.old_ends is not None:
+            mask |= self.old_ends
         for shard in self.shards.values():
             mask[shard.partition[shard.is_withheld(Reason.END_NOT_CURRENT)]] = True
         return mask
 
     def withheld_groups(self, shard: ShardSnapshot) -> NDArray[np.bool_]:
-        """A mask of the groups of the shard that have a withheld row, or may be half read."""
+        """A mask of the groups of the shard that have a withheld row, or are not current."""
         return self._groups_with(shard, shard.is_withheld())
 
     def _groups_with(self, shard: ShardSnapshot, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        mask = np.full(len(shard.groups), not shard.groups_current)
+        mask = ~shard.current_groups()
         mask[shard.group[rows]] = True
         return mask
 
@@ -157,9 +190,8 @@ class SnapshotColumns:
 
     def committed(self, shard: ShardSnapshot) -> NDArray[np.int64]:
         """The committed offset of each row of `shard`; UNKNOWN where there is none, or it is not current."""
-        if not shard.groups_current:
-            return np.full(len(shard.committed), UNKNOWN, np.int64)
-        return np.where(shard.is_withheld(Reason.COMMITS_NOT_CURRENT), UNKNOWN, shard.committed)
+        stale = shard.is_withheld(Reason.COMMITS_NOT_CURRENT) | ~shard.current_groups()[shard.group]
+        return np.where(stale, UNKNOWN, shard.committed)
 
     def lags(self, shard: ShardSnapshot) -> Lags:
         """The lag of each row of `shard`.
@@ -201,16 +233,19 @@ class SnapshotColumns:
             current_lag_known=lag.known,
             committed=shard.committed,
             oldest_end=before[shard.partition],
-            now_ms=self.now_ms,
+            now_ms=self.now_ms - shard.skew_ms,
         )
         return np.where(shard.is_withheld(), np.uint8(Status.UNKNOWN), verdicts)
 
     def group_statuses(self, shard: ShardSnapshot) -> NDArray[np.uint8]:
         """The `Status` of each group of the shard: the worst of its rows (`koff.lag.group_status`).
 
-        UNKNOWN if a row of the group is withheld.
+        UNKNOWN if a row of the group is withheld. UNKNOWN, not OK, if a row is behind and its commit has no
+        time.
         """
-        verdicts = group_status(self.statuses(shard), shard.group, len(shard.groups))
+        rows = self.statuses(shard)
+        undecided = (rows == Status.UNKNOWN) & shard.lacks_commit_time() & self.lags(shard).known
+        verdicts = group_status(rows, shard.group, len(shard.groups), undecided=undecided)
         return np.where(self.withheld_groups(shard), np.uint8(Status.UNKNOWN), verdicts)
 
     def group_completeness(self, shard: ShardSnapshot) -> NDArray[np.float64]:
@@ -226,7 +261,19 @@ class SnapshotColumns:
         """The consume rate of each row of `shard`; unknown if the snapshot has no `now_ms`, or withheld."""
         if self.now_ms is None:
             return _no_rates(len(shard.committed))
-        return _drop_rates(consume_rates(shard.features, self.now_ms), shard)
+        return _drop_rates(consume_rates(shard.features, self.now_ms - shard.skew_ms), shard)
+
+    def summed_consume_rates(self, shard: ShardSnapshot, sums: NDArray[np.integer[Any]], size: int) -> Rates:
+        """The consume rate of `size` sums, as of topics or of groups. `sums` (N,) is the sum of each row.
+
+        A sum is over the rows with a known rate. It is unknown if there are none, if a row in it is withheld,
+        and if a commit in it has no time: a partial sum looks as if the group became slower.
+        """
+        rates = self.consume_rates(shard)
+        per_s = np.bincount(sums, weights=rates.per_s, minlength=size)
+        known = np.bincount(sums[rates.known], minlength=size) > 0
+        known[sums[shard.lacks_commit_time() | shard.is_withheld()]] = False
+        return Rates(np.where(known, per_s, 0.0), known)
 
     def produce_rates(self, shard: ShardSnapshot) -> Rates:
         """The produce rate of each row's partition; unknown if the snapshot has no `now_ms`, or withheld."""

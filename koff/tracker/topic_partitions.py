@@ -29,6 +29,8 @@ from koff.tracker.row_index import NO_ROW, Ints, RowIndex, first_occurrences, sp
 from koff.tracker.saved_state import State, compact_codes, expand_codes
 
 Offsets = Mapping[tuple[str, int], int]
+RECENT_MS = 30_000
+"""Samples that are older than the newest one by less are kept when the history is dropped."""
 KEEP_UNUSED_MS = 600_000
 """How long the end offsets of an unused partition are kept: a group may come back to it."""
 
@@ -154,6 +156,17 @@ class PartitionTable:
         ends = np.fromiter(offsets.values(), np.int64, len(offsets))
         self._history.add_past_points(rows[known], ends[known], at_ms)
 
+    def clear_history(self) -> None:
+        """Drops the history of end offsets of all partitions, but for their newest samples."""
+        size = min(self._count, len(self._history))
+        self._history.clear(np.arange(len(self._history)))
+        at, end = self._sampled_at[:size], self._end[:size]
+        # Samples that are much older than others would look like a clock that was set.
+        recent = (at != UNKNOWN) & (end != UNKNOWN) & (at > at.max(initial=UNKNOWN) - RECENT_MS)
+        for at_ms in np.unique(at[recent]).tolist():
+            rows = np.flatnonzero(recent & (at == at_ms))
+            self._history.add_samples(rows, end[rows], at_ms)
+
     def find_undated(
         self, rows: Ints, committed: Ints, now_ms: int, records: FirstRecords | None = None
     ) -> tuple[Ints, Ints]:
@@ -238,17 +251,25 @@ class PartitionTable:
         return rates
 
     def time_lags(
-        self, rows: Ints, committed: Ints, now_ms: int, records: FirstRecords | None = None
+        self,
+        rows: Ints,
+        committed: Ints,
+        now_ms: int,
+        records: FirstRecords | None = None,
+        *,
+        skew_ms: int = 0,
     ) -> TimeLags:
         """The ages of the oldest uncommitted records, for the `committed` offsets in the partitions `rows`.
 
-        `records` are the first uncommitted records, where they were read; their timestamps are exact.
+        `records` are the first uncommitted records, where they were read; their timestamps are exact, and by
+        clocks that koff's is ahead of by `skew_ms`.
         """
         start = self._start[rows]
         by_ends = time_lag_s(self._history, rows, committed, now_ms, start=start, reach_s=self._reach_s)
         if records is None:
             return by_ends
-        return refine_with_records(by_ends, records, start=start, end=self._end[rows], now_ms=now_ms)
+        records_now_ms = now_ms - skew_ms
+        return refine_with_records(by_ends, records, start=start, end=self._end[rows], now_ms=records_now_ms)
 
     def is_unread(self, rows: Ints, committed: Ints, records: FirstRecords | None) -> NDArray[np.bool_]:
         """A mask of the rows that have a lag but no valid record in `records`."""

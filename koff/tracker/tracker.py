@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -13,13 +12,14 @@ from koff.records import Message, Undecodable, Unknown, decode_share_state
 from koff.records.placement import group_partition
 from koff.records.record_types import record_type_name
 from koff.tracker.assignments import list_topic_ids
+from koff.tracker.clock_skew import find_median
 from koff.tracker.first_records import LaggingRow
 from koff.tracker.group_places import GroupPlaces
 from koff.tracker.groups import Described, Group
 from koff.tracker.registry import Registry
 from koff.tracker.row_index import Ints
 from koff.tracker.saved_state import State
-from koff.tracker.seeds import Commits, Seed, split_by_offsets_partition
+from koff.tracker.seeds import Commits, CommitColumns, split_by_offsets_partition
 from koff.tracker.shard import Blobs, Shard
 from koff.tracker.share_commits import ShareCommits
 from koff.tracker.snapshot import Snapshot
@@ -33,13 +33,11 @@ class Tracker:
 
     In these methods, `partition` is a partition of the offsets topic.
 
-    A caller of `apply` must hold `lock`, over several batches if they belong together. A caller of
-    `create_shard` must hold it too, also while it fills the shard. `record_counts`, `version` and
-    `partition_count` take no lock. All other methods take the lock themselves; it is re-entrant.
+    Only one thread at a time may use a tracker and its shards: nothing here takes a lock. Snapshots and saved
+    states are copies, which any thread may read.
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
         self._registry = Registry()
         self._shards: dict[int, Shard] = {}
         self._places = GroupPlaces()
@@ -73,22 +71,21 @@ class Tracker:
         with the newest commit. A group elsewhere is hidden too, unless brokers may use an earlier count: then
         later partitions have no records. Rows of share groups are set once the count is known.
         """
-        with self.lock:
-            self._places.set_topic(count, last_written)
-            if count == self._offsets_partitions:
-                self._update_share_commits()
-                return
-            before, self._offsets_partitions = self._offsets_partitions, count
-            # Share groups that belong to another shard now leave their old one.
-            moved = {
-                name
-                for name in self._share_commits.group_names()
-                if before and count and group_partition(name, before) != group_partition(name, count)
-            }
-            for shard in self._shards.values():
-                shard.remove_share_commits(moved)
-            self._share_commits.set_groups_again(moved)
+        self._places.set_topic(count, last_written)
+        if count == self._offsets_partitions:
             self._update_share_commits()
+            return
+        before, self._offsets_partitions = self._offsets_partitions, count
+        # Share groups that belong to another shard now leave their old one.
+        moved = {
+            name
+            for name in self._share_commits.group_names()
+            if before and count and group_partition(name, before) != group_partition(name, count)
+        }
+        for shard in self._shards.values():
+            shard.remove_share_commits(moved)
+        self._share_commits.set_groups_again(moved)
+        self._update_share_commits()
 
     def apply(self, partition: int, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN) -> None:
         """Applies records of one partition of the offsets topic, in log order.
@@ -100,16 +97,12 @@ class Tracker:
 
     def reset_partition(self, partition: int) -> None:
         """Drops the state of a partition that is read again from its start, or that no longer exists."""
-        with self.lock:
-            self._shards.pop(partition, None)
-            self._places.remove_shard(partition)
-            # Commits of share groups do not come from the offsets topic: set them again in the new shard.
-            count = self._offsets_partitions
-            if count:
-                groups = self._share_commits.group_names()
-                self._share_commits.set_groups_again(
-                    {name for name in groups if group_partition(name, count) == partition}
-                )
+        self._shards.pop(partition, None)
+        self._places.remove_shard(partition)
+        # Commits of share groups do not come from the offsets topic: set them again in the new shard.
+        count = self._offsets_partitions
+        if count:
+            self._share_commits.set_groups_again(self._share_commits.groups_at(partition, count))
 
     def seed_partitions(
         self, commits: Commits, groups: Mapping[str, Described], partitions: int, only: Collection[int]
@@ -121,15 +114,14 @@ class Tracker:
         described: dict[int, dict[str, Described]] = {}
         for name, group in groups.items():
             described.setdefault(group_partition(name, partitions), {})[name] = group
-        with self.lock:
-            committed = dict(split_by_offsets_partition(commits, partitions))
-            # A partition in `only` without commits gets an empty shard, or one with groups alone.
-            for offsets_partition in only:
-                seed = committed.get(offsets_partition) or Seed.select_rows(commits, np.zeros(0, np.intp))
-                self.replace_shard(
-                    offsets_partition,
-                    Shard.from_descriptions(self._registry, seed, described.get(offsets_partition, {})),
-                )
+        committed = dict(split_by_offsets_partition(commits, partitions))
+        # A partition in `only` without commits gets an empty shard, or one with groups alone.
+        for offsets_partition in only:
+            seed = committed.get(offsets_partition) or CommitColumns.select_rows(commits, np.zeros(0, np.intp))
+            self.replace_shard(
+                offsets_partition,
+                Shard.from_descriptions(self._registry, seed, described.get(offsets_partition, {})),
+            )
 
     def apply_external_commits(
         self,
@@ -147,13 +139,12 @@ class Tracker:
         deleted commits. `groups` are all groups of ZooKeeper, and replace the earlier groups. `seen_at_ms` is
         as in `apply`.
         """
-        with self.lock:
-            shard = self._shard(offsets_partition)
-            shard.remove_commits(gone)
-            seed = Seed.from_offsets({key: offset for key, (offset, _) in changed.items()})
-            at_ms = np.array([at_ms for _, at_ms in changed.values()], np.int64)
-            shard.set_commits(seed, at_ms=at_ms, seen_at_ms=UNKNOWN if seen_at_ms is None else seen_at_ms)
-            shard.replace_groups(groups)
+        shard = self._shard(offsets_partition)
+        shard.remove_commits(gone)
+        seed = CommitColumns.from_offsets({key: offset for key, (offset, _) in changed.items()})
+        at_ms = np.array([at_ms for _, at_ms in changed.values()], np.int64)
+        shard.set_commits(seed, at_ms=at_ms, seen_at_ms=UNKNOWN if seen_at_ms is None else seen_at_ms)
+        shard.replace_groups(groups)
 
     def overwrite_commits(
         self,
@@ -165,45 +156,48 @@ class Tracker:
         """Makes the state of a partition equal to the present response of the coordinators.
 
         Sets the committed offset of each row that differs, without a commit time, and not in the window of
-        commits. Removes rows that the response does not have, and adds new ones. Groups in `failed` keep
+        commits. Such a row has no rates, and no status while it is behind, until a commit with a time comes.
+        Removes rows that the response does not have, and adds new ones. Groups in `failed` keep
         their rows and descriptions: the coordinators said nothing of them. `groups` replaces all other
         descriptions; None keeps them. Rows from share state stay as they are.
         """
-        with self.lock:
-            self._shard(partition).overwrite_commits(commits, groups, failed)
+        self._shard(partition).overwrite_commits(commits, groups, failed)
 
     def group_names_outside(self, offsets_partition: int) -> set[str]:
         """The groups of all shards but that of `offsets_partition` (see `apply_external_commits`)."""
-        with self.lock:
-            others = [shard for number, shard in self._shards.items() if number != offsets_partition]
-            return set().union(*(shard.group_names() for shard in others))
+        others = [shard for number, shard in self._shards.items() if number != offsets_partition]
+        return set().union(*(shard.group_names() for shard in others))
 
     def create_shard(self) -> Shard:
-        """An empty shard for `replace_shard`. The caller holds `lock` while it fills the shard."""
+        """An empty shard, to be filled and passed to `replace_shard`."""
         return Shard(self._registry)
 
     def replace_shard(self, partition: int, shard: Shard) -> None:
         """Makes `shard` the shard of that partition. First records that are still valid are carried over."""
-        with self.lock:
-            before = self._shards.get(partition)
-            self.reset_partition(partition)
-            self._shards[partition] = shard
-            # Records that were read stay valid as long as the committed offset is the same.
-            if before is not None:
-                shard.note_first_records(*before.first_records())
-            self._update_share_commits()
+        before = self._shards.get(partition)
+        self.reset_partition(partition)
+        self._shards[partition] = shard
+        # Records that were read stay valid as long as the committed offset is the same.
+        if before is not None:
+            shard.skew = before.skew
+            shard.note_first_records(*before.first_records())
+        self._update_share_commits()
 
     def group_names(self, partition: int) -> set[str]:
         """The groups of that partition."""
-        with self.lock:
-            shard = self._shards.get(partition)
-            return shard.group_names() if shard else set()
+        shard = self._shards.get(partition)
+        return shard.group_names() if shard else set()
+
+    def find_groups_elsewhere(self) -> dict[str, int]:
+        """The groups that are shown outside the partition that their name's hash says, with their partitions.
+
+        After the offsets topic has grown, they stay there until brokers are restarted.
+        """
+        self._places.update(self._shards)
+        return self._places.find_elsewhere()
 
     def version(self, partition: int) -> int:
-        """A number that changes whenever the state of that partition changes; 0 without a shard.
-
-        It takes no lock: the caller holds it, if version and state must match.
-        """
+        """A number that changes whenever the state of that partition changes; 0 without a shard."""
         shard = self._shards.get(partition)
         return shard.version if shard else 0
 
@@ -212,19 +206,16 @@ class Tracker:
 
         Commits of share groups are left out: they come from `__share_group_state`, which is read again.
         """
-        with self.lock:
-            shard = self._shards.get(partition)
-            return shard.to_state() if shard else None
+        shard = self._shards.get(partition)
+        return shard.to_state() if shard else None
 
     def restore_partition(self, partition: int, state: State) -> None:
         """Replaces the shard of that partition with the state from `save_partition`."""
-        with self.lock:
-            self.replace_shard(partition, Shard.from_state(self._registry, state))
+        self.replace_shard(partition, Shard.from_state(self._registry, state))
 
     def save_ends(self, now_ms: int | None = None) -> State:
         """A copy of the end offset history of all topic partitions; see `PartitionTable.save_ends`."""
-        with self.lock:
-            return self._registry.partitions.save_ends(now_ms)
+        return self._registry.partitions.save_ends(now_ms)
 
     def restore_ends(
         self, state: State, *, now_ms: int | None = None, pause_ms: int | None = None
@@ -233,7 +224,7 @@ class Tracker:
 
         Raises ValueError if an end offset was sampled before.
         """
-        with self.lock, self._registry.numbers_change():
+        with self._registry.numbers_change():
             return self._registry.partitions.restore_ends(state, now_ms=now_ms, pause_ms=pause_ms)
 
     def apply_share_state(
@@ -243,18 +234,16 @@ class Tracker:
 
         In the rows of a share group, `share_committed_offset` takes the place of a committed offset.
         """
-        with self.lock:
-            for key, value in zip(keys, values, strict=True):
-                message = decode_share_state(key, value)
-                self.record_counts[_count_name(message)] += 1
-                self._share_commits.apply(partition, message)
-            self._update_share_commits(seen_at_ms)
+        for key, value in zip(keys, values, strict=True):
+            message = decode_share_state(key, value)
+            self.record_counts[_count_name(message)] += 1
+            self._share_commits.apply(partition, message)
+        self._update_share_commits(seen_at_ms)
 
     def reset_share_partition(self, partition: int) -> None:
         """Drops the state from that partition of `__share_group_state`."""
-        with self.lock:
-            self._share_commits.reset_partition(partition)
-            self._update_share_commits()
+        self._share_commits.reset_partition(partition)
+        self._update_share_commits()
 
     def _update_share_commits(self, seen_at_ms: int = UNKNOWN) -> None:
         """Sets the rows of share groups whose state has changed."""
@@ -285,16 +274,14 @@ class Tracker:
 
         The same list until there is a change: do not modify it.
         """
-        with self.lock:
-            self._refresh()
-            return self._watched.list_partitions(self._shards.values(), hiding=self._places.hidden_count > 0)
+        self._refresh()
+        return self._watched.list_partitions(self._shards.values(), hiding=self._places.hidden_count > 0)
 
     def unnamed_topic_ids(self) -> set[str]:
         """The topic ids in assignments and in share state whose topic names are not known."""
-        with self.lock:
-            self._refresh()
-            assigned = (shard.assignments.unnamed_ids for shard in self._shards.values())
-            return self._share_commits.topic_ids().union(*assigned) - self._topic_names.names.keys()
+        self._refresh()
+        assigned = (shard.assignments.unnamed_ids for shard in self._shards.values())
+        return self._share_commits.topic_ids().union(*assigned) - self._topic_names.names.keys()
 
     def _refresh(self) -> None:
         """Brings up to date what follows from groups that came, went or changed."""
@@ -311,51 +298,50 @@ class Tracker:
         at_ms: int = UNKNOWN,
     ) -> None:
         """Sets end, log start and last stable offsets; `at_ms` is when they were requested."""
-        with self.lock:
-            with self._registry.numbers_change():
-                self._registry.partitions.add_samples(ends=ends, starts=starts, stables=stables, at_ms=at_ms)
-            if at_ms != UNKNOWN:
-                # Free the partitions that are neither committed to nor assigned.
-                self._refresh()
-                self._registry.release_unused(at_ms)
+        with self._registry.numbers_change():
+            self._registry.partitions.add_samples(ends=ends, starts=starts, stables=stables, at_ms=at_ms)
+        if at_ms != UNKNOWN:
+            # Free the partitions that are neither committed to nor assigned.
+            self._refresh()
+            self._registry.release_unused(at_ms)
 
     def expect_past_ends(self, reach_s: float, *, gap_ms: int = 30_000) -> None:
         """Promises that `add_past_ends` will be called; see `PartitionTable.expect_past_ends`."""
-        with self.lock:
-            self._registry.partitions.expect_past_ends(reach_s, gap_ms=gap_ms)
+        self._registry.partitions.expect_past_ends(reach_s, gap_ms=gap_ms)
 
     def add_past_ends(self, offsets: Offsets, at_ms: int) -> None:
         """Adds to the history: the first offsets with a record at `at_ms` or later, -1 if there is none."""
-        with self.lock:
-            self._registry.partitions.add_past_ends(offsets, at_ms)
+        self._registry.partitions.add_past_ends(offsets, at_ms)
+
+    def forget_past_ends(self) -> None:
+        """Drops the history of end offsets, which begins again with the newest samples."""
+        self._registry.partitions.clear_history()
 
     def find_undated(self, now_ms: int) -> dict[tuple[str, int], list[int]]:
         """By partition, the offsets of the oldest uncommitted records whose age is unknown."""
-        with self.lock:
-            self._refresh()
-            found: dict[tuple[str, int], list[int]] = {}
-            for shard in self._shards.values():
-                rows, offsets = shard.find_undated(now_ms)
-                topics, partitions = self._registry.partitions.codes_and_partitions(rows)
-                names = map(self._registry.names.topics.names.__getitem__, topics.tolist())
-                for key, offset in zip(
-                    zip(names, partitions.tolist(), strict=True), offsets.tolist(), strict=True
-                ):
-                    found.setdefault(key, []).append(offset)
-            return found
+        self._refresh()
+        found: dict[tuple[str, int], list[int]] = {}
+        for shard in self._shards.values():
+            rows, offsets = shard.find_undated(now_ms)
+            topics, partitions = self._registry.partitions.codes_and_partitions(rows)
+            names = map(self._registry.names.topics.names.__getitem__, topics.tolist())
+            for key, offset in zip(
+                zip(names, partitions.tolist(), strict=True), offsets.tolist(), strict=True
+            ):
+                found.setdefault(key, []).append(offset)
+        return found
 
     def forget_offsets(self, partitions: Iterable[tuple[str, int]], *, gone: bool = True) -> None:
         """Sets the sampled offsets of the partitions to unknown. `gone`: the partitions no longer exist."""
-        with self.lock, self._registry.numbers_change():
+        with self._registry.numbers_change():
             self._registry.partitions.forget_offsets(partitions, gone=gone)
 
     def identify_topics(self, ids: Mapping[str, str]) -> None:
         """Sets the present ids of topics, by name."""
-        with self.lock:
-            self._registry.partitions.identify_topics(ids)
-            replaced = self._topic_names.identify(ids, self._list_topic_ids)
-            self._share_commits.set_topics_again(replaced)
-            self._update_share_commits()
+        self._registry.partitions.identify_topics(ids)
+        replaced = self._topic_names.identify(ids, self._list_topic_ids)
+        self._share_commits.set_topics_again(replaced)
+        self._update_share_commits()
 
     def _list_topic_ids(self) -> set[str]:
         """The topic ids in assignments and in share state."""
@@ -363,48 +349,69 @@ class Tracker:
         return self._share_commits.topic_ids().union(*map(list_topic_ids, groups))
 
     def find_unread_rows(
-        self, is_chosen: Callable[[str], bool], pick: Callable[[Ints], Ints]
+        self,
+        is_chosen: Callable[[str], bool],
+        pick: Callable[[Ints], Ints],
+        *,
+        without: Collection[str] = (),
     ) -> list[LaggingRow]:
-        """Rows of chosen groups that have a lag and no known first record.
+        """Rows of chosen groups that have a lag and no known first record, but none of topics in `without`.
 
         `is_chosen` returns whether to include a group of that name. `pick` gets the keys (N,) of all these
         rows, and returns the indexes of the rows to return.
         """
-        with self.lock:
-            # The rows of all shards as columns, then as many objects as are picked.
-            self._refresh()
-            unread = [shard.find_unread_rows(is_chosen) for shard in self._shards.values()]
-            if not unread:
-                return []
-            keys, partitions, committed = (np.concatenate(column) for column in zip(*unread, strict=True))
-            picked = pick(keys)
-            topics, numbers = self._registry.partitions.codes_and_partitions(partitions[picked])
-            names = [self._registry.names.topics.names[code] for code in topics.tolist()]
-            columns = (keys[picked].tolist(), names, numbers.tolist(), committed[picked].tolist())
-            return [LaggingRow(*row) for row in zip(*columns, strict=True)]
+        # The rows of all shards as columns, then as many objects as are picked.
+        self._refresh()
+        unread = [shard.find_unread_rows(is_chosen) for shard in self._shards.values()]
+        if not unread:
+            return []
+        keys, partitions, committed = (np.concatenate(column) for column in zip(*unread, strict=True))
+        topics, numbers = self._registry.partitions.codes_and_partitions(partitions)
+        known = self._registry.names.topics
+        if without:
+            kept = ~np.isin(topics, [known.assign_code(topic) for topic in without])
+            keys, committed, topics, numbers = keys[kept], committed[kept], topics[kept], numbers[kept]
+        picked = pick(keys)
+        topics, numbers = topics[picked], numbers[picked]
+        names = [known.names[code] for code in topics.tolist()]
+        columns = (keys[picked].tolist(), names, numbers.tolist(), committed[picked].tolist())
+        return [LaggingRow(*row) for row in zip(*columns, strict=True)]
 
     def note_first_records(self, first_records: Collection[tuple[LaggingRow, int, int]]) -> None:
         """Sets the first record (offset, timestamp) at or after each row's commit; see `FirstRecords`."""
         columns = [(row.key, row.committed, offset, at_ms) for row, offset, at_ms in first_records]
         keys, committed, offset, at_ms = np.array(columns, np.int64).reshape(-1, 4).T
-        with self.lock:
-            # Each shard ignores the keys of the other shards.
-            for shard in self._shards.values():
-                shard.note_first_records(keys, committed, FirstRecords(offset, at_ms))
+        # Each shard ignores the keys of the other shards.
+        for shard in self._shards.values():
+            shard.note_first_records(keys, committed, FirstRecords(offset, at_ms))
+
+    @property
+    def skew_ms(self) -> int:
+        """How far koff's clock is ahead of that of most brokers, below 0 if it is behind; 0 if unknown.
+
+        koff's clock is that of `seen_at_ms`. It is compared with the timestamps of commits.
+        """
+        skews = (shard.skew.measure_ms() for shard in self._shards.values())
+        return find_median([skew_ms for skew_ms in skews if skew_ms is not None])
+
+    @property
+    def is_skew_known(self) -> bool:
+        """Whether commits with timestamps have shown `skew_ms`."""
+        return any(shard.skew.measure_ms() is not None for shard in self._shards.values())
 
     def take_snapshot(self, now_ms: int | None = None) -> Snapshot:
         """A copy of the present state, never in the middle of a batch.
 
         Without `now_ms` it has no time lag and no rates, and every status is UNKNOWN.
         """
-        with self.lock:
-            self._refresh()
-            return Snapshot(
-                {number: shard.take_snapshot(now_ms) for number, shard in sorted(self._shards.items())},
-                self._registry.partitions.take_snapshot(now_ms),
-                dict(self._topic_names.names),
-                now_ms,
-            )
+        self._refresh()
+        skew_ms, shards = self.skew_ms, sorted(self._shards.items())
+        return Snapshot(
+            {number: shard.take_snapshot(now_ms, skew_ms) for number, shard in shards},
+            self._registry.partitions.take_snapshot(now_ms),
+            dict(self._topic_names.names),
+            now_ms,
+        )
 
 
 def _count_name(message: Message) -> str:

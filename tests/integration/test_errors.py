@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,7 +21,13 @@ COMMANDS = [("lag",), ("printer",), ("monitor", "--listen", "127.0.0.1:0")]
 @pytest.fixture(scope="module")
 def secured() -> Iterator[LocalKafka]:
     with LocalKafka(
-        security=True, users={"admin": "a", "reader": "reader-secret", "blind": "blind-secret"}
+        security=True,
+        users={
+            "admin": "a",
+            "reader": "reader-secret",
+            "blind": "blind-secret",
+            "describer": "describer-secret",
+        },
     ) as kafka:
         topic = kafka.create_topic("orders")
         commit(kafka, "g", (topic, 0, 0))
@@ -89,16 +96,49 @@ def test_a_wrong_password_is_said_and_not_shown(secured, command):
     assert "wr0ng-secret" not in line
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])
-@pytest.mark.parametrize("user", ["blind", "nobody"])
-def test_a_user_who_may_not_read_the_offsets_topic_is_told_what_to_grant(secured, command, user):
-    password = "blind-secret"
-    if user == "nobody":
-        user, password = "reader", "reader-secret"
-        command = (*command, "--offsets-topic", "secret")
-    line = fails(*command, "--brokers", secured.sasl_bootstrap, env=as_user(user, password))
-    assert "no permission" in line or "secret" in line
+@pytest.mark.parametrize("command", ["lag", "printer"])
+def test_a_user_who_may_read_neither_the_offsets_topic_nor_groups_is_told_what_to_grant(secured, command):
+    env = as_user("blind", "blind-secret")
+    line = fails(command, "--brokers", secured.sasl_bootstrap, env=env)
+    assert "no permission to read __consumer_offsets" in line
     assert "grant this user READ" in line
+    assert command == "printer" or "may not DESCRIBE groups" in line
+
+
+def test_a_monitor_that_may_read_neither_says_so_until_it_may(secured):
+    with monitoring(secured.sasl_bootstrap, env=as_user("blind", "blind-secret")) as monitor:
+        wait_until(
+            lambda: "grant this user READ" in monitor.get("/readyz")[1], timeout_s=20, what="the cause"
+        )
+        assert monitor.get("/readyz")[0] == 503
+        wait_until(lambda: monitor.events("topic may not be read"), timeout_s=20, what="the warning")
+        allow(secured, ("blind", ResourceType.TOPIC, "__consumer_offsets", AclOperation.READ))
+        monitor.wait_until_ready(60)
+        assert len(monitor.events("topic may not be read")) == 1
+        assert monitor.stop() == 0, monitor.text
+
+
+def test_a_user_who_may_describe_groups_but_not_read_the_offsets_topic_gets_their_lag(secured):
+    rights = [
+        ("describer", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE),
+        ("describer", ResourceType.TOPIC, "orders", AclOperation.DESCRIBE),
+        ("describer", ResourceType.GROUP, "g", AclOperation.DESCRIBE),
+    ]
+    allow(secured, *rights)
+    asking = ("--brokers", secured.sasl_bootstrap, "--format", "json")
+    for source in ("auto", "coordinators"):
+        result = run_koff("lag", *asking, "--source", source, env=as_user("describer", "describer-secret"))
+        assert result.returncode == 0, result.stderr
+        (row,) = json.loads(result.stdout)["partitions"]
+        assert (row["group"], row["lag"]) == ("g", 0)
+    line = fails("lag", *asking, "--source", "log", env=as_user("describer", "describer-secret"))
+    assert "grant this user READ" in line
+
+
+def test_an_offsets_topic_that_may_not_be_described_or_does_not_exist_is_an_error(secured):
+    env = as_user("reader", "reader-secret")
+    line = fails("lag", "--brokers", secured.sasl_bootstrap, "--offsets-topic", "secret", env=env)
+    assert "there is no topic secret, or koff may not DESCRIBE it: check --offsets-topic" in line
 
 
 def test_read_on_the_offsets_topic_and_describe_on_the_others_is_all_it_needs(secured):

@@ -190,6 +190,7 @@ def test_it_survives_a_broker_restart_and_says_so(more_kafka):
 
 def test_it_stops_within_two_seconds_while_the_brokers_are_away(more_kafka):
     kafka = more_kafka()
+    commit(kafka, "g", (kafka.create_topic(), 0, 0))
     with monitoring(kafka.bootstrap) as monitor:
         monitor.wait_until_ready()
         kafka.kill()

@@ -24,7 +24,8 @@ from tests.integration.test_start import (
 from tests.koff_process import Monitor, monitoring, run_koff
 
 pytestmark = pytest.mark.kafka
-NOT_RESUMED = "partitions are not resumed"
+READ_ANEW = "partitions are read anew"
+RESUMED, SEEDED = "partitions start: resume", "partitions start: seed"
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def saving_often(tmp_path_factory) -> Mapping[str, str]:
     """An environment in which koff saves five times a second."""
     folder = tmp_path_factory.mktemp("saving")
     (folder / "sitecustomize.py").write_text(
-        "import koff.monitor.saver\nkoff.monitor.saver.INTERVAL_S = 0.2\n"
+        "import koff.monitor.savings\nkoff.monitor.savings.INTERVAL_S = 0.2\n"
     )
     return {"PYTHONPATH": str(folder), "KOFF_MONITOR_LOG_LEVEL": "debug"}
 
@@ -52,19 +53,23 @@ def begin(kafka: LocalKafka, folder: Path) -> None:
     with monitoring(kafka.bootstrap, "--state-dir", str(folder)) as monitor:
         monitor.wait_until_ready()
         wait_for_backfill(monitor)
-        assert monitor.events("nothing to resume")
-        assert not monitor.events(NOT_RESUMED)
+        assert {line["why"] for line in monitor.events(SEEDED)} == {"nothing was saved"}
         assert monitor.stop() == 0, monitor.text
 
 
 def wait_until_saved(monitor: Monitor) -> None:
     """Returns when all that is known by now has been saved."""
-    before = len(monitor.events("saved"))
-    wait_until(lambda: len(monitor.events("saved")) > before + 1, timeout_s=20, what="two savings")
+
+    def rounds() -> int:
+        """Each writes the index: of partitions that have not changed."""
+        return sum(line["what"] == "SaveIndex" for line in monitor.events("saved"))
+
+    before = rounds()
+    wait_until(lambda: rounds() > before + 1, timeout_s=20, what="two savings")
 
 
 def resumed(monitor: Monitor) -> None:
-    assert len(monitor.events("resumed")) == 1, monitor.text
+    assert len(monitor.events(RESUMED)) == 1, monitor.text
     assert not monitor.events(ASKED)
     assert not monitor.events("backfilled")
 
@@ -132,7 +137,7 @@ def test_after_kill_9_what_came_since_is_seen_and_what_went_is_gone(groups, tmp_
     groups.admin.delete_consumer_groups(["goes"])["goes"].result(10)
     with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
         monitor.wait_until_ready()
-        resumed(monitor)
+        assert len(monitor.events(RESUMED)) == 1, monitor.text
         found = {at[0]: offset for at, offset in committed(monitor).items()}
         assert (found["stays"], found["commits"], found["is-new"]) == (1, 3, 1)
         assert "goes" not in found
@@ -147,9 +152,9 @@ def test_of_a_damaged_file_that_partition_alone_is_read_anew(groups, tmp_path):
     file.write_bytes(content)
     with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
         monitor.wait_until_ready()
-        resumed(monitor)
-        (line,) = monitor.events(NOT_RESUMED)
-        assert line["partitions"] == [group_partition("g7", 50)]
+        assert len(monitor.events(RESUMED)) == 1, monitor.text
+        (line,) = monitor.events(SEEDED)
+        assert line["partitions"] == 1
         assert line["why"].startswith("it is damaged")
         assert 0 < records_read(monitor) < 20
         assert committed(monitor)["g7", "orders", 0] == 7
@@ -157,7 +162,7 @@ def test_of_a_damaged_file_that_partition_alone_is_read_anew(groups, tmp_path):
     with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
         monitor.wait_until_ready()
         resumed(monitor)
-        assert not monitor.events(NOT_RESUMED)
+        assert not monitor.events(SEEDED)
         assert records_read(monitor) == 0
 
 
@@ -167,8 +172,8 @@ def test_the_state_of_another_cluster_is_left_alone(groups, kafka, tmp_path):
     with monitoring(kafka.bootstrap, "--state-dir", str(tmp_path)) as monitor:
         monitor.wait_until_ready()
         assert monitor.events(ASKED)
-        assert not monitor.events("resumed")
-        assert any("cluster id" in line["why"] for line in monitor.events(NOT_RESUMED))
+        assert not monitor.events(RESUMED)
+        assert any("cluster id" in line["why"] for line in monitor.events(SEEDED))
         assert committed(monitor).keys().isdisjoint({(f"g{n}", "orders", 0) for n in range(30)})
 
 
@@ -191,7 +196,7 @@ def test_a_state_that_is_older_than_the_tombstones_last_is_of_no_use(groups, tmp
     try:
         with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
             monitor.wait_until_ready()
-            (line,) = monitor.events(NOT_RESUMED)
+            (line,) = monitor.events(SEEDED)
             assert "tombstones may be gone, with delete.retention.ms 1" in line["why"]
             assert monitor.events(ASKED)
             wait_for_backfill(monitor)
@@ -247,7 +252,7 @@ def test_it_goes_on_serving_when_it_can_no_longer_write(groups, tmp_path, saving
 
 def test_a_cut_off_that_outlasts_deletions_begins_the_log_anew(groups, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
-        "import koff.monitor.run\nkoff.monitor.run.LONG_PAUSE_S = 0.5\n"
+        "import koff.monitor.core\nkoff.monitor.core.SHORTEST_RETENTION_S = 1.0\n"
     )
     keep_tombstones_ms(groups, 1)
     try:
@@ -258,7 +263,9 @@ def test_a_cut_off_that_outlasts_deletions_begins_the_log_anew(groups, tmp_path)
             wait_until(lambda: monitor.get("/readyz")[0] == 503, timeout_s=60, what="503")
             groups.resume()
             wait_until(
-                lambda: monitor.events("cut off for too long: reading the log anew"), timeout_s=60, what="it"
+                lambda: any("deletions" in line["why"] for line in monitor.events(READ_ANEW)),
+                timeout_s=60,
+                what="it",
             )
             monitor.wait_until_ready(60)
             assert committed(monitor) == before

@@ -15,10 +15,11 @@ import pytest
 
 from koff.client import ClusterConf
 from koff.kafkatest import LocalKafka, reap, spawn, wait_until
-from koff.monitor.conf import MonitorConf, Way
+from koff.monitor.conf import MonitorConf
+from koff.monitor.plan import Way
 from koff.monitor.run import Monitor
-from koff.monitor.sampler import SamplerConf
 from koff.serve import ServeConf
+from koff.serve.view import ClusterView, MonitorStats
 from tests import scripted_changes as changes
 from tests import scripted_life as life
 from tests.kafka_tools import Picture, Workbench, differences, kafkas_picture, koffs_picture
@@ -39,7 +40,7 @@ CASES = [
 ]
 RESUMED = "resumed"
 AGREEING_S = 15.0
-SAVING_OFTEN = "import koff.monitor.saver as s; s.INTERVAL_S = 0.2; from koff.cli import main; main()"
+SAVING_OFTEN = "import koff.monitor.savings as s; s.INTERVAL_S = 0.2; from koff.cli import main; main()"
 
 
 class View:
@@ -52,7 +53,7 @@ class View:
                 cluster=ClusterConf(kafka.bootstrap),
                 start=start,
                 state_dir=state_dir,
-                sampler=SamplerConf(end_interval_s=0.3),
+                end_interval_s=0.3,
                 serve=ServeConf("127.0.0.1:0"),
             )
         )
@@ -62,28 +63,29 @@ class View:
     def picture(self) -> Picture:
         """What it says now, once it calls itself ready."""
 
-        def ready() -> bool:
+        def view_when_ready() -> ClusterView | None:
             assert self._running.is_alive(), "the monitor ended"
-            return self._monitor.readiness().ready
+            view = self._monitor.take_view()
+            return view if view.readiness.ready else None
 
-        wait_until(ready, timeout_s=60, what=f"a monitor begun by {self.start}", every_s=0.01)
-        return koffs_picture(self._monitor.snapshot())
+        what = f"a monitor begun by {self.start}"
+        return koffs_picture(wait_until(view_when_ready, timeout_s=60, what=what, every_s=0.01).snapshot)
 
     def fill_back(self) -> None:
         """Returns when it knows the whole log."""
-        wait_until(
-            lambda: not self._monitor.reader_stats().backfill_remaining, timeout_s=30, what="the backfill"
-        )
+        wait_until(lambda: not self._stats.backfill_remaining, timeout_s=30, what="the backfill")
 
     @property
     def held_back(self) -> int:
-        return self._monitor.reader_stats().held_back_records
+        return self._stats.held_back_records
+
+    @property
+    def _stats(self) -> MonitorStats:
+        return self._monitor.take_view().stats
 
     def progress(self) -> str:
         """For who wonders why it is not further."""
-        stats = self._monitor.reader_stats()
-        positions = dict(sorted(self._monitor._reader.positions.items()))
-        return f"{stats.behind} offsets behind, {stats.held_back_records} held back, read to {positions}"
+        return f"{self._stats.behind} offsets behind, {self._stats.held_back_records} held back"
 
     def stop(self) -> None:
         self._monitor.stop()
@@ -180,18 +182,18 @@ class Comparison:
         kafkas = self._life.picture
         while True:
             koffs = view.picture()
-            found = differences(self._expected(kafkas, koffs, view.start), koffs)
+            found = differences(self._expected(kafkas, koffs), koffs)
             if not found:
                 return []
             before, kafkas = kafkas, kafkas_picture(self._workbench)
             if time.monotonic() > until or (at_once and before == kafkas):
                 return [*found, view.progress()]
 
-    def _expected(self, kafkas: Picture, koffs: Picture, start: Way) -> Picture:
-        """What an open transaction holds back, coordinators have told those who asked them."""
+    def _expected(self, kafkas: Picture, koffs: Picture) -> Picture:
+        """The log does not show what an open transaction holds back; coordinators that koff asks do."""
         expected = dict(kafkas)
         for at, old in self._life.held_back.items():
-            if start != "replay" and koffs.get(at) == expected.get(at):
+            if koffs.get(at) == expected.get(at):
                 continue
             expected.pop(at, None)
             if old is not None:

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 
 import pytest
 
-from koff.client import ClusterConf
 from koff.kafkatest import LocalKafka, wait_until
-from koff.monitor import run as monitor
-from koff.monitor.batching import apply_share_state
-from koff.monitor.conf import MonitorConf
-from koff.serve import ServeConf
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_coordinators import sharing
 from tests.kafka_groups import produce
@@ -62,28 +56,6 @@ def test_koff_lag_agrees_with_kafkas_own_tool_for_a_share_group(shared):
     assert lags[1] in (6, 21)
     (group,) = document["groups"]
     assert (group["type"], group["lag"]) == ("share", sum(lags))
-
-
-def test_the_lag_is_known_once_the_monitor_is_ready_however_late_the_share_state_comes(shared, monkeypatch):
-    brokers, serving = ClusterConf(shared.bootstrap), ServeConf("127.0.0.1:0")
-    watching = monitor.Monitor(MonitorConf(brokers, serve=serving, start="replay"))
-
-    def late(*args):
-        """After the rest was read, and ends were asked for."""
-        wait_until(lambda: watching.reader_stats().end_offsets_age_s is not None, what="a sample of ends")
-        apply_share_state(*args)
-
-    monkeypatch.setattr(monitor, "apply_share_state", late)
-    running = threading.Thread(target=watching.run)
-    running.start()
-    try:
-        wait_until(lambda: watching.readiness().ready, timeout_s=60, what="the monitor", every_s=0.001)
-        lags = [row.lag for row in watching.snapshot().rows() if row.group == "workers"]
-        assert len(lags) == 2
-        assert None not in lags
-    finally:
-        watching.stop()
-        running.join(15)
 
 
 def test_the_monitor_serves_the_lag_of_a_share_group_and_lets_it_go_with_the_group(shared):

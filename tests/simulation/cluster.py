@@ -112,8 +112,10 @@ class Cluster(QuietCluster):
                 topic.partitions.append(PartitionLog(self._any_broker()))
                 self._shards.append(GroupShard())
             else:
-                topic.partitions.append(PlainLog(self._any_broker()))
+                log = PlainLog(self._any_broker())
+                topic.partitions.append(log)
                 self.truth.set_end(name, number, self.now, 0)
+                self.truth.set_log(name, number, self.now, log)
         self._sync_all()
 
     def delete_topic(self, name: str) -> None:
@@ -138,6 +140,7 @@ class Cluster(QuietCluster):
         log = self._log(topic, partition)
         if isinstance(log, PlainLog):
             log.trim(offset)
+            self.truth.set_start(topic, partition, self.now, log.start)
 
     def compact(self) -> None:
         """Compacts all partitions of `__consumer_offsets` that have a leader."""
@@ -250,7 +253,15 @@ class Cluster(QuietCluster):
         else:
             names = {key[0] for key in self._share_shards[partition].states}
             self._share_shards[partition] = ShareShard.load(log)
+            self._allow_former_topics(partition)
             self._sync(names | {key[0] for key in self._share_shards[partition].states})
+
+    def _allow_former_topics(self, partition: int) -> None:
+        """Truncated state of a topic that was created again: that it was is known to few for a while."""
+        for (group, id_, number), state in self._share_shards[partition].states.items():
+            name = self._topic_names.get(id_, "")
+            if name in self.topics and self.topics[name].id != id_ and state.committed is not None:
+                self.truth.allow_committed((group, name, number), self.now, state.committed)
 
     def _place_groups(self) -> None:
         """Finds the partition in which each group is coordinated now.

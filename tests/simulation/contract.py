@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 
 from koff.lag import WITHHELD
 from koff.tracker import Group, PartitionLag, Snapshot
-from tests.simulation.cluster import Cluster
+from tests.simulation.cluster import EPOCH_MS, Cluster
 from tests.simulation.truth import Row, Truth
 
 if TYPE_CHECKING:
-    from koff.monitor.confidence import CoreView
+    from koff.serve import ClusterView
 
+PRECISION = 1.2
+OLDEST_S = 7 * 86_400.0
+"""Records that are older may be served with this age, as a lower bound."""
+CLOCK_SLACK_S = 4.0
+"""How well koff knows the clock of the brokers: from when it sees commits."""
 UNKNOWN_STATES = ("", "Unknown")
 """The states of a group of which koff does not claim to know the members."""
 
@@ -30,6 +35,10 @@ class Window:
     since_s: float
     until_s: float
 
+    @property
+    def seconds(self) -> float:
+        return self.until_s - self.since_s
+
     def ends(self, topic: str, partition: int) -> set[int]:
         return _known(self.truth.ends(topic, partition, self.since_s, self.until_s))
 
@@ -45,6 +54,33 @@ class Window:
             return min(ends) <= max(committed)
         return any(offset + lag in ends for offset in committed)
 
+    def ages_s(self, row: Row) -> set[float]:
+        """The ages of the oldest uncommitted record, for some commit in this time; 0 if there is none."""
+        now_ms = EPOCH_MS + self.until_s * 1000
+        written = self.truth.written_ms(row[1], row[2], self.committed(row), self.until_s)
+        # Nothing was behind if the commit and the end offset of some earlier moment were the same.
+        caught_up = {0.0} if self.allows(row, 0) else set()
+        return caught_up | {0.0 if at_ms is None else (now_ms - at_ms) / 1000 for at_ms in written}
+
+    def allows_time_lag(self, row: Row, seconds: float, *, at_least: bool) -> bool:
+        """Whether the time lag was right within 20 %, or a few seconds.
+
+        Two samples of end offsets tell nothing of the time between them, which may be as long as all that
+        koff may serve (`self.seconds`).
+        """
+        slack_s = self.seconds + CLOCK_SLACK_S
+        if at_least:
+            return seconds >= OLDEST_S and any(seconds <= age_s + slack_s for age_s in self.ages_s(row))
+        return any(
+            age_s / PRECISION - slack_s <= seconds <= age_s * PRECISION + slack_s
+            for age_s in self.ages_s(row)
+        )
+
+    def had_one_oldest_record(self, row: Row) -> bool:
+        """Whether the oldest uncommitted record was the same all the time, for all that koff can know."""
+        starts = {start for start in self.truth.starts(row[1], row[2], self.until_s) if start is not None}
+        return len(self.committed(row)) == 1 and len(starts) == 1
+
     def existed_all_the_time(self, row: Row) -> bool:
         """Whether the row had a commit and an end offset at each moment."""
         return None not in self.truth.committed(
@@ -53,22 +89,33 @@ class Window:
 
 
 def check(
-    view: CoreView, cluster: Cluster, now_s: float, limit_s: float, *, with_totals: bool = True
+    view: ClusterView,
+    cluster: Cluster,
+    now_s: float,
+    limit_s: float,
+    *,
+    with_totals: bool = True,
+    knows_clock: bool = True,
 ) -> list[PartitionLag]:
     """Raises `ContractBroken` if the view shows anything that was not true. Returns the rows of the view.
 
-    `limit_s` is how old both sides of a lag may be.
+    `limit_s` is how old both sides of a lag may be. `knows_clock`: koff could compare its clock with that of
+    the brokers, which record timestamps are by.
     """
     window = Window(cluster.truth, now_s - limit_s, now_s)
     rows = list(view.snapshot.rows())
     _check_rows(rows, window)
+    if knows_clock:
+        _check_time_lags(rows, window)
     _check_members(view.snapshot, rows, window)
     if with_totals:
         _check_totals(view.snapshot, rows)
     return rows
 
 
-def check_recovered(view: CoreView, cluster: Cluster, now_s: float, settled_s: float) -> None:
+def check_recovered(
+    view: ClusterView, cluster: Cluster, now_s: float, settled_s: float, *, knows_clock: bool = True
+) -> None:
     """Raises `ContractBroken` if anything is withheld or missing, although all faults are long over.
 
     `settled_s`: a row that has existed for so long must be served, and what it shows must have been true in
@@ -85,6 +132,8 @@ def check_recovered(view: CoreView, cluster: Cluster, now_s: float, settled_s: f
         if row.reasons & WITHHELD and (settled_s == 0 or window.existed_all_the_time(_key(row))):
             raise ContractBroken(f"{_name(row)} is withheld: {row.reasons.names}")
     _check_rows(rows, window)
+    if knows_clock:
+        _check_all_dated(rows, window)
     served = {_key(row) for row in rows if row.lag is not None}
     for key in sorted(cluster.truth.rows()):
         if key not in served and window.existed_all_the_time(key):
@@ -99,16 +148,20 @@ def check_not_hidden(
     now_s: float,
     settled_s: float,
     may_hide: Callable[[Row], bool],
+    *,
+    knows_clock: bool = True,
 ) -> None:
     """Raises `ContractBroken` if a row is not served, although no present fault can be the reason.
 
-    Only rows count that existed all the time since `settled_s` ago.
+    Only rows count that existed all the time since `settled_s` ago. Their time lags must be served, too, if
+    the oldest uncommitted record was the same since then.
     """
     window = Window(cluster.truth, now_s - settled_s, now_s)
     shown = {_key(row): row for row in rows}
     for key in sorted(cluster.truth.rows()):
         row = shown.get(key)
-        if row is not None and row.lag is not None:
+        has_to_be_dated = knows_clock and window.had_one_oldest_record(key)
+        if row is not None and row.lag is not None and (row.time_lag_s is not None or not has_to_be_dated):
             continue
         if window.existed_all_the_time(key) and not may_hide(key):
             raise ContractBroken(f"{key} is hidden without a reason; the row is {_show(row)}")
@@ -127,6 +180,17 @@ def _check_rows(rows: Iterable[PartitionLag], window: Window) -> None:
             continue
         if not window.allows(key, row.published_lag):
             raise ContractBroken(f"{_show(row)} was never true: {_explain(key, window)}")
+
+
+def _check_time_lags(rows: Iterable[PartitionLag], window: Window) -> None:
+    for row in rows:
+        if row.time_lag_s is None or window.truth.is_any(row.group):
+            continue
+        if not window.allows_time_lag(_key(row), row.time_lag_s, at_least=bool(row.at_least)):
+            raise ContractBroken(
+                f"{_show(row)} has a time lag of {row.time_lag_s} s ({row.at_least=}), not of "
+                f"{sorted(window.ages_s(_key(row)))}: {_explain(_key(row), window)}"
+            )
 
 
 def _check_nothing_shown(row: PartitionLag) -> None:
@@ -148,6 +212,10 @@ def _check_totals(snapshot: Snapshot, rows: Iterable[PartitionLag]) -> None:
             raise ContractBroken(f"the total of {total.group.name!r} is {total.lag}, not {expected}")
         if withheld and total.time_lag_s is not None:
             raise ContractBroken(f"{total.group.name!r} has rows withheld, and a time lag")
+        if total.time_lag_s is not None and any(
+            row.lag is not None and row.time_lag_s is None for row in own
+        ):
+            raise ContractBroken(f"{total.group.name!r} has a time lag, but not one of its rows")
         if total.partitions != len(own):
             raise ContractBroken(f"{total.group.name!r} has {len(own)} rows, not {total.partitions}")
 
@@ -171,6 +239,15 @@ def _check_members_of(group: Group, window: Window) -> None:
         raise ContractBroken(
             f"group {group.name!r} ({group.state}) shows {members} members, true were {true}"
         )
+
+
+def _check_all_dated(rows: Iterable[PartitionLag], window: Window) -> None:
+    """Raises `ContractBroken` if the time lag of a row is unknown although it was behind all the time."""
+    for row in rows:
+        if row.lag is None or row.time_lag_s is not None or window.truth.is_any(row.group):
+            continue
+        if window.had_one_oldest_record(_key(row)) and window.existed_all_the_time(_key(row)):
+            raise ContractBroken(f"{_show(row)} has no time lag: {_explain(_key(row), window)}")
 
 
 def _check_all_groups(groups: Iterable[Group], truth: Truth, window: Window) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from koff.errors import KoffError
@@ -16,7 +15,6 @@ from koff.monitor.requests import (
     Input,
     Load,
     Loaded,
-    Moment,
     Save,
     SaveEnds,
     SaveIndex,
@@ -31,10 +29,9 @@ MEMORY = Path("/dev/shm")
 class Disk:
     """The files of one run. A write replaces a file whole, or fails and changes nothing."""
 
-    def __init__(self, rng: random.Random, read_clock: Callable[[], Moment]) -> None:
+    def __init__(self, rng: random.Random) -> None:
         self.is_full = False
         self._rng = rng
-        self._read_clock = read_clock
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._state: StateDir | None = None
 
@@ -85,7 +82,10 @@ class Disk:
         state = self._open()
         try:
             partitions = dict(state.load(request.origin))
-            return Loaded(request.id, partitions, state.load_ends(request.origin, now=self._read_clock()))
+            ends = state.load_ends(request.origin)
+            if isinstance(ends, str):
+                return Loaded(request.id, partitions, ends)
+            return Loaded(request.id, partitions, ends[0], ends[1])
         except KoffError as error:
             return Failed(request.id, str(error))
 

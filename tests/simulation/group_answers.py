@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
+from itertools import count, zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -46,11 +47,11 @@ class _GroupsAnswer:
     commits: dict[tuple[str, str, int], int] = field(default_factory=dict)
     groups: dict[str, Described] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
-    incomplete: list[str] = field(default_factory=list)
+    incomplete: dict[int, str] = field(default_factory=dict)
 
     def forget(self) -> None:
         """Forgets what the round before has found."""
-        self.commits, self.groups, self.failed, self.incomplete = {}, {}, {}, []
+        self.commits, self.groups, self.failed, self.incomplete = {}, {}, {}, {}
 
 
 class Coordinators:
@@ -91,15 +92,19 @@ class Coordinators:
                 at_s = now_s + self._rng.uniform(0, answer.latency_s)
                 self._schedule(at_s, partial(self._list_groups, broker, answer))
             else:
-                answer.incomplete.append(f"broker {broker}: timed out")
+                led = [p for p, leader in enumerate(answer.leaders) if leader == broker]
+                answer.incomplete |= dict.fromkeys(led, f"broker {broker}: timed out")
         self._schedule(now_s + answer.latency_s, lambda at_s: self._end_round(answer, at_s))
 
     def _end_round(self, answer: _GroupsAnswer, now_s: float) -> None:
         leaders = self._leaders()
-        if None in leaders:
-            answer.incomplete.append("partitions without a leader")
-        elif leaders != answer.leaders:
-            answer.incomplete.append("coordinators have changed")
+        for number, (before, leader) in enumerate(zip_longest(answer.leaders, leaders)):
+            if before is None or before != leader:
+                why = "has no leader" if leader is None else "its coordinator has changed"
+                answer.incomplete[number] = why
+            elif not self._cluster.is_coordinator(leader, _probes(len(leaders))[number]):
+                answer.incomplete[number] = "its coordinator is not ready"
+        answer.failed = {name: why for name, why in answer.failed.items() if name not in answer.groups}
         answer.rounds += 1
         pause_s = self._rng.uniform(0.1, 1.0)
         # A group that its broker lists and does not answer for is given up soon: it may be a hostile record.
@@ -113,7 +118,7 @@ class Coordinators:
                 _to_columns(answer.commits),
                 answer.groups,
                 answer.failed,
-                tuple(answer.incomplete),
+                answer.incomplete,
                 {name: topic.id for name, topic in self._cluster.topics.items()},
             )
         )
@@ -134,14 +139,30 @@ class Coordinators:
         for name in self._cluster.list_groups(broker):
             if name in denied or kafka_hash(name) % request.partition_count not in request.partitions:
                 continue
+            # After the offsets topic has grown, brokers list what groups have left in earlier partitions.
+            if not self._cluster.is_coordinator(broker, name):
+                answer.failed[name] = "NOT_COORDINATOR"
+                continue
             described = self._cluster.described(name)
             if described is None:
-                answer.failed[name] = "COORDINATOR_LOAD_IN_PROGRESS"
+                answer.failed[name] = "GROUP_ID_NOT_FOUND"
                 continue
             answer.groups[name] = build_group(_describe(described), {})
             if described.kind != "share":
                 for (topic, partition), offset in self._cluster.committed(name).items():
                     answer.commits[name, topic, partition] = offset
+
+
+@cache
+def _probes(partitions: int) -> tuple[str, ...]:
+    """A group name for each partition, by which the client finds out whether its coordinator is ready."""
+    names: dict[int, str] = {}
+    for number in count():
+        if len(names) == partitions:
+            break
+        name = f"koff-probe-{number}"
+        names.setdefault(kafka_hash(name) % partitions, name)
+    return tuple(names[number] for number in range(partitions))
 
 
 def _to_columns(commits: Mapping[tuple[str, str, int], int]) -> CommitColumns:

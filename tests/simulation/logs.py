@@ -232,6 +232,13 @@ def _is_same_batch(first: LogRecord, second: LogRecord) -> bool:
     return (first.timestamp_ms, first.producer) == (second.timestamp_ms, second.producer)
 
 
+class FormerRecords(NamedTuple):
+    """The end offset and the `history` of a log before a truncation."""
+
+    end: int
+    history: list[tuple[int, int]]
+
+
 @dataclass(eq=False)
 class PlainLog:
     """A partition of an ordinary topic. A negative `open_offset` means that no transaction is open."""
@@ -243,6 +250,8 @@ class PlainLog:
     open_offset: int = -1
     history: list[tuple[int, int]] = field(default_factory=list)
     """The end offset from each wall-clock time in ms on."""
+    former: list[FormerRecords] = field(default_factory=list)
+    """The records that were lost in truncations."""
 
     @property
     def stable(self) -> int:
@@ -258,8 +267,13 @@ class PlainLog:
         self.end += records
         self.history.append((wall_ms, self.end))
 
+    def written_ms(self, offset: int) -> int | None:
+        """When the record at that offset was written; None if there is none yet."""
+        return find_written_ms(self.history, offset)
+
     def truncate(self, offset: int) -> None:
         """Drops the records from `offset` on."""
+        self.former.append(FormerRecords(self.end, self.history))
         self.end = max(offset, self.start)
         self.history = [(at, min(end, self.end)) for at, end in self.history]
 
@@ -278,6 +292,12 @@ class PlainLog:
         before = self.history[place - 1][1] if place else 0
         first = max(before, self.start)
         return first if first < self.end else -1
+
+
+def find_written_ms(history: list[tuple[int, int]], offset: int) -> int | None:
+    """When the record at that offset was written, by the `history` of a `PlainLog`; None if it was not."""
+    place = bisect_right(history, offset, key=lambda entry: entry[1])
+    return history[place][0] if place < len(history) else None
 
 
 LogT = TypeVar("LogT", PartitionLog, PlainLog)

@@ -48,6 +48,8 @@ class QuietCluster:
         self._counts: dict[int, int] = {}
         self._partitions: dict[str, int] = {}
         """The partition in which each group is coordinated."""
+        self._topic_names: dict[str, str] = {}
+        """The names of ordinary topics by id, also of those that are gone; the newest come last."""
         self._served: dict[str, dict[tuple[str, int], int]] = {}
         self._transactions: dict[int, tuple[PartitionLog, int]] = {}
         """The log and the partition of the open transaction of each producer."""
@@ -103,6 +105,12 @@ class QuietCluster:
         if leader is None or kafka_hash(group) % self._counts[leader] != partition:
             return None, partition
         return leader, partition
+
+    def is_coordinator(self, broker: int, group: str) -> bool:
+        """Whether this broker takes itself for the coordinator of the group."""
+        logs = self.topics[OFFSETS].partitions if OFFSETS in self.topics else []
+        partition = kafka_hash(group) % self._counts[broker] if logs else 0
+        return partition < len(logs) and logs[partition].leader == broker
 
     def group_names(self) -> list[str]:
         """All groups that the coordinators list."""
@@ -185,12 +193,17 @@ class QuietCluster:
             return
         logs = [PlainLog(self._any_broker()) for _ in range(partitions)]
         topic = self.topics[name] = Topic(name, topic_id(next(self._numbers)), logs)
+        self._topic_names[topic.id] = name
         for number, log in enumerate(logs):
             if self.now < 0:  # a topic with a past
-                for age_s in sorted((self.rng.uniform(30, 7 * 86_400) for _ in range(4)), reverse=True):
+                for age_s in sorted(
+                    (self.rng.uniform(30, self.rng.choice((600, 86_400, 10 * 86_400))) for _ in range(4)),
+                    reverse=True,
+                ):
                     log.write(self.rng.randint(0, 200), EPOCH_MS - round(age_s * 1000))
                 log.trim(self.rng.choice((0, 0, log.end // 3)))
             self.truth.set_end(name, number, self.now, log.end)
+            self.truth.set_log(name, number, self.now, log)
         rate = self.rng.choice((0.2, 0.5, 1.0))
         self.after(self.rng.expovariate(rate), partial(self._produce, topic, rate))
         self._sync_all()  # commits of an earlier topic of that name no longer count
@@ -240,6 +253,7 @@ class QuietCluster:
             log.write(self.rng.randint(1, 30), self.wall_ms())
             if self.rng.random() < 0.02:
                 log.trim(self.rng.randint(log.start, log.end))
+                self.truth.set_start(topic.name, number, self.now, log.start)
             self.truth.set_end(topic.name, number, self.now, log.end)
         self.after(self.rng.expovariate(rate), partial(self._produce, topic, rate))
 
@@ -305,7 +319,9 @@ class QuietCluster:
         return rows | self._share_rows_of(group) if state and state.kind == "share" else rows
 
     def _share_rows_of(self, group: str) -> dict[tuple[str, int], int]:
-        names = {topic.id: name for name, topic in self.topics.items()}
+        """Also those of a topic that is gone, as for other groups, until there is another of that name."""
+        newest = {name: id_ for id_, name in self._topic_names.items()}
+        names = {id_: name for name, id_ in newest.items()}
         return {
             (names[id_], partition): state.committed
             for shard in self._share_shards

@@ -33,6 +33,8 @@ RECOVERY_S = 60.0
 SPINS = 10_000
 """So many steps at one moment: the core asks for the same thing again and again."""
 RESOLUTION_S = 1e-6
+SMALL_SKEW_S = 1.0
+"""A difference between the clocks of koff and the brokers that hardly matters."""
 
 CAUTIONARY = (Failed, GroupsFetched, Loaded, ReadFailed, TopicsFetched)
 """After such inputs, mistakes show soon if at all."""
@@ -127,11 +129,12 @@ class Simulation:
             self._cluster.retention_ms = self._rng.choice([20_000, 40_000])
         self._cluster.advance(self._rng.choice([0.0, 5.0, 30.0]))
         self._clock = KoffClock(self._cluster, self._rng)
-        self._disk = Disk(random.Random(rng.getrandbits(64)), self._clock.read)
+        self._disk = Disk(random.Random(rng.getrandbits(64)))
         self._network = Network(
             self._cluster, random.Random(rng.getrandbits(64)), self._conditions, self._disk
         )
         self._core: Core | None = None
+        self._skew_s = 0.0  # that of koff's clock when koff started
         self._start_at_s = self._started_s = self._cluster.now
         since_s = self._cluster.now + self._rng.choice([0.0, 0.0, 20.0])
         self._plan = FaultPlan(
@@ -236,6 +239,7 @@ class Simulation:
         self._starts += 1
         self._started_s = self._cluster.now
         self._note("koff starts")
+        self._skew_s = self._clock.skew_s
         self._core = self._make_core(self._conf, self._clock.read())
         self._handle(None)
 
@@ -269,7 +273,14 @@ class Simulation:
         limit_s = self._conf.limit_s + RESOLUTION_S + self._conditions.old_end_age_s
         view = self._core.take_view(self._clock.read())
         # The totals take as long as all the rest.
-        rows = check(view, self._cluster, now_s, limit_s, with_totals=self._checks % 3 == 0)
+        rows = check(
+            view,
+            self._cluster,
+            now_s,
+            limit_s,
+            with_totals=self._checks % 3 == 0,
+            knows_clock=self._knows_clock(self._core),
+        )
         self._served += sum(row.lag is not None for row in rows)
         # A failure hides only what depends on it, once koff has found its feet.
         if view.readiness.ready and now_s >= self._started_s + RECOVERY_S:
@@ -277,7 +288,12 @@ class Simulation:
             if hides is not None:
                 settled_s = self._conf.limit_s
                 check_not_hidden(
-                    rows, self._cluster, now_s, settled_s, lambda row: any(hide(row) for hide in hides)
+                    rows,
+                    self._cluster,
+                    now_s,
+                    settled_s,
+                    lambda row: any(hide(row) for hide in hides),
+                    knows_clock=self._knows_clock(self._core),
                 )
         if self._core.skipped:
             raise ContractBroken(f"inputs were skipped: {dict(self._core.skipped)}")
@@ -289,7 +305,13 @@ class Simulation:
         view = self._core.take_view(self._clock.read())
         # At rest, what is served is exactly what is true. Else it is as old as samples may be.
         settled_s = 0.0 if self._rests else self._conf.limit_s
-        check_recovered(view, self._cluster, self._cluster.now, settled_s)
+        check_recovered(
+            view, self._cluster, self._cluster.now, settled_s, knows_clock=self._knows_clock(self._core)
+        )
+
+    def _knows_clock(self, core: Core) -> bool:
+        """Whether koff's clock was right, or koff could see that it is not: from the times of commits."""
+        return core.tracker.is_skew_known or abs(self._skew_s) <= SMALL_SKEW_S
 
     def _note(self, text: str) -> None:
         if self._log is not None:

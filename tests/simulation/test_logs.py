@@ -138,6 +138,31 @@ def test_the_offset_of_a_time_is_that_of_the_first_record_written_then_or_later(
 # Truth
 
 
+def test_truth_knows_when_records_were_written_also_those_that_are_lost():
+    truth, log = Truth(), PlainLog(0)
+    truth.set_log("t", 0, 0, log)
+    log.write(10, 1_000)
+    log.truncate(5)
+    log.write(10, 2_000)
+    assert truth.written_ms("t", 0, {4}, 10) == {1_000}
+    assert truth.written_ms("t", 0, {5}, 10) == {1_000, 2_000}
+    assert truth.written_ms("t", 0, {15}, 10) == {None}
+    log.trim(12)
+    truth.set_start("t", 0, 20, 12)
+    assert truth.written_ms("t", 0, {4}, 30) == {1_000, 2_000, None}
+    assert truth.written_ms("t", 0, {4}, 900) == {2_000, None}
+
+
+def test_truth_knows_the_records_of_an_earlier_topic_for_a_while():
+    truth, old, new = Truth(), PlainLog(0), PlainLog(0)
+    truth.set_log("t", 0, 0, old)
+    old.write(10, 1_000)
+    truth.set_log("t", 0, 50, new)
+    new.write(10, 60_000)
+    assert truth.written_ms("t", 0, {4}, 60) == {1_000, 60_000}
+    assert truth.written_ms("t", 0, {4}, 900) == {60_000}
+
+
 def test_truth_has_all_values_of_a_time_span():
     truth = Truth()
     for at_s, end in ((1, 10), (2, 20), (3, 30)):

@@ -19,7 +19,6 @@ from koff.monitor.requests import (
     GroupsFetched,
     HistoryRead,
     Input,
-    Moment,
     OffsetsFetched,
     Polled,
     Read,
@@ -32,7 +31,7 @@ from koff.monitor.requests import (
 )
 from tests.simulation.__main__ import describe
 from tests.simulation.catalog import BROKER_KINDS, Catalog
-from tests.simulation.cluster import OFFSETS, Cluster
+from tests.simulation.cluster import EPOCH_MS, OFFSETS, Cluster, PlainLog
 from tests.simulation.conditions import Conditions, Disturbance
 from tests.simulation.contract import ContractBroken, check, check_not_hidden, check_recovered
 from tests.simulation.disk import Disk
@@ -138,7 +137,40 @@ def test_members_that_were_never_there_break_the_contract() -> None:
 
 
 def test_koff_has_recovered_when_all_rows_are_served_as_they_are() -> None:
-    check_recovered(_view(_row(lag=30)), _cluster(), 100.0, settled_s=0.0)
+    check_recovered(_view(_row(lag=30, time_lag_s=1_000.0)), _cluster(), 100.0, settled_s=0.0)
+
+
+@pytest.mark.parametrize("seconds", [830.0, 1_000.0, 1_200.0])
+def test_a_time_lag_may_be_wrong_by_a_fifth(seconds: float) -> None:
+    check(_view(_row(lag=50, time_lag_s=seconds)), _cluster(), 100.0, limit_s=25.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "at_least"),
+    [(100.0, False), (780.0, False), (1_300.0, False), (10.0, True), (700_000.0, True)],
+)
+def test_a_time_lag_that_is_more_wrong_breaks_the_contract(seconds: float, at_least: bool) -> None:
+    wrong = _view(_row(lag=50, time_lag_s=seconds, at_least=at_least))
+    with pytest.raises(ContractBroken, match="time lag"):
+        check(wrong, _cluster(), 100.0, limit_s=25.0)
+    check(wrong, _cluster(), 100.0, limit_s=25.0, knows_clock=False)
+
+
+def test_a_lower_bound_of_seven_days_may_be_served_for_a_record_that_is_older() -> None:
+    cluster = _cluster(age_s=900_000)
+    check(_view(_row(lag=50, time_lag_s=604_800.0, at_least=True)), cluster, 100.0, limit_s=25.0)
+
+
+def test_koff_has_not_recovered_while_a_time_lag_is_unknown() -> None:
+    with pytest.raises(ContractBroken, match="no time lag"):
+        check_recovered(_view(_row(lag=30)), _cluster(), 100.0, settled_s=0.0)
+
+
+def test_a_time_lag_may_only_be_hidden_by_a_fault_that_concerns_it() -> None:
+    rows, cluster = [_row(lag=30)], _cluster()
+    check_not_hidden(rows, cluster, 130.0, 25.0, lambda row: row == ROW)
+    with pytest.raises(ContractBroken, match="hidden without a reason"):
+        check_not_hidden(rows, cluster, 130.0, 25.0, lambda row: False)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +199,11 @@ def test_a_row_may_only_be_hidden_by_a_fault_that_concerns_it() -> None:
         check_not_hidden(rows, _cluster(), 100.0, 25.0, lambda row: False)
 
 
-def _cluster(hostile: str = "") -> Any:
-    """A cluster with one row: its end is 150 from 90 s on, its commit 100, and 120 from 95 s on."""
+def _cluster(hostile: str = "", age_s: float = 1_000.0) -> Any:
+    """A cluster with one row: its end is 150 from 90 s on, its commit 100, and 120 from 95 s on.
+
+    At 100 s, all records are of that age.
+    """
     truth = Truth(lambda group: group == hostile)
     truth.set_end("t", 0, 0.0, 100)
     truth.set_end("t", 0, 90.0, 150)
@@ -176,6 +211,9 @@ def _cluster(hostile: str = "") -> Any:
     truth.set_committed(ROW, 60.0, 100)
     truth.set_committed(ROW, 95.0, 120)
     truth.set_members("g", 0.0, 2)
+    log = PlainLog(1)
+    log.write(150, EPOCH_MS + round((100.0 - age_s) * 1000))
+    truth.set_log("t", 0, 0.0, log)
     return SimpleNamespace(truth=truth)
 
 
@@ -186,6 +224,7 @@ def _row(
     partition: int = 0,
     reasons: Reason | None = None,
     time_lag_s: float | None = None,
+    at_least: bool = False,
 ) -> Any:
     return SimpleNamespace(
         group=group,
@@ -196,6 +235,7 @@ def _row(
         readable=None,
         lag_to_stable=None,
         time_lag_s=time_lag_s,
+        at_least=at_least,
         end=None,
         committed=None,
         reasons=reasons or Reason(0),
@@ -231,7 +271,7 @@ class Bench:
         self.cluster.stop_lives()
         self.cluster.advance(40.0)
         self.conditions = Conditions(random.Random(seed))
-        self.disk = Disk(random.Random(seed), lambda: Moment(0.0, 0))
+        self.disk = Disk(random.Random(seed))
         self.network = Network(self.cluster, random.Random(seed), self.conditions, self.disk)
         logs = self.cluster.topics[OFFSETS].partitions
         self.partition = max(range(len(logs)), key=lambda number: logs[number].end)

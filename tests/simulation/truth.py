@@ -6,6 +6,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
+from tests.simulation.logs import PlainLog, find_written_ms
+
+START_S = 200.0
+"""So old may the log start offset be that koff knows: it is requested once a minute, and that may fail."""
+NOTICED_S = 90.0
+"""Within this time koff notices that a log is another one."""
+
 Row = tuple[str, str, int]
 """A group, a topic and a partition."""
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -49,6 +56,8 @@ class Truth:
         self._ends: dict[tuple[str, int], History] = {}
         self._committed: dict[Row, History] = {}
         self._members: dict[str, History] = {}
+        self._starts: dict[tuple[str, int], History] = {}
+        self._logs: dict[tuple[str, int], list[tuple[float, PlainLog]]] = {}
 
     def ends(self, topic: str, partition: int, since_s: float, until_s: float) -> set[int | None]:
         """All high watermarks in that time. None: there was no such partition."""
@@ -66,6 +75,28 @@ class Truth:
     def members(self, group: str, since_s: float, until_s: float) -> set[int | None]:
         """All numbers of members that were present. None: there was no such group."""
         return _within(self._members.get(group), since_s, until_s)
+
+    def starts(self, topic: str, partition: int, at_s: float) -> set[int | None]:
+        """All log start offsets that koff may take for the present one at `at_s`."""
+        return self._starts.get((topic, partition), History()).within(at_s - START_S, at_s)
+
+    def written_ms(self, topic: str, partition: int, offsets: set[int], at_s: float) -> set[int | None]:
+        """When the first records at or after these offsets were written, as far as they are still in the log.
+
+        None: there is no such record. It may be a record that was lost in a truncation, or with its topic,
+        if that cannot be known yet at `at_s`, or never: when new records soon took its offset. The log start
+        offset may be that of some time ago.
+        """
+        starts = self.starts(topic, partition, at_s)
+        logs, found = self._logs.get((topic, partition), []), set[int | None]()
+        for number, (_, log) in enumerate(logs):
+            histories = [records.history for records in log.former]
+            if number == len(logs) - 1 or logs[number + 1][0] >= at_s - NOTICED_S:
+                histories.append(log.history)
+            for offset in offsets:
+                first = {max(offset, start or 0) for start in starts}
+                found |= {find_written_ms(history, each) for history in histories for each in first}
+        return found
 
     def rows(self) -> dict[Row, int]:
         """All commits at present, of groups that are not "any". The topic may not exist."""
@@ -95,6 +126,15 @@ class Truth:
     def set_end(self, topic: str, partition: int, at_s: float, end: int | None) -> None:
         """The high watermark from now on. None: the partition does not exist."""
         _history(self._ends, (topic, partition)).append(at_s, end)
+
+    def set_start(self, topic: str, partition: int, at_s: float, start: int) -> None:
+        """The log start offset from now on."""
+        _history(self._starts, (topic, partition)).append(at_s, start)
+
+    def set_log(self, topic: str, partition: int, at_s: float, log: PlainLog) -> None:
+        """The log from now on, with the times of its records."""
+        self._logs.setdefault((topic, partition), []).append((at_s, log))
+        self.set_start(topic, partition, at_s, log.start)
 
     def allow_committed(self, row: Row, at_s: float, offset: int) -> None:
         """A committed offset that a reader of the log may take for the present one at that moment."""

@@ -138,6 +138,10 @@ class Feed(Source):
         for partition in removed:
             self._positions.pop(partition, None)
 
+    def reconnect(self) -> None:
+        """Reads on with a new client, from the present positions."""
+        self._replace_consumer(self._get_consumer(), self._to_assignment(self._positions))
+
     def fetch(self, max_records: int, timeout_s: float) -> Fetched:
         """The next records, in log order within a partition; empty if none comes within `timeout_s`.
 

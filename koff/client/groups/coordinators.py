@@ -30,6 +30,7 @@ from koff.client.groups.descriptions import (
     read_listings,
 )
 from koff.client.groups.leaders import BrokerAddress, Layout, fetch_layout
+from koff.client.groups.missing_partitions import MissingPartitions
 from koff.client.groups.responses import (
     DescribedGroup,
     FetchedGroups,
@@ -41,6 +42,7 @@ from koff.client.wire.connection import MAX_REQUEST_BYTES, Connection, Unsupport
 from koff.client.wire.credentials import TokenSource, check_support, parse_addresses
 from koff.client.wire.requests import Api, Request, encode_request, error_name
 from koff.errors import ConfigError, ConnectError, Denied
+from koff.records.placement import group_partition
 from koff.records.topics import OFFSETS_TOPIC
 
 GroupFilter = Callable[[str], bool]
@@ -55,8 +57,10 @@ _COORDINATOR_ERRORS = frozenset(
 """The group's coordinator is another broker, or is not ready: another round may succeed."""
 _GROUP_CHANGED = "GROUP_ID_NOT_FOUND"
 """The group was deleted, or has become a group of another type since it was listed."""
-_MAX_GROUP_CHANGES = 3
-"""After so many `_GROUP_CHANGED` errors, the group has failed for good."""
+_MAX_FAILURES = 3
+"""After errors in so many rounds, a group has failed for good. Rounds in which its broker was not ready do
+not count. The group may come from a hostile record: a broker lists every group of its partitions, but each
+time responds with NOT_COORDINATOR for a group whose name belongs to another broker's partition."""
 
 
 def fetch_groups(
@@ -66,10 +70,12 @@ def fetch_groups(
     deadline_s: float = 30.0,
     describe: bool = True,
     token: TokenSource | None = None,
+    patience_s: float | None = None,
 ) -> FetchedGroups:
     """All groups and offsets by `fetch_from_coordinators` if possible, else by `fetch_through_admin`.
 
     `source` of the result is "wire" or "admin"; `reason` is why koff's own connections were not used.
+    The admin client ignores `patience_s`.
     """
     from koff.client.groups.admin import fetch_through_admin  # imported late: it is rarely needed
 
@@ -79,7 +85,12 @@ def fetch_groups(
     if not reason:
         try:
             return fetch_from_coordinators(
-                conf, group_filter=group_filter, deadline_s=deadline_s, describe=describe, token=token
+                conf,
+                group_filter=group_filter,
+                deadline_s=deadline_s,
+                describe=describe,
+                token=token,
+                patience_s=patience_s,
             )
         except UnsupportedVersion as error:
             reason = str(error)
@@ -94,8 +105,13 @@ def fetch_from_coordinators(
     deadline_s: float = 30.0,
     describe: bool = True,
     token: TokenSource | None = None,
+    patience_s: float | None = None,
 ) -> FetchedGroups:
     """All groups that pass `group_filter`, with their offsets, from all coordinators, within `deadline_s`.
+
+    With `patience_s`, a broker that is silent for so long is given up, and no round begins later than that
+    after the start: the groups of the other brokers are returned, and `FetchedGroups.find_incomplete` says
+    where groups may be missing. Without it, koff tries until `deadline_s`.
 
     Raises `ConnectError` (`Denied` for a refused log-in) when no broker responds, `ConfigError` for
     properties that koff's own connections do not support, and `UnsupportedVersion` when a broker is too old.
@@ -104,7 +120,7 @@ def fetch_from_coordinators(
     `__consumer_offsets`, groups may be missing from the result, without an error in it, while coordinators
     change.
     """
-    with _CoordinatorFetch(conf, group_filter, deadline_s, describe, token) as fetch:
+    with _CoordinatorFetch(conf, group_filter, deadline_s, describe, token, patience_s) as fetch:
         return fetch.run()
 
 
@@ -122,6 +138,7 @@ class _BrokerResponse:
     described: list[DescribedGroup] = field(default_factory=list)
     share_offsets: list[tuple[str, str, list[ShareOffset]]] = field(default_factory=list)
     error: str = ""
+    unready: dict[str, str] = field(default_factory=dict)  # errors by probe
     seconds_by_step: dict[str, float] = field(default_factory=dict)
 
 
@@ -140,13 +157,17 @@ class _CoordinatorFetch(Closing):
         deadline_s: float,
         describe: bool,
         token: TokenSource | None,
+        patience_s: float | None,
     ) -> None:
-        self._conf = conf
+        self._conf = conf if patience_s is None else _limit_timeouts(conf, patience_s)
+        self._patience_s = patience_s
         self._group_filter = group_filter
         self._describe = describe
         self._token = token
         self._began = time.monotonic()
         self._deadline = self._began + deadline_s
+        # No round begins later than that.
+        self._last_round_s = self._deadline if patience_s is None else self._began + patience_s
         self._connections: dict[tuple[str, int], Connection] = {}
         self._bootstrap = list(parse_addresses(conf.brokers))
         if not self._bootstrap:
@@ -158,7 +179,9 @@ class _CoordinatorFetch(Closing):
         self._described: dict[str, DescribedGroup] = {}
         self._failed: dict[str, str] = {}  # for good
         self._pending: dict[str, str] = {}  # the next round tries these groups again
-        self._changes: dict[str, int] = {}  # number of `_GROUP_CHANGED` errors by group
+        self._failures: dict[str, set[int]] = {}  # by group, the rounds that count for `_MAX_FAILURES`
+        self._missing = MissingPartitions()
+        self._rounds = 0
         self._seconds_by_step: dict[str, float] = {}
         self._bytes = 0
 
@@ -168,9 +191,9 @@ class _CoordinatorFetch(Closing):
             connection.close()
 
     def run(self) -> FetchedGroups:
-        layout, pause, rounds = self._fetch_layout(), _PAUSE_S[0], 0
+        layout, pause = self._fetch_layout(), _PAUSE_S[0]
         while True:
-            rounds += 1
+            self._rounds += 1
             responses = self._run_round(layout)
             self._apply(responses)
             errors = [f"{response.broker}: {response.error}" for response in responses if response.error]
@@ -180,12 +203,14 @@ class _CoordinatorFetch(Closing):
                 before, layout = layout, self._fetch_layout()
             except ConnectError as error:
                 errors.append(str(error))
+                self._note_missing(layout, str(error), responses)
             else:
                 errors += _describe_changes(before, layout)
+                self._note_missing(before, layout, responses)
 
             if not errors and not self._pending:
                 break
-            if time.monotonic() + pause >= self._deadline:
+            if time.monotonic() + pause >= self._last_round_s:
                 break  # what is missing is in `failed` and `incomplete`
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_S[1])
@@ -199,15 +224,35 @@ class _CoordinatorFetch(Closing):
             seconds=time.monotonic() - self._began,
             share_offsets=tuple(self._share_offsets),
             incomplete=tuple(errors),
-            rounds=rounds,
+            rounds=self._rounds,
             bytes_read=self._bytes,
             seconds_by_step=self._seconds_by_step,
+            partition_count=self._missing.partition_count,
+            incomplete_partitions=self._missing.reasons,
         )
+
+    def _note_missing(
+        self, before: Layout, after: Layout | str, responses: Sequence[_BrokerResponse]
+    ) -> None:
+        """Notes of which partitions groups may be missing after a round."""
+        count = len(before.leaders or ())
+        unready = {
+            group_partition(probe, count): f"{response.broker}: its coordinator is not ready: {error}"
+            for response in responses
+            for probe, error in response.unready.items()
+        }
+        failed = {
+            response.broker.id: f"{response.broker}: {response.error}"
+            for response in responses
+            if response.error and not response.unready
+        }
+        self._missing.note_round(before, after, failed, unready)
 
     def _fetch_layout(self) -> Layout:
         """The layout from the first broker that responds. Raises `ConnectError` when none responds.
 
-        Brokers with an open connection come first, and brokers whose connection failed come last.
+        Brokers with an open connection come first, and brokers whose connection failed come last. At the
+        start, the bootstrap servers share the time that koff waits.
         """
         began = time.monotonic()
         errors: list[ConnectError] = []
@@ -216,7 +261,11 @@ class _CoordinatorFetch(Closing):
         for host, port in dict.fromkeys([*connected, *self._bootstrap, *self._connections]):
             try:
                 share_of = 1 if self._connections else len(self._bootstrap)
-                layout = fetch_layout(self._connect(host, port, share_of=share_of))
+                connection = self._connect(host, port, share_of=share_of)
+                if self._patience_s is not None:  # a stalled broker may accept connections
+                    connection.deadline = time.monotonic() + self._patience_s / share_of
+                layout = fetch_layout(connection)
+                connection.deadline = self._deadline
             except Denied:
                 raise  # the other brokers would refuse the log-in too
             except ConnectError as error:
@@ -271,14 +320,15 @@ class _CoordinatorFetch(Closing):
             if listed.error_code:
                 response.error = f"cannot list its groups: {error_name(listed.error_code)}"
                 return
-            loading = [
-                error
+            loading = {
+                probe: error
                 for fetched in probed
-                for error in fetched.errors.values()
+                for probe, error in fetched.errors.items()
                 if error in _COORDINATOR_ERRORS
-            ]
+            }
             if loading:
-                response.error = f"is not ready for {len(loading)} of its partitions: {loading[0]}"
+                response.error = f"is not ready for {len(loading)} of its partitions: {min(loading.values())}"
+                response.unready = loading
             group_filter = self._group_filter
             response.listings = [
                 listing
@@ -292,7 +342,7 @@ class _CoordinatorFetch(Closing):
             for (_, add_result), result in zip(requests, results, strict=True):
                 add_result(result)
         except ConnectError as error:
-            response.error = str(error)
+            response.error, response.unready = str(error), {}
         finally:
             times.append(time.monotonic())
             steps = zip(("connect", "list", "fetch"), times, times[1:], strict=False)
@@ -346,7 +396,7 @@ class _CoordinatorFetch(Closing):
         # A listed group needs another round if it has an error that may pass, or if its broker failed before
         # the group was complete.
         for name, (listing, broker_error) in listed.items():
-            if name in retry:
+            if name in retry and not self._is_complete(listing):
                 self._pending[name] = retry[name]
             elif self._is_complete(listing) or not broker_error:
                 self._pending.pop(name, None)
@@ -358,27 +408,30 @@ class _CoordinatorFetch(Closing):
             self._offsets.append(fetched.offsets)
             self._fetched.update(fetched.groups)
             self._fetched.update(
-                name for name, error in fetched.errors.items() if self._note_failure(name, error, retry)
+                name
+                for name, error in fetched.errors.items()
+                if self._note_failure(name, error, response, retry)
             )
         for name, error, offsets in response.share_offsets:
-            if not error or self._note_failure(name, error, retry):
+            if not error or self._note_failure(name, error, response, retry):
                 self._fetched.add(name)
                 self._share_offsets += offsets
 
     def _apply_descriptions(self, response: _BrokerResponse, retry: dict[str, str]) -> None:
         for group in response.described:
-            if not group.error or self._note_failure(group.name, group.error, retry):
+            if not group.error or self._note_failure(group.name, group.error, response, retry):
                 self._described[group.name] = group
 
-    def _note_failure(self, name: str, error: str, retry: dict[str, str]) -> bool:
+    def _note_failure(self, name: str, error: str, response: _BrokerResponse, retry: dict[str, str]) -> bool:
         """Notes a group's error. Returns whether the group has failed for good.
 
         An error that may be gone in another round goes into `retry` instead.
         """
-        if error == _GROUP_CHANGED:
-            self._changes[name] = self._changes.get(name, 0) + 1
-        changed_again = error == _GROUP_CHANGED and self._changes[name] < _MAX_GROUP_CHANGES
-        if error in _COORDINATOR_ERRORS or changed_again:
+        failures = self._failures.setdefault(name, set())
+        if error == _GROUP_CHANGED or not response.error:
+            failures.add(self._rounds)
+        may_pass = error == _GROUP_CHANGED or error in _COORDINATOR_ERRORS
+        if may_pass and len(failures) < _MAX_FAILURES:
             retry[name] = error
             return False
         self._failed[name] = error
@@ -392,6 +445,15 @@ class _CoordinatorFetch(Closing):
         described = self._described.get(listing.name)
         error = self._failed.get(listing.name) or self._pending.get(listing.name, "")
         return described or listing.to_described_group(error)
+
+
+def _limit_timeouts(conf: ClusterConf, patience_s: float) -> ClusterConf:
+    """The same cluster, where neither connecting nor a response may take longer than that."""
+    return replace(
+        conf,
+        connect_timeout_s=min(conf.connect_timeout_s, patience_s),
+        request_timeout_s=min(conf.request_timeout_s, patience_s),
+    )
 
 
 def _build_list_requests(connection: Connection, probes: Sequence[str]) -> Iterator[Request[Any]]:

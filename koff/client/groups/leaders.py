@@ -65,6 +65,11 @@ class Layout:
         )
 
     @property
+    def epochs(self) -> dict[int, tuple[int, int]]:
+        """The leader and its epoch by partition; empty if `leaders` is None or empty."""
+        return {each.partition: (each.leader, each.epoch) for each in self.leaders or ()}
+
+    @property
     def leaderless(self) -> tuple[int, ...]:
         """The partitions that no broker of the cluster leads: their groups have no coordinator."""
         # The leader is -1, or a broker that has died and is not in the metadata any more.

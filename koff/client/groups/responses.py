@@ -133,8 +133,9 @@ class FetchedGroups:
     """All groups that this user may describe, and their committed offsets.
 
     `failed` maps the name of each group of which a part is missing to the reason. `incomplete` lists reasons
-    why there may be more groups, with unknown names: for example a coordinator that did not respond. Kafka
-    silently leaves out groups and topics on which this user lacks DESCRIBE: neither field shows them.
+    why there may be more groups, with unknown names: for example a coordinator that did not respond.
+    `find_incomplete` says which partitions of the offsets topic these groups would belong to. Kafka
+    silently leaves out groups and topics on which this user lacks DESCRIBE: no field shows them.
     `brokers` is how many brokers listed their groups in the last round (0 through the admin client).
     """
 
@@ -152,6 +153,27 @@ class FetchedGroups:
     rounds: int = 1
     bytes_read: int = 0
     seconds_by_step: Mapping[str, float] = field(default_factory=dict)
+    partition_count: int = 0
+    """The partition count of `__consumer_offsets`; 0 if it is unknown, or there is no such topic."""
+    incomplete_partitions: Mapping[int, str] = field(default_factory=dict)
+    """By partition of `__consumer_offsets`, why groups of that partition may be missing. Empty if the
+    partition count is unknown: see `find_incomplete`."""
+
+    def find_incomplete(self, partitions: Iterable[int], partition_count: int) -> dict[int, str]:
+        """The reason for each of these partitions of `__consumer_offsets` of which groups may be missing.
+
+        `partition_count` is what the caller takes for the partition count of the topic. If the brokers have
+        another one, or do not describe the topic, and anything is incomplete, that is all of them.
+        """
+        known = self.partition_count
+        if known == partition_count:
+            return {p: why for p in partitions if (why := self.incomplete_partitions.get(p))}
+        reasons = self.incomplete_partitions.values() if known else self.incomplete
+        why = "; ".join(dict.fromkeys(reasons))
+        if why:
+            return dict.fromkeys(partitions, why)
+        # The coordinators of partitions that the brokers do not know yet were not asked.
+        return {p: "the brokers do not know it yet" for p in partitions if p >= known > 0}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

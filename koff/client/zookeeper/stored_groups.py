@@ -12,6 +12,7 @@ from koff.client.zookeeper.session import NoNode, Session
 from koff.client.zookeeper.znodes import CONSUMERS, GroupPaths, Registration, find_member
 
 _MAX_PENDING = 500
+_MAX_DIGITS = 19
 
 
 class StoredOffset(NamedTuple):
@@ -39,8 +40,8 @@ def fetch_stored_groups(session: Session) -> dict[str, StoredGroup]:
     for (group, member), (data, _) in _fetch_children(session, {p.group: p.ids for p in paths}):
         groups[group].members[member] = Registration.decode(data)
     for group, partition, data, stat in _fetch_partition_nodes(session, {p.group: p.offsets for p in paths}):
-        # Data that is not a decimal number is no offset: leave it out.
-        if data.isdigit():
+        # Data that is not a decimal number, or is beyond every offset, is no offset: leave it out.
+        if data.isdigit() and len(data) <= _MAX_DIGITS:
             groups[group].offsets[partition] = StoredOffset(int(data), stat.mtime, stat.mzxid)
     for group, partition, data, _ in _fetch_partition_nodes(session, {p.group: p.owners for p in paths}):
         owner = find_member(data.decode(errors="replace"), groups[group].members)

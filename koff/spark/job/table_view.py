@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import structlog
 
-from koff.lag import UNKNOWN
-from koff.serve import MonitorStats, Readiness, ServeConf, Server
+from koff.lag import UNKNOWN, Reason
+from koff.serve import ClusterView, MonitorStats, Readiness, ServeConf, Server
 from koff.spark.job.cluster_stream import Progress
 from koff.spark.tables.schemas import Tables
 from koff.tracker import Snapshot, State, Tracker
@@ -32,83 +33,95 @@ STALE_INTERVALS = 5
 
 
 class TableView:
-    """A `View` of one cluster: a tracker, filled from the tables `current`, `group_states` and `end_offsets`.
+    """A `ViewSource` of one cluster: a tracker, filled from `current`, `group_states` and `end_offsets`.
 
-    One thread may call `apply_batch` while others read.
+    One thread may call `apply_batch` while others take views.
     """
 
     def __init__(self, cluster: str, interval_s: float) -> None:
-        self.cluster = cluster
+        self._cluster = cluster
+        self._limit_s = STALE_INTERVALS * max(interval_s, 5.0)
+        self._lock = threading.Lock()  # guards all below: a view must not show half a batch
         self._tracker = Tracker()
-        self._interval_s = interval_s
         self._records: dict[str, int] = {}
         self._behind: int | None = None
         self._sampled_at: float | None = None
         self._applied_until: Any = None
         """The time of the newest sample that the tracker has."""
 
-    def snapshot(self) -> Snapshot:
-        """All groups, with their offsets and lag."""
-        return self._tracker.take_snapshot(time.time_ns() // 1_000_000)
-
-    def readiness(self) -> Readiness:
-        """Ready when the stream has caught up and the newest sample of end offsets is not stale."""
-        if self._sampled_at is None:
-            left = "" if self._behind is None else f", {self._behind} offsets behind"
-            return Readiness(False, f"not ready: reading the log{left}")
-        if not self._fresh:
-            return Readiness(False, f"not ready: the end offsets are {self._age_s:.0f} s old")
-        return Readiness(True, "ready")
-
-    def reader_stats(self) -> MonitorStats:
-        """The numbers for koff's own metrics."""
-        return MonitorStats(
-            records=dict(self._records),
-            behind=self._behind,
-            end_offsets_age_s=None if self._sampled_at is None else self._age_s,
-            lag_is_fresh=self._fresh,
-            up=self._fresh,
+    def take_view(self) -> ClusterView:
+        """What may be served now. No lag is, if the newest sample of end offsets is stale."""
+        with self._lock:
+            snapshot = self._tracker.take_snapshot(time.time_ns() // 1_000_000)
+            age_s = None if self._sampled_at is None else time.monotonic() - self._sampled_at
+            records, behind = dict(self._records), self._behind
+        readiness = self._assess_readiness(age_s, behind)
+        rows = sum(int(snapshot.lags(shard).known.sum()) for shard in snapshot.shards.values())
+        if not readiness.ready:
+            snapshot = _withhold_ends(snapshot)
+        stats = MonitorStats(
+            records=records,
+            behind=behind,
+            end_offsets_age_s=age_s,
+            rows=rows,
+            withheld=snapshot.withheld_rows(),
+            up=readiness.ready,
         )
+        return ClusterView(self._cluster, snapshot, readiness, stats)
+
+    def find_stall(self) -> str | None:
+        """None: a job that fails ends the process, and a batch may take as long as it needs."""
+        return None
 
     def apply_batch(self, done: Progress, tables: Tables) -> None:
         """Brings the tracker up to the tables, after the batch `done` was written."""
-        self._records["OffsetCommit"] = self._records.get("OffsetCommit", 0) + done.commits
-        self._behind = done.behind
+        with self._lock:
+            self._records["OffsetCommit"] = self._records.get("OffsetCommit", 0) + done.commits
+            self._behind = done.behind
         if done.sampled is None:
             return  # new commits wait for the next sample: lag needs both from about the same time
 
         # Commits and groups by partition of the offsets topic, because the tracker restores whole partitions.
         commits: dict[int, list[Any]] = {}
-        for row in tables.cluster_frame("current", self.cluster).where("NOT deleted").collect():
+        for row in tables.cluster_frame("current", self._cluster).where("NOT deleted").collect():
             commits.setdefault(row.offsets_partition, []).append(row)
         groups: dict[int, dict[str, Any]] = {}
-        for row in tables.cluster_frame("group_states", self.cluster).collect():
+        for row in tables.cluster_frame("group_states", self._cluster).collect():
             saved = json.loads(row.saved)["groups"] if row.saved else {}
             groups.setdefault(row.offsets_partition, {}).update(saved)
-        for partition in commits.keys() | groups.keys():
-            state = _build_state(commits.get(partition, []), groups.get(partition, {}))
-            self._tracker.restore_partition(partition, state)
+        states = {
+            partition: _build_state(commits.get(partition, []), groups.get(partition, {}))
+            for partition in commits.keys() | groups.keys()
+        }
+        samples, newest = self._collect_samples(tables)
 
-        self._apply_samples(tables)
-        self._sampled_at = time.monotonic()
+        # All was read: Spark is not waited for while the lock is held.
+        with self._lock:
+            for partition, state in states.items():
+                self._tracker.restore_partition(partition, state)
+            for at_ms, sample in sorted(samples.items()):
+                self._apply_sample(at_ms, sample)
+            self._applied_until = newest
+            self._sampled_at = time.monotonic()
 
-    def _apply_samples(self, tables: Tables) -> None:
-        """Gives the tracker all samples that it does not have: at first those of the last `REPLAYED_S`."""
+    def _collect_samples(self, tables: Tables) -> tuple[dict[int, list[Any]], Any]:
+        """All samples that the tracker does not have, by time in ms, and the time of the newest.
+
+        At first, these are the samples of the last `REPLAYED_S`.
+        """
         from pyspark.sql import functions as f
 
         # With the condition on `day`, Delta reads only the files of these days.
-        ends = tables.cluster_frame("end_offsets", self.cluster)
+        ends = tables.cluster_frame("end_offsets", self._cluster)
         newest = ends.where(f.col("day") >= f.date_sub(f.current_date(), 1)).agg(f.max("at")).first()
         if newest is None or newest[0] is None:
-            return
+            return {}, self._applied_until
         since = self._applied_until or newest[0] - timedelta(seconds=REPLAYED_S)
         rows = ends.where((f.col("at") > since) & (f.col("day") >= f.date_sub(f.current_date(), 1)))
         samples: dict[int, list[Any]] = {}
         for row in rows.withColumn("at_ms", f.unix_millis("at")).collect():
             samples.setdefault(row.at_ms, []).append(row)
-        for at_ms, sample in sorted(samples.items()):
-            self._apply_sample(at_ms, sample)
-        self._applied_until = newest[0]
+        return samples, newest[0]
 
     def _apply_sample(self, at_ms: int, rows: list[Any]) -> None:
         row_of = {(row.topic, row.partition): row for row in rows}
@@ -126,13 +139,23 @@ class TableView:
             self._tracker.forget_offsets(absent, gone=gone)
         self._tracker.add_samples(ends=ends, starts=starts, stables=stables, at_ms=at_ms)
 
-    @property
-    def _age_s(self) -> float:
-        return time.monotonic() - (self._sampled_at or 0.0)
+    def _assess_readiness(self, age_s: float | None, behind: int | None) -> Readiness:
+        """Ready when the stream has caught up and the newest sample of end offsets is not stale."""
+        if age_s is None:
+            left = "" if behind is None else f", {behind} offsets behind"
+            return Readiness(False, f"not ready: reading the log{left}")
+        if age_s > self._limit_s:
+            return Readiness(False, f"not ready: the end offsets are {age_s:.0f} s old")
+        return Readiness(True, "ready")
 
-    @property
-    def _fresh(self) -> bool:
-        return self._sampled_at is not None and self._age_s <= STALE_INTERVALS * max(self._interval_s, 5.0)
+
+def _withhold_ends(snapshot: Snapshot) -> Snapshot:
+    """The snapshot without all that depends on end offsets: none of them is fresh."""
+    bits = {
+        number: np.where(snapshot.lags(shard).known, Reason.END_NOT_CURRENT, 0).astype(np.uint8)
+        for number, shard in snapshot.shards.items()
+    }
+    return snapshot.withhold(bits, {}, np.ones(len(snapshot.partitions.partition), np.bool_))
 
 
 def _build_state(rows: list[Any], groups: dict[str, Any]) -> State:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from koff.cli import main
 from koff.cli.text_table import format_table
 from koff.lag import Reason
+from koff.serve.view import ClusterView, MonitorStats, Readiness
 from koff.tracker import Tracker
 from koff.version import VERSION
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
@@ -105,9 +106,8 @@ def withheld(monkeypatch):
         1: np.array([Reason.COMMITS_NOT_CURRENT], np.uint8),
     }
     snapshot = tracker.take_snapshot().withhold(bits, {1: False})
-    monkeypatch.setattr(
-        sys.modules["koff.cli.lag"], "take_snapshots", lambda *_, **__: iter([("c", snapshot)])
-    )
+    view = ClusterView("c", snapshot, Readiness(True, "ready"), MonitorStats(rows=3, withheld=2))
+    monkeypatch.setattr(sys.modules["koff.cli.lag"], "take_views", lambda *_, **__: iter([view]))
 
 
 def test_the_table_shows_a_dash_and_the_reason_for_a_lag_that_is_withheld(withheld):
@@ -120,7 +120,7 @@ def test_the_table_shows_a_dash_and_the_reason_for_a_lag_that_is_withheld(withhe
 
 
 def test_json_shows_null_and_the_reason_for_a_lag_that_is_withheld(withheld):
-    document = json.loads(run("lag", "--brokers", "a:1", "--format", "json").output)
+    document = json.loads(run("lag", "--brokers", "a:1", "--format", "json").stdout)
     groups = {group["group"]: group for group in document["groups"]}
     for name, members, state in (("g", 1, "Stable"), ("h", None, None)):
         group = groups[name]
@@ -134,6 +134,19 @@ def test_json_shows_null_and_the_reason_for_a_lag_that_is_withheld(withheld):
     assert [rows["g", 0][name] for name in ("lag", "end", "reasons")] == [6, 10, ""]
     assert [rows["g", 1][name] for name in ("lag", "end", "reasons")] == [None, None, "end_not_current"]
     assert [rows["h", 0][name] for name in ("committed", "reasons")] == [None, "commits_not_current"]
+
+
+def test_what_is_not_known_after_the_timeout_is_counted_on_standard_error_with_exit_code_4(withheld):
+    result = run("lag", "--brokers", "a:1", "--timeout", "7")
+    assert result.exit_code == 4
+    reasons = "commits_not_current, end_not_current"
+    assert f"after 7 s, 2 of 3 lags are not known ({reasons})" in result.stderr
+    assert "after 7 s" not in result.stdout
+
+
+def test_only_the_chosen_groups_decide_about_the_exit_code(withheld):
+    assert run("lag", "--brokers", "a:1", "--group", "^g$").exit_code == 4
+    assert run("lag", "--brokers", "a:1", "--group", "^none$").exit_code == 0
 
 
 def test_a_lag_that_is_withheld_is_an_unknown_lag_to_fail_above(withheld):

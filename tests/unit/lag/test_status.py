@@ -173,3 +173,10 @@ def test_a_group_is_as_complete_as_burrow_says_by_its_rows_with_full_windows():
     window = np.zeros((5, 10), int)
     found = group_completeness(window_features(window, window, window, count), np.array([0, 0, 0, 2, 3]), 4)
     assert found.tolist() == [pytest.approx(2 / 3), pytest.approx(np.nan, nan_ok=True), 1, 0]
+
+
+def test_a_group_with_a_row_that_is_not_decided_is_not_ok_but_may_be_worse():
+    statuses = np.array([Status.OK, Status.UNKNOWN] * 2 + [Status.WARN, Status.UNKNOWN, Status.OK], np.uint8)
+    groups, undecided = np.array([0, 0, 1, 1, 2, 2, 3]), np.array([0, 1, 0, 0, 0, 1, 0], np.bool_)
+    found = group_status(statuses, groups, 4, undecided=undecided)
+    assert found.tolist() == [Status.UNKNOWN, Status.OK, Status.WARN, Status.OK]

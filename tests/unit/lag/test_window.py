@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from koff.lag import Mark, Placement, placements, window_features
+from koff.lag import UNKNOWN, Mark, Placement, lacks_commit_time, placements, window_features
 from tests.unit.lag import burrow
 from tests.unit.lag.burrow import Commit
 
@@ -36,6 +36,24 @@ def test_a_window_has_the_times_of_its_first_and_last_commit_and_says_how_full_i
     assert [column.item() for column in found[:3]] == [500, 900, 3]
     assert found.completeness().tolist() == [0.3]
     assert Mark(found.marks.item()) == Mark.NEVER_DECREASED | Mark.LAGS_KNOWN
+
+
+def test_the_features_of_chosen_rows_can_be_made_those_of_an_empty_window():
+    found = window_features(*turned_into_arrays([[Commit(1, 500, 3), Commit(2, 700, 2)]] * 2))
+    assert found.empty_rows(np.array([False, False])) is found
+    half = found.empty_rows(np.array([False, True]))
+    assert [column.tolist() for column in half] == [[column[0].item(), 0] for column in found]
+    assert [column.dtype for column in half] == [column.dtype for column in found]
+
+
+def test_only_a_commit_can_lack_its_time():
+    committed, at_ms = np.array([5, 0, 5, UNKNOWN]), np.array([UNKNOWN, UNKNOWN, 0, UNKNOWN])
+    assert lacks_commit_time(committed=committed, committed_at_ms=at_ms).tolist() == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("size", [1, 2, 10])

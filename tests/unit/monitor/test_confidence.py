@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 
 from koff.lag import Reason
+from koff.monitor.commit_history import Replayed
 from koff.monitor.confidence import Facts, build_view
 from koff.monitor.followed_log import FollowedLog
+from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.plan import Replay
 from koff.monitor.requests import Moment, Topic
 from koff.records import OffsetCommit, OffsetCommitValue, encode
+from koff.records.placement import group_partition
+from koff.serve import ClusterView
 from koff.tracker import Tracker
 from tests.unit.builders import Share, commit
 
@@ -39,17 +43,23 @@ class Known:
             self.commit(partition, f"g{partition}", "t", 0)
         self.sample(ms=90_000)
         self.facts = Facts(
+            cluster="c",
+            source="log",
             offsets=follow("__consumer_offsets", 2, FRESH),
             share=follow("__share_group_state", 0, None),
             doubtful=set(),
+            history=None,
             stored=None,
+            stored_known=True,
             steady_ms=lambda moment: round(moment.at_s * 1000),
+            now=Moment(NOW_MS / 1000, 0),
             oldest_ms=NOW_MS - LIMIT_MS,
             topics_asked=FRESH,
             failure=None,
             ends_answered=True,
             was_ready=True,
             record_counts={},
+            skipped={},
         )
 
     def commit(self, shard: int, group: str, topic: str, partition: int, offset: int | None = 5) -> None:
@@ -59,14 +69,20 @@ class Known:
     def sample(self, ms: int) -> None:
         self.tracker.add_samples(ends={("t", 0): 9}, at_ms=ms)
 
+    def view(self, **change: Any) -> ClusterView:
+        return build_view(self.tracker.take_snapshot(NOW_MS), dataclasses.replace(self.facts, **change))
+
     def reasons(self, **change: Any) -> dict[str, Reason]:
-        facts = dataclasses.replace(self.facts, **change)
-        view = build_view(self.tracker.take_snapshot(NOW_MS), facts)
-        return {row.group: row.reasons for row in view.snapshot.rows()}
+        return {row.group: row.reasons for row in self.view(**change).snapshot.rows()}
 
     def readiness(self, **change: Any) -> str:
-        facts = dataclasses.replace(self.facts, **change)
-        return build_view(self.tracker.take_snapshot(NOW_MS), facts).readiness.text
+        return self.view(**change).readiness.text
+
+    def hold_back(self, partition: int, current: Moment | None) -> FollowedPartition:
+        """An open transaction holds back all but the first 5 of 8 offsets of the partition."""
+        part = self.facts.offsets.partitions[partition]
+        part.position, part.stable, part.end, part.current = 5, 5, 8, current
+        return part
 
 
 @pytest.fixture
@@ -131,16 +147,54 @@ def test_a_group_that_the_coordinators_did_not_answer_for_hides_alone(known: Kno
     assert known.reasons() == {"g0": Reason(0), "g1": Reason(0), "g2": Reason.COMMITS_NOT_CURRENT}
 
 
+def test_members_and_state_are_unknown_only_of_groups_that_the_coordinators_did_not_answer_for(
+    known: Known,
+) -> None:
+    known.commit(0, "g2", "t", 0)
+    known.facts.offsets.partitions[0].stale_groups = {"g2": OLD}
+    totals = {total.group.name: total for total in known.view().snapshot.totals()}
+    assert {name: total.state for name, total in totals.items()} == {"g0": "Empty", "g1": "Empty", "g2": None}
+    assert {name: total.current for name, total in totals.items()} == {"g0": True, "g1": True, "g2": False}
+    known.facts.offsets.partitions[0].stale_groups = {"g2": FRESH}
+    assert all(total.current for total in known.view().snapshot.totals())
+
+
+def test_groups_of_a_partition_that_is_not_current_have_no_state(known: Known) -> None:
+    known.facts.offsets.partitions[1].current = OLD
+    states = {total.group.name: total.state for total in known.view().snapshot.totals()}
+    assert states == {"g0": "Empty", "g1": None}
+
+
+def test_an_old_end_offset_of_a_row_without_a_commit_is_not_shown(known: Known) -> None:
+    known.tracker = Tracker()
+    known.commit(0, "g", "t", 0, -1)
+    known.sample(ms=90_000)
+    assert [row.end for row in known.view().snapshot.rows()] == [9]
+    known.sample(ms=NOW_MS - LIMIT_MS - 1)
+    assert [(row.end, row.reasons) for row in known.view().snapshot.rows()] == [(None, Reason.NO_COMMIT)]
+
+
 def test_groups_of_zookeeper_are_as_current_as_their_response(known: Known) -> None:
     known.tracker.apply_external_commits(-1, {("z", "t", 0): (5, 1)}, [], {})
     assert known.reasons(stored=OLD)["z"] == Reason.COMMITS_NOT_CURRENT
     assert known.reasons(stored=FRESH)["z"] == Reason(0)
 
 
+def test_a_group_of_zookeeper_is_unknown_while_the_partition_is_not_read_where_kafka_would_have_it(
+    known: Known,
+) -> None:
+    names = {group_partition(name, 2): name for name in ("za", "zb", "zc", "zd")}
+    known.tracker.apply_external_commits(-1, {(name, "t", 0): (5, 1) for name in names.values()}, [], {})
+    known.facts.offsets.partitions[1].current = None
+    reasons = known.reasons(stored=FRESH)
+    assert (reasons[names[0]], reasons[names[1]]) == (Reason(0), Reason.COMMITS_NOT_CURRENT)
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
         ({}, "ready"),
+        ({"stored_known": False}, "not ready: the groups of ZooKeeper are not known yet"),
         ({"ends_answered": False}, "not ready: end offsets are not known yet"),
         ({"ends_answered": False, "failure": "no route"}, "not ready: no route"),
         ({"offsets": follow("o", 2, None)}, "not ready: 0 offsets of o are to be read, of 2 partitions"),
@@ -175,3 +229,115 @@ def test_later_koff_is_ready_as_long_as_some_row_may_be_served(known: Known) -> 
     assert known.readiness() == "not ready: none of 2 lags is current: the cluster does not answer"
     known.facts.offsets.denied = "no READ"
     assert known.readiness().endswith("no READ")
+
+
+def test_koff_is_not_ready_at_the_start_if_no_row_may_be_served(known: Known) -> None:
+    known.sample(ms=1)
+    view = known.view(was_ready=False)
+    assert view.readiness.text == "not ready: none of 2 lags is current: the cluster does not answer"
+    assert not view.stats.up
+
+
+def test_a_cluster_without_the_offsets_topic_is_ready_and_says_so(known: Known) -> None:
+    known.tracker, known.facts.offsets.exists = Tracker(), False
+    assert known.readiness() == "ready: no __consumer_offsets yet, so no groups"
+
+
+def test_zookeeper_is_named_if_only_its_groups_are_there_and_old(known: Known) -> None:
+    known.tracker = Tracker()
+    known.tracker.apply_external_commits(-1, {("z", "t", 0): (5, 1)}, [], {})
+    known.sample(ms=90_000)
+    assert known.readiness(stored=FRESH) == "ready"
+    assert known.readiness(stored=OLD).endswith("ZooKeeper does not respond")
+
+
+def test_the_view_has_the_cluster_and_counts_lags_and_those_that_are_withheld(known: Known) -> None:
+    known.commit(0, "g0", "t", 1, -1)  # no lag
+    known.facts.offsets.partitions[1].current = OLD
+    view = known.view(skipped={"record: ValueError": 3}, record_counts={"Undecodable": 2})
+    stats = view.stats
+    assert (view.cluster, stats.rows, stats.withheld, stats.up, stats.source) == ("c", 2, 1, True, "log")
+    assert (stats.skipped, stats.undecodable) == ({"record: ValueError": 3}, 2)
+    assert view.snapshot.withheld_rows() == 1
+
+
+def test_the_age_of_end_offsets_is_that_of_the_oldest_that_a_row_uses(known: Known) -> None:
+    assert known.view().stats.end_offsets_age_s == 10.0
+    known.tracker.add_samples(ends={("unused", 0): 9}, at_ms=50_000)
+    known.commit(0, "g0", "never sampled", 0)
+    assert known.view().stats.end_offsets_age_s == 10.0
+    known.commit(0, "g0", "u", 0)
+    known.tracker.add_samples(ends={("u", 0): 9}, at_ms=60_000)
+    assert known.view().stats.end_offsets_age_s == 40.0
+    known.tracker.forget_offsets([("u", 0)])
+    assert known.view().stats.end_offsets_age_s == 10.0
+
+
+def test_there_is_no_age_of_end_offsets_before_the_first(known: Known) -> None:
+    known.tracker = Tracker()
+    known.commit(0, "g", "t", 0)
+    assert known.view().stats.end_offsets_age_s is None
+
+
+def test_commits_are_invisible_since_the_moment_up_to_which_a_held_back_partition_is_current(
+    known: Known,
+) -> None:
+    assert (known.view().stats.held_back_records, known.view().stats.held_back_s) == (0, 0.0)
+    known.facts.offsets.partitions[1].current = OLD  # it is behind, but nothing holds it back
+    known.hold_back(0, FRESH)
+    assert (known.view().stats.held_back_records, known.view().stats.held_back_s) == (3, 10.0)
+    known.hold_back(1, OLD)
+    assert (known.view().stats.held_back_records, known.view().stats.held_back_s) == (6, 30.0)
+
+
+def test_a_group_without_a_response_is_invisible_for_longer_than_its_partition(known: Known) -> None:
+    known.hold_back(0, FRESH).stale_groups = {"g0": OLD}
+    assert known.view().stats.held_back_s == 30.0
+
+
+def test_behind_a_transaction_that_is_older_than_koff_commits_are_invisible_since_koff_reached_it(
+    known: Known,
+) -> None:
+    known.hold_back(0, None).moved_s = 60.0
+    assert known.view().stats.held_back_s == 40.0
+
+
+def test_the_history_that_is_left_is_that_before_the_position_of_each_partition(known: Known) -> None:
+    first, second = known.facts.offsets.partitions.values()
+    first.start, first.position, second.start, second.position = 10, 100, 0, 1000
+    assert known.view().stats.backfill_remaining == 0
+    first.needs_history = second.needs_history = True
+    assert known.view().stats.backfill_remaining == 90 + 1000
+    replayed = Replayed(1, 0, first.life, until=80, counted_from=0, shard=known.tracker.create_shard())
+    assert known.view(history=replayed).stats.backfill_remaining == 70 + 1000
+    replayed.position = 50
+    assert known.view(history=replayed).stats.backfill_remaining == 30 + 1000
+    first.needs_history = False
+    assert known.view().stats.backfill_remaining == 1000
+
+
+def test_nothing_is_said_of_reading_the_log_while_the_coordinators_are_the_source(known: Known) -> None:
+    part = known.hold_back(0, OLD)
+    part.needs_history, part.start, part.position = True, 0, 3
+    stats = known.view().stats
+    assert (stats.behind, stats.backfill_remaining) == (2, 3)
+    stats = known.view(source="coordinators").stats
+    assert (stats.behind, stats.held_back_records, stats.held_back_s) == (None, 0, 0.0)
+    assert (stats.backfill_remaining, stats.source) == (0, "coordinators")
+
+
+def test_before_the_first_response_koff_waits_for_the_coordinators_if_the_log_is_never_read(
+    known: Known,
+) -> None:
+    log = follow("__consumer_offsets", 2, None)
+    log.denied, log.is_never_read = "--source coordinators", True
+    change = {"offsets": log, "source": "coordinators", "was_ready": False}
+    assert known.readiness(**change) == "not ready: the coordinators have not responded yet"
+    assert known.readiness(**change, failure="no route") == "not ready: no route"
+
+
+def test_koff_is_not_ready_while_it_reads_all_partitions_anew(known: Known) -> None:
+    known.tracker = Tracker()
+    for part in known.facts.offsets.partitions.values():
+        part.current, part.is_read = None, False
+    assert known.readiness().startswith("not ready: 0 offsets of __consumer_offsets are to be read")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from koff.monitor.requests import (
     FetchRetention,
     FetchStoredGroups,
     FetchTopics,
+    FirstRecord,
+    FirstRecordsRead,
     GroupsFetched,
     HistoryRead,
     Load,
@@ -27,7 +30,9 @@ from koff.monitor.requests import (
     Polled,
     Read,
     ReadFailed,
+    ReadFirstRecords,
     ReadHistory,
+    RecordPlace,
     Records,
     Request,
     Saved,
@@ -36,7 +41,7 @@ from koff.monitor.requests import (
     TopicsFetched,
 )
 from koff.tracker import Group, Shard, Tracker
-from koff.tracker.seeds import Seed
+from koff.tracker.seeds import CommitColumns
 from tests.unit.builders import Share, commit
 
 OFFSETS = "__consumer_offsets"
@@ -147,7 +152,7 @@ def test_the_state_of_a_topic_that_was_created_again_meanwhile_is_not_used() -> 
 def respond(driven: Driven, offsets: dict[tuple[str, str, int], int]) -> GroupsFetched:
     """The coordinators' response to the last request."""
     groups = {group: Group(group) for group, _, _ in offsets}
-    return GroupsFetched(driven.last(FetchGroups).id, Seed.from_offsets(offsets), groups)
+    return GroupsFetched(driven.last(FetchGroups).id, CommitColumns.from_offsets(offsets), groups)
 
 
 def answer_offsets(driven: Driven, kind: str, offset: int) -> None:
@@ -219,7 +224,7 @@ def test_a_group_that_commits_to_an_internal_topic_has_a_lag() -> None:
     pass_time(driven, 20)
     view = driven.core.take_view(driven.now())
     assert view.readiness.ready
-    assert (view.rows, view.withheld) == (2, 0)
+    assert (view.stats.rows, view.stats.withheld) == (2, 0)
 
 
 def test_a_stored_offset_that_is_impossible_does_not_end_the_requests() -> None:
@@ -259,7 +264,7 @@ def test_the_log_is_never_read_if_the_coordinators_are_the_source(is_failure: bo
 def test_a_topic_that_may_not_be_read_is_not_gone_if_it_may_not_be_described_either(up: Driven) -> None:
     up.give(ReadFailed(OFFSETS, "denied", denied=True))
     pass_time(up, 60, t=1)
-    assert up.core.take_view(up.now()).rows == 1
+    assert up.core.take_view(up.now()).stats.rows == 1
 
 
 def test_a_loss_is_settled_by_the_next_list_of_topics_soon(up: Driven) -> None:
@@ -353,3 +358,63 @@ def test_a_partition_that_never_was_is_gone_once_a_newer_list_lacks_it() -> None
     lists = sum(isinstance(request, FetchTopics) for request in driven.sent)
     pass_time(driven, 20)
     assert sum(isinstance(request, FetchTopics) for request in driven.sent) <= lists + 3
+
+
+def test_a_view_names_the_cluster_and_where_its_commits_come_from(up: Driven) -> None:
+    view = up.core.take_view(up.now())
+    assert (view.cluster, view.stats.source) == ("", "log")
+    up.give(ReadFailed(OFFSETS, "denied", denied=True))
+    assert up.core.take_view(up.now()).stats.source == "coordinators"
+    assert Driven(cluster_id="id").core.take_view(Moment(0, 0)).cluster == "id"
+    assert Driven(cluster_id="id", cluster_name="east").core.take_view(Moment(0, 0)).cluster == "east"
+
+
+def test_without_permission_the_log_stays_the_source_if_koff_was_told_so() -> None:
+    driven = Driven(source="log").read()
+    driven.give(ReadFailed(OFFSETS, "denied", denied=True))
+    assert driven.core.take_view(driven.now()).stats.source == "log"
+
+
+def test_a_view_counts_inputs_and_parts_of_records_that_were_skipped() -> None:
+    driven = Driven().read()
+    driven.give(Polled(OFFSETS, [None]))  # type: ignore[list-item]  # no worker may send this
+    driven.poll(commit("a", "t", -1, 1))
+    skipped = driven.core.take_view(driven.now()).stats.skipped
+    assert skipped == {"Polled: AttributeError": 1, "impossible partition": 1}
+
+
+def test_the_core_measures_how_far_its_clock_is_ahead_with_commits_that_are_no_history(up: Driven) -> None:
+    assert up.core.skew_ms == 0
+    for offset in range(5, 15):
+        up.second += 5.0
+        key, value = commit("a", "t", 0, offset, at=up.now().wall_ms - 60_000)
+        up.give(Polled(OFFSETS, [Records(0, up.last(Read).starts[0].attempt, [key], [value], [offset])]))
+    assert up.core.skew_ms == 60_000
+
+
+def test_records_at_the_commits_of_chosen_groups_are_requested_once_the_log_is_read() -> None:
+    driven = Driven(exact_groups=re.compile("^a"), exact_per_s=None).read()
+    driven.poll(*[commit("a", "t", 0, 3)] * 4, commit("b", "t", 0, 2))
+    pass_time(driven, 6)
+    (place,) = driven.last(ReadFirstRecords).places
+    assert place == RecordPlace("t", 0, 3)
+    assert not driven.core.is_exact
+    request = driven.last(ReadFirstRecords).id
+    driven.core.tracker.add_samples(starts={("t", 0): 0})  # the record is still in the log
+    driven.give(FirstRecordsRead(request, {place: FirstRecord(3, driven.now().wall_ms - 30_000)}))
+    assert driven.core.is_exact
+    rows = {row.group: row for row in driven.core.take_view(driven.now()).snapshot.rows()}
+    assert (rows["a"].time_lag_source, rows["a"].time_lag_s) == ("record", 30)
+
+
+def test_a_failed_request_for_records_is_sent_again_and_due_in_time() -> None:
+    driven = Driven(exact_groups=re.compile("^a")).read()
+    driven.poll(*[commit("a", "t", 0, 3)] * 5)
+    pass_time(driven, 6)
+    first = driven.last(ReadFirstRecords)
+    driven.give(Failed(first.id, "no leader"))
+    assert driven.core.next_due_s() <= driven.second + 1
+    pass_time(driven, 40)
+    again = driven.last(ReadFirstRecords)
+    assert again.id != first.id
+    assert again.places == first.places

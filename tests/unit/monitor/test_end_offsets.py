@@ -35,6 +35,11 @@ class Sampled:
             if isinstance(request, FetchOffsets)
         ]
 
+    def respond_to_all(self, offsets: dict[tuple[str, int], int | str]) -> None:
+        for ask in self.outbox.of_kind(FetchOffsets):
+            self.outbox.close(ask.request.id)
+            self.ends.take(ask, offsets, round(ask.asked.at_s * 1000))
+
     def answer(self, end: int | str, second: float) -> int | None:
         ask = Ask(FetchOffsets(0, "end", frozenset({T0})), at(second), second + 10)
         self.ends.take(ask, {T0: end}, round(second * 1000))
@@ -50,10 +55,21 @@ def sampled() -> Sampled:
 def test_all_offsets_of_a_new_partition_are_requested_and_then_only_its_end(sampled: Sampled) -> None:
     sampled.ends.sample(at(1), everything=True)
     assert sampled.requested() == [("end", {T0}), ("start", {T0}), ("stable", {T0})]
+    sampled.respond_to_all({T0: 5})
+    sampled.ends.sample(at(20), everything=True)
+    assert sampled.requested() == [("end", {T0})]
+
+
+def test_offsets_that_change_slowly_are_requested_again_soon_if_they_failed(sampled: Sampled) -> None:
+    sampled.ends.sample(at(1), everything=True)
+    sampled.requested()
+    sampled.respond_to_all({T0: "LEADER_NOT_AVAILABLE"})
+    sampled.ends.sample(at(6), everything=True)
+    assert sampled.requested() == [("end", {T0}), ("start", {T0}), ("stable", {T0})]
     for ask in sampled.outbox.remove_late(at(20)):
         sampled.ends.give_up(ask)  # type: ignore[arg-type]  # all requests here are for offsets
     sampled.ends.sample(at(20), everything=True)
-    assert sampled.requested() == [("end", {T0})]
+    assert sampled.requested() == [("end", {T0}), ("start", {T0}), ("stable", {T0})]
 
 
 def test_a_partition_whose_request_is_open_is_not_requested_again(sampled: Sampled) -> None:
@@ -102,8 +118,8 @@ def test_an_error_leaves_the_end_offset_and_counts_as_an_answer(sampled: Sampled
 
 
 def test_a_topic_that_is_not_listed_is_unknown(sampled: Sampled) -> None:
-    assert not sampled.ends.has_unknown_topics
+    assert not sampled.ends.unknown_topics()
     key, value = commit("g", "other", 0, 5)
     sampled.tracker.apply(0, [key], [value])
     sampled.ends.sample(at(1), everything=True)
-    assert sampled.ends.has_unknown_topics
+    assert sampled.ends.unknown_topics()

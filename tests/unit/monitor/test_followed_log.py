@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from koff.monitor.followed_log import STALL_S, FollowedLog
+from koff.monitor.followed_log import LIVE_S, STALL_S, FollowedLog
 from koff.monitor.plan import Plan, Replay, Seed
 from koff.monitor.requests import Lost, Moment, Polled, Records, Topic
 
@@ -131,6 +131,50 @@ def test_a_partition_that_does_not_move_is_begun_again() -> None:
     assert log.restart_stalled(at(STALL_S)) == {}
     assert log.restart_stalled(at(STALL_S + 1))[0].offset == 0
     assert log.restart_stalled(at(STALL_S + 2)) == {}
+
+
+def test_a_partition_counts_as_stalled_until_it_moves() -> None:
+    log, _ = follow(Replay(0, ""))
+    log.take_offsets("stable", {0: 5}, at(1), {}, log.positions(), at(1))
+    log.restart_stalled(at(STALL_S + 1))
+    log.restart_stalled(at(STALL_S + 2))
+    assert log.stalled == {0: 0}
+    log.take_polled(polled(0, attempt=2), at(STALL_S + 3))
+    log.restart_stalled(at(STALL_S + 4))
+    assert log.stalled == {}
+
+
+def live_or_history(log: FollowedLog) -> list[bool]:
+    """Collects, from now on, for each batch whether it is live."""
+    found: list[bool] = []
+    log._apply = lambda number, keys, values, is_live, now: found.append(is_live)
+    return found
+
+
+def test_records_are_history_until_the_reader_is_at_the_end_and_live_then() -> None:
+    log, _ = follow(Replay(0, ""))
+    found = live_or_history(log)
+    log.take_polled(polled(0), at(1))
+    fetch_end(log, 2, 1)
+    log.take_polled(polled(1), at(2))
+    log.take_polled(polled(2), at(3))
+    assert found == [False, False, True]
+
+
+def test_records_are_history_after_a_long_pause_until_the_reader_is_at_the_end_again() -> None:
+    log, _ = follow(Replay(0, ""))
+    found = live_or_history(log)
+    fetch_end(log, 0, 1)
+    log.note_failure("refused", at(2), denied=False)
+    log.begin_again(at(3))
+    log.take_polled(polled(0, attempt=2), at(LIVE_S))
+    fetch_end(log, 7, LIVE_S + 50)
+    log.take_polled(polled(1, attempt=2), at(LIVE_S + 51))
+    fetch_end(log, 3, LIVE_S + 52)
+    log.take_polled(polled(2, attempt=2), at(LIVE_S + 53))
+    log.take_polled(polled(6, attempt=2), at(LIVE_S + 54))
+    log.take_polled(polled(7, attempt=2), at(LIVE_S + 55))
+    assert found == [True, False, False, False, True]
 
 
 def test_an_idle_partition_is_not_begun_again() -> None:

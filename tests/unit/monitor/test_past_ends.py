@@ -277,7 +277,7 @@ def test_every_age_is_found_in_few_rounds_whatever_is_answered(seed, groups, mos
     assert all(plan.is_done(*p, offset) for p, offsets in rows.items() for offset in offsets)
 
 
-def test_rows_that_are_still_there_a_minute_after_the_last_result_are_asked_for_anew():
+def test_rows_that_are_still_there_half_a_minute_after_the_last_result_are_asked_for_anew():
     plan = PastEnds()
     first: list[int] = []
     again: list[int] = []
@@ -334,7 +334,7 @@ def test_partitions_take_turns_and_those_of_a_dead_broker_hold_up_no_other():
         wanted = plan.wanted(rows, now_ms)
         assert sum(len(partitions) for _, partitions in wanted) <= 20
         assert plan.wanted(rows, now_ms) == []
-        now_ms += 1_000
+        now_ms += 100
         for at_ms, partitions in wanted:
             asked += [p for _, p in partitions]
             dead = {("t", p) for _, p in partitions if p % 2}
@@ -354,7 +354,7 @@ def test_what_failed_is_asked_again_later_and_later():
             assert plan.wanted({AT: [5]}, now_ms) == []
             now_ms += RETRY_MS
         pauses.append((now_ms - failed_ms) // RETRY_MS)
-    assert pauses == [1, 2, 4, 8, 16, 32, 32, 32]
+    assert pauses == [1, 2, 4, 4, 4, 4, 4, 4]
 
 
 def test_after_a_result_the_pauses_begin_anew():
@@ -379,7 +379,7 @@ def test_every_partition_gets_its_first_turn_before_any_gets_its_second():
     assert sorted(asked[:40]) == sorted(asked[40:]) == list(range(40))
 
 
-def test_a_request_without_a_result_counts_as_failed_after_a_minute():
+def test_a_request_without_a_result_counts_as_failed_after_half_a_minute():
     plan = PastEnds(at_once=1)
     assert len(plan.wanted({AT: [5], ("t", 1): [5]}, NOW_MS)) == 1
     assert plan.wanted({AT: [5], ("t", 1): [5]}, NOW_MS + LOST_MS - 1) == []

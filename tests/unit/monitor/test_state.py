@@ -288,7 +288,7 @@ def test_random_files_are_refused_and_take_no_memory(tmp_path, content, head_siz
         (tmp_path / name).write_bytes(content)
     tracemalloc.start()
     try:
-        found, ends = one(tmp_path), StateDir(tmp_path).load_ends(ORIGIN, now=NOW)
+        found, ends = one(tmp_path), StateDir(tmp_path).load_ends(ORIGIN)
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -378,7 +378,7 @@ def logged(path: Path, origin: Origin = ORIGIN) -> list[tuple[str, str, str]]:
     """The warnings of a load: level, file and reason."""
     with capture_logs() as lines:
         loaded(path, origin)
-        StateDir(path).load_ends(origin, now=later(1))
+        StateDir(path).load_ends(origin)
     return [(line["log_level"], line["file"], line["why"]) for line in lines]
 
 
@@ -445,18 +445,17 @@ def some_ends() -> State:
     return tracker.save_ends()
 
 
-def test_the_history_of_ends_comes_back_unless_it_is_of_another_topic_or_another_clock(tmp_path):
+def test_the_history_of_ends_comes_back_unless_it_is_of_another_topic(tmp_path):
     folder = StateDir(tmp_path)
-    assert folder.load_ends(ORIGIN, now=NOW) == "nothing was saved"
+    assert folder.load_ends(ORIGIN) == "nothing was saved"
     folder.save_ends(ORIGIN, some_ends(), stamp=NOW)
-    found = folder.load_ends(ORIGIN, now=later(60))
-    assert isinstance(found, State)
-    assert same(found, some_ends())
-    assert len(found.columns["offset"]) == 1
-    of_another_clock = folder.load_ends(ORIGIN, now=later(-3600, boot="another boot"))
-    assert isinstance(of_another_clock, str)
-    assert "in the future" in of_another_clock
-    of_another_topic = folder.load_ends(dataclasses.replace(ORIGIN, topic_id=""), now=NOW)
+    found = folder.load_ends(ORIGIN)
+    assert isinstance(found, tuple)
+    state, stamp = found
+    assert stamp == NOW
+    assert same(state, some_ends())
+    assert len(state.columns["offset"]) == 1
+    of_another_topic = folder.load_ends(dataclasses.replace(ORIGIN, topic_id=""))
     assert isinstance(of_another_topic, str)
     assert "topic id" in of_another_topic
 
@@ -663,7 +662,7 @@ def test_a_folder_that_is_gone_gives_errors_with_the_cause(tmp_path, becomes, ca
             with pytest.raises(KoffError, match=f"--state-dir {path}: {cause}"):
                 call()
         assert all(isinstance(found, str) for found in dict(folder.load(ORIGIN)).values())
-        assert isinstance(folder.load_ends(ORIGIN, now=NOW), str)
+        assert isinstance(folder.load_ends(ORIGIN), str)
     if becomes == "a file":
         assert path.read_text() == "mine"
     else:

@@ -89,3 +89,32 @@ def test_a_doubt_ends_with_the_interest_in_its_topic() -> None:
     assert topics.is_doubtful
     topics.note({}, Moment(9, 0), wanted=(), alive=())
     assert not topics.is_doubtful
+
+
+def listed_at(topics: TopicList, second: float) -> None:
+    topics.note({"orders": ORDERS}, Moment(second, 0), wanted=(), alive=())
+
+
+def test_the_pause_doubles_while_lists_do_not_name_an_id() -> None:
+    topics, second, pauses = TopicList(), 0.0, []
+    for _ in range(5):
+        listed_at(topics, second)
+        for sample in range(3):  # samples without a new list change nothing
+            again_s = topics.list_again_s({"an id"}, 2.0, Moment(second + sample, 0))
+        pauses.append(again_s - second)
+        second = again_s
+    assert pauses == [2, 4, 8, 16, 32]
+
+
+def test_a_new_unknown_topic_is_looked_for_soon_although_another_never_gets_a_name() -> None:
+    topics = TopicList()
+    for second in range(5):
+        listed_at(topics, second)
+        topics.list_again_s({"an id"}, 2.0, Moment(second, 0))
+    assert topics.list_again_s({"an id", "new"}, 2.0, Moment(5, 0)) == 4 + 2
+
+
+def test_no_list_is_fetched_for_topics_that_are_known() -> None:
+    topics = TopicList()
+    listed_at(topics, 1)
+    assert topics.list_again_s(set(), 2.0, Moment(1, 0)) == float("inf")

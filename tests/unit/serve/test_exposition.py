@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 from koff.lag import Reason
 from koff.records import encode
-from koff.serve import MonitorStats, Readiness
+from koff.serve import ClusterView
 from koff.serve.exposition import Exposition
-from koff.tracker import Snapshot, Tracker
+from koff.tracker import Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, Consumer, classic_group, commit
+from tests.unit.serve.views import NOW_MS, Row, build_view, take_view, withhold
 
 EXPECTED = """\
 # HELP koff_group_lag Offsets that the group has not committed yet; absent if unknown.
@@ -22,11 +25,11 @@ koff_group_lag{cluster="c",group="g",topic="t",partition="1"} 0
 koff_group_committed_offset{cluster="c",group="g",topic="t",partition="0"} 4
 koff_group_committed_offset{cluster="c",group="g",topic="t",partition="1"} 9
 koff_group_committed_offset{cluster="c",group="g",topic="gone",partition="0"} 1
-# HELP koff_group_lag_seconds Age of the oldest record that the group has not committed yet.
+# HELP koff_group_lag_seconds Age of the oldest record that is not committed yet; absent if unknown.
 # TYPE koff_group_lag_seconds gauge
 koff_group_lag_seconds{cluster="c",group="g",topic="t",partition="0"} 8.571
 koff_group_lag_seconds{cluster="c",group="g",topic="t",partition="1"} 0.0
-# HELP koff_group_max_lag_seconds Longest lag in seconds of the group's partitions.
+# HELP koff_group_max_lag_seconds Longest lag in seconds of the partitions; absent while one is unknown.
 # TYPE koff_group_max_lag_seconds gauge
 koff_group_max_lag_seconds{cluster="c",group="g"} 8.571
 # HELP koff_group_topic_lag Sum of the known lags of the group's partitions of the topic.
@@ -35,7 +38,7 @@ koff_group_topic_lag{cluster="c",group="g",topic="t"} 6
 # HELP koff_group_total_lag Sum of the known lags of the group's partitions.
 # TYPE koff_group_total_lag gauge
 koff_group_total_lag{cluster="c",group="g"} 6
-# HELP koff_group_consume_rate Offsets per second that the group commits in the topic.
+# HELP koff_group_consume_rate Offsets per second that the group commits in the topic; absent if unknown.
 # TYPE koff_group_consume_rate gauge
 koff_group_consume_rate{cluster="c",group="g",topic="t"} 0.2
 # HELP koff_group_catch_up_seconds Seconds until the slowest partition is back at its usual lag; +Inf: never.
@@ -70,32 +73,12 @@ koff_rows_withheld{cluster="c"} 0
 """
 
 
-NOW_MS = 1_800_000_000_000
-
-
-class TrackerView:
-    """A view of a tracker, without a cluster behind it."""
-
-    def __init__(self, tracker: Tracker, cluster: str = "c") -> None:
-        self.tracker, self.cluster = tracker, cluster
-        self.stats = MonitorStats()
-
-    def snapshot(self) -> Snapshot:
-        return self.tracker.take_snapshot(NOW_MS)
-
-    def readiness(self) -> Readiness:
-        return Readiness(True, "ready")
-
-    def reader_stats(self) -> MonitorStats:
-        return self.stats
-
-
 def apply(tracker: Tracker, *pairs, partition: int = 0) -> None:
     tracker.apply(partition, [key for key, _ in pairs], [value for _, value in pairs])
 
 
-def text(exposition: Exposition) -> str:
-    return "".join(exposition.render_chunks())
+def text(view: ClusterView, exposition: Exposition | None = None) -> str:
+    return "".join((exposition or Exposition()).render_chunks(view))
 
 
 def test_every_family_as_it_is_served():
@@ -110,7 +93,7 @@ def test_every_family_as_it_is_served():
     )
     tracker.add_samples(ends={("t", 0): 4, ("t", 1): 5}, starts={("t", 0): 2}, at_ms=NOW_MS - 10_000)
     tracker.add_samples(ends={("t", 0): 10, ("t", 1): 5}, at_ms=NOW_MS)
-    assert text(Exposition(TrackerView(tracker))) == EXPECTED
+    assert text(take_view(tracker)) == EXPECTED
 
 
 def test_the_time_until_a_group_has_caught_up_is_that_of_its_slowest_partition():
@@ -122,7 +105,7 @@ def test_the_time_until_a_group_has_caught_up_is_that_of_its_slowest_partition()
         commits = [commit("g", "t", 0, second * 10, at=at_ms), commit("g", "t", 1, second * 20, at=at_ms)]
         commits += [commit("done", "u", 0, 7, at=at_ms), commit("slow", "t", 0, second, at=at_ms)]
         apply(tracker, *commits, commit("new", "t", 0, 5, at=NOW_MS))
-    served = text(Exposition(TrackerView(tracker)))
+    served = text(take_view(tracker))
     assert 'koff_group_consume_rate{cluster="c",group="g",topic="t"} 30.0\n' in served
     assert 'koff_partition_produce_rate{cluster="c",topic="t",partition="0"} 5.0\n' in served
     # t-0: 500 behind, of which 50 are usual, at 10 - 5 a second; t-1: 0 behind
@@ -136,25 +119,23 @@ def test_the_time_until_a_group_has_caught_up_is_that_of_its_slowest_partition()
 
 def test_rates_are_withheld_with_the_lag_that_they_belong_to():
     tracker = Tracker()
-    view = TrackerView(tracker)
     for second in (0, 10):
         apply(tracker, commit("g", "t", 0, second, at=NOW_MS - 10_000 + second * 1000))
         tracker.add_samples(ends={("t", 0): 10 + second}, at_ms=NOW_MS - 10_000 + second * 1000)
     names = ("koff_group_consume_rate", "koff_partition_produce_rate", "koff_group_catch_up_seconds")
-    assert all(f"{name}{{" in text(Exposition(view)) for name in names)
-    view.stats = MonitorStats(lag_is_fresh=False)
-    assert not any(name in text(Exposition(view)) for name in names)
+    assert all(f"{name}{{" in text(take_view(tracker)) for name in names)
+    served = text(withhold(tracker, {("g", "t", 0): Reason.END_NOT_CURRENT}))
+    assert not any(name in served for name in names)
 
 
 def test_how_many_lags_in_seconds_are_exact_is_shown_once_one_is():
     tracker = Tracker()
     apply(tracker, *(commit("g", "t", partition, 4) for partition in range(3)), commit("h", "t", 0, 9))
     tracker.add_samples(ends={("t", partition): 10 for partition in range(3)}, at_ms=NOW_MS)
-    exposition = Exposition(TrackerView(tracker))
-    assert "exact" not in text(exposition)
+    assert "exact" not in text(take_view(tracker))
     rows = tracker.find_unread_rows(lambda group: group == "g", lambda keys: np.arange(2))
     tracker.note_first_records([(row, 4, NOW_MS - 30_000) for row in rows])
-    served = text(exposition)
+    served = text(take_view(tracker))
     assert [line for line in served.splitlines() if line.startswith("koff_group_exact")] == [
         'koff_group_exact_time_lags{cluster="c",group="g"} 2'
     ]
@@ -163,28 +144,34 @@ def test_how_many_lags_in_seconds_are_exact_is_shown_once_one_is():
 
 def test_numbers_change_and_series_come_and_go_between_scrapes():
     tracker = Tracker()
-    exposition = Exposition(TrackerView(tracker))
+    exposition = Exposition()
     tracker.add_samples(ends={("t", 0): 10})
     apply(tracker, commit("g", "t", 0, 4))
-    assert 'koff_group_lag{cluster="c",group="g",topic="t",partition="0"} 6\n' in text(exposition)
+    assert 'koff_group_lag{cluster="c",group="g",topic="t",partition="0"} 6\n' in text(
+        take_view(tracker), exposition
+    )
     apply(tracker, commit("g", "t", 0, 7), commit("h", "t", 0, 1))
-    assert 'koff_group_lag{cluster="c",group="g",topic="t",partition="0"} 3\n' in text(exposition)
-    assert 'koff_group_total_lag{cluster="c",group="h"} 9\n' in text(exposition)
+    assert 'koff_group_lag{cluster="c",group="g",topic="t",partition="0"} 3\n' in text(
+        take_view(tracker), exposition
+    )
+    assert 'koff_group_total_lag{cluster="c",group="h"} 9\n' in text(take_view(tracker), exposition)
     apply(tracker, commit("g", "t", 0, None))
-    assert 'group="g"' not in text(exposition)
+    assert 'group="g"' not in text(take_view(tracker), exposition)
     apply(tracker, commit("new", "t", 0, 2))
-    assert 'koff_group_lag{cluster="c",group="new",topic="t",partition="0"} 8\n' in text(exposition)
+    assert 'koff_group_lag{cluster="c",group="new",topic="t",partition="0"} 8\n' in text(
+        take_view(tracker), exposition
+    )
 
 
 def test_a_shard_that_was_replaced_does_not_show_old_names():
     tracker = Tracker()
-    exposition = Exposition(TrackerView(tracker))
+    exposition = Exposition()
     apply(tracker, commit("before", "t", 0, 4))
-    assert "before" in text(exposition)
+    assert "before" in text(take_view(tracker), exposition)
     tracker.reset_partition(0)
     apply(tracker, commit("after", "t", 0, 4))
-    assert "before" not in text(exposition)
-    assert "after" in text(exposition)
+    assert "before" not in text(take_view(tracker), exposition)
+    assert "after" in text(take_view(tracker), exposition)
 
 
 def test_names_with_quotes_backslashes_and_line_ends_survive_a_parser():
@@ -192,9 +179,7 @@ def test_names_with_quotes_backslashes_and_line_ends_survive_a_parser():
     name = 'a"b\\c\nd'
     apply(tracker, commit(name, "t", 0, 4))
     tracker.add_samples(ends={("t", 0): 5})
-    families = {
-        f.name: f for f in text_string_to_metric_families(text(Exposition(TrackerView(tracker, name))))
-    }
+    families = {f.name: f for f in text_string_to_metric_families(text(take_view(tracker, name)))}
     (sample,) = families["koff_group_lag"].samples
     assert (sample.labels["group"], sample.labels["cluster"], sample.value) == (name, name, 1)
 
@@ -202,21 +187,10 @@ def test_names_with_quotes_backslashes_and_line_ends_survive_a_parser():
 def test_a_group_without_a_known_lag_has_no_total_and_still_its_state():
     tracker = Tracker()
     apply(tracker, commit("g", "t", 0, 4))
-    served = text(Exposition(TrackerView(tracker)))
+    served = text(take_view(tracker))
     assert "koff_group_total_lag{" not in served
     assert "NaN" not in served
     assert 'koff_group_state{cluster="c",group="g",state="Empty"} 1\n' in served
-
-
-def test_lag_is_withheld_when_the_end_offsets_are_old_and_commits_are_not():
-    tracker = Tracker()
-    view = TrackerView(tracker)
-    apply(tracker, commit("g", "t", 0, 4))
-    tracker.add_samples(ends={("t", 0): 10})
-    view.stats = MonitorStats(lag_is_fresh=False, up=False, end_offsets_age_s=99.0)
-    served = text(Exposition(view))
-    assert "_lag" not in served
-    assert "koff_group_committed_offset{" in served
 
 
 def series(served: str, group: str | None = None) -> set[str]:
@@ -225,35 +199,18 @@ def series(served: str, group: str | None = None) -> set[str]:
     return {line for line in lines if group is None or f'group="{group}"' in line}
 
 
-class WithheldView(TrackerView):
-    """A view in which the rows of some partitions are withheld."""
-
-    def __init__(self, tracker: Tracker) -> None:
-        super().__init__(tracker)
-        self.bits = dict[tuple[str, str, int], Reason]()
-        self.groups_current = True
-
-    def snapshot(self) -> Snapshot:
-        snapshot = super().snapshot()
-        shard, places = snapshot.shards[0], snapshot.partitions
-        rows = [
-            self.bits.get((shard.groups[group].name, places.topic[at], places.partition[at]), 0)
-            for group, at in zip(shard.group, shard.partition, strict=True)
-        ]
-        return snapshot.withhold({0: np.array(rows, np.uint8)}, {0: self.groups_current})
-
-
-def two_groups() -> WithheldView:
+def two_groups() -> Tracker:
     """Groups g and h on t-0 and u-0, with a commit each ten seconds, and one exact lag in seconds."""
     tracker = Tracker()
     apply(tracker, classic_group("g", {"app": ASSIGNED_T_0_1}))
     for second in range(0, 110, 10):
         at_ms = NOW_MS - 100_000 + second * 1000
-        tracker.add_samples(ends={("t", 0): 50 + second, ("u", 0): 90 + second}, at_ms=at_ms)
+        ends, starts = {("t", 0): 50 + second, ("u", 0): 90 + second}, {("t", 0): 0, ("u", 0): 0}
+        tracker.add_samples(ends=ends, starts=starts, at_ms=at_ms)
         apply(tracker, *(commit(g, topic, 0, second, at=at_ms) for g in "gh" for topic in "tu"))
     rows = tracker.find_unread_rows(lambda group: True, lambda keys: np.arange(len(keys)))
     tracker.note_first_records([(row, row.committed, NOW_MS - 30_000) for row in rows])
-    return WithheldView(tracker)
+    return tracker
 
 
 ROW_FAMILIES = {"koff_group_lag", "koff_group_lag_seconds"}
@@ -265,21 +222,23 @@ GROUP_FAMILIES = {
     "koff_group_status",
 }
 TOPIC_FAMILIES = {"koff_group_topic_lag", "koff_group_consume_rate"}
+PARTITION_FAMILIES = {
+    "koff_partition_end_offset",
+    "koff_partition_start_offset",
+    "koff_partition_produce_rate",
+}
 
 
 def test_a_row_with_an_end_that_is_not_current_takes_its_sums_with_it_and_nothing_else():
-    view = two_groups()
-    exposition = Exposition(view)
-    before = series(text(exposition))
-    view.bits = {("g", "t", 0): Reason.END_NOT_CURRENT}
-    after = text(exposition)
+    tracker = two_groups()
+    before = series(text(take_view(tracker)))
+    after = text(withhold(tracker, {("g", "t", 0): Reason.END_NOT_CURRENT}))
     gone = before - series(after)
     assert {line.partition("{")[0] for line in gone} == {
         *ROW_FAMILIES,
         *GROUP_FAMILIES,
         *TOPIC_FAMILIES,
-        "koff_partition_end_offset",
-        "koff_partition_produce_rate",
+        *PARTITION_FAMILIES,
     }
     assert all('topic="t"' in line for line in gone if "topic=" in line)
     assert all('group="g"' in line for line in gone if "group=" in line)
@@ -288,10 +247,9 @@ def test_a_row_with_an_end_that_is_not_current_takes_its_sums_with_it_and_nothin
 
 
 def test_a_row_with_a_commit_that_is_not_current_has_no_committed_offset_and_the_end_stays():
-    view = two_groups()
-    before = series(text(Exposition(view)))
-    view.bits = {("g", "t", 0): Reason.COMMITS_NOT_CURRENT}
-    gone = before - series(text(Exposition(view)))
+    tracker = two_groups()
+    before = series(text(take_view(tracker)))
+    gone = before - series(text(withhold(tracker, {("g", "t", 0): Reason.COMMITS_NOT_CURRENT})))
     assert {line.partition("{")[0] for line in gone} == {
         *ROW_FAMILIES,
         *GROUP_FAMILIES,
@@ -302,25 +260,56 @@ def test_a_row_with_a_commit_that_is_not_current_has_no_committed_offset_and_the
 
 
 def test_of_groups_that_may_be_half_read_nothing_is_served_but_rows_that_are_current():
-    view = two_groups()
-    view.groups_current = False
-    view.bits = {(group, "t", 0): Reason.COMMITS_NOT_CURRENT for group in "gh"}
-    served = series(text(Exposition(view)))
+    tracker = two_groups()
+    bits: dict[Row, Reason] = {(group, "t", 0): Reason.COMMITS_NOT_CURRENT for group in "gh"}
+    served = series(text(withhold(tracker, bits, stale_groups="gh")))
     assert {line.partition("{")[0] for line in served if "group=" in line} == ROW_FAMILIES
-    view.bits |= {(group, "u", 0): Reason.COMMITS_NOT_CURRENT for group in "gh"}
-    served = series(text(Exposition(view)))
-    assert not [line for line in served if "group=" in line]
-    assert 'koff_rows_withheld{cluster="c"} 4\n' in text(Exposition(view))
+    bits |= {(group, "u", 0): Reason.COMMITS_NOT_CURRENT for group in "gh"}
+    view = withhold(tracker, bits, stale_groups="gh")
+    assert not [line for line in series(text(view)) if "group=" in line]
+    assert 'koff_rows_withheld{cluster="c"} 4\n' in text(view)
 
 
-def test_all_rows_are_withheld_while_the_end_offsets_are_old():
-    view = two_groups()
-    view.stats = MonitorStats(lag_is_fresh=False)
-    served = text(Exposition(view))
-    assert 'koff_rows_withheld{cluster="c"} 4\n' in served
-    families = {line.partition("{")[0] for line in series(served)}
-    assert not families & {*ROW_FAMILIES, *GROUP_FAMILIES, *TOPIC_FAMILIES, "koff_partition_end_offset"}
-    assert {"koff_group_committed_offset", "koff_group_members", "koff_group_state"} <= families
+def test_a_group_that_is_not_current_hides_no_other_group_of_its_partition():
+    tracker = two_groups()
+    before = text(take_view(tracker))
+    bits: dict[Row, Reason] = {("g", topic, 0): Reason.COMMITS_NOT_CURRENT for topic in "tu"}
+    after = text(withhold(tracker, bits, stale_groups="g"))
+    assert series(after, "g") == set()
+    assert series(after, "h") == series(before, "h") != set()
+
+
+def test_an_end_offset_that_is_old_is_hidden_although_no_lag_depends_on_it():
+    tracker = Tracker()
+    apply(tracker, commit("g", "t", 0, -1), commit("g", "u", 0, 4))
+    tracker.add_samples(ends={("t", 0): 10, ("u", 0): 10}, starts={("t", 0): 1, ("u", 0): 1}, at_ms=NOW_MS)
+    snapshot = tracker.take_snapshot(NOW_MS)
+    assert {'topic="t"' in line for line in series(text(build_view(snapshot)))} == {True, False}
+    old = np.array([topic == "t" for topic in snapshot.partitions.topic])
+    served = series(text(build_view(snapshot.withhold({}, {}, old))))
+    assert not [line for line in served if 'topic="t"' in line]
+    assert [line for line in served if line.startswith("koff_partition_end_offset{")]
+
+
+def test_the_longest_lag_in_seconds_is_absent_while_one_of_a_group_is_unknown():
+    tracker = Tracker()
+    for partition in (0, 1):
+        apply(tracker, commit("g", "t", partition, 4), commit("h", "t", 0, 4))
+    tracker.add_samples(ends={("t", 0): 4, ("t", 1): 4}, at_ms=NOW_MS - 10_000)
+    tracker.add_samples(ends={("t", 0): 10, ("t", 1): 10}, at_ms=NOW_MS)
+    name = "koff_group_max_lag_seconds"
+    snapshot = tracker.take_snapshot(NOW_MS)
+    both = {f'{name}{{cluster="c",group="{group}"}}' for group in "gh"}
+    assert both <= series(text(build_view(snapshot)))
+    # The history of end offsets does not reach back to the record that g waits for.
+    shard = snapshot.shards[0]
+    assert shard.time_lag is not None
+    undated = np.array(snapshot.partitions.partition)[shard.partition] == 1
+    times = shard.time_lag._replace(known=shard.time_lag.known & ~undated)
+    snapshot = replace(snapshot, shards={0: replace(shard, time_lag=times)})
+    served = series(text(build_view(snapshot)))
+    assert both & served == {f'{name}{{cluster="c",group="h"}}'}
+    assert 'koff_group_total_lag{cluster="c",group="g"}' in served
 
 
 def test_a_group_in_two_partitions_of_the_offsets_topic_has_one_series():
@@ -328,7 +317,7 @@ def test_a_group_in_two_partitions_of_the_offsets_topic_has_one_series():
     tracker.add_samples(ends={("t", 0): 10})
     apply(tracker, commit("g", "t", 0, 4), partition=1)
     apply(tracker, commit("g", "t", 0, 7, at=2000), partition=2)
-    served = text(Exposition(TrackerView(tracker)))
+    served = text(take_view(tracker))
     lines = [line for line in served.splitlines() if line.startswith("koff_group_lag{")]
     assert lines == ['koff_group_lag{cluster="c",group="g",topic="t",partition="0"} 3']
     assert 'koff_group_total_lag{cluster="c",group="g"} 3\n' in served
@@ -343,4 +332,4 @@ def test_static_members_that_are_away_are_not_counted():
             Consumer.current("g", member, epoch, {}),
         ]
     apply(tracker, *map(encode, records))
-    assert 'koff_group_members{cluster="c",group="g"} 1\n' in text(Exposition(TrackerView(tracker)))
+    assert 'koff_group_members{cluster="c",group="g"} 1\n' in text(take_view(tracker))

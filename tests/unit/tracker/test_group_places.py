@@ -185,3 +185,15 @@ def test_a_count_that_was_taken_back_shows_the_groups_again():
     tracker.set_offsets_partitions(60, last_written=59)
     tracker.set_offsets_partitions(50, last_written=49)
     assert rows(tracker) == {(MOVED, "t", 0): 1}
+
+
+def test_a_group_of_zookeeper_is_shown_when_what_kafka_had_of_it_is_of_an_earlier_partition_count():
+    tracker = Tracker()
+    tracker.set_offsets_partitions(50)
+    apply(tracker, BEFORE, commit(MOVED, "t", 0, 5))
+    tracker.apply_external_commits(-1, {(MOVED, "t", 0): (9, 9_000)}, [], {})
+    assert rows(tracker) == {(MOVED, "t", 0): 5}
+    tracker.set_offsets_partitions(60, last_written=BEFORE)
+    assert rows(tracker) == {(MOVED, "t", 0): 5}
+    tracker.set_offsets_partitions(60, last_written=59)
+    assert rows(tracker) == {(MOVED, "t", 0): 9}

@@ -13,7 +13,7 @@ import pytest
 from koff.records import encode
 from koff.tracker import Group, Member, State, Tracker
 from koff.tracker.groups import GroupTable
-from koff.tracker.seeds import Seed
+from koff.tracker.seeds import CommitColumns
 from tests.unit.builders import Consumer, Share, Streams, classic_group, commit
 
 LONG = b"\xff" * 22_000
@@ -110,7 +110,7 @@ def test_the_rest_of_an_assignment_of_the_newer_kinds_is_used(kind: Any):
 def test_a_description_of_a_coordinator_brings_no_negative_partition_in():
     tracker = Tracker()
     member = Member("m", "c", "h", assigned={"t": (-1, 0)})
-    seed = Seed.from_offsets({("g", "t", -5): 1, ("g", "t", 1): 2})
+    seed = CommitColumns.from_offsets({("g", "t", -5): 1, ("g", "t", 1): 2})
     tracker.seed_partitions(seed, {"g": Group("g", "classic", members=(member,))}, 1, [0])
     assert partitions(tracker) == [("t", 0), ("t", 1)]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 
+from koff.lag import Status
 from koff.records.placement import group_partition
 from koff.tracker import Described, Group, Tracker
 from koff.tracker.groups import ShareGroupState
-from koff.tracker.seeds import Seed
+from koff.tracker.seeds import CommitColumns
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
 from tests.unit.tracker.test_share_commits import add_share_groups, share, snapshot_of
 
@@ -23,7 +25,7 @@ def overwrite(
     failed: tuple[str, ...] = (),
     partition: int = 0,
 ) -> None:
-    tracker.overwrite_commits(partition, Seed.from_offsets(offsets), groups, failed)
+    tracker.overwrite_commits(partition, CommitColumns.from_offsets(offsets), groups, failed)
 
 
 def apply(tracker: Tracker, *pairs) -> None:
@@ -76,14 +78,18 @@ def test_windows_stay_and_what_is_set_has_no_time_and_no_place_in_the_window(tra
     overwrite(tracker, {("g", "t", 0): 11, ("h", "t", 0): 900, ("f", "t", 0): 11})
     after = tracker.take_snapshot().shards[0]
     assert after.layout is before.layout
-    assert after.features.consumed.tolist() == before.features.consumed.tolist()
-    assert after.features.last_ms.tolist() == before.features.last_ms.tolist()
-    changed = [group.name == "h" for group in after.groups]
-    expected = [
-        -1 if changed[g] else ms for g, ms in zip(after.group, before.committed_at.tolist(), strict=True)
-    ]
-    assert after.committed_at.tolist() == expected
+    changed = np.array([group.name == "h" for group in after.groups])[after.group]
+    assert after.committed_at.tolist() == np.where(changed, -1, before.committed_at).tolist()
     assert sorted(after.committed.tolist()) == [11, 11, 900]
+    assert np.column_stack(after.features)[changed].tolist() == [[0] * 5]
+    assert np.array_equal(
+        np.column_stack(after.features)[~changed], np.column_stack(before.features)[~changed]
+    )
+    # The window is there again with the next commit of the log.
+    apply(tracker, commit("h", "t", 0, 901, at=AT_MS + 100_000))
+    features = tracker.take_snapshot().shards[0].features
+    assert features.commits[changed].tolist() == [10]
+    assert features.last_ms[changed].tolist() == [AT_MS + 100_000]
 
 
 def test_an_equal_response_changes_nothing_and_the_log_goes_on_from_there(tracker):
@@ -94,6 +100,73 @@ def test_an_equal_response_changes_nothing_and_the_log_goes_on_from_there(tracke
     assert tracker.version(0) != version
     apply(tracker, commit("g", "t", 0, 13), commit("h", "t", 0, None))
     assert rows(tracker) == {("g", "t", 0): 13, ("f", "t", 0): 12}
+
+
+def sample(tracker: Tracker, end: int, at_ms: int) -> None:
+    tracker.add_samples(ends={("t", 0): end, ("t", 1): end}, at_ms=at_ms)
+
+
+def lose_the_log() -> Tracker:
+    """A tracker with a group that keeps up with both partitions of t, 100 behind; at last, its commits to
+    partition 0 have come from coordinators for a while. The commits to partition 1 have stayed the same."""
+    tracker = Tracker()
+    for tick in range(40):
+        at_ms, offset = AT_MS + tick * 5000, tick * 10
+        sample(tracker, 100 + offset, at_ms)
+        if tick < 20:
+            apply_at(
+                tracker, at_ms, commit("g", "t", 0, offset, at=at_ms), commit("g", "t", 1, offset, at=at_ms)
+            )
+        else:
+            overwrite(tracker, {("g", "t", 0): offset, ("g", "t", 1): 190})
+    return tracker
+
+
+def apply_at(tracker: Tracker, at_ms: int, *pairs) -> None:
+    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=at_ms)
+
+
+NOW_MS = AT_MS + 39 * 5000
+"""When `lose_the_log` ends."""
+
+
+def test_a_commit_without_a_time_has_no_rate_no_status_and_no_completeness():
+    snapshot = lose_the_log().take_snapshot(NOW_MS)
+    by_partition = {row.partition: row for row in snapshot.rows()}
+    moving, silent = by_partition[0], by_partition[1]
+    assert (moving.lag, moving.status, moving.complete) == (100, Status.UNKNOWN, 0)
+    pace = moving.pace
+    assert (pace.consume_per_s, pace.catch_up_s, pace.never) == (None, None, None)
+    assert pace.produce_per_s == pytest.approx(2, abs=0.1)
+    assert (silent.lag, silent.status, silent.complete) == (300, Status.STOP, 1)
+    assert silent.pace.never
+
+
+def test_a_group_without_all_commit_times_has_no_rate_and_no_time_until_it_has_caught_up():
+    (total,) = lose_the_log().take_snapshot(NOW_MS).totals()
+    assert (total.pace.consume_per_s, total.pace.catch_up_s, total.pace.never) == (None, None, None)
+    assert total.complete == 0.5
+    assert total.status is Status.ERR  # partition 1 has stopped, whatever else there is
+
+
+def test_a_group_is_not_ok_because_of_the_partitions_that_are():
+    tracker = lose_the_log()
+    overwrite(tracker, {("g", "t", 0): 480, ("g", "t", 1): 490})
+    (total,) = tracker.take_snapshot(NOW_MS).totals()
+    assert (total.lag, total.status) == (10, Status.UNKNOWN)
+    overwrite(tracker, {("g", "t", 0): 490, ("g", "t", 1): 490})
+    (total,) = tracker.take_snapshot(NOW_MS).totals()
+    assert (total.lag, total.status) == (0, Status.OK)
+    assert (total.pace.catch_up_s, total.pace.never) == (0, False)
+
+
+def test_with_a_commit_of_the_log_rates_and_status_are_back():
+    tracker = lose_the_log()
+    apply_at(tracker, NOW_MS, *(commit("g", "t", partition, 390, at=NOW_MS) for partition in (0, 1)))
+    (total,) = tracker.take_snapshot(NOW_MS).totals()
+    # The last ten commits of each partition, from the 11th on: 28 intervals of 10 offsets.
+    assert total.pace.consume_per_s == pytest.approx(2 * 2, abs=0.01)
+    assert (total.complete, total.status is Status.UNKNOWN) == (1, False)
 
 
 def test_the_same_groups_in_another_order_are_the_same_layout(tracker):

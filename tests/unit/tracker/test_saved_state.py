@@ -12,6 +12,7 @@ import pytest
 from koff.lag import EndHistory
 from koff.records import OffsetCommit, OffsetCommitValue, ShareSnapshot, ShareSnapshotValue, encode
 from koff.tracker import Snapshot, State, Tracker
+from koff.tracker.clock_skew import ClockSkew
 from koff.tracker.commit_keys import commit_key, key_hashes
 from tests.unit.builders import Share, commit, gone
 from tests.unit.lives import classic, history
@@ -21,6 +22,12 @@ IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
 TOPICS = ("t", "u", "in-a", "again", "größer")
 
 Batch = list[tuple[bytes | None, bytes | None]]
+
+
+@pytest.fixture(autouse=True)
+def no_skew(monkeypatch):
+    """The clock skew is not saved, because another process has another clock. It would differ."""
+    monkeypatch.setattr(ClockSkew, "measure_ms", lambda self: None)
 
 
 def random_commit(rng: random.Random, group: str, at_ms: int) -> tuple[bytes, bytes | None]:

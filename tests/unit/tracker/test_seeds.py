@@ -14,7 +14,7 @@ from koff.records import GroupMetadataValue, OffsetCommit, decode, encode
 from koff.records.placement import group_partition
 from koff.tracker import Tracker
 from koff.tracker.groups import Described, Group
-from koff.tracker.seeds import Seed
+from koff.tracker.seeds import CommitColumns
 from tests.unit.builders import Pair, classic_group, commit
 from tests.unit.lives import history, replayed
 from tests.unit.tracker.test_saved_state import shown, windows
@@ -91,11 +91,11 @@ def groups_of(log: Log) -> dict[str, Described]:
     return found | {at[0]: Group(at[0]) for at in rows_of(log) if at[0] not in found}
 
 
-def seed_of(rows: dict[Row, int]) -> Seed:
+def seed_of(rows: dict[Row, int]) -> CommitColumns:
     groups, topics = sorted({at[0] for at in rows}), sorted({at[1] for at in rows})
     columns = [(groups.index(group), topics.index(topic), p) for group, topic, p in rows]
     group, topic, partition = np.array(columns, np.int32).reshape(-1, 3).T
-    return Seed(groups, topics, group, topic, partition, np.array(list(rows.values()), np.int64))
+    return CommitColumns(groups, topics, group, topic, partition, np.array(list(rows.values()), np.int64))
 
 
 def committed(tracker: Tracker) -> dict[Row, int | None]:

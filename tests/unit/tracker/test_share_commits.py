@@ -14,6 +14,8 @@ from koff.records import (
 )
 from koff.records.placement import group_partition
 from koff.tracker import Tracker
+from koff.tracker.seeds import CommitColumns
+from koff.tracker.share_commits import ShareCommits
 from tests.unit.builders import Share, classic_group, commit
 
 OLD, NEW = Share.places
@@ -255,3 +257,59 @@ def test_a_group_that_becomes_a_share_group_under_its_name_gets_no_exact_time_la
     pairs = [classic_group("g", None), encode(Share.own("g", 1))]
     tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
     assert tracker.find_unread_rows(chosen, pick) == []
+
+
+# --- The cost --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
+    """The share partitions whose state is looked up from now on."""
+    keys: list[tuple[str, str, int]] = []
+    find = ShareCommits._find
+
+    def note_and_find(self, key):
+        keys.append(key)
+        return find(self, key)
+
+    monkeypatch.setattr(ShareCommits, "_find", note_and_find)
+    return keys
+
+
+def test_a_partition_that_begins_anew_costs_as_much_as_its_own_share_groups(tracker, looked_up):
+    names = [f"s{number}" for number in range(200)]
+    share(tracker, 3, *(snapshot_of(name, 4) for name in names))
+    looked_up.clear()
+    for number in range(50):
+        tracker.seed_partitions(CommitColumns.from_offsets({}), {}, 50, [number])
+    assert len(looked_up) == len(names)
+    add_share_groups(tracker, *names)
+    assert {row[0] for row in commits(tracker)} == set(names)
+
+
+def test_state_without_a_topic_name_costs_nothing_until_it_has_one(tracker, looked_up):
+    share(tracker, 3, snapshot_of("s", 4, topic_id=NEW), snapshot_of("u", 5, topic_id=NEW))
+    looked_up.clear()
+    for _ in range(10):
+        tracker.set_offsets_partitions(50)
+        share(tracker, 4, snapshot_of("s", 4, partition=1))
+    assert len(looked_up) == 10
+    tracker.identify_topics({"new": NEW})
+    assert commits(tracker) == {("s", "t", 1): 4, ("s", "new", 0): 4, ("u", "new", 0): 5}
+
+
+def test_state_that_was_deleted_before_its_topic_had_a_name_keeps_no_id(tracker):
+    share(tracker, 3, snapshot_of("s", 4, topic_id=NEW))
+    assert tracker.unnamed_topic_ids() == {NEW}
+    share(tracker, 3, snapshot_of("s", None, topic_id=NEW))
+    assert tracker.unnamed_topic_ids() == set()
+
+
+def test_a_share_group_that_went_and_came_back_is_set_again_in_a_new_shard(tracker):
+    share(tracker, 3, snapshot_of("s", 4))
+    tracker.reset_partition(group_partition("s", 50))
+    share(tracker, 3, snapshot_of("s", None))
+    share(tracker, 3, snapshot_of("s", 6))
+    tracker.seed_partitions(CommitColumns.from_offsets({}), {}, 50, [group_partition("s", 50)])
+    add_share_groups(tracker, "s")
+    assert commits(tracker) == {("s", "t", 0): 6}

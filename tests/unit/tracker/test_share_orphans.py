@@ -10,7 +10,7 @@ from koff.records import encode
 from koff.records.placement import group_partition
 from koff.tracker import Group, Snapshot, Tracker
 from koff.tracker.groups import ShareGroupState
-from koff.tracker.seeds import Seed
+from koff.tracker.seeds import CommitColumns
 from tests.unit.builders import Consumer, Pair, Share, classic_group, commit, gone
 from tests.unit.tracker.test_share_commits import add_share_groups, share, share_partitions, snapshot_of
 
@@ -168,7 +168,7 @@ def test_the_layout_stays_the_same_object_while_coordinators_and_records_say_the
     apply(tracker, encode(Share.own("s", 1)), classic_group("c", {}))
     layout = tracker.take_snapshot().shards[HOME].layout
     groups = {"s": ShareGroupState(), "c": Group("c", "classic")}
-    tracker.overwrite_commits(HOME, Seed.from_offsets({}), groups, ())
+    tracker.overwrite_commits(HOME, CommitColumns.from_offsets({}), groups, ())
     assert tracker.take_snapshot().shards[HOME].layout is layout
     apply(tracker, classic_group("c", None), encode(Consumer.own("c", 1)))
     assert tracker.take_snapshot().shards[HOME].layout is layout

@@ -1,0 +1,63 @@
+"""All groups and their commits, as the coordinators return them, in the core's terms."""
+
+from __future__ import annotations
+
+import structlog
+
+from koff.client import Cluster
+from koff.client.groups.coordinators import fetch_groups
+from koff.client.groups.responses import FetchedGroups
+from koff.monitor.described import build_group
+from koff.monitor.requests import FetchGroups, GroupsFetched
+from koff.records.placement import group_partition
+
+log = structlog.get_logger(component="monitor.fetched_groups")
+DEADLINE_S = 15.0
+"""Less than the core waits for the result."""
+PATIENCE_S = 5.0
+"""A coordinator that does not answer for so long is given up: the groups of the others are not to wait."""
+
+
+def fetch_described_groups(cluster: Cluster, request: FetchGroups, *, quiet: bool) -> GroupsFetched:
+    """The result of the request. Raises `ConnectError` if no broker answers. `quiet`: logs at debug only."""
+    count = request.partition_count
+
+    def is_wanted(group: str) -> bool:
+        return not count or group_partition(group, count) in request.partitions
+
+    fetched = fetch_groups(cluster.conf, group_filter=is_wanted, deadline_s=DEADLINE_S, patience_s=PATIENCE_S)
+    write = log.debug if quiet else log.info
+    write(
+        "asked the coordinators",
+        groups=len(fetched.groups),
+        offsets=len(fetched.offsets),
+        by=fetched.source,
+        **({"why": fetched.reason} if fetched.reason else {}),
+        seconds=round(fetched.seconds, 3),
+    )
+    ids = _find_topic_ids(cluster, fetched)
+    return GroupsFetched(
+        request.id,
+        fetched.offsets,
+        {group.name: build_group(group, ids) for group in fetched.groups if group.name not in fetched.failed},
+        dict(fetched.failed),
+        fetched.find_incomplete(request.partitions, count),
+        ids,
+    )
+
+
+def _find_topic_ids(cluster: Cluster, fetched: FetchedGroups) -> dict[str, str]:
+    """The ids of all topics that are assigned to members by id. Some coordinators return only names."""
+    ids = {name: id_ for group in fetched.groups for name, id_ in group.topic_ids.items()}
+    unknown = {
+        topic
+        for group in fetched.groups
+        if group.type in {"consumer", "share"}
+        for member in group.members
+        for topic in (*member.assigned, *(member.target or ()))
+        if topic not in ids
+    }
+    if unknown:
+        present = cluster.describe_topics(unknown & cluster.fetch_partition_counts().keys())
+        ids |= {topic.name: topic.topic_id for topic in present.values() if topic.topic_id}
+    return ids

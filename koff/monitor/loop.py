@@ -1,0 +1,168 @@
+"""The loop that owns the core: one queue of inputs, and views for those who ask.
+
+Only the thread that calls `run` touches the core. Everything else reaches it through the queue.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+
+import structlog
+
+from koff.monitor.clock import read_moment
+from koff.monitor.core import Core, CoreConf
+from koff.monitor.outbox import Event
+from koff.monitor.requests import Input, Request
+from koff.serve.view import ClusterView, NoProgress
+
+log = structlog.get_logger(component="monitor")
+LONGEST_WAIT_S = 0.5
+"""The loop looks at the clock so often, whatever the core says. Python may handle a signal that late."""
+FRESH_S, LONGEST_FRESH_S = 0.1, 1.0
+"""For how long a view is shared, at the least and at the most."""
+VIEW_PART = 20
+"""A view is shared so many times as long as it took to take: views take at most 5 % of the owner's time."""
+VIEW_TIMEOUT_S = 10.0
+FAULT_PAUSE_S = 0.1
+"""A fault that comes again and again must not take the whole processor."""
+STALL_S = 30.0
+"""An owner that has not looked at its queue for so long makes no progress."""
+
+_Item = tuple[Input | None, Callable[[], None] | None]
+
+
+class Loop:
+    """Owns a core. `run` is for one thread; any thread may call the other methods."""
+
+    def __init__(self, conf: CoreConf, *, log_events: bool = True) -> None:
+        self._core = Core(conf, read_moment())
+        self._inbox: SimpleQueue[_Item] = SimpleQueue()
+        self._beat_s: float | None = None
+        self._log_events = log_events
+        self._faults: set[str] = set()
+        self._changed = threading.Condition()  # guards the four below
+        self._view: ClusterView | None = None
+        self._fresh_until_s = self._asked_s = float("-inf")
+        self._is_stopped = False
+
+    @property
+    def core(self) -> Core:
+        """The core. Only the thread that calls `run` may use it."""
+        return self._core
+
+    def post(self, given: Input | None, on_applied: Callable[[], None] | None = None) -> None:
+        """Gives an input to the core, after those before it. `on_applied` is called once it is applied."""
+        self._inbox.put((given, on_applied))
+
+    def wake(self) -> None:
+        """Lets `run` check soon whether it is done. May be called by a signal handler."""
+        self._inbox.put((None, None))
+
+    def run(self, send: Callable[[Request], None], is_done: Callable[[], bool]) -> None:
+        """Gives inputs to the core, and its requests to `send`, until `is_done`."""
+        while not is_done():
+            self._beat_s = time.monotonic()
+            given, on_applied = self._wait_for_input()
+            try:
+                self._handle(given, send)
+            except Exception as error:
+                self._note_fault(error)
+            finally:
+                if on_applied is not None:
+                    on_applied()
+            if self._asked_s > self._fresh_until_s:
+                self._publish_view()
+
+    def stop(self, send: Callable[[Request], None]) -> None:
+        """Sends the core's last requests, after the last `run`. From then on, there are no views."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+        try:
+            requests = self._core.stop(read_moment())
+        except Exception as error:  # a process that ends well needs no saved state
+            self._note_fault(error)
+            return
+        self._send_all(requests, send)
+
+    def take_view(self) -> ClusterView:
+        """What may be served now. Raises `NoProgress` if the owner does not give a view in time."""
+        asked_s = time.monotonic()
+        with self._changed:
+            if asked_s > self._fresh_until_s and not self._is_stopped:
+                self._asked_s = asked_s
+                self.wake()
+                self._changed.wait_for(
+                    lambda: asked_s <= self._fresh_until_s or self._is_stopped, VIEW_TIMEOUT_S
+                )
+            if self._is_stopped:
+                raise NoProgress("the monitor has stopped")
+            if self._view is None or asked_s > self._fresh_until_s:
+                raise NoProgress(f"the monitor gave no view within {VIEW_TIMEOUT_S:g} s")
+            return self._view
+
+    def find_stall(self) -> str | None:
+        """Why the owner makes no progress; None while it does, or before `run`."""
+        beat_s = self._beat_s
+        if beat_s is None or (silent_s := time.monotonic() - beat_s) < STALL_S:
+            return None
+        return f"the monitor has made no progress for {silent_s:.0f} s"
+
+    def build_view(self) -> ClusterView:
+        """What may be served now, for the thread that calls `run`."""
+        return self._core.take_view(read_moment())
+
+    def _wait_for_input(self) -> _Item:
+        try:
+            wait_s = min(self._core.next_due_s() - read_moment().at_s, LONGEST_WAIT_S)
+        except Exception as error:
+            self._note_fault(error)
+            wait_s = 0.0
+        try:
+            return self._inbox.get(timeout=wait_s) if wait_s > 0 else self._inbox.get_nowait()
+        except Empty:
+            return None, None
+
+    def _handle(self, given: Input | None, send: Callable[[Request], None]) -> None:
+        self._send_all(self._core.handle(given, read_moment()), send)
+        for event in self._core.take_events():
+            self._log(event)
+
+    def _send_all(self, requests: Iterable[Request], send: Callable[[Request], None]) -> None:
+        for request in requests:
+            try:
+                send(request)
+            except Exception as error:  # the other requests are to be sent all the same
+                self._note_fault(error)
+
+    def _publish_view(self) -> None:
+        began_s = time.monotonic()
+        try:
+            view = self.build_view()
+        except Exception as error:
+            self._note_fault(error)
+            return
+        ended_s = time.monotonic()
+        with self._changed:
+            self._view = view
+            fresh_s = min(max(VIEW_PART * (ended_s - began_s), FRESH_S), LONGEST_FRESH_S)
+            self._fresh_until_s = ended_s + fresh_s
+            self._changed.notify_all()
+
+    def _log(self, event: Event) -> None:
+        if self._log_events:
+            write = log.warning if event.is_warning else log.info
+            write(event.text, **event.details)
+
+    def _note_fault(self, error: Exception) -> None:
+        """Logs a fault of koff, once. It does not end the process; data that gets old is withheld."""
+        kind = f"{type(error).__name__}: {error}"
+        if kind not in self._faults and len(self._faults) < 100:
+            self._faults.add(kind)
+            with suppress(OSError):  # the disk that the log is written to may be full
+                log.exception("a fault of koff: please report it", why=kind)
+        time.sleep(FAULT_PAUSE_S)

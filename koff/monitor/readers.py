@@ -1,0 +1,359 @@
+"""Threads that read internal topics, as the core requests, and post what comes.
+
+A reader has at most one batch that the owner has not applied yet, and one more in its hands: a deeper queue
+takes memory and makes a replay slower.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from koff.client import Cluster, ClusterConf, Feed, FeedConf, Fetched, OffsetSpec, TopicPartition
+from koff.errors import ConnectError, Denied, KoffError
+from koff.monitor.requests import (
+    Failed,
+    HistoryRead,
+    Input,
+    Lost,
+    Polled,
+    Read,
+    ReadFailed,
+    ReadHistory,
+    Records,
+    StopReading,
+    Unreachable,
+)
+
+log = structlog.get_logger(component="monitor.readers")
+BATCH_RECORDS = 4_096
+"""Records are gathered until there are so many, or no more wait: a small batch costs as much as a large."""
+FETCH_RECORDS = 2_000
+POLL_S = 0.2
+"""How long a fetch waits for the first record, and so how long a new command may wait."""
+GATHER_S = 0.02
+"""The pause after a batch: the next records may gather meanwhile."""
+NEW_CLIENT_S = 60.0
+"""The pause between two new connections because partitions have stalled."""
+IDLE_S = 10.0
+"""How long the connection for histories is kept open without a request."""
+
+
+class Post(Protocol):
+    """Gives an input to the owner. `on_applied` is called once the owner has applied it."""
+
+    def __call__(self, given: Input, on_applied: Callable[[], None] | None = None) -> None: ...
+
+
+class _BackPressure:
+    """Posts an input once the owner has applied the one before."""
+
+    def __init__(self, post: Post, closed: threading.Event) -> None:
+        self._post, self._closed = post, closed
+        self._applied = threading.Event()
+        self._applied.set()
+
+    def post(self, given: Input) -> None:
+        """Posts it. Returns without that if the reader is closed meanwhile."""
+        while not self._applied.wait(POLL_S):
+            if self._closed.is_set():
+                return
+        self._applied.clear()
+        self._post(given, self._applied.set)
+
+
+class _Columns(NamedTuple):
+    """The records of one partition in a batch, as columns."""
+
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    offsets: list[int]
+
+
+class _Batch:
+    """What was fetched since the last input, by partition."""
+
+    def __init__(self, attempts: Mapping[int, int]) -> None:
+        self._attempts = attempts
+        self._records: dict[int, _Columns] = {}
+        self._epochs: dict[int, int] = {}
+        self._positions: dict[int, tuple[int, int]] = {}
+        self._lost: list[Lost] = []
+        self.full = False
+        self.count = 0
+
+    def add(self, fetched: Fetched) -> None:
+        """Adds a fetch. Records of partitions that are read no more are left out."""
+        for run in fetched.runs:
+            if run.partition in self._attempts:
+                columns = self._records.setdefault(run.partition, _Columns([], [], []))
+                columns.keys.extend(run.keys())
+                columns.values.extend(run.values())
+                columns.offsets.extend(run.offsets())
+                self._epochs[run.partition] = run.leader_epoch
+                self.count += len(run)
+        for partition, end in fetched.ends.items():
+            if partition in self._attempts:
+                self._positions[partition] = self._attempts[partition], end
+        for loss in fetched.lost:
+            if loss.partition in self._attempts and loss.partition not in self.lost:
+                attempt = self._attempts[loss.partition]
+                self._lost.append(Lost(loss.partition, attempt, loss.reason, gone=loss.gone))
+        self.full = fetched.full
+
+    @property
+    def lost(self) -> list[int]:
+        """The partitions that cannot be read on."""
+        return [lost.partition for lost in self._lost]
+
+    def build_input(self, topic: str) -> Polled | None:
+        """The input for the owner; None if nothing came."""
+        if not (self._records or self._positions or self._lost):
+            return None
+        records = [
+            Records(partition, self._attempts[partition], *columns, self._epochs[partition])
+            for partition, columns in self._records.items()
+        ]
+        return Polled(topic, records, self._positions, self._lost, self.full)
+
+
+class TopicReader:
+    """Reads an internal topic in a thread of its own, from `start` to `close`."""
+
+    def __init__(self, conf: ClusterConf, topic: str, feed: FeedConf, post: Post) -> None:
+        self._conf, self._topic, self._feed_conf = conf, topic, feed
+        self._post = post
+        self._closed, self._woken = threading.Event(), threading.Event()
+        self._pressure = _BackPressure(post, self._closed)
+        self._commands: list[Read | StopReading] = []
+        self._lock = threading.Lock()  # guards `_commands`
+        self._feed: Feed | None = None
+        self._attempts: dict[int, int] = {}
+        self._new_client_s = time.monotonic()
+        self._is_unreachable = False
+        self._thread = threading.Thread(target=self._run, name=f"koff-read-{topic}", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def send(self, command: Read | StopReading) -> None:
+        """Changes what is read, soon. From any thread."""
+        with self._lock:
+            self._commands.append(command)
+        self._woken.set()
+
+    def close(self) -> None:
+        """Stops reading, soon."""
+        self._closed.set()
+        self._woken.set()
+
+    def join(self, timeout_s: float) -> None:
+        """Waits until the thread has ended. A thread that waits for a broker may be left behind."""
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            while not self._closed.is_set():
+                self._read_guarded()
+        finally:
+            self._drop_feed()
+
+    def _read_guarded(self) -> None:
+        """One round. A failure stops reading; the core begins again."""
+        try:
+            self._obey()
+            if self._feed is None or not self._attempts:
+                self._woken.wait(POLL_S)
+                return
+            self._read(self._feed)
+        except KoffError as error:
+            self._fail(str(error), denied=isinstance(error, Denied))
+        except Exception as error:  # a fault of koff must not end the thread
+            log.exception("reading failed", topic=self._topic)
+            self._fail(f"{type(error).__name__}: {error}", denied=False)
+
+    def _obey(self) -> None:
+        self._woken.clear()
+        with self._lock:
+            commands, self._commands = self._commands, []
+        for command in commands:
+            if isinstance(command, StopReading):
+                self._stop_reading(command.partitions)
+            else:
+                self._begin(command)
+
+    def _begin(self, command: Read) -> None:
+        if self._feed is None:
+            self._feed = Feed(self._conf, self._topic, self._feed_conf)
+        self._stop_reading(command.starts.keys())
+        if command.stalled and time.monotonic() >= self._new_client_s + NEW_CLIENT_S:
+            self._new_client_s = time.monotonic()
+            self._feed.reconnect()
+        epochs = {p: start.leader_epoch for p, start in command.starts.items() if start.leader_epoch >= 0}
+        self._feed.add({p: start.offset for p, start in command.starts.items()}, epochs)
+        self._attempts.update({p: start.attempt for p, start in command.starts.items()})
+
+    def _stop_reading(self, partitions: Iterable[int]) -> None:
+        read = [partition for partition in partitions if partition in self._attempts]
+        if read and self._feed is not None:
+            self._feed.remove(read)
+        for partition in read:
+            del self._attempts[partition]
+
+    def _read(self, feed: Feed) -> None:
+        """Posts the records that come within `POLL_S`."""
+        batch = _Batch(self._attempts)
+        batch.add(feed.fetch(FETCH_RECORDS, POLL_S))
+        while batch.full and batch.count < BATCH_RECORDS and not batch.lost:
+            batch.add(feed.fetch(FETCH_RECORDS, 0))
+        self._report_reach(feed)
+        polled = batch.build_input(self._topic)
+        if polled is None:
+            return
+        self._stop_reading(batch.lost)
+        self._pressure.post(polled)
+        if not polled.full:
+            self._closed.wait(GATHER_S)
+
+    def _report_reach(self, feed: Feed) -> None:
+        """Posts, once, that no broker can be reached. The client goes on trying."""
+        was_unreachable, self._is_unreachable = self._is_unreachable, feed.unreachable is not None
+        if feed.unreachable is not None and not was_unreachable:
+            self._post(Unreachable(str(feed.unreachable)))
+
+    def _fail(self, why: str, *, denied: bool) -> None:
+        # Posted before the feed is closed, which may wait for a broker.
+        self._pressure.post(ReadFailed(self._topic, why, denied=denied))
+        self._drop_feed()
+
+    def _drop_feed(self) -> None:
+        feed, self._feed, self._attempts = self._feed, None, {}
+        _close_feed(feed)
+
+
+class HistoryReader:
+    """Reads partitions from their log start, one after the other, in a thread of its own.
+
+    A newer request ends the one before: the core has then given that up.
+    """
+
+    def __init__(self, cluster: Cluster, feed: FeedConf, post: Post) -> None:
+        self._cluster, self._feed_conf = cluster, feed
+        self._post = post
+        self._closed = threading.Event()
+        self._pressure = _BackPressure(post, self._closed)
+        self._changed = threading.Condition()
+        self._newest: ReadHistory | None = None
+        self._feed: Feed | None = None
+        self._thread = threading.Thread(target=self._run, name="koff-read-history", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def send(self, request: ReadHistory) -> None:
+        """Carries out the request, soon. From any thread."""
+        with self._changed:
+            self._newest = request
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Stops reading, soon."""
+        self._closed.set()
+        with self._changed:
+            self._changed.notify()
+
+    def join(self, timeout_s: float) -> None:
+        """Waits until the thread has ended."""
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            while not self._closed.is_set():
+                request = self._await_request()
+                if request is None:
+                    self._drop_feed()
+                else:
+                    self._read_guarded(request)
+        finally:
+            self._drop_feed()
+
+    def _await_request(self) -> ReadHistory | None:
+        """The newest request; None if none came for `IDLE_S`, or if the reader is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._newest is not None or self._closed.is_set(), IDLE_S)
+            request, self._newest = self._newest, None
+            return None if self._closed.is_set() else request
+
+    def _read_guarded(self, request: ReadHistory) -> None:
+        try:
+            self._read(request)
+        except KoffError as error:
+            self._post(Failed(request.id, str(error), denied=isinstance(error, Denied)))
+            self._drop_feed()
+        except Exception as error:  # a fault of koff must not end the thread
+            log.exception("reading a history failed", partition=request.partition)
+            self._post(Failed(request.id, f"{type(error).__name__}: {error}"))
+            self._drop_feed()
+
+    def _read(self, request: ReadHistory) -> None:
+        """Posts the records from the log start up to `until`. Raises `ConnectError`."""
+        at = TopicPartition(request.topic, request.partition)
+        start = self._cluster.fetch_offsets([at], OffsetSpec.EARLIEST)[at]
+        if isinstance(start, str):
+            raise ConnectError(f"partition {at.partition} of {at.topic} has no log start offset: {start}")
+        if start >= request.until:
+            self._post(HistoryRead(request.id, [], [], [], request.until, final=True))
+            return
+        if self._feed is None or self._feed.topic != request.topic:
+            self._drop_feed()
+            self._feed = Feed(self._cluster.conf, request.topic, self._feed_conf)
+        self._feed.add({at.partition: start})
+        try:
+            position = start
+            while position < request.until and self._newest is None and not self._closed.is_set():
+                position = self._read_part(self._feed, request, position)
+        finally:
+            self._feed.remove([at.partition])
+
+    def _read_part(self, feed: Feed, request: ReadHistory, position: int) -> int:
+        """Posts the next records. Returns the next offset to read."""
+        columns = _Columns([], [], [])
+        fetched = feed.fetch(FETCH_RECORDS, POLL_S)
+        for loss in fetched.lost:
+            if loss.partition == request.partition:
+                raise ConnectError(f"partition {loss.partition} of {feed.topic}: {loss.reason}")
+        if feed.unreachable is not None:
+            raise feed.unreachable
+        for run in fetched.runs:
+            if run.partition == request.partition and run.next_offset > position:
+                wanted, _ = run.split(request.until)
+                columns.keys.extend(wanted.keys())
+                columns.values.extend(wanted.values())
+                columns.offsets.extend(wanted.offsets())
+                position = run.next_offset
+        position = max(position, fetched.ends.get(request.partition, position))
+        final = position >= request.until
+        if columns.offsets or final:
+            self._pressure.post(HistoryRead(request.id, *columns, min(position, request.until), final))
+        return position
+
+    def _drop_feed(self) -> None:
+        feed, self._feed = self._feed, None
+        _close_feed(feed)
+
+
+def _close_feed(feed: Feed | None) -> None:
+    """Closes the feed, if there is one. Raises nothing: the reader goes on with a new feed."""
+    if feed is not None:
+        try:
+            feed.close()
+        except Exception:
+            log.exception("a feed cannot be closed", topic=feed.topic)

@@ -1,0 +1,138 @@
+"""One cluster that is watched: its core, the loop that owns it, and the workers. And views for `koff lag`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from koff.client import Cluster, ClusterConf
+from koff.errors import ConnectError, Denied
+from koff.monitor.conf import MonitorConf
+from koff.monitor.core import CoreConf
+from koff.monitor.loop import Loop
+from koff.monitor.state import StateDir
+from koff.monitor.workers import Workers, WorkersConf
+from koff.records.topics import SHARE_STATE_TOPIC
+from koff.serve.view import ClusterView
+
+REQUEST_TIMEOUT_S = 4.0
+SAVE_S = 10.0
+"""How long the last writes to the state directory may take."""
+LOOK_S, LOOK_PART = 0.02, 10
+"""The pause between two looks whether everything is known: at least so long, and so many times as long as a
+look takes."""
+
+
+class Watch:
+    """Watches a cluster to which `cluster` is connected. A context manager.
+
+    `state_dir` must be locked. Raises `ConfigError` if ZooKeeper cannot be used; `ConnectError` if ZooKeeper
+    cannot be reached, unless `conf.wait`.
+    """
+
+    def __init__(self, conf: MonitorConf, cluster: Cluster, state_dir: StateDir | None = None) -> None:
+        self._conf = conf
+        self.loop = Loop(build_core_conf(conf, cluster.id, saves=state_dir is not None))
+        topics = conf.offsets_topic, SHARE_STATE_TOPIC
+        self._workers = Workers(
+            WorkersConf(conf.cluster, topics, state_dir, conf.zookeeper, conf.feed), cluster, self.loop.post
+        )
+
+    def __enter__(self) -> Self:
+        if self._conf.zookeeper.hosts:
+            try:
+                self._workers.zookeeper.connect()
+            except ConnectError:
+                if not self._conf.wait:
+                    raise
+        self._workers.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._workers.close()
+
+    def run(self, is_done: Callable[[], bool]) -> None:
+        """Watches until `is_done`, which is called at least twice a second."""
+        self.loop.run(self._workers.send, is_done)
+
+    def save(self) -> None:
+        """Saves what is known, after the last `run`. Takes `SAVE_S` at the most."""
+        self.loop.stop(self._workers.send)
+        self._workers.finish_disk(SAVE_S)
+
+
+def limit_requests(conf: ClusterConf) -> ClusterConf:
+    """The configuration with a timeout that leaves time to try again before the core gives up a request."""
+    return replace(conf, request_timeout_s=min(conf.request_timeout_s, REQUEST_TIMEOUT_S))
+
+
+def build_core_conf(conf: MonitorConf, cluster_id: str, *, saves: bool) -> CoreConf:
+    """The configuration of the core."""
+    return CoreConf(
+        cluster_id=cluster_id,
+        cluster_name=conf.cluster_name,
+        start=conf.start,
+        source=conf.source,
+        saves=saves,
+        offsets_topic=conf.offsets_topic,
+        only=conf.only,
+        zookeeper_interval_s=conf.zookeeper.interval_s if conf.zookeeper.hosts else None,
+        end_interval_s=conf.end_interval_s,
+        exact_groups=conf.exact_groups,
+        exact_per_s=conf.exact_per_s,
+    )
+
+
+def take_views(
+    conf: MonitorConf,
+    *,
+    interval_s: float,
+    timeout_s: float,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Iterator[ClusterView]:
+    """Views of the cluster: now, and every `interval_s` for ever.
+
+    The first comes when all that is to be known is known, or after `timeout_s`: it then has what is known,
+    and says what is not. Raises `ConnectError` if the cluster cannot be reached at first, and `Denied` if
+    this user may read neither the offsets topic nor the groups.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    connect_timeout_s = min(conf.cluster.connect_timeout_s, timeout_s)
+    cluster_conf = replace(limit_requests(conf.cluster), connect_timeout_s=connect_timeout_s)
+    with Cluster(cluster_conf).connect() as cluster, Watch(conf, cluster) as watch:
+        look_s = 0.0
+
+        def is_complete() -> bool:
+            nonlocal look_s
+            began_s = time.monotonic()
+            if began_s < min(look_s, deadline_s):
+                return False
+            is_known = _is_known(watch.loop, progress)
+            ended_s = time.monotonic()
+            look_s = ended_s + max(LOOK_S, LOOK_PART * (ended_s - began_s))
+            return is_known or ended_s >= deadline_s
+
+        watch.run(is_complete)
+        while True:
+            yield watch.loop.build_view()
+            due_s = time.monotonic() + interval_s
+            watch.run(partial(_is_past, due_s))
+
+
+def _is_known(loop: Loop, progress: Callable[[str], None]) -> bool:
+    """Whether all is known that is to be known. `progress` gets what is missing. Raises `Denied`."""
+    if (refusal := loop.core.refusal) is not None:
+        raise Denied(refusal)
+    view = loop.build_view()
+    progress(view.readiness.text.removeprefix("not ready: "))
+    return view.readiness.ready and not view.stats.withheld and loop.core.is_settled
+
+
+def _is_past(due_s: float) -> bool:
+    return time.monotonic() >= due_s

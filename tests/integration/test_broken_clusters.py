@@ -1,0 +1,217 @@
+"""`koff monitor` and `koff lag` where Kafka itself is broken, hides something, or has a hostile client."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from koff.kafkatest import LocalKafka, wait_until
+from koff.records.placement import share_state_partition
+from koff.records.topics import SHARE_STATE_TOPIC
+from tests.fault_cluster import LEADERLESS, OFFSETS_TOPIC, FaultCluster, fault_cluster
+from tests.fault_scrapes import FOLLOWED_S, RECOVERED_S, check_lag_command, wait_for, wait_for_rows, watching
+from tests.forgetful import forgetful
+from tests.hostile_member import join_with_partitions
+from tests.integration.test_against_kafka import commit
+from tests.integration.test_coordinators import sharing
+from tests.integration.test_monitor import lag_of
+from tests.kafka_groups import allow, produce
+from tests.koff_process import Monitor, monitoring
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+
+
+# Partitions without a leader
+
+
+@pytest.fixture(scope="module")
+def one_replica() -> Iterator[FaultCluster]:
+    """A cluster whose internal topics have one replica: they are leaderless without their broker."""
+    ones = {"offsets_topic_replication_factor": "1", "share_coordinator_state_topic_replication_factor": "1"}
+    with fault_cluster(**ones) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def fragile(one_replica: FaultCluster) -> Iterator[FaultCluster]:
+    """The cluster with one replica. A broker that the test kills is started again."""
+    yield one_replica
+    one_replica.restore()
+
+
+def kill(cluster: FaultCluster, broker: int) -> None:
+    """Kills a broker, and waits until other brokers lead all but its partitions of internal topics."""
+    cluster.kafka.nodes[broker - 1].kill()
+    cluster.wait_until_led_by_others(broker, leaderless=[OFFSETS_TOPIC])
+
+
+def test_leaderless_offsets_partitions_hide_their_groups_only(fragile):
+    with watching(fragile) as monitor:
+        wait_for(monitor, fragile, RECOVERED_S)
+        kill(fragile, 3)
+        for _ in range(2):
+            print(f"right after {wait_for(monitor, fragile, RECOVERED_S, without=LEADERLESS):.1f} s")
+            fragile.advance()
+        assert monitor.get("/readyz")[0] == 200
+        # A monitor that starts now can know no group of the leaderless partitions.
+        with watching(fragile) as second:
+            print(f"served after {wait_for_rows(second, fragile, LEADERLESS):.1f} s")
+            second.wait_until_ready()
+            fragile.restore()
+            for running in (monitor, second):
+                print(f"recovered after {wait_for(running, fragile, RECOVERED_S):.1f} s")
+            fragile.advance()
+            for running in (monitor, second):
+                wait_for(running, fragile, FOLLOWED_S)
+
+
+def test_koff_lag_says_that_groups_of_leaderless_offsets_partitions_are_not_known(fragile):
+    kill(fragile, 3)
+    check_lag_command(fragile, LEADERLESS)
+
+
+def test_leaderless_share_state_hides_its_rows_only(fragile):
+    kafka, count = fragile.kafka, 12
+    group = next(name for n in itertools.count() if fragile.coordinator(name := f"share-{n}") == 1)
+    with fragile.new_topic(count) as topic:
+        for partition in range(count):
+            produce(kafka, topic, 3, partition=partition)
+        with sharing(kafka, group, topic, count=3 * count):
+            pass
+        # The broker that is killed leads the share state of some rows, but does not coordinate the group.
+        leaders = share_state_leaders(kafka, group, topic)
+        broker = next(leader for leader in leaders.values() if leader != 1)
+        hidden = {partition for partition, leader in leaders.items() if leader == broker}
+        assert hidden < leaders.keys()
+        with watching(fragile) as monitor:
+            wait_until(lambda: len(share_lags(monitor, group)) == count, timeout_s=60, what="the lags")
+            before = share_lags(monitor, group)
+            kill(fragile, broker)
+            for partition in range(count):
+                produce(kafka, topic, 2, partition=partition)
+            rest = {partition: lag + 2 for partition, lag in before.items() if partition not in hidden}
+            wait_until(lambda: share_lags(monitor, group) == rest, timeout_s=60, what=f"the lags {rest}")
+            wait_for(monitor, fragile, RECOVERED_S, without=LEADERLESS, may_serve_more=True)
+            assert monitor.get("/readyz")[0] == 200
+            fragile.restore()
+            every = {partition: lag + 2 for partition, lag in before.items()}
+            wait_until(lambda: share_lags(monitor, group) == every, timeout_s=60, what=f"the lags {every}")
+
+
+def share_state_leaders(kafka: LocalKafka, group: str, topic: str) -> dict[int, int]:
+    """By partition of the topic, the broker that leads the share state of the group for it."""
+    described = kafka.admin.describe_topics(TopicCollection([topic]))[topic].result(10)
+    topic_id = str(described.topic_id).rstrip("=").replace("+", "-").replace("/", "_")
+    leaders = kafka.leaders(SHARE_STATE_TOPIC)
+    return {
+        partition: leaders[share_state_partition(group, topic_id, partition, len(leaders))]
+        for partition in range(len(described.partitions))
+    }
+
+
+def share_lags(monitor: Monitor, group: str) -> dict[int, int]:
+    lags = monitor.metrics().get("koff_group_lag", {})
+    return {int(partition): int(lag) for (_, name, _, partition), lag in lags.items() if name == group}
+
+
+# Brokers that are forgotten, rights, and hostile clients
+
+
+def test_a_monitor_recovers_after_the_broker_named_no_brokers_for_a_while(kafka):
+    """librdkafka forgets every broker for good then (its issue 5301)."""
+    topic = kafka.create_topic()
+    produce(kafka, topic, 10)
+    commit(kafka, f"g-{topic}", (topic, 0, 4))
+    with (
+        forgetful(kafka.bootstrap) as broker,
+        monitoring(broker.bootstrap, "--end-offset-interval", "1") as monitor,
+    ):
+        wait_for_lag(monitor, f"g-{topic}", 6)
+        broker.forgets = True
+        wait_until(lambda: lag_of(monitor, f"g-{topic}") is None, timeout_s=90, what="the clients to forget")
+        broker.forgets = False
+        commit(kafka, f"g-{topic}", (topic, 0, 7))
+        wait_for_lag(monitor, f"g-{topic}", 3)
+        assert monitor.stop() == 0, monitor.text
+
+
+LOGIN = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "koff",
+    "sasl.password": "koff-secret",
+}
+
+
+def test_without_the_right_to_read_commits_come_from_the_coordinators_until_it_is_back(more_kafka):
+    kafka = more_kafka(security=True, users={"admin": "admin-secret", "koff": "koff-secret"})
+    topic = kafka.create_topic()
+    produce(kafka, topic, 100)
+    commit(kafka, "g", (topic, 0, 1))
+    allow(
+        kafka,
+        ("koff", ResourceType.TOPIC, "*", AclOperation.DESCRIBE),
+        ("koff", ResourceType.GROUP, "*", AclOperation.DESCRIBE),
+        ("koff", ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ),
+    )
+    properties = [text for name, value in LOGIN.items() for text in ("--property", f"{name}={value}")]
+    auto = ("--source", "auto", "--end-offset-interval", "1")
+    with monitoring(kafka.sasl_bootstrap, *auto, *properties) as monitor:
+        wait_until(lambda: lag_of(monitor, "g") == 99, timeout_s=60, what="the lag")
+        read = AclBindingFilter(
+            *(ResourceType.TOPIC, OFFSETS_TOPIC, ResourcePatternType.LITERAL, "User:koff", "*"),
+            *(AclOperation.READ, AclPermissionType.ALLOW),
+        )
+        assert kafka.admin.delete_acls([read])[read].result(10)
+        for committed in (10, 20):
+            commit(kafka, "g", (topic, 0, committed))
+            wait_for_lag(monitor, "g", 100 - committed)
+        assert monitor.get("/readyz")[0] == 200
+        allow(kafka, ("koff", ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ))
+        for committed in (30, 40):
+            commit(kafka, "g", (topic, 0, committed))
+            wait_for_lag(monitor, "g", 100 - committed)
+        assert monitor.stop() == 0, monitor.text
+
+
+def wait_for_lag(monitor: Monitor, group: str, lag: int) -> None:
+    try:
+        wait_until(lambda: lag_of(monitor, group) == lag, timeout_s=60)
+    except TimeoutError:
+        pytest.fail(
+            f"lag {lag_of(monitor, group)}, not {lag}; {monitor.get('/readyz')}\n{monitor.text[-4000:]}"
+        )
+
+
+def test_a_member_with_an_assignment_of_impossible_partitions_ends_nothing(kafka):
+    topic = kafka.create_topic()
+    produce(kafka, topic, 10)
+    commit(kafka, f"g-{topic}", (topic, 0, 4))
+    with monitoring(kafka.bootstrap) as monitor:
+        wait_until(lambda: lag_of(monitor, f"g-{topic}") == 6, timeout_s=30, what="the lag")
+        name = f"hostile-{topic}"
+        join_with_partitions(kafka, name, topic, (-5, -(2**31), 2**31 - 1, 0))
+        members = (kafka.cluster_id, name)
+        wait_until(
+            lambda: monitor.metrics().get("koff_group_members", {}).get(members) == 1,
+            timeout_s=30,
+            what="the hostile group",
+        )
+        commit(kafka, f"g-{topic}", (topic, 0, 7))
+        wait_for_lag(monitor, f"g-{topic}", 3)
+        with monitoring(kafka.bootstrap) as second:  # its start sees the group, too
+            wait_for_lag(second, f"g-{topic}", 3)
+            rows = {labels[3] for labels in second.metrics()["koff_group_lag"] if labels[1] == name}
+            assert rows <= {"0"}
+            assert second.stop() == 0, second.text
+        assert monitor.stop() == 0, monitor.text

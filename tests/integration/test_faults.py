@@ -1,0 +1,227 @@
+"""`koff monitor` and `koff lag` before three brokers, of which one or all stall, delay, or are cut off.
+
+A fault hides the rows that depend on the broker, and no other row. No served lag is older than the limit,
+which is five end-offset intervals. When the fault ends, all rows are served again within a minute.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from koff.kafkatest import wait_until
+from tests.fault_cluster import FaultCluster, fault_cluster
+from tests.fault_proxy import FaultProxy
+from tests.fault_scrapes import (
+    FOLLOWED_S,
+    HIDDEN_S,
+    LIMIT_S,
+    RECOVERED_S,
+    Page,
+    Scrapes,
+    check_lag_command,
+    wait_for,
+    wait_for_rows,
+    watching,
+)
+from tests.integration.test_against_kafka import commit
+from tests.kafka_groups import produce
+from tests.koff_process import run_koff
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+BROKERS = (1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[FaultCluster]:
+    with fault_cluster() as whole:
+        yield whole
+
+
+@pytest.fixture(autouse=True)
+def _restored(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ends the test's faults, and waits until the shared cluster is whole again."""
+    yield
+    if "cluster" in request.fixturenames:
+        request.getfixturevalue("cluster").restore()
+
+
+def stall(proxy: FaultProxy) -> None:
+    proxy.stall()
+
+
+def cut(proxy: FaultProxy) -> None:
+    proxy.cut()
+
+
+def delay(proxy: FaultProxy) -> None:
+    proxy.delay(2.0)
+
+
+@pytest.mark.parametrize("broker", BROKERS)
+def test_a_stalled_broker_hides_only_the_rows_that_depend_on_it(cluster, broker):
+    run_fault(cluster, broker, stall)
+
+
+@pytest.mark.parametrize("broker", BROKERS)
+def test_a_broker_that_is_cut_off_hides_only_the_rows_that_depend_on_it(cluster, broker):
+    run_fault(cluster, broker, cut)
+
+
+def test_a_broker_that_is_slow_hides_no_row_of_another_broker(cluster):
+    run_fault(cluster, 1, delay, may_serve_more=True)
+
+
+def test_a_broker_whose_responses_alone_are_lost_hides_only_the_rows_that_depend_on_it(cluster):
+    run_fault(cluster, 2, lambda proxy: proxy.stall("to_client"))
+
+
+@pytest.mark.parametrize("begin", [stall, cut])
+def test_with_coordinators_as_the_source_a_fault_hides_only_the_rows_that_depend_on_the_broker(
+    cluster, begin
+):
+    run_fault(cluster, 1, begin, args=("--source", "coordinators"))
+
+
+def run_fault(
+    cluster: FaultCluster,
+    broker: int,
+    begin: Callable[[FaultProxy], None],
+    *,
+    may_serve_more: bool = False,
+    args: tuple[str, ...] = (),
+) -> None:
+    with watching(cluster, *args) as monitor:
+        wait_for(monitor, cluster, RECOVERED_S)
+        stay = cluster.lags(without=broker)
+        assert 0 < len(stay) < len(cluster.committed)
+        with Scrapes(monitor, cluster) as scrapes:
+            begin(cluster.proxy(broker))
+            took = [wait_for(monitor, cluster, HIDDEN_S, without=broker, may_serve_more=may_serve_more)]
+            for _ in range(3):
+                cluster.advance()
+                took.append(
+                    wait_for(monitor, cluster, FOLLOWED_S, without=broker, may_serve_more=may_serve_more)
+                )
+        print(f"hidden and followed after (s): {[round(s, 1) for s in took]}")
+        scrapes.check(stay=stay)
+        with Scrapes(monitor, cluster) as recovering:
+            cluster.proxy(broker).resume()
+            print(f"recovered after {wait_for(monitor, cluster, RECOVERED_S):.1f} s")
+            cluster.advance()
+            wait_for(monitor, cluster, FOLLOWED_S)
+        recovering.check(stay=stay)
+        assert monitor.stop() == 0, monitor.text
+
+
+def test_lost_connections_alone_hide_nothing(cluster):
+    with watching(cluster) as monitor:
+        wait_for(monitor, cluster, RECOVERED_S)
+        with Scrapes(monitor, cluster) as scrapes:
+            for _ in range(4):
+                for proxy in cluster.proxies:
+                    proxy.disconnect()
+                cluster.advance()
+                wait_for(monitor, cluster, FOLLOWED_S)
+        scrapes.check(stay=cluster.committed)
+        assert monitor.stop() == 0, monitor.text
+
+
+@pytest.mark.parametrize("broker", BROKERS)
+def test_a_topic_that_is_made_while_a_broker_stalls_is_served(cluster, broker):
+    group = next(row[0] for row in cluster.committed if cluster.coordinator(row[0]) != broker)
+    with watching(cluster) as monitor:
+        wait_for(monitor, cluster, RECOVERED_S)
+        cluster.proxy(broker).stall()
+        wait_for(monitor, cluster, HIDDEN_S, without=broker)
+        with cluster.new_topic(3) as topic:
+            partition = next(p for p, leader in cluster.kafka.leaders(topic).items() if leader != broker)
+            produce(cluster.kafka, topic, 5, partition=partition)
+            commit(cluster.kafka, group, (topic, partition, 2))
+            row, began_s = (group, topic, partition), time.monotonic()
+            wait_until(lambda: Page.fetch(monitor).lags.get(row) == 3, timeout_s=60, what="the new row")
+            print(f"served after {time.monotonic() - began_s:.1f} s")
+        assert monitor.stop() == 0, monitor.text
+
+
+def test_while_all_brokers_stall_no_lag_is_served_and_koff_says_that_it_is_not_ready(cluster):
+    with watching(cluster) as monitor:
+        wait_for(monitor, cluster, RECOVERED_S)
+        monitor.wait_until_ready()
+        with Scrapes(monitor, cluster) as scrapes:
+            for proxy in cluster.proxies:
+                proxy.stall()
+            wait_until(lambda: monitor.get("/readyz")[0] == 503, timeout_s=LIMIT_S + 8, what="503")
+            wait_until(lambda: not Page.fetch(monitor).lags, timeout_s=LIMIT_S, what="no lag to be served")
+            cluster.advance()
+            page = Page.fetch(monitor)
+            assert (page.lags, page.totals, page.up) == ({}, {}, 0)
+            assert page.withheld == len(cluster.committed)
+        scrapes.check(stay=set(), ready=False)
+        assert scrapes.slowest_s < 2
+        for proxy in cluster.proxies:
+            proxy.resume()
+        print(f"recovered after {wait_for(monitor, cluster, RECOVERED_S):.1f} s")
+        monitor.wait_until_ready()
+        cluster.advance()
+        wait_for(monitor, cluster, FOLLOWED_S)
+        assert monitor.stop() == 0, monitor.text
+
+
+def test_koff_stops_at_once_while_all_brokers_stall(cluster):
+    with watching(cluster) as monitor:
+        wait_for(monitor, cluster, RECOVERED_S)
+        for proxy in cluster.proxies:
+            proxy.stall()
+        wait_until(lambda: monitor.get("/readyz")[0] == 503, timeout_s=LIMIT_S + 8, what="503")
+        assert monitor.stop() == 0, monitor.text
+
+
+@pytest.mark.parametrize("broker", BROKERS)
+def test_all_rows_are_right_again_once_others_lead_what_a_frozen_broker_led(cluster, broker):
+    node = cluster.kafka.nodes[broker - 1]
+    with watching(cluster) as monitor:
+        wait_for(monitor, cluster, RECOVERED_S)
+        with Scrapes(monitor, cluster) as scrapes:
+            node.pause()
+            cluster.wait_until_led_by_others(broker)
+            print(f"right after {wait_for(monitor, cluster, RECOVERED_S):.1f} s")
+            cluster.advance()
+            wait_for(monitor, cluster, FOLLOWED_S)
+            node.resume()
+            cluster.advance()
+            wait_for(monitor, cluster, RECOVERED_S)
+        scrapes.check(stay=set())
+        assert monitor.stop() == 0, monitor.text
+
+
+@pytest.mark.parametrize("broker", BROKERS)
+def test_a_monitor_that_starts_while_a_broker_stalls_serves_all_other_rows(cluster, broker):
+    cluster.proxy(broker).stall()
+    with watching(cluster) as monitor:
+        took_s = wait_for_rows(monitor, cluster, broker)
+        print(f"served after {took_s:.1f} s")
+        cluster.proxy(broker).resume()
+        print(f"recovered after {wait_for(monitor, cluster, RECOVERED_S):.1f} s")
+        monitor.wait_until_ready()
+        cluster.advance()
+        wait_for(monitor, cluster, FOLLOWED_S)
+        assert monitor.stop() == 0, monitor.text
+
+
+@pytest.mark.parametrize("broker", BROKERS)
+def test_koff_lag_prints_what_is_known_while_a_broker_stalls_and_names_the_rest(cluster, broker):
+    cluster.proxy(broker).stall()
+    check_lag_command(cluster, broker)
+
+
+def test_koff_lag_ends_in_time_while_all_brokers_stall(cluster):
+    for proxy in cluster.proxies:
+        proxy.stall()
+    began_s = time.monotonic()
+    result = run_koff("lag", "--brokers", cluster.kafka.proxied_bootstrap, "--timeout", "5")
+    assert time.monotonic() - began_s < 10
+    assert result.returncode == 1, result.stderr
+    assert "cannot reach Kafka" in result.stderr

@@ -1,0 +1,303 @@
+"""One broker that is silent, or one group that fails, does not delay the groups of all others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from kio.index import load_request_schema
+from kio.serial import entity_reader
+
+from koff.client import ClusterConf
+from koff.client.groups import coordinators
+from koff.client.groups.coordinators import fetch_from_coordinators
+from koff.client.groups.offset_fetch import FetchedOffsets
+from koff.client.groups.responses import FetchedGroups, PackedOffsets
+from koff.client.wire.requests import Api, Request, build_request, build_struct
+from koff.errors import ConnectError
+from koff.records.placement import group_partition
+
+PARTITIONS = 6
+
+
+def name_in(partition: int) -> str:
+    """The name of a group that belongs to that partition."""
+    return next(f"g{i}" for i in range(1000) if group_partition(f"g{i}", PARTITIONS) == partition)
+
+
+class Clock:
+    """Time that passes only where something waits. It takes the place of the module `time`."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass
+class FakeCluster:
+    """Brokers 1 to 3. `leaders` has the leader of each partition, `groups` the groups that brokers list."""
+
+    clock: Clock
+    leaders: list[int] | None = field(default_factory=lambda: [1, 2, 3, 1, 2, 3])
+    groups: dict[int, list[str]] = field(default_factory=dict)
+    silent: set[int] = field(default_factory=set)
+    loading: dict[int, str] = field(default_factory=dict)
+    """Errors by partition."""
+    next_leaders: list[list[int]] = field(default_factory=list)
+    """The leaders in the metadata after the first response."""
+    silent_for_metadata: set[int] = field(default_factory=set)
+
+    def take_leaders(self) -> list[int] | None:
+        leaders = self.leaders
+        if self.next_leaders:
+            self.leaders = self.next_leaders.pop(0)
+        return leaders
+
+
+class FakeConnection:
+    """Stands in for `Connection`: broker n is at port n."""
+
+    cluster: FakeCluster
+
+    def __init__(self, conf: ClusterConf, host: str, port: int) -> None:
+        self.address = f"{host}:{port}"
+        self.broker = port
+        self.closed = False
+        self.bytes_read = 0
+        self.deadline = float("inf")
+        self._conf = conf
+
+    @classmethod
+    def connect(cls, conf: ClusterConf, host: str, port: int, *, token: Any, timeout_s: float) -> Any:
+        connection = cls(conf, host, port)
+        connection._wait_if_silent(timeout_s)
+        return connection
+
+    def close(self) -> None:
+        self.closed = True
+
+    def highest_version(self, api: Api) -> int | None:
+        return {Api.METADATA: 12, Api.LIST_GROUPS: 5, Api.OFFSET_FETCH: 9}.get(api)
+
+    def build_request(self, api: Api, /, **fields: Any) -> Any:
+        return build_request(api, self.highest_version(api) or 0, **fields)
+
+    def build_struct(self, api: Api, name: str, /, **fields: Any) -> Any:
+        return build_struct(api, self.highest_version(api) or 0, name, **fields)
+
+    def send_request(self, request: Any) -> Any:  # only for metadata
+        self._wait_if_silent(self._conf.request_timeout_s, self.cluster.silent_for_metadata)
+        leaders = self.cluster.take_leaders()
+        partitions = [
+            SimpleNamespace(partition_index=p, leader_id=leader, leader_epoch=leader)
+            for p, leader in enumerate(leaders or [])
+        ]
+        return SimpleNamespace(
+            brokers=[SimpleNamespace(node_id=n, host="fake", port=n) for n in (1, 2, 3)],
+            topics=[SimpleNamespace(error_code=29 if leaders is None else 0, partitions=partitions)],
+        )
+
+    def send_requests(self, requests: Iterable[Request[Any]]) -> Iterator[Any]:
+        for request in requests:
+            self._wait_if_silent(self._conf.request_timeout_s)
+            yield self._list() if request.api == Api.LIST_GROUPS else self._fetch_offsets(request)
+
+    def _list(self) -> Any:
+        listed = [
+            SimpleNamespace(group_id=name, group_type="classic", group_state="Empty", protocol_type="")
+            for name in self.cluster.groups.get(self.broker, [])
+        ]
+        return SimpleNamespace(error_code=0, groups=listed)
+
+    def _fetch_offsets(self, request: Request[Any]) -> FetchedOffsets:
+        entity, _ = entity_reader(load_request_schema(request.api, request.version))(request.body, 0)
+        names = [group.group_id for group in entity.groups]
+        errors = {name: error for name in names if (error := self._error_of(name))}
+        good = [name for name in names if name not in errors]
+        ones = np.ones(len(good), np.int32)
+        counts = [1] * len(good)
+        offsets = PackedOffsets(good, ["t"] * len(good), counts, ones, ones.astype(np.int64), ones, {})
+        return FetchedOffsets(offsets, tuple(good), errors)
+
+    def _error_of(self, name: str) -> str | None:
+        partition = group_partition(name, PARTITIONS)
+        if self.cluster.leaders is not None and self.cluster.leaders[partition] != self.broker:
+            return "NOT_COORDINATOR"
+        return self.cluster.loading.get(partition)
+
+    def _wait_if_silent(self, timeout_s: float, silent: Collection[int] = ()) -> None:
+        if self.broker in {*self.cluster.silent, *silent}:
+            clock = self.cluster.clock
+            clock.now = max(clock.now, min(clock.now + timeout_s, self.deadline))
+            self.closed = True
+            raise ConnectError(f"{self.address}: no response in time")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    clock = Clock()
+    groups = {n: [name_in(p) for p in (n - 1, n + 2)] for n in (1, 2, 3)}
+    cluster = FakeCluster(clock, groups=groups)
+    monkeypatch.setattr(FakeConnection, "cluster", cluster, raising=False)
+    monkeypatch.setattr(coordinators, "Connection", FakeConnection)
+    monkeypatch.setattr(coordinators, "time", clock)
+    return cluster
+
+
+def fetch(cluster: FakeCluster, **more: Any) -> tuple[FetchedGroups, float]:
+    """The groups, and the seconds that it took."""
+    began = cluster.clock.now
+    fetched = fetch_from_coordinators(ClusterConf("fake:1,fake:2,fake:3"), **more)
+    return fetched, cluster.clock.now - began
+
+
+def names(fetched: FetchedGroups) -> set[str]:
+    return {row.group for row in fetched.offsets.rows()}
+
+
+def test_all_groups_are_complete_if_all_brokers_respond(cluster: FakeCluster) -> None:
+    fetched, seconds = fetch(cluster, patience_s=5.0)
+    assert names(fetched) == {name_in(p) for p in range(PARTITIONS)}
+    assert (fetched.partition_count, fetched.rounds, seconds) == (PARTITIONS, 1, 0)
+    assert fetched.find_incomplete(range(PARTITIONS), PARTITIONS) == {}
+
+
+@pytest.mark.parametrize("silent", [1, 2, 3])
+def test_the_groups_of_the_others_are_here_soon_if_one_broker_is_silent(
+    cluster: FakeCluster, silent: int
+) -> None:
+    cluster.silent = {silent}
+    fetched, seconds = fetch(cluster, patience_s=5.0)
+    assert seconds < 7
+    mine = {silent - 1, silent + 2}
+    assert names(fetched) == {name_in(p) for p in range(PARTITIONS) if p not in mine}
+    found = fetched.find_incomplete(range(PARTITIONS), PARTITIONS)
+    assert found.keys() == mine
+    assert f"broker {silent}" in found[silent - 1]
+
+
+def test_the_leaders_come_from_another_broker_if_one_accepts_connections_and_is_silent(
+    cluster: FakeCluster,
+) -> None:
+    cluster.silent_for_metadata = {1}
+    fetched, seconds = fetch(cluster, patience_s=5.0)
+    assert seconds < 2
+    assert fetched.find_incomplete(range(PARTITIONS), PARTITIONS) == {}
+
+
+def test_without_patience_koff_tries_until_the_deadline(cluster: FakeCluster) -> None:
+    cluster.silent = {2}
+    _, seconds = fetch(cluster, deadline_s=30.0)
+    assert 20 < seconds <= 30
+
+
+def test_a_leaderless_partition_delays_the_others_only_a_little(cluster: FakeCluster) -> None:
+    cluster.leaders = [1, -1, 3, 1, 2, 3]
+    fetched, seconds = fetch(cluster, patience_s=5.0)
+    assert seconds <= 5
+    assert fetched.find_incomplete(range(PARTITIONS), PARTITIONS) == {1: "it has no leader"}
+    assert fetched.find_incomplete([0, 2], PARTITIONS) == {}
+
+
+def test_a_partition_that_is_not_loaded_is_incomplete_and_no_other_of_its_broker(
+    cluster: FakeCluster,
+) -> None:
+    cluster.loading = {1: "COORDINATOR_LOAD_IN_PROGRESS"}
+    cluster.groups[2] = [name_in(4)]
+    fetched, seconds = fetch(cluster, patience_s=5.0)
+    assert seconds <= 5
+    assert fetched.find_incomplete(range(PARTITIONS), PARTITIONS).keys() == {1}
+
+
+def test_a_partition_that_changes_its_leader_is_fetched_again(cluster: FakeCluster) -> None:
+    cluster.next_leaders = [[1, 2, 3, 1, 2, 1]]
+    fetched, _ = fetch(cluster, patience_s=5.0)
+    assert fetched.rounds > 1
+    assert fetched.find_incomplete(range(PARTITIONS), PARTITIONS) == {}
+
+
+def test_a_partition_that_changes_its_leader_at_the_end_is_incomplete(cluster: FakeCluster) -> None:
+    cluster.next_leaders = [[1, 2, 3, 1, 2, 1]]
+    fetched, _ = fetch(cluster, patience_s=0.0)
+    assert fetched.rounds == 1
+    assert fetched.find_incomplete(range(PARTITIONS), PARTITIONS).keys() == {5}
+
+
+def test_what_was_complete_in_a_round_stays_complete_if_its_broker_fails_later(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.leaders = [1, -1, 3, 1, 2, 3]
+
+    def stall(seconds: float) -> None:
+        cluster.silent, cluster.clock.now = {3}, cluster.clock.now + seconds
+
+    monkeypatch.setattr(cluster.clock, "sleep", stall)
+    fetched, _ = fetch(cluster, patience_s=5.0)
+    assert fetched.find_incomplete(range(PARTITIONS), PARTITIONS).keys() == {1}
+
+
+def test_every_partition_may_be_incomplete_if_the_leaders_may_not_be_described(cluster: FakeCluster) -> None:
+    cluster.leaders, cluster.silent = None, {2}
+    fetched, seconds = fetch(cluster, patience_s=5.0)
+    assert seconds < 7
+    assert fetched.partition_count == 0
+    assert fetched.find_incomplete([0, 7], PARTITIONS).keys() == {0, 7}
+
+
+def test_a_partition_that_brokers_do_not_know_is_incomplete(cluster: FakeCluster) -> None:
+    fetched, _ = fetch(cluster, patience_s=5.0)
+    assert fetched.find_incomplete([0, PARTITIONS], PARTITIONS + 1).keys() == {PARTITIONS}
+
+
+def test_every_partition_may_be_incomplete_if_the_brokers_have_another_partition_count(
+    cluster: FakeCluster,
+) -> None:
+    cluster.silent = {2}
+    fetched, _ = fetch(cluster, patience_s=5.0)
+    assert fetched.find_incomplete([0], 1).keys() == {0}
+
+
+@pytest.mark.parametrize("patience", [{}, {"patience_s": 5.0}])
+def test_a_group_in_the_partition_of_another_broker_does_not_delay_the_others(
+    cluster: FakeCluster, patience: Mapping[str, float]
+) -> None:
+    astray = "hostile" + name_in(0)
+    home = group_partition(astray, PARTITIONS) % 3 + 1
+    cluster.groups[home % 3 + 1].append(astray)
+    fetched, seconds = fetch(cluster, **patience)
+    assert seconds < 1
+    assert fetched.failed == {astray: "NOT_COORDINATOR"}
+    assert fetched.find_incomplete(range(PARTITIONS), PARTITIONS) == {}
+
+
+def test_a_group_that_is_also_in_the_partition_of_another_broker_is_complete(cluster: FakeCluster) -> None:
+    cluster.groups[2].append(name_in(0))
+    fetched, _ = fetch(cluster)
+    assert not fetched.failed
+    assert name_in(0) in names(fetched)
+
+
+def test_a_group_whose_coordinator_loads_for_seconds_is_waited_for(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.loading = {1: "COORDINATOR_LOAD_IN_PROGRESS"}
+    ready_at = cluster.clock.now + 4
+
+    def pause(seconds: float) -> None:
+        cluster.clock.now += seconds
+        if cluster.clock.now >= ready_at:
+            cluster.loading = {}
+
+    monkeypatch.setattr(cluster.clock, "sleep", pause)
+    fetched, _ = fetch(cluster)
+    assert not fetched.failed
+    assert name_in(1) in names(fetched)

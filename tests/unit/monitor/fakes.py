@@ -1,0 +1,173 @@
+"""What the threads of the monitor talk to, without Kafka: a cluster, feeds, and the owner's inbox."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from koff.client import (
+    ClusterConf,
+    Fetched,
+    Isolation,
+    Metadata,
+    OffsetSpec,
+    PartitionMetadata,
+    TopicInfo,
+    TopicPartition,
+)
+from koff.client.cluster import ListedOffset
+from koff.kafkatest import wait_until
+from koff.monitor.requests import Input
+
+
+class Inbox:
+    """The owner's queue. Nothing is applied until `apply`, unless `applies` is set."""
+
+    def __init__(self, *, applies: bool = True) -> None:
+        self.inputs: list[Input] = []
+        self.applies = applies
+        self._on_applied: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    def post(self, given: Input, on_applied: Callable[[], None] | None = None) -> None:
+        with self._lock:
+            self.inputs.append(given)
+            if on_applied is not None:
+                self._on_applied.append(on_applied)
+            if self.applies:
+                self._apply()
+
+    def apply(self) -> None:
+        """Applies all inputs so far."""
+        with self._lock:
+            self._apply()
+
+    def _apply(self) -> None:
+        applied, self._on_applied = self._on_applied, []
+        for on_applied in applied:
+            on_applied()
+
+    def of_kind(self, kind: type[Any]) -> list[Any]:
+        """The inputs of that type so far."""
+        return [given for given in list(self.inputs) if isinstance(given, kind)]
+
+    def wait(self, kind: type[Any], count: int = 1) -> list[Any]:
+        """The inputs of that type, once there are so many."""
+        wait_until(lambda: len(self.of_kind(kind)) >= count, timeout_s=20, every_s=0.005, what=kind.__name__)
+        return self.of_kind(kind)
+
+
+class FakeCluster:
+    """A cluster. `leaders` has each topic, with the leader of each partition. Partition p ends at 100 + p.
+
+    Requests to a leader in `hanging` wait until its event is set.
+    """
+
+    def __init__(self, leaders: Mapping[str, Sequence[int]] | None = None) -> None:
+        self.conf = ClusterConf("127.0.0.1:1")
+        self.leaders = dict(leaders or {})
+        self.hanging: dict[int, threading.Event] = {}
+        self.calls: list[tuple[list[TopicPartition], Any, Isolation]] = []
+        self.configs: dict[str, str] = {"delete.retention.ms": "1000"}
+        self.starts: dict[TopicPartition, int | str] = {}
+        self.fault: Exception | None = None
+        self.undescribed: set[str] = set()
+
+    def fetch_metadata(self) -> Metadata:
+        if self.fault is not None:
+            raise self.fault
+        topics = {
+            name: tuple(PartitionMetadata(p, leader) for p, leader in enumerate(leaders))
+            for name, leaders in self.leaders.items()
+        }
+        return Metadata("id", 1, (), topics)
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        known = [name for name in names if name not in self.undescribed]
+        return {name: TopicInfo(name, len(self.leaders[name]), f"id of {name}") for name in known}
+
+    def fetch_topic_configs(self, topic: str) -> dict[str, str]:
+        return self.configs
+
+    def list_offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        spec: Any = OffsetSpec.LATEST,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        *,
+        timeout_s: float | None = None,
+    ) -> dict[TopicPartition, ListedOffset | str]:
+        wanted = list(partitions)
+        self.calls.append((wanted, spec, isolation))
+        for topic, partition in wanted:
+            if (release := self.hanging.get(self.leaders[topic][partition])) is not None:
+                release.wait()
+        if self.fault is not None:
+            raise self.fault
+        return {at: ListedOffset(100 + at.partition, 7) for at in wanted}
+
+    def fetch_offsets(
+        self, partitions: Iterable[TopicPartition], spec: Any = OffsetSpec.LATEST
+    ) -> dict[TopicPartition, int | str]:
+        if self.fault is not None:
+            raise self.fault
+        return {at: self.starts.get(at, 0) for at in partitions}
+
+
+class FakeFeed:
+    """A feed that hands over what a test gives it. `made` has all feeds, the newest last."""
+
+    made: list[FakeFeed]
+
+    def __init__(self, conf: ClusterConf, topic: str, feed: Any = None) -> None:
+        self.topic = topic
+        self.unreachable: Exception | None = None
+        self.assigned: dict[int, int] = {}
+        self.epochs: dict[int, int] = {}
+        self.history: list[tuple[str, Any]] = []
+        self.waiting: list[Fetched | Exception] = []
+        self.fetches = 0
+        self.is_closed = False
+        self.close_fault: Exception | None = None
+        self.add_fault: Exception | None = None
+        self._given = threading.Condition()
+        type(self).made.append(self)
+
+    def give(self, *fetched: Fetched | Exception) -> None:
+        """These are the results of the next fetches."""
+        with self._given:
+            self.waiting += fetched
+            self._given.notify_all()
+
+    def add(self, offsets: Mapping[int, int], leader_epochs: Mapping[int, int] | None = None) -> None:
+        if self.add_fault is not None:
+            raise self.add_fault
+        twice = self.assigned.keys() & offsets.keys()
+        assert not twice, "librdkafka refuses a partition that is assigned twice"
+        self.assigned.update(offsets)
+        self.epochs.update(leader_epochs or {})
+        self.history.append(("add", dict(offsets)))
+
+    def remove(self, partitions: Iterable[int]) -> None:
+        for partition in (removed := list(partitions)):
+            del self.assigned[partition]
+        self.history.append(("remove", removed))
+
+    def reconnect(self) -> None:
+        self.history.append(("reconnect", None))
+
+    def fetch(self, max_records: int, timeout_s: float) -> Fetched:
+        with self._given:
+            if timeout_s:
+                self._given.wait_for(lambda: self.waiting, timeout_s)
+            self.fetches += 1
+            fetched = self.waiting.pop(0) if self.waiting else Fetched()
+        if isinstance(fetched, Exception):
+            raise fetched
+        return fetched
+
+    def close(self) -> None:
+        self.is_closed = True
+        if self.close_fault is not None:
+            raise self.close_fault

@@ -1,0 +1,312 @@
+"""The requests for offsets by time, and when the tracker gets their results."""
+
+from __future__ import annotations
+
+import pytest
+
+from koff.monitor.end_times import CLOCK_WAIT_S, GATHER_S, OPEN_PAUSE_S, PAUSE_S, EndTimes
+from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.past_ends import OLDEST_MS, RETRY_MS
+from koff.monitor.requests import FetchOffsets, Moment, OffsetsFetched, TopicPartition
+from koff.tracker import Tracker
+from tests.unit.builders import commit
+from tests.unit.monitor.test_core import OFFSETS, Driven
+
+T0 = ("t", 0)
+WALL_MS = 1_790_000_000_000
+DAY_MS = 24 * 3_600_000
+STEP_S = max(PAUSE_S, OPEN_PAUSE_S, GATHER_S)
+
+
+class Dated:
+    """A tracker with commits to t-0, with 100 records. The last one is an hour old when the test begins."""
+
+    def __init__(self, *committed: int, has_clock: bool = False) -> None:
+        self.tracker, self.outbox = Tracker(), Outbox()
+        self.times = EndTimes(self.tracker, self.outbox, gap_ms=25_000)
+        self.has_clock = has_clock
+        self.second = 0.0
+        self.broker_ahead_ms = 0
+        for number, offset in enumerate(committed):
+            key, value = commit(f"g{number}", "t", 0, offset)
+            self.tracker.apply(0, [key], [value])
+        self.sample()
+
+    @property
+    def now_ms(self) -> int:
+        return WALL_MS + round(self.second * 1000)
+
+    def now(self) -> Moment:
+        return Moment(self.second, self.now_ms)
+
+    def sample(self) -> None:
+        self.tracker.add_samples(ends={T0: 100}, starts={T0: 0}, at_ms=self.now_ms)
+        self.times.note_samples(self.now())
+
+    def step(self) -> list[FetchOffsets]:
+        """Time passes. Returns the requests that are sent."""
+        self.second += STEP_S
+        self.times.request(self.now(), self.now_ms, can_know_clock=self.has_clock)
+        return [r for r in self.outbox.take_requests() if isinstance(r, FetchOffsets)]
+
+    def take(
+        self, request: FetchOffsets, offset: int | str, *, doubted: tuple[TopicPartition, ...] = ()
+    ) -> None:
+        """The response to a request."""
+        ask = self.outbox.close(request.id)
+        assert ask is not None
+        asked: Ask[FetchOffsets] = ask  # type: ignore[assignment]  # all requests here are for offsets
+        if isinstance(request.kind, int):
+            self.times.take(asked, {T0: offset}, self.now(), self.now_ms, final=True)
+        else:
+            self.times.take_bounds(asked, {T0: offset}, self.now(), doubted=doubted, final=True)
+
+    def offset_at(self, kafka_ms: int) -> int:
+        """What a broker responds: a record was written each hour."""
+        hours = (WALL_MS + self.broker_ahead_ms - kafka_ms) // 3_600_000
+        return max(100 - hours, 0) if hours > 0 else -1
+
+    def respond(self, request: FetchOffsets) -> None:
+        bounds = {"start": 0, "end": 100}
+        kind = request.kind
+        self.take(request, self.offset_at(kind) if isinstance(kind, int) else bounds[str(kind)])
+
+    def settle(self) -> int:
+        """Responds to all requests. Returns how many steps that took."""
+        for steps in range(60):
+            for request in self.step():
+                self.respond(request)
+            if self.times.is_settled:
+                return steps
+        raise AssertionError("it asks on and on")
+
+    def hours(self) -> list[float | None]:
+        """The time lags, in the order of the groups."""
+        rows = sorted(self.tracker.take_snapshot(self.now_ms).rows(), key=lambda row: row.group)
+        return [None if row.time_lag_s is None else row.time_lag_s / 3600 for row in rows]
+
+
+def test_the_age_of_each_uncommitted_record_is_known_within_twenty_percent() -> None:
+    dated = Dated(40, 90, 99)
+    assert dated.hours() == [None, None, None]
+    assert dated.settle() < 20
+    assert dated.hours() == [
+        pytest.approx(60, rel=0.2),
+        pytest.approx(10, rel=0.2),
+        pytest.approx(1, rel=0.2),
+    ]
+
+
+def test_what_is_older_than_the_oldest_age_is_served_as_a_lower_bound() -> None:
+    dated = Dated(40)
+    dated.offset_at = lambda kafka_ms: 50  # type: ignore[method-assign]  # all records are very old
+    dated.settle()
+    (row,) = dated.tracker.take_snapshot(dated.now_ms).rows()
+    assert row.at_least
+    assert row.time_lag_s == pytest.approx(OLDEST_MS / 1000, rel=0.01)
+
+
+def test_nothing_is_asked_where_nothing_is_behind() -> None:
+    dated = Dated(100, has_clock=True)
+    assert dated.step() == []
+    assert dated.times.is_settled
+
+
+def test_results_count_only_after_the_bounds_of_the_log_were_requested_again() -> None:
+    dated = Dated(99)
+    while isinstance((request := dated.step()[0]).kind, int):
+        assert dated.hours() == [None]
+        dated.respond(request)
+    assert dated.hours() == [None]
+    dated.take(request, 0)
+    assert dated.hours() == [None]
+    (ask,) = dated.outbox.of_kind(FetchOffsets)
+    dated.take(ask.request, 100)
+    assert dated.hours() == [pytest.approx(1, rel=0.2)]
+
+
+@pytest.mark.parametrize("lost", ["start", "end"])
+def test_results_whose_confirmation_failed_are_confirmed_later(lost: str) -> None:
+    dated, failures = Dated(99), 0
+    for _ in range(40):
+        dated.sample()
+        for request in dated.step():
+            if request.kind == lost and not failures:
+                failures += 1
+                dated.take(request, "LEADER_NOT_AVAILABLE")
+                assert dated.hours() == [None]
+            elif dated.outbox.get(request.id) is not None:
+                dated.respond(request)
+    assert failures == 1
+    assert dated.hours() == [pytest.approx(1, rel=0.2)]
+
+
+def test_results_are_useless_if_the_log_may_be_another_one() -> None:
+    dated, doubts = Dated(99), 0
+    for _ in range(10):
+        for request in dated.step():
+            if request.kind == "end":
+                doubts += 1
+                dated.take(request, 3, doubted=(T0,))
+            else:
+                dated.respond(request)
+    assert doubts
+    assert dated.hours() == [None]
+
+
+def test_a_result_for_a_partition_that_was_forgotten_meanwhile_is_ignored() -> None:
+    dated = Dated(99)
+    (request,) = dated.step()
+    dated.times.forget([T0])
+    dated.take(request, 3)
+    (again,) = dated.step()
+    assert isinstance(again.kind, int)
+    assert again.partitions == {T0}
+
+
+def test_a_topic_that_was_created_again_is_asked_anew() -> None:
+    dated = Dated(99)
+    dated.times.note_topics({"t": "one", "other": "x"})
+    (request,) = dated.step()
+    dated.respond(request)
+    (second,) = dated.step()
+    dated.times.note_topics({"t": "two", "other": "x"})
+    dated.respond(second)  # of the old topic
+    (first,) = dated.step()
+    assert isinstance(first.kind, int)
+    assert isinstance(request.kind, int)
+    # The youngest age comes first.
+    assert first.kind - WALL_MS == pytest.approx(request.kind - WALL_MS + 2 * STEP_S * 1000, abs=2)
+
+
+def test_a_partition_whose_request_failed_is_asked_again_after_a_pause() -> None:
+    dated = Dated(99)
+    (request,) = dated.step()
+    dated.take(request, "LEADER_NOT_AVAILABLE")
+    assert dated.step() == []
+    assert dated.times.is_settled
+    dated.second += RETRY_MS / 1000
+    dated.sample()
+    assert len(dated.step()) == 1
+
+
+def test_a_request_that_is_given_up_counts_as_failed() -> None:
+    dated = Dated(99)
+    (request,) = dated.step()
+    ask = dated.outbox.close(request.id)
+    dated.times.give_up(ask, dated.now(), dated.now_ms)  # type: ignore[arg-type]  # it is for offsets
+    assert dated.step() == []
+    assert dated.times.is_settled
+
+
+def test_results_that_come_close_together_cause_one_look() -> None:
+    dated = Dated(99)
+    (request,) = dated.step()
+    dated.respond(request)
+    looked_s = dated.second
+    assert dated.times.due_s == looked_s + PAUSE_S
+    dated.sample()
+    assert dated.times.due_s == looked_s + PAUSE_S
+
+
+def test_a_time_before_1970_is_not_asked_for() -> None:
+    dated = Dated(99)
+    dated.times.clock.note(WALL_MS, dated.now_ms)
+    (request,) = dated.step()
+    assert request.kind == 0
+
+
+def write_commits(dated: Dated, count: int) -> None:
+    """Commits that are read 0.1 s after the brokers wrote them."""
+    for number in range(count):
+        at_ms = dated.now_ms + number * 2_000
+        key, value = commit("live", "t", 0, 100, at=at_ms + dated.broker_ahead_ms)
+        dated.tracker.apply(0, [key], [value], seen_at_ms=at_ms + 100)
+
+
+def test_the_first_requests_wait_for_the_clock_of_the_brokers_but_not_for_long() -> None:
+    dated = Dated(99, has_clock=True)
+    waited_s = 0.0
+    while not dated.step():
+        waited_s += STEP_S
+    assert waited_s + STEP_S >= CLOCK_WAIT_S
+    assert waited_s < CLOCK_WAIT_S + 1
+
+
+@pytest.mark.parametrize("ahead_ms", [3 * DAY_MS, -90_000])
+def test_times_are_those_of_the_brokers(ahead_ms: int) -> None:
+    dated = Dated(90, has_clock=True)
+    dated.broker_ahead_ms = ahead_ms
+    write_commits(dated, 5)
+    dated.settle()
+    assert dated.hours()[0] == pytest.approx(10, rel=0.2)
+
+
+def test_what_was_asked_before_the_clock_was_known_is_forgotten() -> None:
+    dated = Dated(90)
+    dated.broker_ahead_ms = -5 * 3_600_000
+    dated.settle()
+    assert dated.hours()[0] != pytest.approx(10, rel=0.2)
+    write_commits(dated, 5)
+    first = dated.step()
+    assert dated.hours()[0] is None
+    for request in first:  # the newest sample is still known
+        dated.respond(request)
+    dated.settle()
+    assert dated.hours()[0] == pytest.approx(10, rel=0.2)
+
+
+# --- In the core -----------------------------------------------------------------------------------------
+
+
+def respond_to_all(driven: Driven, by_time: int | str) -> int:
+    """Responds to all requests for offsets, of t: 0 to 10. Returns how many were by time."""
+    asks = list(driven.core.outbox.of_kind(FetchOffsets))
+    for ask in asks:
+        kind = ask.request.kind
+        offset = by_time if isinstance(kind, int) else 0 if kind == "start" else 10
+        found = {at: 5 if at[0] == OFFSETS and kind != "start" else offset for at in ask.request.partitions}
+        driven.give(OffsetsFetched(ask.request.id, found, final=True))
+    return sum(isinstance(ask.request.kind, int) for ask in asks)
+
+
+def read_commits(committed: int) -> Driven:
+    """A core that has read five commits of one group to t-0."""
+    driven = Driven().read()
+    driven.poll(*[commit("a", "t", 0, committed)] * 5)
+    return driven
+
+
+def test_a_core_is_dated_when_the_ages_of_all_uncommitted_records_are_known() -> None:
+    driven, asked = read_commits(5), 0
+    for _ in range(40):
+        driven.give(None, after_s=0.3)
+        if respond_to_all(driven, by_time=9):
+            asked += 1
+            assert not driven.core.is_dated
+    (row,) = driven.core.take_view(driven.now()).snapshot.rows()
+    assert driven.core.is_dated
+    assert asked
+    assert row.at_least
+    assert row.lag == 5  # what is found by time is no end offset
+
+
+def test_a_core_without_anything_behind_is_dated_as_soon_as_end_offsets_are_known() -> None:
+    driven = read_commits(10)
+    assert not driven.core.is_dated
+    by_time = 0
+    for _ in range(4):
+        by_time += respond_to_all(driven, by_time=9)
+        driven.give(None, after_s=GATHER_S)
+    assert by_time == 0
+    assert driven.core.is_dated
+
+
+def test_the_failure_of_a_request_by_time_hides_no_lag() -> None:
+    driven, failed = read_commits(5), 0
+    for _ in range(60):
+        driven.give(None, after_s=0.3)
+        failed += respond_to_all(driven, by_time="LEADER_NOT_AVAILABLE")
+    (row,) = driven.core.take_view(driven.now()).snapshot.rows()
+    assert failed > 1
+    assert (row.lag, row.time_lag_s) == (5, None)

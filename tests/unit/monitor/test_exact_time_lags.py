@@ -1,0 +1,390 @@
+"""Which records are read for exact lags in seconds, at what rate, and what becomes of the results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from koff.lag import NO_RECORD
+from koff.monitor.end_offsets import EndOffsets
+from koff.monitor.exact_time_lags import (
+    AT_ONCE,
+    DENIED_S,
+    PAUSE_S,
+    RETRY_S,
+    TIMEOUT_S,
+    ExactTimeLags,
+    _Queue,
+)
+from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.requests import (
+    FetchOffsets,
+    FirstRecord,
+    FirstRecordsRead,
+    Moment,
+    OffsetsFetched,
+    ReadFirstRecords,
+    RecordPlace,
+)
+from koff.monitor.topic_list import TopicList
+from koff.records import encode
+from koff.tracker import LaggingRow, Tracker
+from tests.unit.builders import Share, commit
+from tests.unit.monitor.test_core import OFFSETS, Driven
+
+NOW_MS = 1_800_000_000_000
+END = 100_000
+
+
+def tracked(*commits: Any, ends: int = 100) -> Tracker:
+    tracker = Tracker()
+    tracker.apply(0, [key for key, _ in commits], [value for _, value in commits])
+    sampled = dict.fromkeys(tracker.watched_partitions(), ends)
+    tracker.add_samples(ends=sampled, starts=dict.fromkeys(sampled, 0), at_ms=NOW_MS)
+    return tracker
+
+
+def unread(tracker: Tracker, groups: str = "", without: Iterable[str] = ()) -> list[LaggingRow]:
+    rows = tracker.find_unread_rows(
+        lambda name: re.search(groups, name) is not None,
+        lambda keys: np.arange(len(keys)),
+        without=list(without),
+    )
+    return sorted(rows, key=lambda row: (row.topic, row.partition, row.committed))
+
+
+def time_lags(tracker: Tracker, now_ms: int = NOW_MS) -> dict[str, tuple[float | None, str | None]]:
+    return {row.group: (row.time_lag_s, row.time_lag_source) for row in tracker.take_snapshot(now_ms).rows()}
+
+
+class Reading:
+    """`ExactTimeLags` on a tracker with rows, and the request that is open."""
+
+    def __init__(self, *commits: Any, groups: str | None = "", per_s: int | None = 50) -> None:
+        self.second = 0.0
+        self.tracker, self.outbox = tracked(*commits, ends=END), Outbox()
+        chosen = None if groups is None else re.compile(groups)
+        ends = EndOffsets(self.tracker, TopicList(), self.outbox, 60.0)  # nothing is watched: all is answered
+        self.exact = ExactTimeLags(chosen, per_s, self.tracker, ends, self.outbox)
+
+    def now(self) -> Moment:
+        return Moment(self.second, NOW_MS + round(self.second * 1000))
+
+    def ask(self, *, after_s: float = 0.0) -> Ask[ReadFirstRecords] | None:
+        """The open request, once it was time for one."""
+        self.second += after_s
+        self.exact.request(self.now())
+        return next(self.outbox.of_kind(ReadFirstRecords), None)
+
+    def places(self, *, after_s: float = 0.0) -> set[RecordPlace]:
+        ask = self.ask(after_s=after_s)
+        return set() if ask is None else set(ask.request.places)
+
+    def answer(
+        self, *, why: str | None = None, denied: Iterable[str] = (), after_s: float = 0.0
+    ) -> set[RecordPlace]:
+        """Answers the open request: records a minute old; `why` and `denied`: there are none."""
+        self.second += after_s
+        ask = next(self.outbox.of_kind(ReadFirstRecords))
+        record: FirstRecord | str
+        records = {}
+        for place in ask.request.places:
+            record = FirstRecord(place.offset, NOW_MS - 60_000)
+            if place.topic in denied:
+                record = "TOPIC_AUTHORIZATION_FAILED"
+            records[place] = record if why is None else why
+        self.outbox.close(ask.request.id)
+        given = FirstRecordsRead(ask.request.id, records, frozenset(denied))
+        self.exact.take(given, ask, self.now())
+        return set(ask.request.places)
+
+    def events(self) -> list[tuple[str, Any]]:
+        return [(event.text, event.details.get("topic")) for event in self.outbox.take_events()]
+
+
+def commits(count: int, topic: str = "t", group: str = "g") -> list[Any]:
+    return [commit(group, topic, partition, partition) for partition in range(count)]
+
+
+# --- What is asked, and when -----------------------------------------------------------------------------
+
+
+def test_the_records_at_the_commits_of_chosen_groups_are_read_and_their_age_is_exact() -> None:
+    reading = Reading(commit("pay", "t", 0, 40), commit("other", "t", 1, 41), groups="^pay")
+    assert reading.places() == {RecordPlace("t", 0, 40)}
+    assert reading.exact.is_exact is False
+    reading.answer()
+    assert reading.places(after_s=PAUSE_S) == set()
+    assert reading.exact.is_exact is True
+    assert time_lags(reading.tracker)["pay"] == (60, "record")
+
+
+@pytest.mark.parametrize("groups", [None, "^nobody$"])
+def test_without_a_chosen_group_nothing_is_read(groups: str | None) -> None:
+    reading = Reading(commit("g", "t", 0, 4), groups=groups)
+    assert reading.places() == set()
+    assert reading.exact.is_exact is True
+    assert (reading.exact.due_s == float("inf")) == (groups is None)
+
+
+def test_groups_at_one_place_share_its_record() -> None:
+    reading = Reading(commit("a", "t", 0, 4), commit("b", "t", 0, 4))
+    assert reading.places() == {RecordPlace("t", 0, 4)}
+    reading.answer()
+    assert time_lags(reading.tracker) == {"a": (60, "record"), "b": (60, "record")}
+
+
+def test_one_request_is_open_at_a_time_and_the_next_one_keeps_to_the_rate() -> None:
+    reading = Reading(*commits(120), per_s=50)
+    read: list[int] = []
+    seconds = []
+    while ask := reading.ask():
+        seconds.append(reading.second)
+        read.append(len(ask.request.places))
+        assert reading.exact.due_s == float("inf")
+        assert reading.ask(after_s=0.2) is ask
+        reading.answer()
+        reading.second = reading.exact.due_s
+    assert read == [50, 50, 20]
+    assert seconds == pytest.approx([0.0, 1.0, 2.0])
+
+
+def test_a_high_rate_has_no_larger_requests_but_more_of_them() -> None:
+    reading = Reading(*commits(5_000), per_s=10 * AT_ONCE)
+    sizes = []
+    for _ in range(3):
+        sizes.append(len(reading.places()))
+        reading.answer()
+        reading.second = reading.exact.due_s
+    assert sizes == [AT_ONCE, AT_ONCE, 5_000 - 2 * AT_ONCE]
+
+
+def test_a_slow_cluster_is_left_alone_for_as_long_as_it_took() -> None:
+    reading = Reading(*commits(60))
+    reading.places()
+    reading.answer(after_s=7.0)
+    assert reading.exact.due_s == 14.0
+    assert reading.places(after_s=6.9) == set()
+    assert len(reading.places(after_s=0.2)) == 10
+
+
+def test_rows_that_have_waited_longest_come_first_even_if_they_commit_on() -> None:
+    reading = Reading(*commits(3), per_s=1)
+    seen = []
+    for turn in range(1, 4):
+        seen += [place.partition for place in reading.places()]
+        reading.answer(after_s=0.1)
+        for key, value in [commit("g", "t", partition, 1_000 * turn + partition) for partition in range(3)]:
+            reading.tracker.apply(0, [key], [value])
+        reading.second = reading.exact.due_s
+    assert sorted(seen) == [0, 1, 2]
+
+
+def test_without_a_rate_each_row_is_read_once_without_a_pause() -> None:
+    reading = Reading(*commits(4_500), per_s=None)
+    sizes = []
+    while reading.places():
+        sizes.append(len(reading.answer()))
+        for key, value in commits(50):  # a busy group: its rows wait again
+            reading.tracker.apply(0, [key], [value])
+    assert sizes == [2_000, 2_000, 500]
+    assert reading.second == 0.0
+    assert reading.exact.is_exact is True
+
+
+def test_without_a_rate_what_cannot_be_read_is_not_waited_for() -> None:
+    reading = Reading(*commits(10), per_s=None)
+    assert reading.places()
+    reading.answer(why="no leader")
+    assert reading.places() == set()
+    assert reading.exact.is_exact is True
+
+
+def test_before_the_end_offsets_are_answered_nothing_is_read_and_nothing_is_exact() -> None:
+    driven = Driven(exact_groups=re.compile("g")).read()
+    driven.poll(*[commit("g", "t", 0, 1)] * 5)
+    end = [r for r in driven.sent if isinstance(r, FetchOffsets) and (OFFSETS, 0) in r.partitions]
+    driven.give(OffsetsFetched(next(r.id for r in end if r.kind == "end"), {(OFFSETS, 0): 5}, final=True))
+    assert driven.core.is_exact is False
+    for _ in range(10):
+        driven.give(None, after_s=0.1)
+    assert not any(isinstance(request, ReadFirstRecords) for request in driven.sent)
+    for ask in driven.core.outbox.of_kind(FetchOffsets):
+        if ("t", 0) in ask.request.partitions:
+            driven.give(OffsetsFetched(ask.request.id, dict.fromkeys(ask.request.partitions, 10), final=True))
+    driven.give(None, after_s=0.2)
+    assert driven.last(ReadFirstRecords).places == {RecordPlace("t", 0, 1)}
+    assert driven.core.is_exact is False
+
+
+# --- What fails ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_places_that_failed_are_read_again_later(is_late: bool) -> None:
+    reading = Reading(*commits(2))
+    places = reading.places()
+    if is_late:
+        ask = reading.ask()
+        assert ask is not None
+        assert ask.deadline_s == TIMEOUT_S
+        reading.outbox.close(ask.request.id)
+        reading.exact.give_up(ask, reading.now())
+    else:
+        reading.answer(why="timed out")
+    assert reading.places(after_s=RETRY_S - 0.1) == set()
+    assert reading.places(after_s=PAUSE_S) == places
+
+
+def test_a_place_that_is_missing_in_a_result_has_failed() -> None:
+    reading = Reading(*commits(2))
+    ask = reading.ask()
+    assert ask is not None
+    reading.outbox.close(ask.request.id)
+    reading.exact.take(FirstRecordsRead(ask.request.id, {}), ask, reading.now())
+    assert reading.places(after_s=RETRY_S / 2) == set()
+    assert len(reading.places(after_s=RETRY_S)) == 2
+
+
+def test_rows_of_a_denied_topic_leave_the_queue_and_others_take_their_turn() -> None:
+    reading = Reading(*commits(500, "secret"), *commits(20), per_s=10)
+    asked: set[RecordPlace] = set()
+    for _ in range(60):
+        places = reading.places()
+        if places:
+            asked |= reading.answer(denied=["secret"] if any(p.topic == "secret" for p in places) else [])
+        reading.second = reading.exact.due_s
+    assert sum(place.topic == "t" for place in asked) == 20
+    assert sum(place.topic == "secret" for place in asked) <= 20
+    assert len(reading.exact._queue._keys) == 0
+    assert reading.exact.is_exact is True
+    assert reading.events() == [("no exact lag in seconds", "secret")]
+
+
+def test_a_denied_topic_is_asked_again_now_and_then_and_told_of_only_when_that_changes() -> None:
+    reading = Reading(commit("g", "secret", 0, 40))
+    for _ in range(3):
+        assert reading.places() == {RecordPlace("secret", 0, 40)}
+        reading.answer(denied=["secret"])
+        assert reading.places(after_s=DENIED_S - 1) == set()
+        reading.second += 2
+    assert reading.events() == [("no exact lag in seconds", "secret")]
+    assert reading.places()
+    reading.answer()
+    assert reading.events() == [("exact lag in seconds again", "secret")]
+    key, value = commit("g", "secret", 0, 41)
+    reading.tracker.apply(0, [key], [value])
+    reading.places(after_s=PAUSE_S)
+    reading.answer(denied=["secret"])
+    assert reading.events() == [("no exact lag in seconds", "secret")]
+
+
+def test_the_event_of_a_denied_topic_has_the_reason() -> None:
+    reading = Reading(commit("g", "secret", 0, 40))
+    reading.places()
+    reading.answer(denied=["secret"])
+    (event,) = reading.outbox.take_events()
+    assert event.details == {"topic": "secret", "why": "TOPIC_AUTHORIZATION_FAILED"}
+    assert event.is_warning
+
+
+# --- What the tracker makes of first records -------------------------------------------------------------
+
+
+def test_rows_with_a_lag_of_matching_groups_are_unread_until_their_record_is_known() -> None:
+    tracker = tracked(commit("pay-1", "t", 0, 40), commit("pay-2", "t", 1, 100), commit("other", "t", 0, 3))
+    (row,) = unread(tracker, "^pay")
+    assert row[1:] == ("t", 0, 40)
+    tracker.note_first_records([(row, 41, NOW_MS - 30_000)])
+    assert unread(tracker, "^pay") == []
+    assert time_lags(tracker) == {"pay-1": (30, "record"), "pay-2": (0, "ends"), "other": (0, "ends")}
+
+
+def test_rows_of_topics_that_are_left_out_are_not_unread() -> None:
+    tracker = tracked(commit("g", "t", 0, 40), commit("g", "u", 0, 41), commit("h", "u", 1, 42))
+    assert [row.topic for row in unread(tracker, without=["u", "never seen"])] == ["t"]
+    assert unread(tracker, without=["t", "u"]) == []
+
+
+def test_a_record_counts_for_the_commit_that_it_was_read_for() -> None:
+    tracker = tracked(commit("g", "t", 0, 40))
+    (row,) = unread(tracker)
+    tracker.note_first_records([(row, 41, NOW_MS - 30_000)])
+    apply = commit("g", "t", 0, 40)
+    tracker.apply(0, [apply[0]], [apply[1]])
+    assert time_lags(tracker)["g"] == (30, "record")
+    moved = commit("g", "t", 0, 42)
+    tracker.apply(0, [moved[0]], [moved[1]])
+    assert time_lags(tracker)["g"] == (0, "ends")
+    (again,) = unread(tracker)
+    assert (again.key, again.committed) == (row.key, 42)
+    tracker.note_first_records([(row, 41, NOW_MS - 30_000)])  # a result that comes late
+    assert unread(tracker) == [again]
+
+
+def test_a_row_that_takes_the_place_of_a_deleted_one_does_not_inherit_its_record() -> None:
+    tracker = tracked(commit("g", "t", 0, 40), commit("g", "t", 1, 40))
+    tracker.note_first_records([(row, 40, NOW_MS - 30_000) for row in unread(tracker)])
+    for pair in (commit("g", "t", 0, None), commit("h", "t", 0, 40)):
+        tracker.apply(0, [pair[0]], [pair[1]])
+    assert time_lags(tracker) == {"g": (30, "record"), "h": (0, "ends")}
+
+
+def test_a_row_is_unread_again_when_its_record_left_the_log_or_something_came_where_nothing_was() -> None:
+    tracker = tracked(commit("g", "t", 0, 40), commit("h", "t", 1, 99))
+    behind = unread(tracker)
+    tracker.note_first_records([(behind[0], 40, NOW_MS), (behind[1], 100, NO_RECORD)])
+    assert unread(tracker) == []
+    assert time_lags(tracker)["h"] == (0, "record")
+    tracker.add_samples(starts={("t", 0): 41}, ends={("t", 1): 101}, at_ms=NOW_MS)
+    assert unread(tracker) == behind
+
+
+def test_records_outlive_the_replacement_of_a_shard_where_the_commits_do() -> None:
+    tracker = tracked(commit("g", "t", 0, 40), commit("h", "t", 0, 41))
+    tracker.note_first_records([(row, row.committed, NOW_MS - 30_000) for row in unread(tracker)])
+    shard = tracker.create_shard()
+    for pair in (commit("h", "t", 0, 42), commit("g", "t", 0, 40)):
+        shard.apply([pair[0]], [pair[1]])
+    tracker.replace_shard(0, shard)
+    assert time_lags(tracker) == {"g": (30, "record"), "h": (0, "ends")}
+
+
+def test_share_groups_are_left_out_what_they_have_done_is_no_place_in_the_log() -> None:
+    share = encode(Share.own("s", 1))
+    tracker = tracked(commit("s", "t", 0, 40), commit("g", "t", 0, 50))
+    tracker.apply(0, [share[0]], [share[1]])
+    assert [row.committed for row in unread(tracker)] == [50]
+
+
+def test_without_a_record_read_a_snapshot_says_so() -> None:
+    (shard,) = tracked(commit("g", "t", 0, 40)).take_snapshot(NOW_MS).shards.values()
+    assert shard.time_lag is not None
+    assert shard.time_lag.exact is None
+
+
+# --- The queue -------------------------------------------------------------------------------------------
+
+
+def test_those_that_have_waited_longest_come_first_even_while_others_come_and_go() -> None:
+    queue = _Queue()
+    keys = np.array([30, 10, 20])
+    assert queue.pick(keys, 1, now_s=0.0).tolist() == [1]
+    later = np.array([5, 30, 20])
+    assert later[queue.pick(later, 2, now_s=1.0)].tolist() == [20, 30]
+    again = np.array([1, 20, 5])
+    assert again[queue.pick(again, 9, now_s=2.0)].tolist() == [20, 5, 1]
+    assert queue.pick(np.zeros(0, np.int64), 9, now_s=3.0).tolist() == []
+    assert again[queue.pick(again, 2, now_s=4.0)].tolist() == [1, 5]
+
+
+def test_a_row_that_failed_is_left_out_for_a_while() -> None:
+    queue = _Queue()
+    keys = np.array([1, 2])
+    queue.defer([1], until_s=30.0)
+    assert queue.pick(keys, 9, now_s=29.0).tolist() == [1]
+    assert queue.pick(keys, 9, now_s=30.0).tolist() == [0, 1]

@@ -1,0 +1,65 @@
+"""What the core requests of internal topics, and what it says about them."""
+
+from __future__ import annotations
+
+import pytest
+
+from koff.monitor.core import TIMEOUT_S
+from koff.monitor.requests import FetchOffsets, FetchTopics, OffsetsFetched
+from tests.unit.monitor.test_core import OFFSETS, Driven, pass_time
+
+
+def test_stalled_partitions_are_an_event_once_when_it_begins_and_once_when_all_move() -> None:
+    driven = Driven().read()
+    for _ in range(60):
+        driven.give(None, after_s=1)
+        driven.core.take_view(driven.now())
+    driven.poll(*[(b"", b"")] * 5)
+    for _ in range(30):
+        driven.give(None, after_s=1)
+    texts = [event.text for event in driven.core.take_events()]
+    assert texts.count("partitions stalled") == 1
+    assert texts.count("partitions move again") == 1
+
+
+def bound_requests(driven: Driven) -> int:
+    return sum(isinstance(request, FetchOffsets) and request.kind != "end" for request in driven.sent)
+
+
+def test_bounds_are_not_requested_again_while_a_request_for_them_is_open() -> None:
+    driven = Driven()
+    driven.list_topics(**{OFFSETS: 1})
+    for _ in range(int(TIMEOUT_S) - 1):
+        driven.give(None, after_s=1)
+    assert bound_requests(driven) == 2
+    for _ in range(3):
+        driven.give(None, after_s=1)
+    assert bound_requests(driven) == 4  # they were given up
+
+
+def test_bounds_are_requested_again_soon_if_they_failed() -> None:
+    driven = Driven()
+    driven.list_topics(**{OFFSETS: 1})
+    for request in [request for request in driven.sent if isinstance(request, FetchOffsets)]:
+        driven.give(OffsetsFetched(request.id, {(OFFSETS, 0): "LEADER_NOT_AVAILABLE"}, final=True))
+    driven.give(None, after_s=1)
+    assert bound_requests(driven) == 4
+
+
+def test_bounds_of_a_partition_that_was_forgotten_are_requested_at_once() -> None:
+    driven = Driven()
+    driven.list_topics(**{OFFSETS: 1})
+    driven.core.offsets.reset(0)
+    driven.give(None)
+    assert bound_requests(driven) == 4
+
+
+def test_an_id_that_never_gets_a_name_does_not_make_koff_list_topics_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driven = Driven().read()
+    driven.poll(*[(b"", b"")] * 5)
+    monkeypatch.setattr(driven.core.tracker, "unnamed_topic_ids", lambda: {"an id"})
+    pass_time(driven, 600)
+    lists = sum(isinstance(request, FetchTopics) for request in driven.sent)
+    assert lists < 100  # without share groups every 10 s, and a few more at the beginning

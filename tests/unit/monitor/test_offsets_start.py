@@ -1,0 +1,242 @@
+"""Partitions of the offsets topic begin with what the coordinators said, each by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from koff.monitor.requests import (
+    Failed,
+    FetchGroups,
+    FetchOffsets,
+    FetchRetention,
+    FetchTopics,
+    ForgetSaved,
+    GroupsFetched,
+    OffsetsFetched,
+    Polled,
+    Read,
+    ReadFailed,
+    Records,
+)
+from koff.records.placement import group_partition
+from koff.tracker import Group
+from koff.tracker.seeds import CommitColumns
+from tests.unit.monitor.test_core import OFFSETS, Driven
+
+PARTITIONS = 3
+
+
+def name_in(partition: int) -> str:
+    """The name of a group that belongs to that partition."""
+    return next(f"g{i}" for i in range(1000) if group_partition(f"g{i}", PARTITIONS) == partition)
+
+
+def start(**conf: Any) -> Driven:
+    """A core that has asked the coordinators about three partitions with records from 0 to 4."""
+    driven = Driven(start="snapshot", **conf)
+    driven.list_topics(**{OFFSETS: PARTITIONS, "t": 1})
+    for kind, offset in (("start", 0), ("stable", 5)):
+        for request in [r for r in driven.sent if isinstance(r, FetchOffsets) and r.kind == kind]:
+            offsets = {at: offset for at in request.partitions if at[0] == OFFSETS}
+            driven.give(OffsetsFetched(request.id, offsets, final=True))
+    driven.give(Failed(driven.last(FetchRetention).id, "may not be asked"))
+    return driven
+
+
+def respond(driven: Driven, *partitions: int, **more: Any) -> None:
+    """The coordinators return one group of each of these partitions."""
+    names = [name_in(partition) for partition in partitions]
+    commits = CommitColumns.from_offsets({(name, "t", 0): 7 for name in names})
+    request = driven.last(FetchGroups)
+    driven.give(GroupsFetched(request.id, commits, {name: Group(name) for name in names}, **more))
+
+
+def test_only_the_partitions_whose_coordinator_is_silent_are_read_from_their_start() -> None:
+    driven = start()
+    respond(driven, 0, 2, incomplete={1: "broker 2: no response in time"})
+    assert driven.groups() == {name_in(0), name_in(2)}
+    assert {p: s.offset for p, s in driven.last(Read).starts.items()} == {1: 0}
+    events = [event for event in driven.core.take_events() if event.text == "partitions start: replay"]
+    assert [dict(event.details) for event in events] == [
+        {"partitions": 1, "why": "broker 2: no response in time"}
+    ]
+
+
+def test_partitions_that_are_never_read_use_what_is_complete_and_are_asked_about_again() -> None:
+    driven = start(source="coordinators")
+    respond(driven, 0, 2, incomplete={1: "broker 2: no response in time"})
+    assert driven.groups() == {name_in(0), name_in(2)}
+    assert driven.core.offsets.unread == [1]
+    before = driven.last(FetchGroups)
+    driven.give(None, after_s=6)
+    assert driven.last(FetchGroups) is not before
+    respond(driven, 0, 1, 2)
+    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+    assert driven.core.offsets.unread == []
+
+
+def test_a_silent_coordinator_leaves_only_its_own_partitions_as_old_as_they_were() -> None:
+    driven = start(source="coordinators")
+    for _ in range(2):
+        respond(driven, 0, 1, 2)
+    before = {p: part.current for p, part in driven.core.offsets.partitions.items()}
+    driven.give(None, after_s=6)
+    respond(driven, 0, 2, incomplete={1: "broker 2: no response in time"})
+    after = {p: part.current for p, part in driven.core.offsets.partitions.items()}
+    assert [p for p in after if after[p] == before[p]] == [1]
+    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+
+
+# --- The list of topics lacks __consumer_offsets ---------------------------------------------------------
+
+
+def list_without_offsets_topic(driven: Driven) -> None:
+    """Several lists lack the offsets topic."""
+    for _ in range(3):
+        driven.list_topics(t=1)
+        while not driven.core.outbox.has(FetchTopics):
+            driven.give(None, after_s=1)
+
+
+def answer_ends(driven: Driven) -> None:
+    for request in [r for r in driven.sent if isinstance(r, FetchOffsets)]:
+        if driven.core.outbox.get(request.id) is not None:
+            driven.give(OffsetsFetched(request.id, dict.fromkeys(request.partitions, 9), final=True))
+
+
+def is_ready(driven: Driven) -> bool:
+    return driven.core.take_view(driven.now()).readiness.ready
+
+
+@pytest.mark.parametrize("source", ["auto", "coordinators"])
+def test_the_coordinators_are_asked_if_the_list_of_topics_lacks_the_offsets_topic(source: str) -> None:
+    driven = Driven(start="snapshot", source=source)
+    list_without_offsets_topic(driven)
+    assert not is_ready(driven)
+    respond(driven, 0, 1, 2)
+    answer_ends(driven)
+    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+    assert is_ready(driven)
+    assert [row.lag for row in driven.core.take_view(driven.now()).snapshot.rows()] == [2, 2, 2]
+    texts = [event.text for event in driven.core.take_events()]
+    assert texts.count("the coordinators are asked about all groups") == 1
+    respond(driven, 0, 1, 2)
+    before = driven.last(FetchGroups)
+    driven.give(None, after_s=6)
+    assert driven.last(FetchGroups) is not before  # again and again
+    assert not any(isinstance(request, Read) for request in driven.sent)
+
+
+def test_a_new_cluster_is_ready_once_the_coordinators_have_returned_no_group() -> None:
+    driven = Driven(start="snapshot")
+    list_without_offsets_topic(driven)
+    assert not is_ready(driven)
+    respond(driven)
+    assert is_ready(driven)
+    assert driven.groups() == set()
+
+
+def test_a_hidden_topic_is_not_waited_for_if_the_log_is_the_source() -> None:
+    driven = Driven(start="snapshot", source="log")
+    list_without_offsets_topic(driven)
+    assert is_ready(driven)
+    assert not any(isinstance(request, FetchGroups) for request in driven.sent)
+
+
+def test_the_coordinators_are_asked_again_if_they_fail_while_the_topic_is_hidden() -> None:
+    driven = Driven(start="snapshot")
+    list_without_offsets_topic(driven)
+    before = driven.last(FetchGroups)
+    driven.give(Failed(before.id, "no broker responds"))
+    driven.give(None, after_s=6)
+    assert driven.last(FetchGroups) is not before
+    assert not is_ready(driven)
+
+
+def test_the_offsets_topic_is_read_once_it_appears() -> None:
+    driven = Driven(start="snapshot", saves=True)
+    list_without_offsets_topic(driven)
+    respond(driven, 0, 1, 2)
+    driven.list_topics(**{OFFSETS: PARTITIONS, "t": 1})
+    for kind, offset in (("start", 0), ("stable", 5)):
+        request = next(r for r in reversed(driven.sent) if isinstance(r, FetchOffsets) and r.kind == kind)
+        driven.give(OffsetsFetched(request.id, {(OFFSETS, p): offset for p in range(3)}, final=True))
+    driven.give(Failed(driven.last(FetchRetention).id, "may not be asked"))
+    assert driven.last(FetchGroups).partition_count == PARTITIONS
+    assert driven.last(Read).starts.keys() == {0, 1, 2}
+    assert driven.groups() == set()
+    respond(driven, 0, 1, 2)
+    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+    assert driven.core.offsets.denied is None
+    assert not any(isinstance(request, ForgetSaved) for request in driven.sent)
+
+
+def test_late_records_of_a_topic_that_was_deleted_do_not_end_the_requests_to_the_coordinators() -> None:
+    driven = Driven(start="snapshot")
+    list_without_offsets_topic(driven)
+    respond(driven)
+    driven.give(Polled(OFFSETS, [Records(0, 1, [b""], [b""], [7])]))
+    driven.give(ReadFailed(OFFSETS, "no such topic"))
+    respond(driven)
+    before = driven.last(FetchGroups)
+    for _ in range(4):
+        driven.give(None, after_s=3)
+    assert driven.last(FetchGroups) is not before
+    assert not any(isinstance(request, Read) for request in driven.sent)
+
+
+# --- The topic may be read again -------------------------------------------------------------------------
+
+
+def deny(driven: Driven, seconds: int) -> None:
+    """The topic may not be read for so long; the coordinators respond."""
+    for _ in range(seconds):
+        driven.give(ReadFailed(OFFSETS, "denied", denied=True), after_s=1)
+        if driven.core.outbox.has(FetchGroups):
+            respond(driven, 0, 1, 2)
+        answer_watermarks(driven, 1_000_000)
+
+
+def answer_watermarks(driven: Driven, offset: int) -> None:
+    for request in [r for r in driven.sent if isinstance(r, FetchOffsets)]:
+        if driven.core.outbox.get(request.id) is not None:
+            offsets = dict.fromkeys(request.partitions, 0 if request.kind == "start" else offset)
+            driven.give(OffsetsFetched(request.id, offsets, final=True))
+
+
+def poll_partition(driven: Driven, partition: int, *offsets: int) -> None:
+    attempt = driven.core.offsets.partitions[partition].attempt
+    records = [b""] * len(offsets)
+    driven.give(Polled(OFFSETS, [Records(partition, attempt, records, records, offsets)]))
+
+
+def waiting_records(driven: Driven) -> int:
+    parts = driven.core.offsets.partitions.values()
+    return sum(len(records.offsets) for part in parts for records in part.waiting)
+
+
+@pytest.mark.parametrize("way", ["snapshot", "replay"])
+def test_after_a_long_denial_partitions_begin_again_with_a_new_response(way: str) -> None:
+    driven = start()
+    respond(driven, 0, 1, 2)
+    driven.core._start._way = way  # type: ignore[assignment]  # the start itself was the same
+    deny(driven, 60)
+    poll_partition(driven, 0, *range(5, 1000))
+    assert waiting_records(driven) == 0
+    answer_watermarks(driven, 1_000_000)
+    assert {p: s.offset for p, s in driven.last(Read).starts.items()} == dict.fromkeys(range(3), 1_000_000)
+    respond(driven, 0, 1, 2)
+    assert {part.is_read for part in driven.core.offsets.partitions.values()} == {True}
+    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+
+
+def test_after_a_short_denial_partitions_are_read_on() -> None:
+    driven = start()
+    respond(driven, 0, 1, 2)
+    deny(driven, 10)
+    before = driven.last(Read)
+    poll_partition(driven, 0, *range(5, 10))
+    assert driven.last(Read) is before
+    assert driven.core.offsets.partitions[0].position == 10

@@ -1,0 +1,85 @@
+"""A monitor without a cluster: it says why it is not ready, and stops when it is told to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from structlog.testing import capture_logs
+
+from koff.client import ClusterConf
+from koff.errors import ConnectError
+from koff.kafkatest import free_ports, wait_until
+from koff.monitor import run as run_module
+from koff.monitor.conf import MonitorConf
+from koff.monitor.run import Monitor
+from koff.serve import ServeConf
+
+
+def make_monitor(*, wait: bool) -> Monitor:
+    """A monitor of a cluster that is not there."""
+    cluster = ClusterConf(f"127.0.0.1:{free_ports(1)[0]}", connect_timeout_s=0.1)
+    return Monitor(MonitorConf(cluster, wait=wait, serve=ServeConf("127.0.0.1:0")))
+
+
+def test_a_cluster_that_is_not_there_ends_the_monitor_unless_it_waits() -> None:
+    with capture_logs(), pytest.raises(ConnectError, match="cannot reach Kafka"):
+        make_monitor(wait=False).run()
+
+
+def test_a_monitor_that_waits_says_why_and_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "RETRY_S", 60.0)
+    monitor = make_monitor(wait=True)
+    assert monitor.take_view().readiness.text.startswith("not ready: connecting to 127.0.0.1:")
+    with capture_logs():
+        thread = threading.Thread(target=monitor.run)
+        thread.start()
+        wait_until(lambda: "cannot reach" in monitor.take_view().readiness.text, every_s=0.01)
+        assert monitor.find_stall() is None
+        assert not monitor.take_view().stats.up
+        monitor.stop()
+        thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_monitor_that_was_stopped_before_does_not_connect() -> None:
+    monitor = make_monitor(wait=True)
+    monitor.stop()
+    with capture_logs() as logs:
+        monitor.run()
+    assert [line["event"] for line in logs] == ["listening", "stopped"]
+
+
+def test_a_signal_handler_stops_a_monitor_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "RETRY_S", 60.0)
+    monitor = make_monitor(wait=True)
+
+    is_handled: list[bool] = []  # an Event is not for signal handlers
+
+    def stop(*_: object) -> None:
+        monitor.stop()
+        is_handled.append(True)
+
+    def send_signal() -> bool:
+        # Not once: Python sees a signal late that comes just before the main thread begins to wait.
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return bool(is_handled)
+
+    def send_signals() -> None:
+        wait_until(lambda: "cannot reach" in monitor.take_view().readiness.text, every_s=0.01)
+        wait_until(send_signal, every_s=0.01)
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    sender = threading.Thread(target=send_signals)
+    began_s = time.monotonic()
+    try:
+        sender.start()
+        with capture_logs():
+            monitor.run()
+    finally:
+        sender.join(10)
+        signal.signal(signal.SIGUSR1, before)
+    assert time.monotonic() - began_s < 30

@@ -1,0 +1,68 @@
+"""An answer of ZooKeeper stays current until the next one is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from koff.monitor.outbox import Outbox
+from koff.monitor.requests import FetchStoredGroups, Moment, StoredGroupsFetched
+from koff.monitor.stored_groups import StoredGroups
+from koff.tracker import Tracker
+
+LIMIT_S = 25.0
+
+
+class Polled:
+    """ZooKeeper's groups, requested by a loop that calls as often as it has to."""
+
+    def __init__(self, interval_s: float) -> None:
+        self.second = 0.0
+        self.outbox = Outbox()
+        self.stored = StoredGroups(interval_s, Tracker(), self.outbox, limit_s=LIMIT_S)
+
+    def poll(self, seconds: float, *, fails: bool = False) -> float:
+        """One request that takes so long. Returns how long after the one before it was sent."""
+        before = self.second
+        self.second = max(self.second, self.stored.due_s)
+        self.stored.request(Moment(self.second, 0))
+        (ask,) = self.outbox.of_kind(FetchStoredGroups)
+        self.second += seconds
+        self.outbox.close(ask.request.id)
+        if fails:
+            self.stored.give_up(ask.asked, Moment(self.second, 0))
+        else:
+            given = StoredGroupsFetched(ask.request.id, {}, {})
+            self.stored.take(given, ask.asked, Moment(self.second, 0), 0)
+        return ask.asked.at_s - before
+
+
+@pytest.mark.parametrize("interval_s", [1.0, 5.0, 60.0])
+@pytest.mark.parametrize("seconds", [0.1, 1.0, 3.0, 6.0, 9.0, 11.0])
+def test_an_answer_is_current_until_the_next_one_is_there(seconds: float, interval_s: float) -> None:
+    polled = Polled(interval_s)
+    polled.poll(seconds)
+    for _ in range(5):
+        asked = polled.stored.current
+        assert asked is not None
+        polled.poll(seconds)
+        assert polled.second - asked.at_s <= LIMIT_S
+
+
+def test_a_slow_zookeeper_gets_a_pause() -> None:
+    polled = Polled(1.0)
+    polled.poll(2.0)
+    assert polled.poll(2.0) == 8.0
+
+
+def test_a_zookeeper_that_fails_is_not_asked_again_at_once() -> None:
+    polled = Polled(1.0)
+    polled.poll(30.0, fails=True)
+    assert polled.poll(30.0) >= 10.0
+
+
+def test_zookeeper_is_never_asked_twice_at_once() -> None:
+    polled = Polled(5.0)
+    polled.stored.request(Moment(0, 0))
+    polled.stored.due_s = 0.0
+    polled.stored.request(Moment(1, 0))
+    assert len(polled.outbox.take_requests()) == 1

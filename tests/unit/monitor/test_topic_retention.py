@@ -1,0 +1,56 @@
+"""The retention of each internal topic is requested for itself, until it is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from koff.monitor.outbox import Outbox
+from koff.monitor.requests import (
+    Failed,
+    FetchOffsets,
+    FetchRetention,
+    FetchTopics,
+    Moment,
+    OffsetsFetched,
+    Read,
+    RetentionFetched,
+    Topic,
+    TopicsFetched,
+)
+from koff.monitor.topic_retention import ASSUMED_RETENTION_MS, TopicRetention
+from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
+
+SHARE = "__share_group_state"
+DAY_S = 86_400
+
+
+def test_a_retention_is_requested_until_it_is_known() -> None:
+    outbox = Outbox()
+    retention = TopicRetention("t", outbox)
+    retention.request(Moment(0, 0))
+    assert retention.is_first_requested
+    retention.request(Moment(retention.due_s - 1, 0))
+    assert len(outbox.take_requests()) == 1
+    retention.request(Moment(retention.due_s, 0))
+    assert len(outbox.take_requests()) == 1
+    assert retention.retention_ms == ASSUMED_RETENTION_MS
+    retention.take(5000)
+    assert (retention.retention_ms, retention.due_s) == (5000, float("inf"))
+
+
+@pytest.mark.parametrize(("share_retention_s", "is_lost"), [(2 * DAY_S, False), (3600, True)])
+def test_each_internal_topic_is_read_anew_by_its_own_retention(share_retention_s: int, is_lost: bool) -> None:
+    driven = Driven()
+    ids = {OFFSETS: Topic(IDS[OFFSETS], 1), SHARE: Topic(IDS["t"], 1)}
+    driven.give(TopicsFetched(driven.last(FetchTopics).id, ids))
+    for request in [r for r in driven.sent if isinstance(r, FetchOffsets)]:
+        driven.give(OffsetsFetched(request.id, dict.fromkeys(request.partitions, 0), final=True))
+    retentions = {r.topic: r.id for r in driven.sent if isinstance(r, FetchRetention)}
+    driven.give(Failed(retentions[OFFSETS], "denied"))
+    driven.give(RetentionFetched(retentions[SHARE], share_retention_s * 1000))
+    for request in [r for r in driven.sent if isinstance(r, FetchOffsets) and r.kind == "end"]:
+        driven.give(OffsetsFetched(request.id, dict.fromkeys(request.partitions, 0), final=True))
+    assert [request.topic for request in driven.sent if isinstance(request, Read)] == [OFFSETS, SHARE]
+    driven.give(None, after_s=DAY_S)
+    reading = [log.topic for log in (driven.core.offsets, driven.core.share) if list(log.reading())]
+    assert reading == ([] if is_lost else [SHARE])

@@ -1,0 +1,663 @@
+"""The threads that carry out requests: a hanging one delays no other, and every request has a result."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from koff.client import ClusterConf, EndReached, Isolation, OffsetSpec, Place, Unread
+from koff.client import FirstRecord as ReadRecord
+from koff.errors import ConnectError, Denied, KoffError
+from koff.kafkatest import wait_until
+from koff.lag import NO_RECORD, NO_TIMESTAMP
+from koff.monitor import workers as workers_module
+from koff.monitor.requests import (
+    Answered,
+    Done,
+    Failed,
+    FetchOffsets,
+    FetchRetention,
+    FetchStoredGroups,
+    FetchTopics,
+    FirstRecord,
+    ForgetSaved,
+    Input,
+    Load,
+    Loaded,
+    Moment,
+    OffsetsFetched,
+    Origin,
+    ReadFirstRecords,
+    RecordPlace,
+    RetentionFetched,
+    Save,
+    Saved,
+    SaveEnds,
+    SaveIndex,
+    StoredGroupsFetched,
+    Topic,
+    TopicsFetched,
+)
+from koff.monitor.state import StateDir
+from koff.monitor.workers import (
+    Fetching,
+    FirstRecords,
+    InOrder,
+    Workers,
+    WorkersConf,
+    carry_out,
+    split_into_chunks,
+    write_or_load,
+)
+from koff.tracker import State, Tracker
+from tests.unit.builders import commit
+from tests.unit.monitor.fakes import FakeCluster, Inbox
+
+ORIGIN = Origin("cluster", "__consumer_offsets", "AAAAAAAAAAAAAAAAAAAAAQ", 3)
+NOW = Moment(1000.5, 1_790_000_000_000, "this boot")
+
+
+@pytest.fixture(autouse=True)
+def threads_end() -> Iterator[None]:
+    """No thread of the workers outlives its test."""
+    yield
+    wait_until(
+        lambda: not any(thread.name.startswith("koff-") for thread in threading.enumerate()), every_s=0.005
+    )
+
+
+def make_workers(cluster: FakeCluster, inbox: Inbox, **conf: Any) -> Workers:
+    """Workers whose living threads are not started: requests to the cluster have threads of their own."""
+    given: Any = cluster
+    return Workers(WorkersConf(cluster.conf, (), **conf), given, inbox.post)
+
+
+def fetch_topics(workers: Workers, inbox: Inbox) -> None:
+    """The workers learn the leaders."""
+    workers.send(FetchTopics(0))
+    inbox.wait(TopicsFetched)
+
+
+# --- A request and its result -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "result"),
+    [
+        (ConnectError("no broker"), Failed(1, "no broker")),
+        (KoffError("disk full"), Failed(1, "disk full")),
+        (Denied("no permission"), Failed(1, "no permission", denied=True)),
+        (TimeoutError("late"), Failed(1, "TimeoutError: late")),
+        (AssertionError(), Failed(1, "AssertionError: ")),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_every_error_becomes_a_result(error: Exception, result: Failed) -> None:
+    def fail(request: Answered) -> Input:
+        raise error
+
+    with capture_logs() as logs:
+        assert carry_out(fail, FetchTopics(1)) == result
+    assert bool(logs) is not isinstance(error, KoffError)  # only faults of koff are logged, with their place
+
+
+def test_a_result_is_returned_as_it_is() -> None:
+    assert carry_out(lambda request: Done(request.id), FetchTopics(1)) == Done(1)
+
+
+# --- Requests to the cluster ------------------------------------------------------------------------------
+
+
+def test_topics_come_with_their_ids_and_their_leaderless_partitions() -> None:
+    cluster = FakeCluster({"a": [1, -1, 2], "b": [1], "just deleted": [1]})
+    cluster.undescribed = {"just deleted"}
+    given: Any = cluster
+    fetched = Fetching(given).fetch(FetchTopics(1))
+    assert fetched == TopicsFetched(
+        1, {"a": Topic("id of a", 3, frozenset({1})), "b": Topic("id of b", 1, frozenset())}
+    )
+
+
+def test_the_retention_is_fetched() -> None:
+    cluster: Any = FakeCluster()
+    assert Fetching(cluster).fetch(FetchRetention(1, "t")) == RetentionFetched(1, 1000)
+
+
+def test_a_retention_that_the_broker_leaves_out_is_no_fault_of_koff() -> None:
+    cluster: Any = FakeCluster()
+    cluster.configs = {}
+    with pytest.raises(ConnectError, match=r"no delete\.retention\.ms"):
+        Fetching(cluster).fetch(FetchRetention(1, "t"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "isolation", "epochs"),
+    [
+        ("end", OffsetSpec.LATEST, Isolation.READ_UNCOMMITTED, {("t", 0): 7}),
+        ("stable", OffsetSpec.LATEST, Isolation.READ_COMMITTED, {}),
+        ("start", OffsetSpec.EARLIEST, Isolation.READ_UNCOMMITTED, {}),
+        (1_790_000_000_000, 1_790_000_000_000, Isolation.READ_UNCOMMITTED, {}),
+    ],
+)
+def test_each_kind_of_offset_is_asked_for_as_kafka_names_it(
+    kind: Any, spec: Any, isolation: Isolation, epochs: Any
+) -> None:
+    cluster, inbox = FakeCluster({"t": [1]}), Inbox()
+    workers = make_workers(cluster, inbox)
+    workers.send(FetchOffsets(1, kind, frozenset({("t", 0)})))
+    assert inbox.wait(OffsetsFetched) == [OffsetsFetched(1, {("t", 0): 100}, final=True, epochs=epochs)]
+    assert [call[1:] for call in cluster.calls] == [(spec, isolation)]
+
+
+def test_each_leader_has_a_result_of_its_own_and_the_last_one_is_final() -> None:
+    cluster, inbox = FakeCluster({"t": [1, 2, 1, 3], "u": [2]}), Inbox()
+    workers = make_workers(cluster, inbox)
+    fetch_topics(workers, inbox)
+    asked = frozenset({("t", 0), ("t", 1), ("t", 2), ("t", 3), ("u", 0), ("u", 9), ("new", 0)})
+    cluster.leaders |= {"u": [2] * 10, "new": [4]}  # what the workers do not know yet is asked for together
+    workers.send(FetchOffsets(1, "end", asked))
+    results = inbox.wait(OffsetsFetched, 4)
+    assert sorted(sorted(result.offsets) for result in results) == [
+        [("new", 0), ("u", 9)],
+        [("t", 0), ("t", 2)],
+        [("t", 1), ("u", 0)],
+        [("t", 3)],
+    ]
+    assert [result.final for result in results] == [False, False, False, True]
+
+
+def test_a_leader_that_hangs_delays_only_its_own_partitions() -> None:
+    cluster, inbox = FakeCluster({"t": [1, 2, 3]}), Inbox()
+    workers = make_workers(cluster, inbox)
+    fetch_topics(workers, inbox)
+    cluster.hanging[2] = threading.Event()
+    workers.send(FetchOffsets(1, "end", frozenset({("t", 0), ("t", 1), ("t", 2)})))
+    results = inbox.wait(OffsetsFetched, 2)
+    assert {at for result in results for at in result.offsets} == {("t", 0), ("t", 2)}
+    assert not any(result.final for result in results)
+    cluster.hanging[2].set()
+    last = inbox.wait(OffsetsFetched, 3)[-1]
+    assert (dict(last.offsets), last.final) == ({("t", 1): 101}, True)
+
+
+@pytest.mark.parametrize("order", [[1, 2, 3], [3, 2, 1], [2, 3, 1]])
+def test_the_result_that_comes_last_is_final_whichever_leader_it_is_of(order: list[int]) -> None:
+    cluster, inbox = FakeCluster({"t": [1, 2, 3]}), Inbox()
+    workers = make_workers(cluster, inbox)
+    fetch_topics(workers, inbox)
+    cluster.hanging = {leader: threading.Event() for leader in order}
+    workers.send(FetchOffsets(1, "end", frozenset({("t", 0), ("t", 1), ("t", 2)})))
+    for count, leader in enumerate(order, start=1):
+        cluster.hanging[leader].set()
+        result = inbox.wait(OffsetsFetched, count)[-1]
+        assert dict(result.offsets) == {("t", leader - 1): 99 + leader}
+        assert result.final is (count == 3)
+
+
+def test_nothing_is_posted_after_the_final_result() -> None:
+    """The thread that has the last result waits until the others have posted theirs."""
+    posted: list[bool] = []
+    is_posting, may_post = threading.Event(), threading.Event()
+
+    def post(given: Any, on_applied: Callable[[], None] | None = None) -> None:
+        if not given.final:
+            is_posting.set()
+            may_post.wait()
+        posted.append(given.final)
+
+    results = workers_module._PartResults(1, 2, post)
+    first = threading.Thread(target=results.post, args=({("t", 0): 1}, {}), kwargs={"ends_part": True})
+    second = threading.Thread(target=results.post, args=({("t", 1): 1}, {}), kwargs={"ends_part": True})
+    first.start()
+    assert is_posting.wait(10)
+    second.start()
+    may_post.set()
+    for thread in (first, second):
+        thread.join(10)
+    assert posted == [False, True]
+
+
+def test_many_partitions_of_a_leader_are_asked_for_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "CHUNK", 4)
+    cluster, inbox = FakeCluster({"t": [1] * 10}), Inbox()
+    workers = make_workers(cluster, inbox)
+    workers.send(FetchOffsets(1, "end", frozenset(("t", p) for p in range(10))))
+    results = inbox.wait(OffsetsFetched, 3)
+    assert [len(call[0]) for call in cluster.calls] == [4, 4, 2]
+    assert [result.final for result in results] == [False, False, True]
+    assert {at for result in results for at in result.offsets} == {("t", p) for p in range(10)}
+
+
+def test_a_leader_that_has_taken_all_the_time_is_not_asked_for_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers_module, "CHUNK", 1)
+    cluster, inbox = FakeCluster({"t": [1] * 3}), Inbox()
+    workers = make_workers(cluster, inbox)
+    monkeypatch.setattr(workers_module, "OFFSETS_TIMEOUT_S", -1.0)
+    workers.send(FetchOffsets(1, "end", frozenset(("t", p) for p in range(3))))
+    results = inbox.wait(OffsetsFetched, 3)
+    assert not cluster.calls
+    assert {offset for result in results for offset in result.offsets.values()} == {"no response in time"}
+    assert [result.final for result in results] == [False, False, True]
+
+
+def test_more_leaders_than_threads_are_all_asked_though_one_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "MAX_LEADERS", 3)
+    cluster, inbox = FakeCluster({"t": list(range(30))}), Inbox()
+    workers = make_workers(cluster, inbox)
+    fetch_topics(workers, inbox)
+    cluster.hanging[5] = threading.Event()
+    workers.send(FetchOffsets(1, "end", frozenset(("t", p) for p in range(30))))
+    inbox.wait(OffsetsFetched, 29)
+    cluster.hanging[5].set()
+    results = inbox.wait(OffsetsFetched, 30)
+    assert [result.final for result in results] == [False] * 29 + [True]
+    assert {at for result in results for at in result.offsets} == {("t", p) for p in range(30)}
+
+
+def test_a_request_for_no_partition_has_a_result_too() -> None:
+    inbox = Inbox()
+    make_workers(FakeCluster(), inbox).send(FetchOffsets(1, "end", frozenset()))
+    assert inbox.inputs == [OffsetsFetched(1, {}, final=True)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"), [(ConnectError("no broker"), "no broker"), (ValueError("odd"), "ValueError: odd")]
+)
+def test_a_leader_that_cannot_be_reached_is_the_reason_for_each_of_its_partitions(
+    fault: Exception, why: str
+) -> None:
+    cluster, inbox = FakeCluster({"t": [1, 1]}), Inbox()
+    cluster.fault = fault
+    with capture_logs():
+        make_workers(cluster, inbox).send(FetchOffsets(1, "end", frozenset({("t", 0), ("t", 1)})))
+        results = inbox.wait(OffsetsFetched)
+    assert results == [OffsetsFetched(1, {("t", 0): why, ("t", 1): why}, final=True)]
+
+
+def test_a_request_that_hangs_does_not_delay_others() -> None:
+    cluster, inbox = FakeCluster({"t": [1], "u": [2]}), Inbox()
+    workers = make_workers(cluster, inbox)
+    cluster.hanging[1] = threading.Event()
+    workers.send(FetchOffsets(1, "end", frozenset({("t", 0)})))
+    workers.send(FetchTopics(2))
+    workers.send(FetchOffsets(3, "end", frozenset({("u", 0)})))
+    inbox.wait(TopicsFetched)
+    assert [result.id for result in inbox.wait(OffsetsFetched)] == [3]
+    cluster.hanging[1].set()
+    assert [result.id for result in inbox.wait(OffsetsFetched, 2)] == [3, 1]
+
+
+def test_if_too_many_requests_hang_further_ones_fail_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "MAX_THREADS", 2)
+    cluster, inbox = FakeCluster({"t": [1], "u": [2]}), Inbox()
+    workers = make_workers(cluster, inbox)
+    release = cluster.hanging[1] = threading.Event()
+    for number in (1, 2):
+        workers.send(FetchOffsets(number, "end", frozenset({("t", 0)})))
+    for request in (FetchTopics(3), FetchOffsets(4, "end", frozenset({("u", 0)}))):
+        workers.send(request)
+    assert [given.id for given in inbox.wait(Failed, 2)] == [3, 4]
+    assert "2 requests do not return" in inbox.of_kind(Failed)[0].why
+    release.set()
+    inbox.wait(OffsetsFetched, 2)
+
+    def is_served() -> bool:  # the threads end after they have posted
+        workers.send(FetchTopics(5))
+        return bool(inbox.of_kind(TopicsFetched))
+
+    wait_until(is_served, every_s=0.01)
+
+
+def test_one_thread_for_several_leaders_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, inbox = FakeCluster({"t": [1, 2, 3]}), Inbox()
+    workers = make_workers(cluster, inbox)
+    fetch_topics(workers, inbox)
+    monkeypatch.setattr(workers, "_threads", threading.Semaphore(1))
+    workers.send(FetchOffsets(1, "end", frozenset({("t", 0), ("t", 1), ("t", 2)})))
+    assert [result.final for result in inbox.wait(OffsetsFetched, 3)] == [False, False, True]
+    assert not inbox.of_kind(Failed)
+
+
+def test_a_system_without_a_thread_to_give_fails_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "MAX_THREADS", 1)
+    cluster, inbox = FakeCluster({"t": [1]}), Inbox()
+    workers = make_workers(cluster, inbox)
+
+    class NoThread:
+        def __init__(self, **more: Any) -> None: ...
+
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("threading.Thread", NoThread)
+        workers.send(FetchTopics(1))
+    assert [given.id for given in inbox.of_kind(Failed)] == [1]
+    workers.send(FetchTopics(2))  # the attempt took up no place
+    inbox.wait(TopicsFetched)
+
+
+def test_chunks_keep_the_order() -> None:
+    assert list(split_into_chunks([1, 2, 3, 4, 5], 2)) == [[1, 2], [3, 4], [5]]
+    assert not list(split_into_chunks([], 2))
+
+
+# --- Requests that are carried out in order ----------------------------------------------------------------
+
+
+@contextmanager
+def started(worker: InOrder) -> Iterator[InOrder]:
+    worker.start()
+    try:
+        yield worker
+    finally:
+        worker.finish(10)
+        assert not worker._thread.is_alive()
+
+
+def test_requests_are_carried_out_in_order_also_after_an_exception() -> None:
+    inbox = Inbox()
+
+    def work(request: Answered) -> Input:
+        if request.id == 2:
+            raise OSError("odd")
+        return Done(request.id)
+
+    with capture_logs(), started(InOrder("disk", work, inbox.post)) as worker:
+        for number in range(1, 5):
+            worker.send(FetchTopics(number))
+    assert inbox.inputs == [Done(1), Failed(2, "OSError: odd"), Done(3), Done(4)]
+
+
+def test_the_end_comes_after_all_requests_and_frees_what_the_thread_used() -> None:
+    inbox = Inbox()
+    ended: list[str] = []
+
+    def on_end() -> None:
+        assert len(inbox.inputs) == 10
+        ended.append(threading.current_thread().name)
+
+    with started(InOrder("disk", lambda request: Done(request.id), inbox.post, on_end)) as worker:
+        for number in range(10):
+            worker.send(FetchTopics(number))
+    assert ended == ["koff-disk"]
+
+
+def test_finish_does_not_wait_for_a_disk_that_hangs() -> None:
+    inbox, release = Inbox(), threading.Event()
+
+    def work(request: Answered) -> Input:
+        release.wait()
+        return Done(request.id)
+
+    worker = InOrder("disk", work, inbox.post)
+    worker.start()
+    worker.send(FetchTopics(1))
+    worker.finish(0.02)
+    assert worker._thread.is_alive()
+    release.set()
+    worker.join(10)
+    assert inbox.inputs == [Done(1)]
+
+
+def test_requests_behind_one_that_hangs_fail_instead_of_filling_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inbox, is_working, release = Inbox(), threading.Event(), threading.Event()
+
+    def work(request: Answered) -> Input:
+        is_working.set()
+        release.wait()
+        return Done(request.id)
+
+    with started(InOrder("disk", work, inbox.post)) as worker:
+        worker.send(FetchTopics(1))
+        assert is_working.wait(10)
+        worker.send(FetchTopics(2))  # it does not hang yet
+        monkeypatch.setattr(workers_module, "HANG_S", 0.0)
+        worker.send(FetchTopics(3))
+        assert [given.id for given in inbox.of_kind(Failed)] == [3]
+        release.set()
+        assert inbox.wait(Done, 2) == [Done(1), Done(2)]
+        worker.send(FetchTopics(4))  # nothing is under way
+        inbox.wait(Done, 3)
+
+
+def test_a_thread_that_was_never_started_can_be_closed() -> None:
+    InOrder("disk", lambda request: Done(request.id), Inbox().post).finish(1)
+    workers = make_workers(FakeCluster(), Inbox())
+    workers.close()
+
+
+def test_zookeeper_that_hangs_delays_neither_the_disk_nor_the_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox, is_working, release = Inbox(), threading.Event(), threading.Event()
+
+    def hang(zookeeper: Any, request: Answered) -> Input:
+        is_working.set()
+        release.wait()
+        return StoredGroupsFetched(request.id, {}, {})
+
+    monkeypatch.setattr("koff.monitor.zookeeper.ZooKeeper.fetch_groups", hang)
+    monkeypatch.setattr(workers_module, "RecordTimes", FakeRecordTimes)
+    with StateDir(tmp_path).lock() as state_dir:
+        workers = make_workers(FakeCluster(), inbox, state_dir=state_dir)
+        workers.start()
+        try:
+            workers.send(FetchStoredGroups(1))
+            assert is_working.wait(10)
+            workers.send(ForgetSaved(2, frozenset({0})))
+            workers.send(ReadFirstRecords(3, frozenset()))
+            wait_until(lambda: {given.id for given in inbox.inputs} == {2, 3}, every_s=0.01)
+            release.set()
+            inbox.wait(StoredGroupsFetched)
+        finally:
+            release.set()
+            workers.close()
+    assert not any(worker._thread.is_alive() for worker in workers._in_order.values())
+
+
+def test_without_a_state_directory_a_request_to_it_fails() -> None:
+    inbox = Inbox()
+    workers = make_workers(FakeCluster(), inbox)
+    workers.start()
+    try:
+        with capture_logs():
+            workers.send(ForgetSaved(1, frozenset()))
+            assert inbox.wait(Failed)[0].id == 1
+    finally:
+        workers.close()
+
+
+# --- The state directory ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Iterator[StateDir]:
+    with StateDir(tmp_path / "state").lock() as state_dir:
+        yield state_dir
+
+
+def make_state() -> State:
+    tracker = Tracker()
+    key, value = commit("g", "t", 0, 5)
+    tracker.apply(0, [key], [value])
+    state = tracker.save_partition(0)
+    assert state is not None
+    return state
+
+
+def save(request_id: int = 1, partition: int = 1, position: int = 5) -> Save:
+    return Save(request_id, ORIGIN, partition, position, 3, NOW, make_state())
+
+
+def load(state_dir: StateDir) -> Loaded:
+    loaded = write_or_load(state_dir, Load(9, ORIGIN))
+    assert isinstance(loaded, Loaded)
+    assert loaded.id == 9
+    return loaded
+
+
+def test_what_was_saved_is_loaded(state_dir: StateDir) -> None:
+    later = NOW._replace(at_s=NOW.at_s + 10)
+    assert write_or_load(state_dir, save()) == Done(1)
+    assert write_or_load(state_dir, SaveIndex(2, ORIGIN, {1: (5, later)}, later)) == Done(2)
+    assert write_or_load(state_dir, SaveEnds(3, ORIGIN, NOW, Tracker().save_ends(0))) == Done(3)
+    loaded = load(state_dir)
+    found = loaded.partitions[1]
+    assert isinstance(found, Saved)
+    assert (found.partition, found.position, found.leader_epoch, found.stamp) == (1, 5, 3, later)
+    assert isinstance(loaded.partitions[0], str)
+    assert len(loaded.partitions) == 3
+    assert isinstance(loaded.ends, State)
+    assert loaded.ends_stamp == NOW
+
+
+def test_from_an_empty_folder_nothing_is_loaded(state_dir: StateDir) -> None:
+    loaded = load(state_dir)
+    assert [type(found) for found in loaded.partitions.values()] == [str, str, str]
+    assert isinstance(loaded.ends, str)
+    assert loaded.ends_stamp is None
+
+
+def test_what_was_forgotten_is_not_loaded(state_dir: StateDir) -> None:
+    for partition in (0, 1):
+        write_or_load(state_dir, save(partition=partition))
+    assert write_or_load(state_dir, ForgetSaved(2, frozenset({1, 2}))) == Done(2)
+    assert [isinstance(found, Saved) for found in load(state_dir).partitions.values()] == [True, False, False]
+
+
+def test_a_full_disk_is_a_reason_and_the_old_file_stays(
+    state_dir: StateDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_or_load(state_dir, save(position=5))
+
+    def fill(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", fill)
+        for request in (
+            save(2, position=6),
+            SaveIndex(3, ORIGIN, {}, NOW),
+            SaveEnds(4, ORIGIN, NOW, make_state()),
+        ):
+            result = carry_out(lambda request: write_or_load(state_dir, request), request)
+            assert isinstance(result, Failed)
+            assert "No space left on device" in result.why
+    found = load(state_dir).partitions[1]
+    assert isinstance(found, Saved)
+    assert found.position == 5
+
+
+def test_a_folder_that_is_gone_is_a_reason(state_dir: StateDir) -> None:
+    for file in state_dir.path.iterdir():
+        file.unlink()
+    state_dir.path.rmdir()
+    for request in (save(1), ForgetSaved(1, frozenset({0}))):
+        result = carry_out(lambda request: write_or_load(state_dir, request), request)
+        assert isinstance(result, Failed)
+        assert "the folder is gone" in result.why
+    assert isinstance(load(state_dir).partitions[0], str)
+
+
+# --- First records ------------------------------------------------------------------------------------------
+
+
+class FakeRecordTimes:
+    """Reads what a test gives it. `made` has all of them."""
+
+    made: list[FakeRecordTimes]
+
+    def __init__(self, conf: ClusterConf) -> None:
+        self.answers: dict[Place, Any] = {}
+        self.fault: Exception | None = None
+        self.is_closed = False
+        self.should_stop: Callable[[], bool] | None = None
+        type(self).made.append(self)
+
+    def read(
+        self, places: list[Place], timeout_s: float, should_stop: Callable[[], bool]
+    ) -> dict[Place, Any]:
+        self.should_stop = should_stop
+        if self.fault is not None:
+            raise self.fault
+        return {place: self.answers.get(place, Unread("no response")) for place in places}
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture(autouse=True)
+def record_times(monkeypatch: pytest.MonkeyPatch) -> list[FakeRecordTimes]:
+    FakeRecordTimes.made = []
+    monkeypatch.setattr(workers_module, "RecordTimes", FakeRecordTimes)
+    return FakeRecordTimes.made
+
+
+def read(records: FirstRecords, *places: RecordPlace) -> Any:
+    return records.read(ReadFirstRecords(1, frozenset(places)))
+
+
+def test_first_records_are_read_over_one_connection(record_times: list[FakeRecordTimes]) -> None:
+    records = FirstRecords(ClusterConf("127.0.0.1:1"))
+    read(records)
+    (times,) = record_times
+    times.answers = {
+        Place("t", 0, 5): ReadRecord(6, 1_000),
+        Place("t", 1, 5): ReadRecord(5, None),
+        Place("t", 2, 5): EndReached(7),
+        Place("u", 0, 5): Unread("no permission", denied=True),
+        Place("u", 1, 5): Unread("no response"),
+        Place("v", 0, 5): Unread("the partition does not exist"),
+    }
+    asked = [RecordPlace(*place) for place in times.answers]
+    result = read(records, *asked)
+    assert result.records == {
+        RecordPlace("t", 0, 5): FirstRecord(6, 1_000),
+        RecordPlace("t", 1, 5): FirstRecord(5, NO_TIMESTAMP),
+        RecordPlace("t", 2, 5): FirstRecord(7, NO_RECORD),
+        RecordPlace("u", 0, 5): "no permission",
+        RecordPlace("u", 1, 5): "no response",
+        RecordPlace("v", 0, 5): "the partition does not exist",
+    }
+    assert result.denied == {"u"}
+    assert len(record_times) == 1
+    records.close()
+    assert times.is_closed
+
+
+def test_after_an_error_first_records_are_read_over_a_new_connection(
+    record_times: list[FakeRecordTimes],
+) -> None:
+    records = FirstRecords(ClusterConf("127.0.0.1:1"))
+    read(records)
+    record_times[0].fault = RuntimeError("Consumer closed")
+    with pytest.raises(RuntimeError):
+        read(records)
+    assert record_times[0].is_closed
+    read(records)
+    assert len(record_times) == 2
+
+
+def test_reading_first_records_ends_when_the_workers_are_closed(record_times: list[FakeRecordTimes]) -> None:
+    inbox = Inbox()
+    workers = make_workers(FakeCluster(), inbox)
+    workers.start()
+    workers.send(ReadFirstRecords(1, frozenset()))
+    wait_until(lambda: inbox.inputs, every_s=0.01)
+    (times,) = record_times
+    assert times.should_stop is not None
+    assert not times.should_stop()
+    workers.close()
+    assert times.should_stop()
+    assert times.is_closed

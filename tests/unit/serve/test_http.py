@@ -1,0 +1,191 @@
+"""The server: one view for each response, and what is sent when there is none."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from koff.lag import Reason
+from koff.serve import ClusterView, MonitorStats, Readiness, ServeConf, Server
+from koff.tracker import Tracker
+from tests.unit.builders import commit
+from tests.unit.serve.views import READY, Source, build_view, take_view, withhold
+
+TIMEOUT_S = 30.0
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+def fill_tracker(partitions: int = 1) -> Tracker:
+    """Group g, 6 behind on each partition of t."""
+    tracker = Tracker()
+    pairs = [commit("g", "t", partition, 4) for partition in range(partitions)]
+    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    tracker.add_samples(ends={("t", partition): 10 for partition in range(partitions)})
+    return tracker
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source(take_view(fill_tracker()))
+
+
+@pytest.fixture
+def server(source: Source) -> Iterator[Server]:
+    with Server(source, ServeConf("127.0.0.1:0")) as server:
+        yield server
+
+
+def request(
+    server: Server, path: str, *, method: str = "GET", **headers: str
+) -> tuple[int, http.client.HTTPMessage, bytes]:
+    """Status, headers and body of a response."""
+    address = server.url.removeprefix("http://")
+    with closing(http.client.HTTPConnection(address, timeout=TIMEOUT_S)) as connection:
+        connection.request(method, path, headers={n.replace("_", "-"): value for n, value in headers.items()})
+        response = connection.getresponse()
+        return response.status, response.headers, response.read()
+
+
+def get_text(server: Server, path: str) -> tuple[int, str]:
+    status, _, body = request(server, path)
+    return status, body.decode()
+
+
+def read_values(body: str) -> dict[str, float]:
+    """The value of each series by its name, without labels; one series of each name."""
+    families = text_string_to_metric_families(body)
+    return {sample.name: sample.value for family in families for sample in family.samples}
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/readyz"])
+def test_a_response_takes_one_view(server: Server, source: Source, path: str) -> None:
+    assert request(server, path)[0] == 200
+    assert source.taken == 1
+    request(server, path, method="HEAD")
+    assert source.taken == 2
+
+
+def test_paths_that_need_no_view_take_none(server: Server, source: Source) -> None:
+    assert request(server, "/healthz")[0] == 200
+    assert request(server, "/")[0] == 200
+    assert request(server, "/other")[0] == 404
+    assert source.taken == 0
+
+
+def test_koffs_own_metrics_are_those_of_the_view_that_the_rows_are_of(server: Server, source: Source) -> None:
+    tracker = fill_tracker()
+    down = withhold(tracker, {("g", "t", 0): Reason.END_NOT_CURRENT})
+    down = build_view(down.snapshot, readiness=Readiness(False, "not ready: no route"))
+    source.views = [take_view(tracker), down, take_view(tracker)]
+    seen = []
+    for _ in range(3):
+        values = read_values(get_text(server, "/metrics")[1])
+        seen.append((values["koff_up"], values.get("koff_group_lag"), values["koff_rows_withheld"]))
+    assert seen == [(1, 6, 0), (0, None, 1), (1, 6, 0)]
+
+
+def test_every_number_about_the_monitor_is_served(server: Server, source: Source) -> None:
+    stats = MonitorStats(
+        records={"OffsetCommit": 7},
+        undecodable=1,
+        skipped={"record: ValueError": 2},
+        behind=3,
+        held_back_records=4,
+        held_back_s=5.5,
+        backfill_remaining=6,
+        end_offsets_age_s=7.5,
+        rows=9,
+        withheld=8,
+        source="coordinators",
+        up=False,
+    )
+    source.views = [ClusterView("c", Tracker().take_snapshot(), READY, stats)]
+    body = get_text(server, "/metrics")[1]
+    families = {family.name: family.samples for family in text_string_to_metric_families(body)}
+    own = {name: samples[0] for name, samples in families.items() if name.startswith("koff_") and samples}
+    del own["koff_build_info"]
+    assert {name: sample.value for name, sample in own.items()} == {
+        "koff_rows_withheld": 8,
+        "koff_reader_records": 7,
+        "koff_reader_undecodable": 1,
+        "koff_inputs_skipped": 2,
+        "koff_up": 0,
+        "koff_reader_behind": 3,
+        "koff_reader_held_back_records": 4,
+        "koff_reader_held_back_seconds": 5.5,
+        "koff_reader_backfill_remaining_records": 6,
+        "koff_end_offsets_age_seconds": 7.5,
+        "koff_source_info": 1,
+    }
+    assert all(sample.labels["cluster"] == "c" for sample in own.values())
+    assert own["koff_inputs_skipped"].labels["kind"] == "record: ValueError"
+    assert own["koff_source_info"].labels["source"] == "coordinators"
+
+
+def test_numbers_that_are_not_known_are_absent(server: Server, source: Source) -> None:
+    source.views = [ClusterView("c", Tracker().take_snapshot(), READY, MonitorStats())]
+    values = read_values(get_text(server, "/metrics")[1])
+    assert "koff_up" in values
+    assert not values.keys() & {"koff_reader_behind", "koff_end_offsets_age_seconds", "koff_group_lag"}
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/readyz"])
+def test_without_a_view_there_are_no_numbers(server: Server, source: Source, path: str) -> None:
+    source.failure = "the monitor gave no view within 10 s"
+    assert get_text(server, path) == (503, "the monitor gave no view within 10 s\n")
+    source.failure = None
+    assert request(server, path)[0] == 200
+
+
+def test_readyz_says_what_the_view_says(server: Server, source: Source) -> None:
+    assert get_text(server, "/readyz") == (200, "ready\n")
+    source.views = [build_view(Tracker().take_snapshot(), readiness=Readiness(False, "not ready: no route"))]
+    assert get_text(server, "/readyz") == (503, "not ready: no route\n")
+    assert get_text(server, "/healthz") == (200, "ok\n")
+
+
+def test_healthz_fails_while_the_process_makes_no_progress(server: Server, source: Source) -> None:
+    assert get_text(server, "/healthz") == (200, "ok\n")
+    source.stall = "the monitor has made no progress for 31 s"
+    assert get_text(server, "/healthz") == (503, "the monitor has made no progress for 31 s\n")
+    source.stall = None
+    assert get_text(server, "/healthz") == (200, "ok\n")
+
+
+def test_a_compressed_body_is_the_same_as_a_plain_one(server: Server, source: Source) -> None:
+    source.views = [take_view(fill_tracker(partitions=5000))]
+
+    def select_rows(body: bytes) -> list[bytes]:
+        return [line for line in body.splitlines() if line.startswith(b"koff_group_")]
+
+    _, headers, plain = request(server, "/metrics")
+    assert headers["Content-Encoding"] is None
+    _, headers, compressed = request(server, "/metrics", Accept_Encoding="gzip")
+    assert headers["Content-Encoding"] == "gzip"
+    assert len(select_rows(plain)) > 10_000  # more than is inflated at once
+    assert select_rows(plain) == select_rows(zlib.decompress(compressed, 31))
+
+
+def test_openmetrics_are_valid_to_the_end(server: Server) -> None:
+    body = request(server, "/metrics", Accept=OPENMETRICS)[2].decode()
+    assert body.endswith("# EOF\n")
+    assert "koff_group_lag" in {family.name for family in parse_openmetrics(body)}
+
+
+def test_a_client_that_does_not_read_delays_no_other(server: Server, source: Source) -> None:
+    source.views = [take_view(fill_tracker(partitions=60_000))]  # more than the buffers of a connection hold
+    host, _, port = server.url.removeprefix("http://").rpartition(":")
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.settimeout(TIMEOUT_S)
+        slow.connect((host, int(port)))
+        slow.sendall(b"GET /metrics HTTP/1.1\r\nHost: koff\r\n\r\n")
+        assert slow.recv(12) == b"HTTP/1.1 200"  # the response has begun
+        assert request(server, "/metrics", Accept_Encoding="gzip")[0] == 200

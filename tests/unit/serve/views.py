@@ -1,0 +1,57 @@
+"""Views without a cluster behind them, for tests of what is served."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from koff.lag import Reason
+from koff.serve import ClusterView, MonitorStats, NoProgress, Readiness
+from koff.tracker import Snapshot, Tracker
+
+NOW_MS = 1_800_000_000_000
+READY = Readiness(True, "ready")
+Row = tuple[str, str, int]
+
+
+def take_view(tracker: Tracker, cluster: str = "c") -> ClusterView:
+    """A view in which nothing is withheld."""
+    return build_view(tracker.take_snapshot(NOW_MS), cluster)
+
+
+def build_view(snapshot: Snapshot, cluster: str = "c", readiness: Readiness = READY) -> ClusterView:
+    """A view of the snapshot, with statistics that agree with it."""
+    stats = MonitorStats(withheld=snapshot.withheld_rows(), up=readiness.ready)
+    return ClusterView(cluster, snapshot, readiness, stats)
+
+
+def withhold(tracker: Tracker, rows: Mapping[Row, Reason], stale_groups: Collection[str] = ()) -> ClusterView:
+    """A view of a tracker with one shard, in which these rows are withheld, and these groups not current."""
+    snapshot = tracker.take_snapshot(NOW_MS)
+    shard, places = snapshot.shards[0], snapshot.partitions
+    bits = [
+        rows.get((shard.groups[group].name, places.topic[at], places.partition[at]), 0)
+        for group, at in zip(shard.group, shard.partition, strict=True)
+    ]
+    current = np.array([group.name not in stale_groups for group in shard.groups], np.bool_)
+    return build_view(snapshot.withhold({0: np.array(bits, np.uint8)}, {0: current}))
+
+
+class Source:
+    """A `ViewSource` that gives the views of a list, and then the last of them again. It counts its calls."""
+
+    def __init__(self, *views: ClusterView) -> None:
+        self.views = list(views)
+        self.taken = 0
+        self.failure: str | None = None
+        self.stall: str | None = None
+
+    def take_view(self) -> ClusterView:
+        self.taken += 1
+        if self.failure is not None:
+            raise NoProgress(self.failure)
+        return self.views[min(self.taken, len(self.views)) - 1]
+
+    def find_stall(self) -> str | None:
+        return self.stall
