@@ -137,23 +137,22 @@ def lag(
         totals = [total for total in view.snapshot.totals() if is_selected(total.group.name)]
         _FORMATS[form](view.cluster, rows, totals)
         sys.stdout.flush()
-        is_unknown = _print_unknown(view, rows, timeout_s)
+        is_unknown = _print_unknown(view, rows)
         if not watch:
             sys.exit(_check_limit(totals, fail_above) or (UNKNOWN if is_unknown else 0))
 
 
-def _print_unknown(view: ClusterView, rows: list[PartitionLag], timeout_s: float) -> bool:
+def _print_unknown(view: ClusterView, rows: list[PartitionLag]) -> bool:
     """Whether koff could not find out a lag in time. Prints how many and why on standard error."""
+    causes = [] if view.readiness.ready else [view.readiness.text]
     withheld = [row for row in rows if row.reasons & WITHHELD]
-    if not withheld and view.readiness.ready:
-        return False
-    why = view.readiness.text.removeprefix("not ready: ")
     if withheld:
         names = sorted({name for row in withheld for name in (row.reasons & WITHHELD).names})
-        counted = f"{len(withheld)} of {len(rows)} lags are not known ({', '.join(names)})"
-        why = counted if view.readiness.ready else f"{counted}: {why}"
-    click.echo(f"after {timeout_s:g} s, {why}", err=True)
-    return True
+        causes.append(f"{len(withheld)} of {len(rows)} lags are not known ({', '.join(names)})")
+    causes += view.stats.missing
+    if causes:
+        click.echo(f"not all is known: {'; '.join(causes)}", err=True)
+    return bool(causes)
 
 
 def _show_progress(text: str) -> None:

@@ -155,9 +155,10 @@ class Cluster(Closing):
         if not requested:
             return {}
         described = {}
-        for name, future in self._call_admin("describe_topics", TopicCollection(requested)).items():
+        futures_ = self._retry_with_new_client(lambda timeout_s: self._describe(requested, timeout_s))
+        for name, future in futures_.items():
             try:
-                topic = future.result(self.conf.request_timeout_s + 1)  # librdkafka's timeout comes first
+                topic = future.result(0)
             except Exception as error:
                 self._raise_unless_unknown_topic(name, error)
             else:
@@ -177,9 +178,40 @@ class Cluster(Closing):
         """The brokers, and the topics that this user may describe with their leaders, in one request."""
         return convert_metadata(self._list_topics())
 
+    def _describe(self, names: list[str], timeout_s: float) -> dict[str, Any]:
+        described = self._call_admin("describe_topics", TopicCollection(names), request_timeout=timeout_s)
+        futures.wait(described.values(), timeout_s + 1)  # librdkafka's timeout comes first
+        for future in described.values():
+            error = extract_kafka_error(future.exception(0))
+            if error is not None and error.code() == KafkaError._TIMED_OUT:
+                raise KafkaException(error)
+        return described
+
+    def _retry_with_new_client(self, request: Callable[[float], Any]) -> Any:
+        """The result of a metadata request, which any broker can answer.
+
+        A broker that hangs seems usable to librdkafka, which may choose it each time. A new client has no
+        connection to that broker, and chooses another one.
+        """
+        deadline_s, timeout_s = time.monotonic() + self.conf.request_timeout_s, METADATA_TIMEOUT_S
+        while True:
+            left_s = deadline_s - time.monotonic()
+            try:
+                return request(max(0.1, min(timeout_s, left_s)))
+            except KafkaException as error:
+                kafka_error = extract_kafka_error(error)
+                is_timeout = kafka_error is not None and kafka_error.code() == KafkaError._TIMED_OUT
+                if not is_timeout or self._admin is None or time.monotonic() >= deadline_s:
+                    raise
+            self._admin = self._new_admin()
+            timeout_s *= 1.5
+
     def _list_topics(self, *, timeout_s: float | None = None) -> Any:
+        def fetch(each_timeout_s: float) -> Any:
+            return self._get_admin().list_topics(timeout=each_timeout_s)
+
         try:
-            listed = self._get_admin().list_topics(timeout=timeout_s or self.conf.request_timeout_s)
+            listed = fetch(timeout_s) if timeout_s else self._retry_with_new_client(fetch)
         except KafkaException as error:
             raise self._map_error(error) from error
         self._silence.restart()
@@ -358,6 +390,8 @@ def _format_topic_id(uuid: object) -> str:
     return str(uuid).rstrip("=").replace("+", "-").replace("/", "_")
 
 
+METADATA_TIMEOUT_S = 2.0
+"""After so long without a response, another broker is asked."""
 TOPIC_PROPAGATION_S = 1.0
 """How long it may take until all brokers know a new topic."""
 _REFRESH_TIMEOUT_S = 1.0

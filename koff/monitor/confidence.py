@@ -7,7 +7,7 @@ offsets topic (for share groups: of `__share_group_state`) is known to be read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,24 +59,25 @@ def find_withheld(
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ViewFacts:
     """The facts that a view depends on, besides the snapshot.
 
-    `cluster` is the name of the cluster. `source` is where commits come from. `doubtful` are internal topics
-    that may be others than what was read. `history` is the partition whose history is being read. `stored`
-    is when ZooKeeper's groups were requested; without `stored_known`, ZooKeeper has not responded yet.
-    `oldest_ms` is the oldest time that counts as current, and `steady_ms` converts to such times. `failure`
-    is the newest error while nothing is answered. `skipped` counts what could not be used.
+    `cluster` is the name of the cluster. `source` is where commits come from. `doubtful_topics` are the
+    internal topics that may be others than what was read. `history` is the partition whose history is being
+    read. `stored_groups_at` is when ZooKeeper's groups were requested; without `are_stored_groups_known`,
+    ZooKeeper has not responded yet. `oldest_ms` is the oldest time that counts as current, and `steady_ms`
+    converts to such times. `failure` is the newest error while nothing is answered. `skipped` counts what
+    could not be used.
     """
 
     cluster: str
     source: Literal["log", "coordinators"]
     offsets: FollowedLog
     share: FollowedLog
-    doubtful: Collection[str]
+    doubtful_topics: Collection[str]
     history: Replayed | None
-    stored: Moment | None
-    stored_known: bool
+    stored_groups_at: Moment | None
+    are_stored_groups_known: bool
     steady_ms: Callable[[Moment], int]
     now: Moment
     oldest_ms: int
@@ -94,18 +95,18 @@ class Facts:
         """
         if number == STORED_GROUPS_SHARD:
             return self._stored_groups_ms(shard)
-        at_ms, part = self._current_ms(self.offsets, number), self.offsets.partitions.get(number)
+        at_ms, part = self.current_ms(self.offsets, number), self.offsets.partitions.get(number)
         if part is None or not part.stale_groups or at_ms == NEVER_MS:
             return at_ms
         stale = {name: self._to_ms(moment) for name, moment in part.stale_groups.items()}
         return np.array([stale.get(group.name, at_ms) for group in shard.groups], np.int64)
 
     def _stored_groups_ms(self, shard: ShardSnapshot) -> NDArray[np.int64] | int:
-        """When the groups of ZooKeeper were current. A group may be in Kafka too, which is what is shown then.
+        """When the groups of ZooKeeper were current. A group that is in Kafka too is shown as Kafka has it.
 
         So nothing is known of a group while the partition is not read in which Kafka would have it.
         """
-        at_ms, count = self._to_ms(self.stored), self.offsets.partition_count
+        at_ms, count = self._to_ms(self.stored_groups_at), self.offsets.partition_count
         unread = {p for p, part in self.offsets.partitions.items() if part.current is None}
         if not unread:
             return at_ms
@@ -119,17 +120,18 @@ class Facts:
             at_ms = at_ms[shard.group]
         if sources is None:
             return at_ms
-        by_partition = {p: self._current_ms(self.share, p) for p in self.share.partitions}
+        by_partition = {p: self.current_ms(self.share, p) for p in self.share.partitions}
         times = np.array([by_partition.get(p, NEVER_MS) for p in sources.tolist()], np.int64)
         return np.where(sources < 0, at_ms, np.minimum(at_ms, times))
 
     def has_old_stored_groups(self, snapshot: Snapshot) -> bool:
         """Whether there are groups of ZooKeeper that are not current."""
-        return STORED_GROUPS_SHARD in snapshot.shards and self._to_ms(self.stored) < self.oldest_ms
+        return STORED_GROUPS_SHARD in snapshot.shards and self._to_ms(self.stored_groups_at) < self.oldest_ms
 
-    def _current_ms(self, log: FollowedLog, number: int) -> int:
+    def current_ms(self, log: FollowedLog, number: int) -> int:
+        """When that partition of an internal topic was current."""
         part = log.partitions.get(number)
-        if part is None or log.topic in self.doubtful:
+        if part is None or log.topic in self.doubtful_topics:
             return NEVER_MS
         return self._to_ms(part.current)
 
@@ -137,7 +139,7 @@ class Facts:
         return NEVER_MS if moment is None else self.steady_ms(moment)
 
 
-def build_view(snapshot: Snapshot, facts: Facts) -> ClusterView:
+def build_view(snapshot: Snapshot, facts: ViewFacts) -> ClusterView:
     """The snapshot without what must not be served, and whether koff is ready."""
     topics_ms = facts.steady_ms(facts.topics_asked) if facts.topics_asked else NEVER_MS
     withheld: dict[int, NDArray[np.uint8]] = {}
@@ -162,7 +164,7 @@ def build_view(snapshot: Snapshot, facts: Facts) -> ClusterView:
     return ClusterView(facts.cluster, snapshot.withhold(withheld, are_current, old_ends), readiness, stats)
 
 
-def build_stats(snapshot: Snapshot, facts: Facts, *, rows: int, withheld: int, up: bool) -> MonitorStats:
+def build_stats(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withheld: int, up: bool) -> MonitorStats:
     """The numbers for koff's own metrics. While the log is not read, nothing is said of reading it."""
     offsets, reads = facts.offsets, facts.source == "log"
     return MonitorStats(
@@ -176,9 +178,22 @@ def build_stats(snapshot: Snapshot, facts: Facts, *, rows: int, withheld: int, u
         end_offsets_age_s=measure_end_age_s(snapshot, facts.steady_ms(facts.now)),
         rows=rows,
         withheld=withheld,
+        missing=tuple(_describe_missing(facts)),
         source=facts.source,
         up=up,
     )
+
+
+def _describe_missing(facts: ViewFacts) -> Iterator[str]:
+    """What hides groups, or commits of share groups, of which koff may not even know the names."""
+    for log, what in ((facts.offsets, "groups"), (facts.share, "lags of share groups")):
+        if log is facts.share and log.denied is not None:
+            continue
+        old = [p for p in log.partitions if facts.current_ms(log, p) < facts.oldest_ms]
+        if old:
+            leaderless = sum(p in log.leaderless for p in old)
+            without = f", {leaderless} of them have no leader" if leaderless else ""
+            yield f"{len(old)} partitions of {log.topic} are not read{without}: {what} may be missing"
 
 
 def measure_held_back_s(log: FollowedLog, now: Moment) -> float:
@@ -198,10 +213,13 @@ def measure_held_back_s(log: FollowedLog, now: Moment) -> float:
 
 
 def count_unread_history(log: FollowedLog, replayed: Replayed | None) -> int:
-    """How many offsets of history are to be read, of all partitions that started without their history."""
+    """How many offsets of history are to be read, of all partitions that started without their history.
+
+    Those that an open transaction holds back come after it has ended, and do not count.
+    """
     count = 0
     for number, part in log.partitions.items():
-        if part.needs_history:
+        if part.needs_history and not part.is_held_back:
             position, until = part.start or 0, part.position
             if replayed is not None and (replayed.partition, replayed.life) == (number, part.life):
                 position, until = max(position, replayed.position), replayed.until
@@ -219,7 +237,7 @@ def measure_end_age_s(snapshot: Snapshot, now_ms: int) -> float | None:
     return max(0.0, (now_ms - int(sampled.min())) / 1000) if len(sampled) else None
 
 
-def assess_readiness(snapshot: Snapshot, facts: Facts, *, rows: int, withheld: int) -> Readiness:
+def assess_readiness(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withheld: int) -> Readiness:
     """Whether koff is ready, and why not.
 
     At the start: each partition of an internal topic that has a leader was read, and then end offsets were
@@ -236,7 +254,7 @@ def assess_readiness(snapshot: Snapshot, facts: Facts, *, rows: int, withheld: i
     return Readiness(True, f"ready: no {facts.offsets.topic} yet, so no groups" if has_nothing else "ready")
 
 
-def _find_unread(facts: Facts) -> str | None:
+def _find_unread(facts: ViewFacts) -> str | None:
     """What was not read yet since the start; None if all was."""
     for log in (facts.offsets, facts.share):
         if log is facts.share and log.denied is not None:
@@ -248,14 +266,14 @@ def _find_unread(facts: Facts) -> str | None:
                 return facts.failure or "the coordinators have not responded yet"
             why = f"{log.behind} offsets of {log.topic} are to be read, of {len(log.unread)} partitions"
             return log.denied or facts.failure or why
-    if not facts.stored_known:
+    if not facts.are_stored_groups_known:
         return facts.failure or "the groups of ZooKeeper are not known yet"
     if not facts.ends_answered:
         return facts.failure or "end offsets are not known yet"
     return None
 
 
-def _find_cause(snapshot: Snapshot, facts: Facts) -> str:
+def _find_cause(snapshot: Snapshot, facts: ViewFacts) -> str:
     for log in (facts.offsets, facts.share):
         if log.denied is not None and not log.is_never_read:
             return log.denied

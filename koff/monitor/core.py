@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from koff.lag import UNKNOWN
-from koff.monitor.confidence import Facts, build_view
+from koff.monitor.confidence import ViewFacts, build_view
 from koff.monitor.end_offsets import EndOffsets
 from koff.monitor.end_times import EndTimes
 from koff.monitor.exact_time_lags import ExactTimeLags
@@ -163,6 +163,7 @@ class Core:
             except Exception as error:  # no input may end the process
                 self.outbox.skip(type(given).__name__, error, now)
         for late in self.outbox.remove_late(now):
+            self._note_failure(late, "no answer in time")
             self._give_up(late, "no answer in time", now)
         self._ask_for_what_is_due(now)
         self.outbox.report_reach(now)
@@ -200,7 +201,8 @@ class Core:
     @property
     def is_settled(self) -> bool:
         """Whether nothing more is to be expected soon: all was requested, and was answered or failed."""
-        return self._was_read and self._ends.is_answered and self.is_dated and self.is_exact
+        is_answered = self._ends.is_answered and self._stored.is_known
+        return self._was_read and is_answered and self.is_dated and self.is_exact
 
     @property
     def refusal(self) -> str | None:
@@ -228,15 +230,15 @@ class Core:
         now_ms = self._steady_ms(now)
         impossible = {f"impossible {what}": n for what, n in self.tracker.impossible_counts.items()}
         polls = self.offsets.denied is not None and self.conf.source != "log"
-        facts = Facts(
+        facts = ViewFacts(
             cluster=self.conf.cluster_name or self.conf.cluster_id,
             source="coordinators" if polls else "log",
             offsets=self.offsets,
             share=self.share,
-            doubtful={log.topic for log in (self.offsets, self.share) if self._is_doubtful(log)},
+            doubtful_topics={log.topic for log in (self.offsets, self.share) if self._is_doubtful(log)},
             history=self._start.history.replayed,
-            stored=self._stored.current,
-            stored_known=self._stored.is_known,
+            stored_groups_at=self._stored.current,
+            are_stored_groups_known=self._stored.is_known,
             steady_ms=self._steady_ms,
             now=now,
             oldest_ms=now_ms - round(self.conf.limit_s * 1000),
@@ -271,14 +273,15 @@ class Core:
             case Unreachable():
                 self.outbox.note_failure(given.why, now)
                 return
-            case OffsetsFetched(final=False) | HistoryRead(final=False):
+            case OffsetsFetched(final=False) | GroupsFetched(final=False) | HistoryRead(final=False):
                 ask = self.outbox.get(given.id)
             case _:
                 ask = self.outbox.close(given.id)
         if ask is None:
             return  # the request was given up
         if isinstance(given, Failed):
-            self.outbox.note_failure(given.why, now)
+            if not given.denied:
+                self._note_failure(ask, given.why)
             self._give_up(ask, given.why, now)
             return
         try:
@@ -298,7 +301,8 @@ class Core:
             case RetentionFetched(), FetchRetention():
                 self._retention(self._log(ask.request.topic)).take(given.delete_retention_ms)
             case GroupsFetched(), FetchGroups():
-                self.outbox.note_answer(ask.asked)
+                if len(given.incomplete) < len(given.partitions or ask.request.partitions):
+                    self.outbox.note_answer(ask.asked)
                 used = self._start.take_groups(given, ask, now)
                 self._fetch_log_offsets(self.offsets, "end", used, now)  # records wait up to there
             case Loaded(), Load():
@@ -311,6 +315,11 @@ class Core:
                 self._exact.take(given, ask, now)
             case Done(), _:
                 self._savings.note_done(ask.request)
+
+    def _note_failure(self, ask: Ask[Any], why: str) -> None:
+        """Notes that the cluster did not answer, if the request was to the cluster."""
+        if isinstance(ask.request, FetchTopics | FetchOffsets | FetchGroups | FetchRetention | ReadHistory):
+            self.outbox.note_failure(why, ask.asked)
 
     def _give_up(self, ask: Ask[Any], why: str, now: Moment) -> None:
         """A request failed, or was not answered in time."""
@@ -327,7 +336,7 @@ class Core:
             case ReadHistory():
                 self._start.give_up_history(request, now)
             case FetchStoredGroups():
-                self._stored.give_up(ask.asked, now)
+                self._stored.give_up(ask.asked, why, now)
             case ReadFirstRecords():
                 self._exact.give_up(ask, now)
             case Save() | SaveIndex() | SaveEnds() | ForgetSaved():
@@ -392,7 +401,7 @@ class Core:
         if len(errors) < len(given.offsets):
             self.outbox.note_answer(ask.asked)
         elif errors:
-            self.outbox.note_failure(errors[0], now)
+            self._note_failure(ask, errors[0])
         if isinstance(ask.request.kind, int):
             self.end_times.take(ask, given.offsets, now, self._steady_ms(now), final=given.final)
             return
@@ -406,9 +415,8 @@ class Core:
             elected = log.restart_elected(now)
             if elected:
                 self.outbox.command(Read(log.topic, elected))
-        self._ends.take(ask, given.offsets, self._steady_ms(ask.asked))
-        if ask.request.kind == "end":
-            self.end_times.note_samples(now)
+        if self._ends.take(ask, given.offsets, self._steady_ms(ask.asked)):
+            self.end_times.note_samples(now, final=given.final)
         doubted = self._ends.doubted
         self.end_times.take_bounds(ask, given.offsets, now, doubted=doubted, final=given.final)
         self._place_groups()
@@ -551,8 +559,7 @@ class Core:
         """Requests offsets by time, once the logs are read: commits that are half read change soon."""
         self.end_times.forget(self._ends.take_dropped())
         if self._does_more:
-            has_clock = self.offsets.denied is None
-            self.end_times.request(now, self._steady_ms(now), can_know_clock=has_clock)
+            self.end_times.request(now, self._steady_ms(now))
 
     def _sample_log(self, log: FollowedLog, now: Moment) -> None:
         """Requests watermarks of an internal topic; begins again the partitions that need it."""

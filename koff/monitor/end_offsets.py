@@ -85,8 +85,11 @@ class EndOffsets:
 
     def take(
         self, ask: Ask[FetchOffsets], offsets: Mapping[TopicPartition, int | str], asked_ms: int
-    ) -> None:
-        """Takes a response, or a part of it. Errors count as answers that change nothing."""
+    ) -> bool:
+        """Takes a response, or a part of it. Errors count as answers that change nothing.
+
+        Returns whether the tracker has new end offsets.
+        """
         offsets = {at: offset for at, offset in offsets.items() if at in self.watched}
         if ask.request.kind == "end":
             self._answered.update(offsets)
@@ -98,7 +101,7 @@ class EndOffsets:
             if isinstance(offset, int) and self._topics.has_partition(at)
         }
         if not known:
-            return
+            return False
         match ask.request.kind:
             case "end":
                 ends = self._believe(known, ask.asked)
@@ -107,6 +110,7 @@ class EndOffsets:
                 self._tracker.add_samples(starts=known)
             case "stable":
                 self._tracker.add_samples(stables=known)
+        return ask.request.kind == "end"
 
     @property
     def doubted(self) -> Collection[TopicPartition]:
@@ -128,6 +132,8 @@ class EndOffsets:
     def forget_gone(self) -> None:
         """Forgets the offsets of partitions that a list lacks which is newer than the first sight of them."""
         gone = sorted(at for at in self._missing_since if self._is_gone(at))
+        if not gone:
+            return
         for at in gone:
             self._believed.pop(at, None)
             self._lower_since.pop(at, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from koff.monitor.broker_clock import BrokerClock
 from koff.monitor.confirmations import Confirmations
@@ -13,21 +14,50 @@ from koff.monitor.requests import FetchOffsets, Moment, TopicPartition
 from koff.tracker import Tracker
 
 TIMEOUT_S = 10.0
-PAUSE_S, OPEN_PAUSE_S = 0.2, 0.5
-"""The shortest pause between two looks at all rows, which cost time; while requests by time are open, the
-second: most results come soon, but one broker may be slow."""
-GATHER_S = 0.1
-"""So long, a look waits for more results after the first one: each broker responds for itself."""
-CLOCK_WAIT_S = 1.0
-"""How long the first requests wait for a commit, whose timestamp shows the clock of the brokers."""
+SHORTEST_PAUSE_S = 0.01
+PAUSE_PER_ROW_S, PAUSE_PER_PARTITION_S = 1e-6, 1e-5
+"""The pauses after a look at all rows, and after one at the partitions with records of unknown age. They are a
+few times as long as the look takes."""
+GATHER_S = 0.2
+"""So long, a look at all rows waits for the samples of other brokers. One that is slow does not hold it up."""
+
+
+@dataclass(slots=True)
+class _Pace:
+    """When work is done that takes time: soon after a change, but not at once after the last time.
+
+    It waits for half a pause after a change: the next one may be close.
+    """
+
+    pause_s: float = SHORTEST_PAUSE_S
+    done_s: float = -math.inf
+    changed_s: float = math.inf
+    """Since when there is something to do; infinite if there is nothing."""
+
+    @property
+    def due_s(self) -> float:
+        return max(self.changed_s + self.pause_s / 2, self.done_s + self.pause_s)
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.changed_s < math.inf
+
+    def note_change(self, now: Moment, wait_s: float = 0.0) -> None:
+        self.changed_s = min(self.changed_s, now.at_s + wait_s)
+
+    def begin(self, now: Moment) -> None:
+        self.done_s, self.changed_s = now.at_s, math.inf
 
 
 class EndTimes:
     """Fetches offsets by time until the tracker knows the age of each uncommitted record within 20 %.
 
     Requests are by the timestamps of Kafka. All other times are by the tracker's clock, which does not step.
+    The first requests do not wait for the clock of the brokers to be known: on an idle cluster, no commit
+    would ever show it. If it turns out to be another one, all is asked again.
 
-    The tracker gets results once they are confirmed (`Confirmations`).
+    The tracker gets results once they are confirmed (`Confirmations`). Until then, the ages of the same
+    records are unknown, and no look at all rows is needed to know what to ask next.
 
     `gap_ms` is the longest usual time between two samples of end offsets.
     """
@@ -40,29 +70,25 @@ class EndTimes:
         self._open: dict[int, tuple[int, set[TopicPartition]]] = {}
         self._confirmations = Confirmations(outbox)
         self._topic_ids: dict[str, str] = {}
-        self._is_due = False
-        self._looked_s = self._changed_s = self._clock_since_s = -math.inf
+        # Partitions with records of unknown age, as of the last look at all rows, and the offsets of these.
+        self._undated: dict[TopicPartition, list[int]] = {}
+        self._rows, self._partitions = _Pace(), _Pace()
         tracker.expect_past_ends(OLDEST_MS / 1000, gap_ms=gap_ms)
 
     @property
     def is_settled(self) -> bool:
         """Whether no request is open, and none is to be sent before the next samples."""
-        return not (self._open or self._confirmations.is_open or self._is_due)
+        is_wanted = self._rows.is_wanted or self._partitions.is_wanted
+        return not (self._open or self._confirmations.is_open or is_wanted)
 
     @property
     def due_s(self) -> float:
         """When `request` has something to do; infinite if it has to wait for samples or results."""
-        pause_s = OPEN_PAUSE_S if self._open else PAUSE_S
-        return max(self._looked_s + pause_s, self._changed_s + GATHER_S) if self._is_due else math.inf
+        return min(self._rows.due_s, self._partitions.due_s)
 
-    def note_samples(self, now: Moment) -> None:
-        """Notes that the tracker has new samples of end offsets."""
-        self._note_change(now.at_s)
-
-    def _note_change(self, at_s: float) -> None:
-        """Something has changed, so a look at all rows is due soon."""
-        if not self._is_due:
-            self._is_due, self._changed_s = True, at_s
+    def note_samples(self, now: Moment, *, final: bool) -> None:
+        """Notes that the tracker has new samples of end offsets. `final`: of all partitions requested."""
+        self._rows.note_change(now, 0.0 if final else GATHER_S)
 
     def note_topics(self, ids: Mapping[str, str]) -> None:
         """Notes the present ids of topics. What is known of a topic that was created again is forgotten."""
@@ -74,26 +100,26 @@ class EndTimes:
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Forgets what is known, and open requests, of partitions whose history was dropped."""
         gone = set(partitions)
+        if not gone:
+            return
         self._plan.forget(gone)
         for _, waiting in self._open.values():
             waiting.difference_update(gone)
         self._confirmations.forget(gone)
 
-    def request(self, now: Moment, now_ms: int, *, can_know_clock: bool) -> None:
-        """Sends the requests that are wanted now, unless a look at all rows was taken just before.
-
-        `now_ms` is now by the tracker's clock. `can_know_clock`: commits with timestamps may come in.
-        """
+    def request(self, now: Moment, now_ms: int) -> None:
+        """Sends the requests that are wanted now. `now_ms` is now by the tracker's clock."""
         shows_clock = not self.clock.is_known and self._tracker.is_skew_known
         if now.at_s < self.due_s and not shows_clock:
             return
-        self._looked_s = now.at_s
-        self._compare_clocks(now, now_ms)
-        undated = self._tracker.find_undated(now_ms)
-        if undated and can_know_clock and self._has_to_wait_for_clock(now):
-            return
-        self._is_due = False
-        for at_ms, partitions in self._plan.wanted(undated, now_ms):
+        if now.at_s >= self._rows.due_s or shows_clock:
+            self._rows.begin(now)
+            self._rows.pause_s = max(SHORTEST_PAUSE_S, PAUSE_PER_ROW_S * self._tracker.row_count)
+            self._compare_clocks(now, now_ms)
+            self._undated = self._tracker.find_undated(now_ms)
+        self._partitions.begin(now)
+        self._partitions.pause_s = max(SHORTEST_PAUSE_S, PAUSE_PER_PARTITION_S * len(self._undated))
+        for at_ms, partitions in self._plan.wanted(self._undated, now_ms):
             request_id = self._outbox.next_id()
             self._open[request_id] = at_ms, set(partitions)
             kafka_ms = max(at_ms + self.clock.ahead_ms, 0)
@@ -121,7 +147,7 @@ class EndTimes:
         self._plan.note(known, at_ms)
         self._confirmations.add(known, at_ms)
         self._plan.note_failed(failed, at_ms, now_ms)
-        self._note_change(now.at_s)
+        self._partitions.note_change(now)
         if final:
             self.give_up(ask, now, now_ms)
 
@@ -142,11 +168,13 @@ class EndTimes:
         by_time: dict[int, dict[TopicPartition, int]] = {}
         for at, results in self._confirmations.take(ask, offsets).items():
             for at_ms, offset in results.items():
-                by_time.setdefault(at_ms, {})[at] = offset
+                # Most have only shown where to ask next. The history has little room.
+                if self._plan.is_needed(at, at_ms):
+                    by_time.setdefault(at_ms, {})[at] = offset
         for at_ms, ends in by_time.items():
             self._tracker.add_past_ends(ends, at_ms)
         if by_time:
-            self._note_change(now.at_s)  # another record may be the oldest one now
+            self._rows.note_change(now)  # another record may be the oldest one now
         if final:
             self._confirmations.give_up(ask)
 
@@ -157,12 +185,7 @@ class EndTimes:
             return
         at_ms, waiting = self._open.pop(ask.request.id)
         self._plan.note_failed(waiting, at_ms, now_ms)
-        self._note_change(now.at_s)  # others may have waited for their turn
-
-    def _has_to_wait_for_clock(self, now: Moment) -> bool:
-        if self._clock_since_s == -math.inf:
-            self._clock_since_s = now.at_s
-        return not self.clock.is_known and now.at_s < self._clock_since_s + CLOCK_WAIT_S
+        self._partitions.note_change(now)  # others may have waited for their turn
 
     def _compare_clocks(self, now: Moment, now_ms: int) -> None:
         before_ms = self.clock.ahead_ms

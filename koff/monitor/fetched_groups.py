@@ -25,7 +25,13 @@ def fetch_described_groups(cluster: Cluster, request: FetchGroups, *, quiet: boo
     def is_wanted(group: str) -> bool:
         return not count or group_partition(group, count) in request.partitions
 
-    fetched = fetch_groups(cluster.conf, group_filter=is_wanted, deadline_s=DEADLINE_S, patience_s=PATIENCE_S)
+    fetched = fetch_groups(
+        cluster.conf,
+        group_filter=is_wanted,
+        deadline_s=DEADLINE_S,
+        patience_s=PATIENCE_S,
+        partitions=request.partitions if count > 1 else None,
+    )
     write = log.debug if quiet else log.info
     write(
         "asked the coordinators",
@@ -43,6 +49,7 @@ def fetch_described_groups(cluster: Cluster, request: FetchGroups, *, quiet: boo
         dict(fetched.failed),
         fetched.find_incomplete(request.partitions, count),
         ids,
+        request.partitions,
     )
 
 

@@ -30,8 +30,7 @@ from koff.monitor.topic_retention import TopicRetention
 from koff.records.placement import group_partition
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import Described, State, Tracker
-from koff.tracker.seeds import CommitColumns as Commits
-from koff.tracker.seeds import split_by_offsets_partition
+from koff.tracker.commit_columns import CommitColumns, split_by_offsets_partition
 
 LONG_DENIAL_S = 30.0
 """After a denial of so long, partitions begin again instead of reading all that was written meanwhile."""
@@ -57,6 +56,7 @@ class OffsetsStart:
         self.retention = TopicRetention(log.topic, outbox)
         self._to_seed: set[int] = set()
         self.history = CommitHistory()
+        self._has_seen_group = False
         self.is_refused = False
         """Whether the topic may not be read, and the coordinators describe no group either."""
         self._hidden_groups: set[str] = set()  # those that only the log showed
@@ -78,17 +78,18 @@ class OffsetsStart:
 
     def begin_partitions(self, now: Moment) -> None:
         """Requests what plans depend on; begins the partitions whose bounds are known."""
-        origin, outbox = self.origin, self._outbox
+        outbox = self._outbox
         if self._log.is_hidden:
             self._begin_hidden(now)
-        if origin is None:
+        if not self._log.exists:
             return
         self.retention.request(now)
-        if self._saved is None and not outbox.has(Load):
+        if self._saved is None and not outbox.has(Load) and (origin := self.origin) is not None:
             outbox.send(Load(outbox.next_id(), origin), now, LOAD_TIMEOUT_S)
         bounds = self._log.bounds()
-        is_asking = self.retention.is_first_requested
-        if not bounds or self._saved is None or (is_asking and self._way == "resume"):
+        if not bounds or self._saved is None:
+            return
+        if self._way == "resume" and self.retention.is_first_requested:
             return
         plans = plan_start(
             self._way,
@@ -156,12 +157,18 @@ class OffsetsStart:
         That is: an open transaction has held them back since `older_than_s`, or the topic may not be read.
         """
         is_denied = self._log.denied is not None
+        being_asked = {
+            number
+            for ask in self._outbox.of_kind(FetchGroups)
+            for number in ask.request.partitions - ask.answered
+        }
         stuck = {
             number: part
             for number, part in self._log.reading()
             if is_denied or (part.is_held_back and (part.current is None or part.current.at_s < older_than_s))
+            if number not in being_asked
         }
-        if stuck and self._log.topic == OFFSETS_TOPIC and not self._outbox.has(FetchGroups):
+        if stuck and self._log.topic == OFFSETS_TOPIC:
             for part in stuck.values():
                 part.wait()
             self._fetch_groups(frozenset(stuck), now)
@@ -180,8 +187,9 @@ class OffsetsStart:
             return None
         found = [
             number
-            for number, part in self._log.reading()
-            if part.needs_history and not part.is_waiting and number not in self._log.leaderless
+            for number, part in self._log.partitions.items()
+            if part.needs_history and part.is_reading and not part.is_waiting
+            if number not in self._log.leaderless
         ]
         return min(found, key=self.history.failed_s, default=None)
 
@@ -227,13 +235,17 @@ class OffsetsStart:
         """
         self._tracker.identify_topics(given.topic_ids)
         asked_for = self._same_lives(ask)
+        if given.partitions is not None:
+            asked_for &= given.partitions
+        self._has_seen_group |= bool(given.groups)
         seeds = {p for p in asked_for if self._log.partitions[p].is_unseeded}
         unusable = {p: why for p, why in given.incomplete.items() if p in asked_for}
         is_denied = self._log.denied is not None
-        self.is_refused = False
-        if not given.groups and not self._log.is_never_read and (is_denied or seeds == asked_for):
+        is_refused = is_denied and not self._has_seen_group
+        is_suspect = is_refused if is_denied else seeds == asked_for
+        if not given.groups and is_suspect and not self._log.is_never_read:
             unusable |= dict.fromkeys(asked_for - unusable.keys(), NO_GROUP)
-            self.is_refused = is_denied
+        self.is_refused = is_refused and given.final
         count, elsewhere = max(self._log.partition_count, 1), self._tracker.find_groups_elsewhere()
         failed: dict[int, set[str]] = {}
         for name, why in given.failed.items():
@@ -256,6 +268,7 @@ class OffsetsStart:
             self._overwrite(good - seeds, given, failed, elsewhere)
         for number in sorted(good):
             self._log.partitions[number].note_seed(ask.asked, now, sorted(failed.get(number, ())))
+        ask.answered |= asked_for
         self._stop_asking(unusable, now)
         return sorted(good)
 
@@ -278,7 +291,7 @@ class OffsetsStart:
             number = elsewhere.get(name, group_partition(name, count))
             groups.setdefault(number, {})[name] = group
         for number in sorted(partitions):
-            own = commits.get(number) or Commits.from_offsets({})
+            own = commits.get(number) or CommitColumns.from_offsets({})
             self._tracker.overwrite_commits(number, own, groups.get(number, {}), failed.get(number, ()))
 
     def give_up_groups(self, ask: Ask[FetchGroups], why: str, now: Moment) -> None:
@@ -339,6 +352,7 @@ class OffsetsStart:
             for number in ask.request.partitions
             if (part := self._log.partitions.get(number)) is not None
             and part.is_waiting
+            and number not in ask.answered
             and ask.positions.get((self._log.topic, number), (-1, -1))[0] == part.life
         }
 

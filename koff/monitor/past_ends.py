@@ -178,6 +178,11 @@ class PastEnds:
                 search.due_ms = now_ms + RETRY_MS * 2 ** min(search.failures, 2)
                 search.failures += 1
 
+    def is_needed(self, partition: TopicPartition, at_ms: int) -> bool:
+        """Whether the result for that time is one of those next to the records of unknown age."""
+        search = self._searches.get(partition)
+        return search is not None and any(time_ms == at_ms for time_ms, _ in search.points)
+
     def is_done(self, topic: str, partition: int, committed: int) -> bool:
         """Whether nothing more is to be asked for that offset, as of the time of the last `wanted`."""
         search = self._searches.get((topic, partition))

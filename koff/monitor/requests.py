@@ -58,7 +58,7 @@ class FetchRetention:
 
 @dataclass(frozen=True, slots=True)
 class FetchGroups:
-    """All groups and their committed offsets, from the coordinators. Answered by `GroupsFetched`.
+    """All groups and their committed offsets. Answered by one `GroupsFetched` for each coordinator.
 
     Only groups of `partitions` of the offsets topic, which has `partition_count`.
     """
@@ -276,9 +276,10 @@ class RetentionFetched:
 
 @dataclass(frozen=True, slots=True)
 class GroupsFetched:
-    """What the coordinators answered. Nothing is known of the groups in `failed` (name to reason).
+    """What some of the coordinators answered. Nothing is known of the groups in `failed` (name to reason).
 
-    `incomplete` has, by partition of the offsets topic, the reason why groups of it may be missing.
+    `partitions` of the offsets topic are those that it is about; None: all of the request. `final` is set in
+    the last result of a request. `incomplete` has, by partition, the reason why groups of it may be missing.
     `topic_ids` maps names to ids.
     """
 
@@ -288,6 +289,8 @@ class GroupsFetched:
     failed: Mapping[str, str] = field(default_factory=dict)
     incomplete: Mapping[int, str] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    partitions: frozenset[int] | None = None
+    final: bool = True
 
 
 class Records(NamedTuple):

@@ -26,7 +26,7 @@ class StoredGroups:
     ) -> None:
         """`limit_s` is for how long an answer is current."""
         self.current: Moment | None = None
-        self._is_answered = interval_s is None
+        self._is_failing = False
         self.due_s = float("inf") if interval_s is None else float("-inf")
         self._interval_s, self._limit_s = interval_s, limit_s
         self._tracker, self._outbox = tracker, outbox
@@ -34,8 +34,8 @@ class StoredGroups:
 
     @property
     def is_known(self) -> bool:
-        """Whether ZooKeeper has answered, or has failed to, or is not asked."""
-        return self._is_answered
+        """Whether ZooKeeper has answered, or is not asked."""
+        return self._interval_s is None or self.current is not None
 
     def request(self, now: Moment) -> None:
         """Sends the request if it is due."""
@@ -50,15 +50,20 @@ class StoredGroups:
         seen_at_ms = None if self.current is None else now_ms
         self._tracker.apply_external_commits(SHARD, changed, gone, given.groups, seen_at_ms=seen_at_ms)
         self._offsets, self.current = dict(given.offsets), asked
+        if self._is_failing:
+            self._is_failing = False
+            self._outbox.note(now, "ZooKeeper back")
         longest_s = max(self._limit_s / 2 - (now.at_s - asked.at_s), _SHORTEST_PAUSE_S)
         self._wait(asked, now, longest_s)
 
-    def give_up(self, asked: Moment, now: Moment) -> None:
+    def give_up(self, asked: Moment, why: str, now: Moment) -> None:
         """ZooKeeper did not answer."""
+        if not self._is_failing:
+            self._is_failing = True
+            self._outbox.note(now, "ZooKeeper lost", warn=True, why=why)
         self._wait(asked, now, self._limit_s / 2)
 
     def _wait(self, asked: Moment, now: Moment, longest_s: float) -> None:
         assert self._interval_s is not None
-        self._is_answered = True
         pause_s = max(self._interval_s, _BUSY * (now.at_s - asked.at_s))
         self.due_s = now.at_s + min(pause_s, longest_s)

@@ -46,6 +46,8 @@ class MonitorStats:
     """How many lags there are. Rows without a commit, or without a topic, have none."""
     withheld: int = 0
     """How many of these lags are not served."""
+    missing: tuple[str, ...] = ()
+    """What may be missing from the snapshot, and why."""
     source: Literal["log", "coordinators"] = "log"
     """Where commits come from."""
     up: bool = True

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import UNKNOWN, Features, FirstRecords, lacks_commit_time, window_features
+from koff.tracker.commit_columns import Commits, find_possible_commits
 from koff.tracker.commit_keys import commit_key, key_hashes
 from koff.tracker.first_records import FirstRecordTable
 from koff.tracker.impossible import is_possible_name
@@ -22,7 +23,6 @@ from koff.tracker.recent_commits import WindowTable
 from koff.tracker.registry import Registry
 from koff.tracker.row_index import NO_ROW, Ints, RowIndex, first_occurrences
 from koff.tracker.saved_state import expand_codes
-from koff.tracker.seeds import Commits, find_possible_commits
 
 _AT_ONCE = 8192  # rows: the windows of a chunk fit the cache of a core
 _COLUMNS = (
@@ -78,6 +78,11 @@ class CommitRows:
         self._layout: Layout | None = None  # made again after rows have come or gone
         self.version = next(registry.versions)
         """Changes whenever records are applied."""
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are."""
+        return self._rows - len(self._free)
 
     def used_groups(self) -> list[int]:
         """The codes of the groups with a commit in this shard."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,20 @@ class LaggingRow(NamedTuple):
     topic: str
     partition: int
     committed: int
+
+
+def join_records(parts: Sequence[FirstRecords | None], rows: Sequence[Ints]) -> FirstRecords | None:
+    """The first records of several lists of rows as one. None if there are none in any of them.
+
+    `rows` are arrays as long as the lists.
+    """
+    if all(part is None for part in parts):
+        return None
+    columns = (
+        part or FirstRecords(unread := np.full(len(own), UNKNOWN, np.int64), unread)
+        for part, own in zip(parts, rows, strict=True)
+    )
+    return FirstRecords(*map(np.concatenate, zip(*columns, strict=True)))
 
 
 class FirstRecordTable:

@@ -24,7 +24,7 @@ class GroupPlaces:
         # Only the groups that are in several shards.
         self._several: dict[str, set[int]] = {}
         # Groups outside the partition that their hash says, with these partitions.
-        self._astray: dict[str, set[int]] = {}
+        self._elsewhere: dict[str, set[int]] = {}
         self._partition_count = 0
         self._earlier_counts: set[int] = set()
         self._last_written = -1
@@ -42,16 +42,16 @@ class GroupPlaces:
             # A topic with fewer partitions is another one.
             grown = 0 < self._partition_count < partition_count
             self._earlier_counts = {*self._earlier_counts, self._partition_count} if grown else set()
-            self._partition_count, self._astray = partition_count, {}
+            self._partition_count, self._elsewhere = partition_count, {}
             for number, names in self._names.items():
-                self._find_astray(number, names)
+                self._note_elsewhere(number, names)
             self._unsettled = True
         if last_written != self._last_written:
             self._last_written = last_written
             self._unsettled = True
 
     def update(self, shards: Mapping[int, Shard]) -> None:
-        """Finds the groups that came or went, and tells each shard what to hide."""
+        """Finds the groups that came or went, and sets which groups each shard hides."""
         changed = False
         for number in self._shards.keys() | shards.keys():
             shard = shards.get(number)
@@ -59,7 +59,7 @@ class GroupPlaces:
                 changed |= self._replace_shard(number, shard)
             elif shard is not None and shard.groups_changed:
                 changed |= self._update_shard(number, shard)
-        if (changed and (self._several or self._astray or self.hidden_count)) or self._unsettled:
+        if (changed and (self._several or self._elsewhere or self.hidden_count)) or self._unsettled:
             self._choose()
 
     def remove_shard(self, number: int) -> None:
@@ -70,7 +70,7 @@ class GroupPlaces:
     def find_elsewhere(self) -> dict[str, int]:
         """The groups that are shown, but not by the partition that their hash says, with their partitions."""
         found = {}
-        for name, numbers in self._astray.items():
+        for name, numbers in self._elsewhere.items():
             shown = self._choose_shard(name, self._several.get(name, numbers))
             if shown in numbers and self._may_be_at(name, shown):
                 found[name] = shown
@@ -96,16 +96,16 @@ class GroupPlaces:
         self._add(number, came)
         return bool(came or gone)
 
-    def _find_astray(self, number: int, names: Iterable[str]) -> None:
+    def _note_elsewhere(self, number: int, names: Iterable[str]) -> None:
         count = self._partition_count
         if count and number >= 0:  # shards below 0 are of no partition
             for name in names:
                 if group_partition(name, count) != number:
-                    self._astray.setdefault(name, set()).add(number)
+                    self._elsewhere.setdefault(name, set()).add(number)
 
     def _add(self, number: int, names: Iterable[str]) -> None:
         names = list(names)
-        self._find_astray(number, names)
+        self._note_elsewhere(number, names)
         for name in names:
             self._names[number].add(name)
             first = self._first.setdefault(name, number)
@@ -115,10 +115,10 @@ class GroupPlaces:
     def _remove(self, number: int, names: Iterable[str]) -> None:
         for name in list(names):
             self._names.get(number, set()).discard(name)
-            if name in self._astray:
-                self._astray[name].discard(number)
-                if not self._astray[name]:
-                    del self._astray[name]
+            if name in self._elsewhere:
+                self._elsewhere[name].discard(number)
+                if not self._elsewhere[name]:
+                    del self._elsewhere[name]
             others = self._several.get(name, {number}) - {number}
             if not others:
                 self._first.pop(name, None)
@@ -136,7 +136,7 @@ class GroupPlaces:
             shown = self._choose_shard(name, numbers)
             for number in numbers - {shown}:
                 hidden.setdefault(number, set()).add(name)
-        for name, numbers in self._astray.items():
+        for name, numbers in self._elsewhere.items():
             for number in numbers:
                 if not self._may_be_at(name, number):
                     hidden.setdefault(number, set()).add(name)
@@ -157,14 +157,14 @@ class GroupPlaces:
 
     def _choose_shard(self, name: str, numbers: set[int]) -> int:
         # Shards below 0 are of no partition: their groups come last.
-        astray = self._astray.get(name, set())
-        possible = {number for number in numbers if number not in astray or self._may_be_at(name, number)}
+        elsewhere = self._elsewhere.get(name, set())
+        possible = {number for number in numbers if number not in elsewhere or self._may_be_at(name, number)}
         candidates = {number for number in possible if number >= 0} or possible or numbers
         if len(candidates) == 1:
             return next(iter(candidates))
-        at_home = candidates - astray
-        if self._partition_count and at_home:
-            return min(at_home)
+        by_hash = candidates - elsewhere
+        if self._partition_count and by_hash:
+            return min(by_hash)
         # A later commit may change this choice, without any group coming or going.
         self._unsettled = True
         return max(candidates, key=lambda number: (self._shards[number].newest_commit_ms(name), -number))

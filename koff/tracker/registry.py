@@ -43,7 +43,7 @@ class Registry:
 
     Names and partitions that no shard uses are forgotten once there are many of them (`forget_unused`).
     Shards and tracker give partitions their numbers through this class, which notes that there are new ones.
-    So only one thread at a time may use the tracker and its shards, also a shard that is not in the tracker yet.
+    So only one thread at a time may use a tracker and its shards, even a shard that is not in it yet.
     """
 
     shards: WeakSet[RegisteredShard] = field(default_factory=WeakSet)

@@ -14,13 +14,14 @@ from typing import Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import UNKNOWN
+from koff.lag import UNKNOWN, FirstRecords
 from koff.proto.buffers import Binary
 from koff.records import Message, OffsetCommit, Undecodable, Unknown, decode, type_name
 from koff.records.columns import RecordColumns, decode_columns
 from koff.records.commit_values import decode_commit_values
 from koff.tracker.assignments import AssignmentTable
 from koff.tracker.clock_skew import ClockSkew
+from koff.tracker.commit_columns import Commits, find_possible_commits
 from koff.tracker.commit_keys import commit_key
 from koff.tracker.commit_rows import NOT_SHARED, CommitRows
 from koff.tracker.groups import Described, Group, GroupTable
@@ -30,11 +31,11 @@ from koff.tracker.recent_commits import select_saved_windows
 from koff.tracker.registry import IMPOSSIBLE, Registry
 from koff.tracker.row_index import NO_ROW, Ints
 from koff.tracker.saved_state import State, compact_codes
-from koff.tracker.seeds import Commits, find_possible_commits
 from koff.tracker.snapshot_columns import ShardSnapshot
 from koff.tracker.topic_partitions import fold_topic_id, fold_topic_ids
 
-Blobs = Sequence[bytes | None]
+BytesColumn = Sequence[bytes | None]
+"""The keys or the values of some records. A value that is None is a tombstone."""
 _COMMIT = "OffsetCommit"
 _FEW = 32
 """Up to this number of records, applying them one by one is faster than with numpy."""
@@ -190,7 +191,9 @@ class Shard(CommitRows):
         """Brings `assignments` up to date. The changes of groups must be drained before."""
         self.assignments.update(self.groups, self._hidden, topic_names)
 
-    def apply(self, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN, counted: bool = True) -> None:
+    def apply(
+        self, keys: BytesColumn, values: BytesColumn, *, seen_at_ms: int = UNKNOWN, counted: bool = True
+    ) -> None:
         """Applies records in log order; see `Tracker.apply`.
 
         `counted` is False for records that are not from a log: `record_counts` leaves them out.
@@ -280,13 +283,11 @@ class Shard(CommitRows):
         unread = self._registry.partitions.is_unread(partition, committed, records)
         return self._hash[rows][unread], partition[unread], committed[unread]
 
-    def find_undated(self, now_ms: int) -> tuple[Ints, Ints]:
-        """The partitions and offsets of the oldest uncommitted records whose age is unknown."""
+    def list_commits(self) -> tuple[Ints, Ints, FirstRecords | None]:
+        """The partitions and committed offsets of all rows that are shown, and their first records."""
         layout = self._find_shown_layout()
         committed = self._committed[layout.rows]
-        records = self._first_records.get(layout.rows, committed)
-        partitions = self._registry.partitions
-        return partitions.find_undated(layout.partition.astype(np.int64), committed, now_ms, records)
+        return layout.partition.astype(np.int64), committed, self._first_records.get(layout.rows, committed)
 
     def _find_chosen_rows(self, is_chosen: Callable[[str], bool]) -> Ints:
         """The rows of chosen groups that are not share groups. Cached until rows or groups change."""
@@ -390,7 +391,7 @@ class Shard(CommitRows):
             self._changed[row] = True
         return row
 
-    def _apply_commits(self, rows: Ints, keys: Blobs, values: Blobs, seen_at_ms: int) -> None:
+    def _apply_commits(self, rows: Ints, keys: BytesColumn, values: BytesColumn, seen_at_ms: int) -> None:
         """Applies commits and deletions to `rows` (N,). A row may repeat: its last record wins.
 
         This relies on numpy assigning repeated indexes in order.
@@ -449,7 +450,7 @@ class Shard(CommitRows):
         after: NDArray[np.bool_] = np.arange(len(rows)) > last[numbers]
         return after
 
-    def _apply_unindexed(self, missing: Ints, keys: Blobs, values: Blobs, hashes: Ints) -> Ints:
+    def _apply_unindexed(self, missing: Ints, keys: BytesColumn, values: BytesColumn, hashes: Ints) -> Ints:
         """Applies records whose keys are not in the index, except commits. Returns the rows of the commits.
 
         A row is NO_ROW where the record is not a commit, or deletes an offset that does not exist.

@@ -14,9 +14,9 @@ import numpy as np
 from koff.lag import UNKNOWN, share_committed_offset
 from koff.records import Message, ShareSnapshot, ShareUpdate
 from koff.records.placement import group_partition
+from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.registry import Registry
 from koff.tracker.row_index import Ints
-from koff.tracker.seeds import CommitColumns
 from koff.tracker.share_progress import SharePartition, ShareState
 from koff.tracker.topic_names import TopicNames
 from koff.tracker.topic_partitions import fold_topic_id
@@ -38,26 +38,26 @@ class ShareRows(NamedTuple):
     gone: list[Row]
 
 
-class _GroupHomes:
+class _GroupsByPartition:
     """Groups by the partition of the offsets topic that they belong to."""
 
     def __init__(self, partition_count: int = 0) -> None:
         self.partition_count = partition_count
         self.groups: dict[int, set[str]] = {}
-        self._home: dict[str, int] = {}
+        self._partitions: dict[str, int] = {}
 
     def add(self, names: Iterable[str]) -> None:
         """Adds the groups. There is nothing to do while the partition count is 0: unknown."""
         for name in names if self.partition_count else ():
-            if name not in self._home:
-                home = self._home[name] = group_partition(name, self.partition_count)
-                self.groups.setdefault(home, set()).add(name)
+            if name not in self._partitions:
+                partition = self._partitions[name] = group_partition(name, self.partition_count)
+                self.groups.setdefault(partition, set()).add(name)
 
     def discard(self, name: str) -> None:
         """Removes a group, if it is there."""
-        home = self._home.pop(name, None)
-        if home is not None:
-            self.groups[home].remove(name)
+        partition = self._partitions.pop(name, None)
+        if partition is not None:
+            self.groups[partition].remove(name)
 
 
 class ShareCommits:
@@ -66,7 +66,7 @@ class ShareCommits:
     def __init__(self, registry: Registry, names: TopicNames) -> None:
         self._registry, self._names = registry, names
         self._states: dict[int, ShareState] = {}
-        self._group_homes = _GroupHomes()
+        self._groups_by_partition = _GroupsByPartition()
         # State that changed. It waits while the shard of its group is unknown.
         self._pending: set[ShareKey] = set()
         # State that changed and waits for the name of its topic, by topic id.
@@ -100,10 +100,10 @@ class ShareCommits:
 
     def groups_at(self, partition: int, partition_count: int) -> Collection[str]:
         """The groups with state that belong to that partition of the offsets topic."""
-        if self._group_homes.partition_count != partition_count:
-            self._group_homes = _GroupHomes(partition_count)
-            self._group_homes.add(self.group_names())
-        return self._group_homes.groups.get(partition, ())
+        if self._groups_by_partition.partition_count != partition_count:
+            self._groups_by_partition = _GroupsByPartition(partition_count)
+            self._groups_by_partition.add(self.group_names())
+        return self._groups_by_partition.groups.get(partition, ())
 
     def set_groups_again(self, groups: Iterable[str]) -> None:
         """Notes that the rows of these groups are to be set again: their shard is new."""
@@ -163,9 +163,9 @@ class ShareCommits:
     def _note_group(self, group: str) -> None:
         """Notes that a group may have come, or gone."""
         if any(group in state.group_names() for state in self._states.values()):
-            self._group_homes.add([group])
+            self._groups_by_partition.add([group])
         else:
-            self._group_homes.discard(group)
+            self._groups_by_partition.discard(group)
 
     def _build_rows(self, rows: set[Row], again: set[Row], seen_at_ms: int) -> ShareRows:
         offsets: dict[Row, int] = {}

@@ -223,6 +223,8 @@ class PartitionTable:
                 del ids[code]
 
     def _release_numbers(self, rows: Ints) -> None:
+        if not len(rows):  # as a rule
+            return
         self._index.remove(self._index_keys(self._topic[rows], self._partition[rows]))
         for name in (*_OFFSETS, "_unused_since"):
             getattr(self, name)[rows] = UNKNOWN

@@ -13,14 +13,14 @@ from koff.records.placement import group_partition
 from koff.records.record_types import record_type_name
 from koff.tracker.assignments import list_topic_ids
 from koff.tracker.clock_skew import find_median
-from koff.tracker.first_records import LaggingRow
+from koff.tracker.commit_columns import CommitColumns, Commits, split_by_offsets_partition
+from koff.tracker.first_records import LaggingRow, join_records
 from koff.tracker.group_places import GroupPlaces
 from koff.tracker.groups import Described, Group
 from koff.tracker.registry import Registry
 from koff.tracker.row_index import Ints
 from koff.tracker.saved_state import State
-from koff.tracker.seeds import Commits, CommitColumns, split_by_offsets_partition
-from koff.tracker.shard import Blobs, Shard
+from koff.tracker.shard import BytesColumn, Shard
 from koff.tracker.share_commits import ShareCommits
 from koff.tracker.snapshot import Snapshot
 from koff.tracker.topic_names import TopicNames
@@ -87,7 +87,9 @@ class Tracker:
         self._share_commits.set_groups_again(moved)
         self._update_share_commits()
 
-    def apply(self, partition: int, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN) -> None:
+    def apply(
+        self, partition: int, keys: BytesColumn, values: BytesColumn, *, seen_at_ms: int = UNKNOWN
+    ) -> None:
         """Applies records of one partition of the offsets topic, in log order.
 
         `seen_at_ms` is when the records were read. It is UNKNOWN for history: the present end offsets do not
@@ -117,10 +119,10 @@ class Tracker:
         committed = dict(split_by_offsets_partition(commits, partitions))
         # A partition in `only` without commits gets an empty shard, or one with groups alone.
         for offsets_partition in only:
-            seed = committed.get(offsets_partition) or CommitColumns.select_rows(commits, np.zeros(0, np.intp))
+            own = committed.get(offsets_partition) or CommitColumns.select_rows(commits, np.zeros(0, np.intp))
             self.replace_shard(
                 offsets_partition,
-                Shard.from_descriptions(self._registry, seed, described.get(offsets_partition, {})),
+                Shard.from_descriptions(self._registry, own, described.get(offsets_partition, {})),
             )
 
     def apply_external_commits(
@@ -141,9 +143,9 @@ class Tracker:
         """
         shard = self._shard(offsets_partition)
         shard.remove_commits(gone)
-        seed = CommitColumns.from_offsets({key: offset for key, (offset, _) in changed.items()})
+        commits = CommitColumns.from_offsets({key: offset for key, (offset, _) in changed.items()})
         at_ms = np.array([at_ms for _, at_ms in changed.values()], np.int64)
-        shard.set_commits(seed, at_ms=at_ms, seen_at_ms=UNKNOWN if seen_at_ms is None else seen_at_ms)
+        shard.set_commits(commits, at_ms=at_ms, seen_at_ms=UNKNOWN if seen_at_ms is None else seen_at_ms)
         shard.replace_groups(groups)
 
     def overwrite_commits(
@@ -228,7 +230,7 @@ class Tracker:
             return self._registry.partitions.restore_ends(state, now_ms=now_ms, pause_ms=pause_ms)
 
     def apply_share_state(
-        self, partition: int, keys: Blobs, values: Blobs, *, seen_at_ms: int = UNKNOWN
+        self, partition: int, keys: BytesColumn, values: BytesColumn, *, seen_at_ms: int = UNKNOWN
     ) -> None:
         """Applies records of one partition of `__share_group_state`, in log order.
 
@@ -268,6 +270,11 @@ class Tracker:
     def partition_count(self) -> int:
         """The number of topic partitions that have a number."""
         return len(self._registry.partitions)
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are, shown or hidden."""
+        return sum(shard.row_count for shard in self._shards.values())
 
     def watched_partitions(self) -> list[tuple[str, int]]:
         """The (topic, partition) that groups committed to or are assigned, where the name is known; sorted.
@@ -320,15 +327,20 @@ class Tracker:
     def find_undated(self, now_ms: int) -> dict[tuple[str, int], list[int]]:
         """By partition, the offsets of the oldest uncommitted records whose age is unknown."""
         self._refresh()
+        shards = [shard.list_commits() for shard in self._shards.values()]
+        if not shards:
+            return {}
+        # The rows of all shards at once: most calls find little, and cost much less so.
+        own_rows, committed, records = zip(*shards, strict=True)
+        table, first_records = self._registry.partitions, join_records(records, committed)
+        rows, offsets = table.find_undated(
+            np.concatenate(own_rows), np.concatenate(committed), now_ms, first_records
+        )
+        topics, partitions = table.codes_and_partitions(rows)
+        names = map(self._registry.names.topics.names.__getitem__, topics.tolist())
         found: dict[tuple[str, int], list[int]] = {}
-        for shard in self._shards.values():
-            rows, offsets = shard.find_undated(now_ms)
-            topics, partitions = self._registry.partitions.codes_and_partitions(rows)
-            names = map(self._registry.names.topics.names.__getitem__, topics.tolist())
-            for key, offset in zip(
-                zip(names, partitions.tolist(), strict=True), offsets.tolist(), strict=True
-            ):
-                found.setdefault(key, []).append(offset)
+        for key, offset in zip(zip(names, partitions.tolist(), strict=True), offsets.tolist(), strict=True):
+            found.setdefault(key, []).append(offset)
         return found
 
     def forget_offsets(self, partitions: Iterable[tuple[str, int]], *, gone: bool = True) -> None:

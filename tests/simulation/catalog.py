@@ -13,7 +13,7 @@ from tests.simulation.disk import Disk
 from tests.simulation.truth import Row
 
 CLOCK_STEPS_S = (1.0, 3_600.0, 30 * 365 * 86_400.0)
-BROKER_KINDS: frozenset[Kind] = frozenset({"offsets", "groups", "read", "history"})
+BROKER_KINDS: frozenset[Kind] = frozenset({"offsets", "groups", "read", "history", "records"})
 """The requests that one certain broker has to answer."""
 
 Action = Callable[[], None]
@@ -66,6 +66,7 @@ class Catalog:
             self.failed: 2,
             self.reordered: 1,
             self.denied_topic: 2,
+            self.hidden_offsets_topic: 1,
             self.denied_kind: 1,
             self.denied_groups: 0.5,
             self.unreachable_broker: 3,
@@ -139,7 +140,7 @@ class Catalog:
         return self._disturb("failed", kinds, self._share(), hides=_hides_of(kinds))
 
     def denied_kind(self) -> Fault:
-        kinds: list[Kind] = ["topics", "offsets", "retention", "groups", "history"]
+        kinds: list[Kind] = ["topics", "offsets", "retention", "groups", "history", "records"]
         denied = frozenset({self._rng.choice(kinds)})
         return self._disturb("denied", denied, self._share(), hides=_hides_of(denied))
 
@@ -171,6 +172,16 @@ class Catalog:
         denied = self._conditions.denied_topics
         hides = None if name == OFFSETS else lambda row: row[1] == name or name == SHARE_STATE
         return Fault(f"{name} denied", lambda: denied.add(name), lambda: denied.discard(name), hides)
+
+    def hidden_offsets_topic(self) -> Fault:
+        """koff starts without DESCRIBE on the offsets topic, which therefore seems not to exist."""
+        denied = self._conditions.denied_topics
+
+        def begin() -> None:
+            denied.add(OFFSETS)
+            self._process.kill(0.1, reboot=False)
+
+        return Fault(f"{OFFSETS} hidden, koff killed", begin, lambda: denied.discard(OFFSETS))
 
     def denied_groups(self) -> Fault:
         denied = self._conditions.denied_groups

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
-Kind = Literal["topics", "offsets", "retention", "groups", "read", "history", "load", "save"]
-"""The kinds of requests. "save" is every write to the disk."""
-KINDS: tuple[Kind, ...] = ("topics", "offsets", "retention", "groups", "read", "history", "load", "save")
+Kind = Literal["topics", "offsets", "retention", "groups", "read", "history", "records", "load", "save"]
+"""The kinds of requests. "records" reads first records, and "save" is every write to the disk."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
 Effect = Literal["slow", "lost", "failed", "denied", "silent", "refused"]
 """What a disturbance does. "silent" and "refused" are of a broker that koff cannot reach: it never responds,
 or koff gives up after `CONNECT_TIMEOUT_S`."""
@@ -36,7 +36,8 @@ class Disturbance:
 class Conditions:
     """All that is wrong at present. `latency_s` is how long ordinary responses take at most.
 
-    `denied_topics` and `denied_groups` may not be described or read by koff. The next `wrong_topic_lists`
+    `denied_topics` and `denied_groups` may not be described or read by koff, nor may `hidden_topics`, for the
+    whole run. The next `wrong_topic_lists`
     responses to FetchTopics lack the topics `missing_topics`. `deposed` has the partitions of which a deposed
     leader still responds so many times: with the end offset of up to `old_end_age_s` ago.
     """
@@ -47,6 +48,7 @@ class Conditions:
     disturbances: list[Disturbance] = field(default_factory=list)
     denied_topics: set[str] = field(default_factory=set)
     denied_groups: set[str] = field(default_factory=set)
+    hidden_topics: frozenset[str] = frozenset()
     missing_topics: frozenset[str] = frozenset()
     wrong_topic_lists: int = 0
     deposed: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -70,6 +72,10 @@ class Conditions:
                 case "slow":
                     latency_s += self.rng.uniform(0.1, 1.0) * disturbance.seconds
         return latency_s, None
+
+    def may_read(self, topic: str) -> bool:
+        """Whether koff may describe and read that topic."""
+        return topic not in self.denied_topics and topic not in self.hidden_topics
 
     def can_reach(self, broker: int) -> bool:
         """Whether koff can reach that broker, as far as the network is concerned."""

@@ -69,6 +69,8 @@ class Window:
         koff may serve (`self.seconds`).
         """
         slack_s = self.seconds + CLOCK_SLACK_S
+        if not at_least and seconds <= slack_s and self.allows(row, 0):  # most rows: 0 is one of the ages
+            return True
         if at_least:
             return seconds >= OLDEST_S and any(seconds <= age_s + slack_s for age_s in self.ages_s(row))
         return any(

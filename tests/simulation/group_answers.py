@@ -86,13 +86,17 @@ class Coordinators:
     def _begin_round(self, answer: _GroupsAnswer, now_s: float) -> None:
         """Asks every coordinator, as the client does: again, if they changed meanwhile or one is silent."""
         answer.forget()
-        answer.leaders = self._leaders()
-        for broker in sorted({leader for leader in answer.leaders if leader is not None}):
+        answer.leaders, is_hidden = self._leaders(), not self._conditions.may_read(OFFSETS)
+        brokers = {leader for leader in answer.leaders if leader is not None}
+        if is_hidden:  # who leads what is unknown, so all brokers are asked
+            brokers = {broker for broker, is_up in self._cluster.brokers.items() if is_up}
+        for broker in sorted(brokers):
             if self._conditions.can_reach(broker):
                 at_s = now_s + self._rng.uniform(0, answer.latency_s)
                 self._schedule(at_s, partial(self._list_groups, broker, answer))
             else:
                 led = [p for p, leader in enumerate(answer.leaders) if leader == broker]
+                led = list(answer.request.partitions) if is_hidden else led
                 answer.incomplete |= dict.fromkeys(led, f"broker {broker}: timed out")
         self._schedule(now_s + answer.latency_s, lambda at_s: self._end_round(answer, at_s))
 
@@ -124,10 +128,11 @@ class Coordinators:
         )
 
     def _leaders(self) -> list[int | None]:
+        """The leaders of the offsets topic, as far as koff may know them."""
         topic = self._cluster.topics.get(OFFSETS)
         return (
             []
-            if topic is None
+            if topic is None or not self._conditions.may_read(OFFSETS)
             else [
                 log.leader if log.leader is not None and self._cluster.brokers[log.leader] else None
                 for log in topic.partitions

@@ -20,13 +20,17 @@ from koff.monitor.requests import (
     FetchRetention,
     FetchStoredGroups,
     FetchTopics,
+    FirstRecord,
+    FirstRecordsRead,
     ForgetSaved,
     Input,
     Load,
     OffsetKind,
     OffsetsFetched,
     Read,
+    ReadFirstRecords,
     ReadHistory,
+    RecordPlace,
     Request,
     RetentionFetched,
     Save,
@@ -48,6 +52,8 @@ DENIED = "TOPIC_AUTHORIZATION_FAILED"
 LEADERLESS = "LEADER_NOT_AVAILABLE"
 MOVED = "NOT_LEADER_OR_FOLLOWER"
 NO_SUCH_PARTITION = "UNKNOWN_TOPIC_OR_PARTITION"
+NO_RECORD = -2
+"""Stands for the timestamp where there is no record up to the end offset."""
 NOBODY = -1
 """Stands for the leader of partitions that have none, and of partitions that do not exist."""
 
@@ -127,6 +133,8 @@ class Network:
                 self._ask(request.id, "load", now_s, lambda: self.disk.load(request))
             case Save() | SaveIndex() | SaveEnds() | ForgetSaved():
                 self._ask(request.id, "save", now_s, lambda: self.disk.write(request))
+            case ReadFirstRecords():
+                self._ask(request.id, "records", now_s, lambda: self._read_first_records(request))
             case FetchStoredGroups():
                 self._schedule(now_s + 0.01, lambda _: self._deliver(Failed(request.id, "no ZooKeeper")))
 
@@ -152,7 +160,7 @@ class Network:
         self._schedule(self._rng.uniform(now_s, answer_at_s), carry_out)
 
     def _list_topics(self, request: FetchTopics) -> TopicsFetched:
-        hidden = set(self.conditions.denied_topics)
+        hidden = {name for name in self.cluster.topics if not self.conditions.may_read(name)}
         if self.conditions.wrong_topic_lists > 0:
             self.conditions.wrong_topic_lists -= 1
             hidden |= self.conditions.missing_topics
@@ -166,6 +174,27 @@ class Network:
             if name not in hidden
         }
         return TopicsFetched(request.id, topics)
+
+    def _read_first_records(self, request: ReadFirstRecords) -> FirstRecordsRead:
+        """All records of ordinary topics exist: there are no gaps, and no control records."""
+        records: dict[RecordPlace, FirstRecord | str] = {}
+        for place in request.places:
+            log = self._log(place.topic, place.partition)
+            leader = None if log is None else self._leader(log)
+            if not self.conditions.may_read(place.topic):
+                records[place] = DENIED
+            elif not isinstance(log, PlainLog):
+                records[place] = NO_SUCH_PARTITION
+            elif leader is None or not self.conditions.can_reach(leader):
+                records[place] = LEADERLESS
+            else:
+                offset = max(place.offset, log.start)
+                written_ms = log.written_ms(offset)
+                if written_ms is None or offset >= log.end:
+                    offset, written_ms = log.end, NO_RECORD
+                records[place] = FirstRecord(offset, written_ms)
+        denied = {place.topic for place, record in records.items() if record == DENIED}
+        return FirstRecordsRead(request.id, records, frozenset(denied))
 
     # --- Offsets: each broker responds for the partitions that it leads ----------------------------------
 
@@ -227,7 +256,7 @@ class Network:
     ) -> str:
         if effect is not None:
             return DENIED if effect == "denied" else f"request {effect}"
-        if partition[0] in self.conditions.denied_topics:
+        if not self.conditions.may_read(partition[0]):
             return DENIED
         if log is None:
             return NO_SUCH_PARTITION

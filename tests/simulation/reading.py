@@ -103,7 +103,7 @@ class Readers:
             return
         log = reading.log
         found = log.read(reading.position, 20)[0] if reading.position >= log.start else []
-        if found and reading.was_read and topic not in self._conditions.denied_topics:
+        if found and reading.was_read and self._conditions.may_read(topic):
             ghost = Polled(topic, [_to_records(partition, reading.attempt, found)])
             self._schedule(now_s + self._rng.uniform(0.0, 1.0), lambda _: self._deliver(ghost))
 
@@ -119,7 +119,7 @@ class Readers:
             self._schedule(now_s + interval_s, lambda at_s: self._tick(topic, at_s))
             return
         latency_s, effect = self._conditions.draw("read")
-        if topic in self._conditions.denied_topics:
+        if not self._conditions.may_read(topic):
             effect = "denied"
         if latency_s is None:
             latency_s = 0.0
@@ -151,6 +151,8 @@ class Readers:
             order = order[turn:] + order[:turn]
         for partition in order:
             reading = readings[partition]
+            if self._has_nothing_new(topic, partition, reading):
+                continue
             log = self._find_readable(topic, partition, reading, now_s)
             if reading.trouble is not None:
                 if now_s >= reading.report_at_s:
@@ -182,6 +184,20 @@ class Readers:
         if not records and not positions and not lost:
             return None
         return Polled(topic, records, positions, lost, full)
+
+    def _has_nothing_new(self, topic: str, partition: int, reading: _Reading) -> bool:
+        """Whether all is as it was when the end was reported: so it is in most polls."""
+        log = reading.log
+        return (
+            log is not None
+            and reading.trouble is None
+            and reading.end_reported == reading.position == log.end
+            and reading.was_reachable
+            and reading.generation == log.generation
+            and reading.leader == log.leader
+            and log is self._log(topic, partition)
+            and self._is_reachable(log)
+        )
 
     def _find_readable(
         self, topic: str, partition: int, reading: _Reading, now_s: float
@@ -231,7 +247,7 @@ class Readers:
         latency_s, effect = self._conditions.draw("history")
         if latency_s is None:
             return
-        if effect is None and request.topic in self._conditions.denied_topics:
+        if effect is None and not self._conditions.may_read(request.topic):
             effect = "denied"
         at_s = now_s + latency_s
         if effect is not None:
@@ -258,7 +274,7 @@ class Readers:
         if log is None or self._log(request.topic, request.partition) is not log:
             self._deliver(Failed(request.id, "unknown topic or partition"))
             return
-        if request.topic in self._conditions.denied_topics:
+        if not self._conditions.may_read(request.topic):
             self._deliver(Failed(request.id, "denied", denied=True))
             return
         if now_s > deadline_s:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from koff.monitor.requests import (
     Request,
     TopicsFetched,
 )
-from tests.simulation.cluster import Cluster
+from tests.simulation.cluster import OFFSETS, Cluster
 from tests.simulation.conditions import Conditions
 from tests.simulation.contract import ContractBroken, check, check_not_hidden, check_recovered
 from tests.simulation.disk import Disk
@@ -152,7 +153,16 @@ class Simulation:
         self._due_s = math.inf
         self._next_check_s = 0.0
         self._rests = self._rng.random() < 0.5
+        self._choose_rights(random.Random(rng.getrandbits(64)))
         self._steps = self._checks = self._served = self._starts = 0
+
+    def _choose_rights(self, rng: random.Random) -> None:
+        """In some runs, koff may never describe the offsets topic. In some, it reads first records."""
+        if self._conf.source != "log" and rng.random() < 0.04:
+            self._conditions.hidden_topics = frozenset({OFFSETS})
+        if rng.random() < 0.2:
+            per_s = rng.choice([1, 50, 50, None])
+            self._conf = replace(self._conf, exact_groups=re.compile("group-[0-4]"), exact_per_s=per_s)
 
     def close(self) -> None:
         """Removes what the run wrote to the disk."""

@@ -353,6 +353,18 @@ def test_nothing_is_asserted_of_share_state_whose_group_was_lost():
     assert not cluster.truth.is_any("g")
 
 
+def test_the_share_state_of_a_deleted_topic_counts_until_it_is_deleted_too():
+    cluster = make_cluster()
+    write_share_progress(cluster, 10, 3)
+    for number in range(len(cluster.topics[SHARE_STATE].partitions)):
+        cluster.take_leader(SHARE_STATE, number)  # so that the state stays
+    cluster.delete_topic("topic-0")
+    cluster.advance(cluster.now + 2)
+    assert committed_now(cluster, "g") == {13}
+    cluster.create_topic("topic-0", 1)
+    assert committed_now(cluster, "g") == {None}
+
+
 def test_share_state_is_reloaded_after_an_unclean_election():
     cluster = make_cluster()
     write_share_progress(cluster, 10, 0)

@@ -492,6 +492,31 @@ def test_groups_of_an_unreachable_coordinator_are_incomplete(bench: Bench) -> No
     assert given.incomplete
 
 
+def test_what_a_group_has_left_in_an_earlier_partition_is_listed_but_not_found(bench: Bench) -> None:
+    cluster, count = bench.cluster, len(bench.cluster.topics[OFFSETS].partitions)
+    cluster.grow_topic(OFFSETS, count + 7)
+    for broker in cluster.brokers:
+        cluster.restart_broker(broker)
+        cluster.advance(cluster.now + 10)
+    moved = {name for broker in cluster.brokers for name in cluster.list_groups(broker)} - {
+        name for name in cluster.group_names() if cluster.described(name)
+    }
+    request = FetchGroups(1, frozenset(range(count + 7)), count + 7)
+    (given,) = [each for each in bench.receive(30.0, request) if isinstance(each, GroupsFetched)]
+    assert moved
+    assert given.failed.keys() == moved
+    assert set(given.failed.values()) <= {"GROUP_ID_NOT_FOUND", "NOT_COORDINATOR"}
+    assert not given.incomplete
+
+
+def test_coordinators_are_not_ready_for_partitions_that_they_do_not_know_yet(bench: Bench) -> None:
+    count = len(bench.cluster.topics[OFFSETS].partitions)
+    bench.cluster.grow_topic(OFFSETS, count + 40)
+    (given,) = bench.receive(40.0, FetchGroups(1, frozenset(range(count + 40)), count + 40))
+    assert isinstance(given, GroupsFetched)
+    assert set(given.incomplete.values()) == {"its coordinator is not ready"}
+
+
 def test_nothing_of_a_killed_koff_arrives(bench: Bench) -> None:
     bench.network.send([FetchTopics(1), bench.read()], bench.cluster.now)
     bench.network.restart()

@@ -71,6 +71,7 @@ def fetch_groups(
     describe: bool = True,
     token: TokenSource | None = None,
     patience_s: float | None = None,
+    partitions: frozenset[int] | None = None,
 ) -> FetchedGroups:
     """All groups and offsets by `fetch_from_coordinators` if possible, else by `fetch_through_admin`.
 
@@ -91,6 +92,7 @@ def fetch_groups(
                 describe=describe,
                 token=token,
                 patience_s=patience_s,
+                partitions=partitions,
             )
         except UnsupportedVersion as error:
             reason = str(error)
@@ -106,6 +108,7 @@ def fetch_from_coordinators(
     describe: bool = True,
     token: TokenSource | None = None,
     patience_s: float | None = None,
+    partitions: frozenset[int] | None = None,
 ) -> FetchedGroups:
     """All groups that pass `group_filter`, with their offsets, from all coordinators, within `deadline_s`.
 
@@ -120,7 +123,7 @@ def fetch_from_coordinators(
     `__consumer_offsets`, groups may be missing from the result, without an error in it, while coordinators
     change.
     """
-    with _CoordinatorFetch(conf, group_filter, deadline_s, describe, token, patience_s) as fetch:
+    with _CoordinatorFetch(conf, group_filter, deadline_s, describe, token, patience_s, partitions) as fetch:
         return fetch.run()
 
 
@@ -158,7 +161,9 @@ class _CoordinatorFetch(Closing):
         describe: bool,
         token: TokenSource | None,
         patience_s: float | None,
+        partitions: frozenset[int] | None,
     ) -> None:
+        self._partitions = partitions
         self._conf = conf if patience_s is None else _limit_timeouts(conf, patience_s)
         self._patience_s = patience_s
         self._group_filter = group_filter
@@ -264,7 +269,7 @@ class _CoordinatorFetch(Closing):
                 connection = self._connect(host, port, share_of=share_of)
                 if self._patience_s is not None:  # a stalled broker may accept connections
                     connection.deadline = time.monotonic() + self._patience_s / share_of
-                layout = fetch_layout(connection)
+                layout = replace(fetch_layout(connection), wanted=self._partitions)
                 connection.deadline = self._deadline
             except Denied:
                 raise  # the other brokers would refuse the log-in too

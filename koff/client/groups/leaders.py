@@ -46,6 +46,8 @@ class Layout:
 
     brokers: frozenset[BrokerAddress]
     leaders: tuple[PartitionLeader, ...] | None
+    wanted: frozenset[int] | None = None
+    """Only groups of these partitions are fetched; None: of all."""
 
     @property
     def coordinators(self) -> tuple[BrokerAddress, ...]:
@@ -54,8 +56,12 @@ class Layout:
         Empty if all partitions are leaderless.
         """
         # If all partitions are leaderless, `leaders` is {-1}: not empty, and no broker has this id.
-        leaders = {partition.leader for partition in self.leaders or ()}
+        leaders = {each.leader for each in self.leaders or () if self.is_wanted(each.partition)}
         return tuple(sorted(broker for broker in self.brokers if not leaders or broker.id in leaders))
+
+    def is_wanted(self, partition: int) -> bool:
+        """Whether groups of this partition are fetched."""
+        return self.wanted is None or partition in self.wanted
 
     def probe_groups(self, broker: BrokerAddress) -> tuple[str, ...]:
         """For each partition that the broker leads, the name of a group that would belong to it."""
@@ -75,7 +81,9 @@ class Layout:
         # The leader is -1, or a broker that has died and is not in the metadata any more.
         broker_ids = {broker.id for broker in self.brokers}
         return tuple(
-            partition.partition for partition in self.leaders or () if partition.leader not in broker_ids
+            each.partition
+            for each in self.leaders or ()
+            if each.leader not in broker_ids and self.is_wanted(each.partition)
         )
 
 

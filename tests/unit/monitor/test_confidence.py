@@ -9,7 +9,7 @@ import pytest
 
 from koff.lag import Reason
 from koff.monitor.commit_history import Replayed
-from koff.monitor.confidence import Facts, build_view
+from koff.monitor.confidence import ViewFacts, build_view
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.plan import Replay
@@ -42,15 +42,15 @@ class Known:
         for partition in (0, 1):
             self.commit(partition, f"g{partition}", "t", 0)
         self.sample(ms=90_000)
-        self.facts = Facts(
+        self.facts = ViewFacts(
             cluster="c",
             source="log",
             offsets=follow("__consumer_offsets", 2, FRESH),
             share=follow("__share_group_state", 0, None),
-            doubtful=set(),
+            doubtful_topics=set(),
             history=None,
-            stored=None,
-            stored_known=True,
+            stored_groups_at=None,
+            are_stored_groups_known=True,
             steady_ms=lambda moment: round(moment.at_s * 1000),
             now=Moment(NOW_MS / 1000, 0),
             oldest_ms=NOW_MS - LIMIT_MS,
@@ -127,7 +127,7 @@ def test_a_partition_that_was_never_sampled_is_withheld(known: Known) -> None:
 
 
 def test_a_topic_that_may_be_another_one_hides_all_that_was_read_of_it(known: Known) -> None:
-    assert set(known.reasons(doubtful={"__consumer_offsets"}).values()) == {Reason.COMMITS_NOT_CURRENT}
+    assert set(known.reasons(doubtful_topics={"__consumer_offsets"}).values()) == {Reason.COMMITS_NOT_CURRENT}
 
 
 def test_a_commit_to_a_topic_that_is_newer_than_the_list_is_withheld_and_not_taken_for_an_old_one(
@@ -176,8 +176,8 @@ def test_an_old_end_offset_of_a_row_without_a_commit_is_not_shown(known: Known) 
 
 def test_groups_of_zookeeper_are_as_current_as_their_response(known: Known) -> None:
     known.tracker.apply_external_commits(-1, {("z", "t", 0): (5, 1)}, [], {})
-    assert known.reasons(stored=OLD)["z"] == Reason.COMMITS_NOT_CURRENT
-    assert known.reasons(stored=FRESH)["z"] == Reason(0)
+    assert known.reasons(stored_groups_at=OLD)["z"] == Reason.COMMITS_NOT_CURRENT
+    assert known.reasons(stored_groups_at=FRESH)["z"] == Reason(0)
 
 
 def test_a_group_of_zookeeper_is_unknown_while_the_partition_is_not_read_where_kafka_would_have_it(
@@ -186,7 +186,7 @@ def test_a_group_of_zookeeper_is_unknown_while_the_partition_is_not_read_where_k
     names = {group_partition(name, 2): name for name in ("za", "zb", "zc", "zd")}
     known.tracker.apply_external_commits(-1, {(name, "t", 0): (5, 1) for name in names.values()}, [], {})
     known.facts.offsets.partitions[1].current = None
-    reasons = known.reasons(stored=FRESH)
+    reasons = known.reasons(stored_groups_at=FRESH)
     assert (reasons[names[0]], reasons[names[1]]) == (Reason(0), Reason.COMMITS_NOT_CURRENT)
 
 
@@ -194,7 +194,7 @@ def test_a_group_of_zookeeper_is_unknown_while_the_partition_is_not_read_where_k
     ("change", "text"),
     [
         ({}, "ready"),
-        ({"stored_known": False}, "not ready: the groups of ZooKeeper are not known yet"),
+        ({"are_stored_groups_known": False}, "not ready: the groups of ZooKeeper are not known yet"),
         ({"ends_answered": False}, "not ready: end offsets are not known yet"),
         ({"ends_answered": False, "failure": "no route"}, "not ready: no route"),
         ({"offsets": follow("o", 2, None)}, "not ready: 0 offsets of o are to be read, of 2 partitions"),
@@ -247,8 +247,8 @@ def test_zookeeper_is_named_if_only_its_groups_are_there_and_old(known: Known) -
     known.tracker = Tracker()
     known.tracker.apply_external_commits(-1, {("z", "t", 0): (5, 1)}, [], {})
     known.sample(ms=90_000)
-    assert known.readiness(stored=FRESH) == "ready"
-    assert known.readiness(stored=OLD).endswith("ZooKeeper does not respond")
+    assert known.readiness(stored_groups_at=FRESH) == "ready"
+    assert known.readiness(stored_groups_at=OLD).endswith("ZooKeeper does not respond")
 
 
 def test_the_view_has_the_cluster_and_counts_lags_and_those_that_are_withheld(known: Known) -> None:

@@ -41,7 +41,7 @@ from koff.monitor.requests import (
     TopicsFetched,
 )
 from koff.tracker import Group, Shard, Tracker
-from koff.tracker.seeds import CommitColumns
+from koff.tracker.commit_columns import CommitColumns
 from tests.unit.builders import Share, commit
 
 OFFSETS = "__consumer_offsets"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from koff.monitor.end_times import CLOCK_WAIT_S, GATHER_S, OPEN_PAUSE_S, PAUSE_S, EndTimes
+from koff.monitor import end_times
+from koff.monitor.end_times import GATHER_S, SHORTEST_PAUSE_S, EndTimes
 from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.past_ends import OLDEST_MS, RETRY_MS
 from koff.monitor.requests import FetchOffsets, Moment, OffsetsFetched, TopicPartition
@@ -15,16 +16,15 @@ from tests.unit.monitor.test_core import OFFSETS, Driven
 T0 = ("t", 0)
 WALL_MS = 1_790_000_000_000
 DAY_MS = 24 * 3_600_000
-STEP_S = max(PAUSE_S, OPEN_PAUSE_S, GATHER_S)
+STEP_S = 2 * GATHER_S
 
 
 class Dated:
     """A tracker with commits to t-0, with 100 records. The last one is an hour old when the test begins."""
 
-    def __init__(self, *committed: int, has_clock: bool = False) -> None:
+    def __init__(self, *committed: int) -> None:
         self.tracker, self.outbox = Tracker(), Outbox()
         self.times = EndTimes(self.tracker, self.outbox, gap_ms=25_000)
-        self.has_clock = has_clock
         self.second = 0.0
         self.broker_ahead_ms = 0
         for number, offset in enumerate(committed):
@@ -39,14 +39,14 @@ class Dated:
     def now(self) -> Moment:
         return Moment(self.second, self.now_ms)
 
-    def sample(self) -> None:
+    def sample(self, *, final: bool = True) -> None:
         self.tracker.add_samples(ends={T0: 100}, starts={T0: 0}, at_ms=self.now_ms)
-        self.times.note_samples(self.now())
+        self.times.note_samples(self.now(), final=final)
 
-    def step(self) -> list[FetchOffsets]:
+    def step(self, after_s: float = STEP_S) -> list[FetchOffsets]:
         """Time passes. Returns the requests that are sent."""
-        self.second += STEP_S
-        self.times.request(self.now(), self.now_ms, can_know_clock=self.has_clock)
+        self.second += after_s
+        self.times.request(self.now(), self.now_ms)
         return [r for r in self.outbox.take_requests() if isinstance(r, FetchOffsets)]
 
     def take(
@@ -71,10 +71,10 @@ class Dated:
         kind = request.kind
         self.take(request, self.offset_at(kind) if isinstance(kind, int) else bounds[str(kind)])
 
-    def settle(self) -> int:
+    def settle(self, after_s: float = STEP_S) -> int:
         """Responds to all requests. Returns how many steps that took."""
         for steps in range(60):
-            for request in self.step():
+            for request in self.step(after_s):
                 self.respond(request)
             if self.times.is_settled:
                 return steps
@@ -107,7 +107,7 @@ def test_what_is_older_than_the_oldest_age_is_served_as_a_lower_bound() -> None:
 
 
 def test_nothing_is_asked_where_nothing_is_behind() -> None:
-    dated = Dated(100, has_clock=True)
+    dated = Dated(100)
     assert dated.step() == []
     assert dated.times.is_settled
 
@@ -199,14 +199,68 @@ def test_a_request_that_is_given_up_counts_as_failed() -> None:
     assert dated.times.is_settled
 
 
-def test_results_that_come_close_together_cause_one_look() -> None:
-    dated = Dated(99)
+def test_on_a_small_cluster_all_ages_are_known_at_once() -> None:
+    dated = Dated(40, 90, 99)
+    dated.settle(after_s=SHORTEST_PAUSE_S)
+    assert dated.second < 0.3
+    assert None not in dated.hours()
+
+
+def test_results_that_come_close_together_cause_one_round_of_requests() -> None:
+    dated = Dated(40)
     (request,) = dated.step()
+    dated.second += 2 * SHORTEST_PAUSE_S
     dated.respond(request)
+    first_s = dated.second
+    assert first_s < dated.times.due_s <= first_s + SHORTEST_PAUSE_S
+    due_s, dated.second = dated.times.due_s, first_s + 0.001
+    dated.times.take(Ask(request, dated.now(), 0.0), {}, dated.now(), dated.now_ms, final=False)
+    assert dated.times.due_s == due_s
+
+
+def test_a_look_at_all_rows_is_taken_once_for_all_that_is_asked_until_the_results_are_confirmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dated, looked_ms, rounds = Dated(40), list[int](), 0
+    look = dated.tracker.find_undated
+
+    def count_look(now_ms: int) -> dict[TopicPartition, list[int]]:
+        looked_ms.append(now_ms)
+        return look(now_ms)
+
+    monkeypatch.setattr(dated.tracker, "find_undated", count_look)
+    requests = dated.step()
+    while all(isinstance(request.kind, int) for request in requests):
+        rounds += 1
+        for request in requests:
+            dated.respond(request)
+        requests = dated.step()
+    assert rounds > 5
+    assert len(looked_ms) == 1
+
+
+def test_the_more_rows_there_are_the_longer_the_pause_between_two_looks_at_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(end_times, "PAUSE_PER_ROW_S", 1.0)
+    dated = Dated(100, 100, 100)
+    dated.step()
     looked_s = dated.second
-    assert dated.times.due_s == looked_s + PAUSE_S
+    dated.second += 0.1
     dated.sample()
-    assert dated.times.due_s == looked_s + PAUSE_S
+    assert dated.times.due_s == looked_s + 3.0
+
+
+def test_a_look_waits_a_little_for_the_samples_of_other_brokers() -> None:
+    dated = Dated(100)
+    dated.step()
+    dated.second += 1.0
+    first_s = dated.second
+    dated.sample(final=False)
+    assert dated.times.due_s >= first_s + GATHER_S
+    dated.second += 0.01
+    dated.sample()
+    assert dated.times.due_s < first_s + GATHER_S
 
 
 def test_a_time_before_1970_is_not_asked_for() -> None:
@@ -224,18 +278,9 @@ def write_commits(dated: Dated, count: int) -> None:
         dated.tracker.apply(0, [key], [value], seen_at_ms=at_ms + 100)
 
 
-def test_the_first_requests_wait_for_the_clock_of_the_brokers_but_not_for_long() -> None:
-    dated = Dated(99, has_clock=True)
-    waited_s = 0.0
-    while not dated.step():
-        waited_s += STEP_S
-    assert waited_s + STEP_S >= CLOCK_WAIT_S
-    assert waited_s < CLOCK_WAIT_S + 1
-
-
 @pytest.mark.parametrize("ahead_ms", [3 * DAY_MS, -90_000])
 def test_times_are_those_of_the_brokers(ahead_ms: int) -> None:
-    dated = Dated(90, has_clock=True)
+    dated = Dated(90)
     dated.broker_ahead_ms = ahead_ms
     write_commits(dated, 5)
     dated.settle()

@@ -22,7 +22,7 @@ from koff.monitor.requests import (
 )
 from koff.records.placement import group_partition
 from koff.tracker import Group
-from koff.tracker.seeds import CommitColumns
+from koff.tracker.commit_columns import CommitColumns
 from tests.unit.monitor.test_core import OFFSETS, Driven
 
 PARTITIONS = 3
@@ -77,6 +77,27 @@ def test_partitions_that_are_never_read_use_what_is_complete_and_are_asked_about
     assert driven.core.offsets.unread == []
 
 
+def test_each_coordinator_is_used_as_soon_as_it_answers() -> None:
+    driven = start()
+    request = driven.last(FetchGroups)
+    respond(driven, 0, partitions=frozenset({0}), final=False)
+    assert driven.groups() == {name_in(0)}
+    respond(driven, 2, partitions=frozenset({2}), final=False)
+    assert driven.groups() == {name_in(0), name_in(2)}
+    driven.give(Failed(request.id, "no response in time"))
+    assert {p: s.offset for p, s in driven.last(Read).starts.items()} == {1: 0}
+    assert driven.groups() == {name_in(0), name_in(2)}
+
+
+def test_a_coordinator_that_hangs_does_not_delay_the_next_request_to_the_others() -> None:
+    driven = start(source="coordinators")
+    request = driven.last(FetchGroups)
+    respond(driven, 0, 2, partitions=frozenset({0, 2}), final=False)
+    driven.give(None, after_s=6)
+    assert driven.last(FetchGroups).partitions == {0, 2}
+    assert driven.core.outbox.get(request.id) is not None
+
+
 def test_a_silent_coordinator_leaves_only_its_own_partitions_as_old_as_they_were() -> None:
     driven = start(source="coordinators")
     for _ in range(2):
@@ -87,6 +108,77 @@ def test_a_silent_coordinator_leaves_only_its_own_partitions_as_old_as_they_were
     after = {p: part.current for p, part in driven.core.offsets.partitions.items()}
     assert [p for p in after if after[p] == before[p]] == [1]
     assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+
+
+# --- The topic has grown ----------------------------------------------------------------------------------
+
+GROWN = 2 * PARTITIONS
+MOVING = next(
+    f"g{i}" for i in range(1000) if group_partition(f"g{i}", PARTITIONS) != group_partition(f"g{i}", GROWN)
+)
+BEFORE, AFTER = group_partition(MOVING, PARTITIONS), group_partition(MOVING, GROWN)
+
+
+def grow(driven: Driven) -> None:
+    """The topic has twice as many partitions now. The new ones are empty, and so far not in use."""
+    while not driven.core.outbox.has(FetchTopics):
+        driven.give(None, after_s=1)
+    driven.list_topics(**{OFFSETS: GROWN, "t": 1})
+    for request in [r for r in driven.sent if isinstance(r, FetchOffsets) and r.kind in {"start", "stable"}]:
+        if driven.core.outbox.get(request.id) is not None:
+            offsets = {at: 0 if at[1] >= PARTITIONS else 5 for at in request.partitions}
+            driven.give(OffsetsFetched(request.id, offsets, final=True))
+
+
+def respond_with(driven: Driven, *names: str, **more: Any) -> None:
+    """The coordinators return these groups, to a new request."""
+    while not driven.core.outbox.has(FetchGroups):
+        driven.give(None, after_s=1)
+    commits = CommitColumns.from_offsets({(name, "t", 0): 7 for name in names})
+    request = driven.last(FetchGroups)
+    driven.give(GroupsFetched(request.id, commits, {name: Group(name) for name in names}, **more))
+
+
+def grown(**conf: Any) -> Driven:
+    """A core of a topic that has grown, with a group that belongs to another partition now."""
+    driven = start(**conf)
+    respond_with(driven, MOVING)
+    grow(driven)
+    while driven.last(FetchGroups).partitions != frozenset(range(GROWN)):
+        respond_with(driven, MOVING)
+        driven.give(None, after_s=5)
+    return driven
+
+
+def test_a_group_stays_in_the_partition_that_the_log_shows_it_in_after_the_topic_has_grown() -> None:
+    driven = grown(source="coordinators")
+    for _ in range(3):
+        respond_with(driven, MOVING)
+        assert driven.core.tracker.group_names(BEFORE) == {MOVING}
+        assert driven.core.tracker.group_names(AFTER) == set()
+
+
+def test_what_a_group_has_left_in_its_earlier_partition_is_dropped() -> None:
+    driven = grown(source="coordinators")
+    respond_with(driven, failed={MOVING: "GROUP_ID_NOT_FOUND"})
+    assert driven.groups() == set()
+    respond_with(driven, MOVING, failed={"another": "NOT_COORDINATOR"})  # it has begun anew
+    assert driven.core.tracker.group_names(AFTER) == {MOVING}
+
+
+def test_a_group_is_kept_if_the_coordinator_that_it_may_have_now_is_silent() -> None:
+    driven = grown(source="coordinators")
+    respond_with(driven, incomplete={AFTER: "broker 2: no response in time"})
+    assert driven.groups() == {MOVING}
+    parts = driven.core.offsets.partitions
+    assert parts[BEFORE].stale_groups.keys() == {MOVING}
+
+
+def test_a_group_whose_coordinator_failed_keeps_its_commits() -> None:
+    driven = grown(source="coordinators")
+    respond_with(driven, failed={MOVING: "GROUP_AUTHORIZATION_FAILED"})
+    assert driven.groups() == {MOVING}
+    assert driven.core.offsets.partitions[BEFORE].stale_groups.keys() == {MOVING}
 
 
 # --- The list of topics lacks __consumer_offsets ---------------------------------------------------------

@@ -29,7 +29,7 @@ class Polled:
         self.second += seconds
         self.outbox.close(ask.request.id)
         if fails:
-            self.stored.give_up(ask.asked, Moment(self.second, 0))
+            self.stored.give_up(ask.asked, "no response", Moment(self.second, 0))
         else:
             given = StoredGroupsFetched(ask.request.id, {}, {})
             self.stored.take(given, ask.asked, Moment(self.second, 0), 0)
@@ -66,3 +66,18 @@ def test_zookeeper_is_never_asked_twice_at_once() -> None:
     polled.stored.due_s = 0.0
     polled.stored.request(Moment(1, 0))
     assert len(polled.outbox.take_requests()) == 1
+
+
+def test_the_loss_of_zookeeper_and_its_return_are_one_event_each() -> None:
+    polled = Polled(1.0)
+    for fails in (False, True, True, False, False):
+        polled.poll(1.0, fails=fails)
+    assert [event.text for event in polled.outbox.take_events()] == ["ZooKeeper lost", "ZooKeeper back"]
+
+
+def test_groups_of_zookeeper_are_unknown_until_it_has_answered_once() -> None:
+    polled = Polled(1.0)
+    polled.poll(1.0, fails=True)
+    assert not polled.stored.is_known
+    polled.poll(1.0)
+    assert polled.stored.is_known

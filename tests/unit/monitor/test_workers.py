@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,23 @@ from koff.client import FirstRecord as ReadRecord
 from koff.errors import ConnectError, Denied, KoffError
 from koff.kafkatest import wait_until
 from koff.lag import NO_RECORD, NO_TIMESTAMP
+from koff.monitor import fetching, first_records, in_order
 from koff.monitor import workers as workers_module
+from koff.monitor.fetching import Fetching, split_into_chunks
+from koff.monitor.first_records import FirstRecords
+from koff.monitor.in_order import InOrder, carry_out
 from koff.monitor.requests import (
     Answered,
     Done,
     Failed,
+    FetchGroups,
     FetchOffsets,
     FetchRetention,
     FetchStoredGroups,
     FetchTopics,
     FirstRecord,
     ForgetSaved,
+    GroupsFetched,
     Input,
     Load,
     Loaded,
@@ -45,17 +52,10 @@ from koff.monitor.requests import (
     TopicsFetched,
 )
 from koff.monitor.state import StateDir
-from koff.monitor.workers import (
-    Fetching,
-    FirstRecords,
-    InOrder,
-    Workers,
-    WorkersConf,
-    carry_out,
-    split_into_chunks,
-    write_or_load,
-)
+from koff.monitor.workers import Workers, WorkersConf, write_or_load
+from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import State, Tracker
+from koff.tracker.commit_columns import CommitColumns
 from tests.unit.builders import commit
 from tests.unit.monitor.fakes import FakeCluster, Inbox
 
@@ -211,9 +211,13 @@ def test_nothing_is_posted_after_the_final_result() -> None:
             may_post.wait()
         posted.append(given.final)
 
-    results = workers_module._PartResults(1, 2, post)
-    first = threading.Thread(target=results.post, args=({("t", 0): 1}, {}), kwargs={"ends_part": True})
-    second = threading.Thread(target=results.post, args=({("t", 1): 1}, {}), kwargs={"ends_part": True})
+    results = workers_module._PartResults(2, post)
+    first, second = (
+        threading.Thread(
+            target=results.post, args=(partial(OffsetsFetched, 1, {("t", p): 1}),), kwargs={"ends_part": True}
+        )
+        for p in (0, 1)
+    )
     first.start()
     assert is_posting.wait(10)
     second.start()
@@ -262,6 +266,28 @@ def test_more_leaders_than_threads_are_all_asked_though_one_hangs(monkeypatch: p
     assert {at for result in results for at in result.offsets} == {("t", p) for p in range(30)}
 
 
+def test_each_coordinator_is_asked_for_its_own_groups_and_one_that_fails_hides_only_these(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fetch(cluster: Any, request: FetchGroups, *, quiet: bool) -> GroupsFetched:
+        if 1 in request.partitions:
+            raise ConnectError("no broker")
+        return GroupsFetched(request.id, CommitColumns.from_offsets({}), {}, partitions=request.partitions)
+
+    monkeypatch.setattr(fetching, "fetch_described_groups", fetch)
+    cluster, inbox = FakeCluster({OFFSETS_TOPIC: [1, 2, 1]}), Inbox()
+    workers = make_workers(cluster, inbox)
+    workers.send(FetchTopics(1))
+    inbox.wait(TopicsFetched)
+    workers.send(FetchGroups(2, frozenset({0, 1, 2}), 3))
+    results = inbox.wait(GroupsFetched, 2)
+    assert [result.final for result in results] == [False, True]
+    assert {result.partitions: dict(result.incomplete) for result in results} == {
+        frozenset({0, 2}): {},
+        frozenset({1}): {1: "no broker"},
+    }
+
+
 def test_a_request_for_no_partition_has_a_result_too() -> None:
     inbox = Inbox()
     make_workers(FakeCluster(), inbox).send(FetchOffsets(1, "end", frozenset()))
@@ -269,7 +295,11 @@ def test_a_request_for_no_partition_has_a_result_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "why"), [(ConnectError("no broker"), "no broker"), (ValueError("odd"), "ValueError: odd")]
+    ("fault", "why"),
+    [
+        (ConnectError("no broker"), "the leader of t-0 does not respond: no broker"),
+        (ValueError("odd"), "ValueError: odd"),
+    ],
 )
 def test_a_leader_that_cannot_be_reached_is_the_reason_for_each_of_its_partitions(
     fault: Exception, why: str
@@ -422,7 +452,7 @@ def test_requests_behind_one_that_hangs_fail_instead_of_filling_the_memory(
         worker.send(FetchTopics(1))
         assert is_working.wait(10)
         worker.send(FetchTopics(2))  # it does not hang yet
-        monkeypatch.setattr(workers_module, "HANG_S", 0.0)
+        monkeypatch.setattr(in_order, "HANG_S", 0.0)
         worker.send(FetchTopics(3))
         assert [given.id for given in inbox.of_kind(Failed)] == [3]
         release.set()
@@ -448,7 +478,7 @@ def test_zookeeper_that_hangs_delays_neither_the_disk_nor_the_records(
         return StoredGroupsFetched(request.id, {}, {})
 
     monkeypatch.setattr("koff.monitor.zookeeper.ZooKeeper.fetch_groups", hang)
-    monkeypatch.setattr(workers_module, "RecordTimes", FakeRecordTimes)
+    monkeypatch.setattr(first_records, "RecordTimes", FakeRecordTimes)
     with StateDir(tmp_path).lock() as state_dir:
         workers = make_workers(FakeCluster(), inbox, state_dir=state_dir)
         workers.start()
@@ -600,7 +630,7 @@ class FakeRecordTimes:
 @pytest.fixture(autouse=True)
 def record_times(monkeypatch: pytest.MonkeyPatch) -> list[FakeRecordTimes]:
     FakeRecordTimes.made = []
-    monkeypatch.setattr(workers_module, "RecordTimes", FakeRecordTimes)
+    monkeypatch.setattr(first_records, "RecordTimes", FakeRecordTimes)
     return FakeRecordTimes.made
 
 

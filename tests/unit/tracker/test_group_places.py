@@ -166,6 +166,19 @@ def test_groups_elsewhere_are_shown_until_brokers_use_the_new_count():
     assert tracker.watched_partitions() == []
 
 
+def test_the_tracker_says_which_groups_are_shown_outside_the_partition_of_their_name():
+    tracker = Tracker()
+    apply(tracker, BEFORE, commit(MOVED, "t", 0, 1))
+    apply(tracker, group_partition("other", 60), commit("other", "t", 0, 1))
+    tracker.set_offsets_partitions(60, last_written=BEFORE)
+    assert tracker.find_groups_elsewhere() == {MOVED: BEFORE}
+    apply(tracker, AFTER, commit(MOVED, "t", 0, 2))
+    assert tracker.find_groups_elsewhere() == {}
+    tracker.reset_partition(AFTER)
+    tracker.set_offsets_partitions(60, last_written=59)
+    assert tracker.find_groups_elsewhere() == {}
+
+
 def test_a_group_that_is_gone_from_its_new_partition_does_not_come_back_in_its_old_one(grown):
     grown.set_offsets_partitions(60, last_written=59)
     apply(grown, AFTER, commit(MOVED, "t", 0, None))

@@ -12,8 +12,8 @@ import pytest
 
 from koff.records import encode
 from koff.tracker import Group, Member, State, Tracker
+from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.groups import GroupTable
-from koff.tracker.seeds import CommitColumns
 from tests.unit.builders import Consumer, Share, Streams, classic_group, commit
 
 LONG = b"\xff" * 22_000

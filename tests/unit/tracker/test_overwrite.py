@@ -10,8 +10,8 @@ import pytest
 from koff.lag import Status
 from koff.records.placement import group_partition
 from koff.tracker import Described, Group, Tracker
+from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.groups import ShareGroupState
-from koff.tracker.seeds import CommitColumns
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
 from tests.unit.tracker.test_share_commits import add_share_groups, share, snapshot_of
 

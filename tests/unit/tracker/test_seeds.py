@@ -13,8 +13,8 @@ from koff.lag import UNKNOWN
 from koff.records import GroupMetadataValue, OffsetCommit, decode, encode
 from koff.records.placement import group_partition
 from koff.tracker import Tracker
+from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.groups import Described, Group
-from koff.tracker.seeds import CommitColumns
 from tests.unit.builders import Pair, classic_group, commit
 from tests.unit.lives import history, replayed
 from tests.unit.tracker.test_saved_state import shown, windows

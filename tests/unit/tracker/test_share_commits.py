@@ -14,7 +14,7 @@ from koff.records import (
 )
 from koff.records.placement import group_partition
 from koff.tracker import Tracker
-from koff.tracker.seeds import CommitColumns
+from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.share_commits import ShareCommits
 from tests.unit.builders import Share, classic_group, commit
 

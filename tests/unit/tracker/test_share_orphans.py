@@ -9,8 +9,8 @@ import pytest
 from koff.records import encode
 from koff.records.placement import group_partition
 from koff.tracker import Group, Snapshot, Tracker
+from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.groups import ShareGroupState
-from koff.tracker.seeds import CommitColumns
 from tests.unit.builders import Consumer, Pair, Share, classic_group, commit, gone
 from tests.unit.tracker.test_share_commits import add_share_groups, share, share_partitions, snapshot_of
 

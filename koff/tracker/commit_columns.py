@@ -1,4 +1,4 @@
-"""The state that a tracker starts with when it does not read the offsets topic from its start."""
+"""Committed offsets as columns, as coordinators and ZooKeeper return them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CommitColumns:
 
     @classmethod
     def select_rows(cls, commits: Commits, rows: NDArray[np.intp]) -> Self:
-        """A seed with only these `rows` of the commits."""
+        """Only these `rows` of the commits."""
         groups, group = np.unique(commits.group[rows], return_inverse=True)
         topics, topic = np.unique(commits.topic[rows], return_inverse=True)
         return cls(
@@ -61,7 +61,7 @@ class CommitColumns:
 
     @classmethod
     def from_offsets(cls, offsets: Mapping[tuple[str, str, int], int]) -> Self:
-        """A seed of committed offsets by (group, topic, partition)."""
+        """The columns of committed offsets by (group, topic, partition)."""
         groups: dict[str, int] = {}
         topics: dict[str, int] = {}
         codes = [

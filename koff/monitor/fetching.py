@@ -1,0 +1,152 @@
+"""Requests to the cluster, and their results in the core's terms. Any thread may send them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from koff.client import (
+    Cluster,
+    Isolation,
+    OffsetSpec,
+    TopicPartition,
+)
+from koff.errors import ConnectError, KoffError
+from koff.monitor.fetched_groups import fetch_described_groups
+from koff.monitor.requests import (
+    Answered,
+    FetchGroups,
+    FetchRetention,
+    FetchTopics,
+    GroupsFetched,
+    Input,
+    OffsetKind,
+    RetentionFetched,
+    Topic,
+    TopicsFetched,
+)
+from koff.records.topics import OFFSETS_TOPIC
+from koff.tracker.commit_columns import CommitColumns
+
+log = structlog.get_logger(component="monitor.fetching")
+OFFSETS_TIMEOUT_S = 8.0
+"""Less than the core waits, so that it learns why there is no offset."""
+CHUNK = 2_000
+"""So many partitions in one request for offsets: librdkafka's cost grows faster than their number."""
+_UNKNOWN_LEADER = -1
+_Item = TypeVar("_Item")
+
+
+class Fetching:
+    """Requests to the cluster. Any thread may call any method."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._leaders: Mapping[str, tuple[int, ...]] = {}
+        self._has_fetched_groups = False
+
+    def fetch(self, request: Answered) -> Input:
+        """The result of a request that is not for offsets. Raises `KoffError`."""
+        match request:
+            case FetchTopics():
+                return TopicsFetched(request.id, self._fetch_topics())
+            case FetchRetention():
+                retention_ms = self._cluster.fetch_topic_configs(request.topic).get("delete.retention.ms")
+                if retention_ms is None:
+                    raise ConnectError(f"the broker returned no delete.retention.ms of {request.topic}")
+                return RetentionFetched(request.id, int(retention_ms))
+        raise TypeError(f"{type(request).__name__} is not a request to the cluster")
+
+    def _fetch_topics(self) -> dict[str, Topic]:
+        listed = self._cluster.fetch_metadata().topics
+        self._leaders = {
+            name: tuple(partition.leader for partition in partitions) for name, partitions in listed.items()
+        }
+        ids: dict[str, str] = {}
+        for names in split_into_chunks(list(listed), CHUNK):
+            described = self._cluster.describe_topics(names)
+            ids |= {name: topic.topic_id for name, topic in described.items()}
+        return {
+            name: Topic(
+                ids[name], len(leaders), frozenset(p for p, leader in enumerate(leaders) if leader < 0)
+            )
+            for name, leaders in self._leaders.items()
+            if name in ids
+        }
+
+    def split_by_leader(self, partitions: Iterable[tuple[str, int]]) -> list[list[TopicPartition]]:
+        """The partitions of each leader, as of the newest list of topics."""
+        by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+        leaders = self._leaders
+        for topic, partition in partitions:
+            known = leaders.get(topic, ())
+            leader = known[partition] if partition < len(known) else _UNKNOWN_LEADER
+            by_leader[leader].append(TopicPartition(topic, partition))
+        return list(by_leader.values())
+
+    def split_groups_by_leader(self, request: FetchGroups) -> list[FetchGroups]:
+        """A request for each coordinator, as of the newest list of topics; they have the same id."""
+        by_leader: dict[int, set[int]] = defaultdict(set)
+        known = self._leaders.get(OFFSETS_TOPIC, ())
+        is_known = len(known) == request.partition_count
+        for number in request.partitions:
+            by_leader[known[number] if is_known else _UNKNOWN_LEADER].add(number)
+        return [replace(request, partitions=frozenset(numbers)) for numbers in by_leader.values()]
+
+    def fetch_groups(self, request: FetchGroups) -> Callable[..., GroupsFetched]:
+        """The groups of one coordinator, or why they are unknown. Raises nothing."""
+        quiet, self._has_fetched_groups = self._has_fetched_groups, True
+        try:
+            return partial(replace, fetch_described_groups(self._cluster, request, quiet=quiet))
+        except KoffError as error:
+            why = str(error)
+        except Exception as error:  # a fault of koff must not end the process
+            log.exception("groups cannot be fetched")
+            why = f"{type(error).__name__}: {error}"
+        incomplete = dict.fromkeys(request.partitions, why)
+        nothing = CommitColumns.from_offsets({})
+        return partial(
+            GroupsFetched, request.id, nothing, {}, incomplete=incomplete, partitions=request.partitions
+        )
+
+    def fetch_offsets(
+        self, kind: OffsetKind, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[tuple[str, int], int | str], dict[tuple[str, int], int]]:
+        """The offsets, or why they are unknown; and leader epochs, where these are known. Raises nothing."""
+        wanted = list(partitions)
+        spec: OffsetSpec | int = OffsetSpec.LATEST
+        if isinstance(kind, int):
+            spec = kind
+        elif kind == "start":
+            spec = OffsetSpec.EARLIEST
+        isolation = Isolation.READ_COMMITTED if kind == "stable" else Isolation.READ_UNCOMMITTED
+        try:
+            listed = self._cluster.list_offsets(wanted, spec, isolation, timeout_s=OFFSETS_TIMEOUT_S)
+        except ConnectError as error:
+            first = wanted[0]
+            why = f"the leader of {first.topic}-{first.partition} does not respond: {error}"
+            return dict.fromkeys(wanted, why), {}
+        except KoffError as error:
+            return {at: str(error) for at in wanted}, {}
+        except Exception as error:  # a fault of koff must not end the process
+            log.exception("offsets cannot be fetched")
+            return {at: f"{type(error).__name__}: {error}" for at in wanted}, {}
+        offsets: dict[tuple[str, int], int | str]
+        offsets = {at: found if isinstance(found, str) else found.offset for at, found in listed.items()}
+        if kind != "end":  # the epoch of the first record, or of a record of some time, is not the leader's
+            return offsets, {}
+        return offsets, {
+            at: found.leader_epoch
+            for at, found in listed.items()
+            if not isinstance(found, str) and found.leader_epoch >= 0
+        }
+
+
+def split_into_chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    """The items in order, `size` of them at a time."""
+    return (items[first : first + size] for first in range(0, len(items), size))

@@ -1,0 +1,85 @@
+"""A thread that carries out requests in order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+
+import structlog
+
+from koff.errors import Denied, KoffError
+from koff.monitor.readers import Post
+from koff.monitor.requests import (
+    Answered,
+    Failed,
+    Input,
+)
+
+log = structlog.get_logger(component="monitor.in_order")
+HANG_S = 60.0
+"""After a request to the disk that takes so long, further ones fail at once: they may hold much memory."""
+
+
+def carry_out(work: Callable[[Answered], Input], request: Answered) -> Input:
+    """The result of `work`, or why there is none. Raises nothing."""
+    try:
+        return work(request)
+    except KoffError as error:
+        return Failed(request.id, str(error), denied=isinstance(error, Denied))
+    except Exception as error:  # a fault of koff must not end the process
+        log.exception("a request failed", request=type(request).__name__)
+        return Failed(request.id, f"{type(error).__name__}: {error}")
+
+
+class InOrder:
+    """A thread that carries out requests one after the other. It calls `on_end` when it ends."""
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[Answered], Input],
+        post: Post,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._work, self._post, self._on_end = work, post, on_end
+        self._began_s: float | None = None
+        self._requests: SimpleQueue[Answered | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"koff-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def send(self, request: Answered) -> None:
+        """Carries out the request after those that were sent before. It fails if one of those hangs."""
+        began_s = self._began_s
+        if began_s is not None and time.monotonic() - began_s > HANG_S:
+            self._post(Failed(request.id, f"a request before it has not returned for {HANG_S:.0f} s"))
+        else:
+            self._requests.put(request)
+
+    def close(self) -> None:
+        """Ends the thread once all requests are carried out."""
+        self._requests.put(None)
+
+    def join(self, timeout_s: float) -> None:
+        """Waits until the thread has ended."""
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def finish(self, timeout_s: float) -> None:
+        """Waits until all requests are carried out, and ends the thread."""
+        self.close()
+        self.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            while (request := self._requests.get()) is not None:
+                self._began_s = time.monotonic()
+                result = carry_out(self._work, request)
+                self._began_s = None
+                self._post(result)
+        finally:
+            self._on_end()
