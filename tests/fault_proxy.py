@@ -61,8 +61,9 @@ class FaultProxy:
 
     def cut(self) -> None:
         """Closes all connections, and closes each new connection at once."""
-        self._set_mode(refuses=True)
-        self.disconnect()
+        with self._changed:  # nothing that a stall held back may pass before its connection is closed
+            self._set_mode(refuses=True)
+            self.disconnect()
 
     def resume(self) -> None:
         """Relays all bytes at once, as at the beginning. Connections that were stalled go on."""

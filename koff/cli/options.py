@@ -7,7 +7,8 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any, TextIO, TypeVar, cast
 
 import click
 import structlog
@@ -129,6 +130,24 @@ def logging_options(command: Command) -> Command:
     )(command)
 
 
+class LossyStream:
+    """A text stream that drops what cannot be written: a full disk or a closed pipe must not end a thread."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Writes the text, or drops it."""
+        with suppress(OSError, ValueError):  # ValueError: the stream is closed
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Writes what is buffered, or drops it."""
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+
 def set_up_logs(form: str = "auto", level: str = "warning") -> None:
     """Sends logs to standard error: as text on a terminal, else as JSON lines (with `form` "auto").
 
@@ -147,6 +166,6 @@ def set_up_logs(form: str = "auto", level: str = "warning") -> None:
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, LossyStream(sys.stderr))),
         cache_logger_on_first_use=False,
     )

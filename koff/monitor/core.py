@@ -271,7 +271,7 @@ class Core:
                 self._take_read_failure(given, now)
                 return
             case Unreachable():
-                self.outbox.note_failure(given.why, now)
+                self.outbox.note_unreachable(given.why, now)
                 return
             case OffsetsFetched(final=False) | GroupsFetched(final=False) | HistoryRead(final=False):
                 ask = self.outbox.get(given.id)
@@ -409,6 +409,8 @@ class Core:
             self._ends.give_up(ask)
         for log in (self.offsets, self.share):
             own = {at[1]: offset for at, offset in given.offsets.items() if at[0] == log.topic}
+            if not own:  # most responses are of other topics
+                continue
             known = {number: offset for number, offset in own.items() if isinstance(offset, int)}
             truncated = log.take_offsets(ask.request.kind, known, ask.asked, given.epochs, ask.positions, now)
             self._lose(log, truncated, "their logs were truncated", now)

@@ -16,10 +16,10 @@ from koff.tracker import Tracker
 TIMEOUT_S = 10.0
 SHORTEST_PAUSE_S = 0.01
 PAUSE_PER_ROW_S, PAUSE_PER_PARTITION_S = 1e-6, 1e-5
-"""The pauses after a look at all rows, and after one at the partitions with records of unknown age. They are a
-few times as long as the look takes."""
+"""The pauses after a look at all rows, and after one at the partitions with records of unknown age. A look
+takes at most half as long."""
 GATHER_S = 0.2
-"""So long, a look at all rows waits for the samples of other brokers. One that is slow does not hold it up."""
+"""So long, a look at all rows waits for the samples of other brokers: one that is slow must not delay it."""
 
 
 @dataclass(slots=True)

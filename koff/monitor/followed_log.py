@@ -70,7 +70,7 @@ class FollowedLog:
             self.is_hidden = False
             self.denied, self.is_never_read = self._before_hidden
             lost = self._forget_partitions()
-        if topic is None or (self.topic_id and topic.id != self.topic_id):
+        elif topic is None or (self.topic_id and topic.id != self.topic_id):
             lost = self._forget_partitions()
         self.exists = topic is not None
         if topic is not None:

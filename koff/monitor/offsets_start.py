@@ -55,6 +55,8 @@ class OffsetsStart:
         self._saved: dict[int, Saved | str] | None = None if way == "resume" else {}
         self.retention = TopicRetention(log.topic, outbox)
         self._to_seed: set[int] = set()
+        # Partitions that responses have removed groups from while the topic may not be read.
+        self._reduced: set[int] = set()
         self.history = CommitHistory()
         self._has_seen_group = False
         self.is_refused = False
@@ -73,6 +75,7 @@ class OffsetsStart:
         """The partition is not what it was: neither what was saved of it, nor its history, is of use."""
         self.history.forget(partition)
         self._to_seed.discard(partition)
+        self._reduced.discard(partition)
         if self._saved is not None:
             self._saved.pop(partition, None)
 
@@ -125,19 +128,21 @@ class OffsetsStart:
             self._outbox.note(now, "the coordinators are asked about all groups", why=why)
 
     def seed_after_denial(self, now: Moment) -> None:
-        """The topic may be read again, after a long time in which the coordinators were asked.
+        """The topic may be read again, after a time in which the coordinators were asked.
 
-        All records since then would wait in memory until the reader has passed what the responses contain. So
-        partitions that have such a response begin again, with a new one.
+        After a long time, all records since then would wait in memory until the reader has passed what the
+        responses contain. So partitions that have such a response begin again, with a new one. So do those
+        that a response has removed groups from: while koff may not describe the topic, the response does not
+        say which coordinators it lacks, and what it lacks may be before the position.
         """
-        log = self._log
-        if log.denied_since_s is None or now.at_s - log.denied_since_s < LONG_DENIAL_S:
-            return
-        overtaken = [number for number, part in log.reading() if part.is_overtaken]
-        if overtaken:
-            self._outbox.command(StopReading(log.topic, frozenset(overtaken)))
-            self._to_seed.update(overtaken)
-            for number in overtaken:
+        log, again = self._log, set(self._reduced)
+        if log.denied_since_s is not None and now.at_s - log.denied_since_s >= LONG_DENIAL_S:
+            again |= {number for number, part in log.reading() if part.is_overtaken}
+        self._reduced.clear()
+        if again:
+            self._outbox.command(StopReading(log.topic, frozenset(again)))
+            self._to_seed.update(again)
+            for number in again:
                 log.reset(number)
 
     def _begin_hidden(self, now: Moment) -> None:
@@ -264,6 +269,8 @@ class OffsetsStart:
                 failed.setdefault(number, set()).add(name)
         if seeds & good:
             self._tracker.seed_partitions(given.commits, given.groups, count, seeds & good)
+        if self._log.denied is not None and not self._log.is_never_read:
+            self._reduced |= {p for p in good - seeds if self._tracker.group_names(p) - given.groups.keys()}
         if good - seeds:
             self._overwrite(good - seeds, given, failed, elsewhere)
         for number in sorted(good):

@@ -65,6 +65,7 @@ class Outbox:
         self._events: list[Event] = []
         self._failure: tuple[float, str] | None = None
         self._answered_s = float("-inf")
+        self._unreachable: tuple[float, str] | None = None
         self._failing_s: float | None = None
         self._is_lost = False
 
@@ -114,14 +115,21 @@ class Outbox:
         if self._failure is None or asked.at_s >= self._failure[0]:
             self._failure = asked.at_s, why
 
+    def note_unreachable(self, why: str, now: Moment) -> None:
+        """Notes that no broker can be reached."""
+        self._unreachable = now.at_s, why
+
     def note_answer(self, asked: Moment) -> None:
         """Notes that the cluster answered a request sent at `asked`."""
         self._answered_s = max(self._answered_s, asked.at_s)
 
     @property
     def failure(self) -> str | None:
-        """The newest error, if no request was answered that was sent later."""
-        return self._failure[1] if self._failure and self._failure[0] > self._answered_s else None
+        """Why no broker can be reached, else the newest error; None if a later request was answered."""
+        for noted in (self._unreachable, self._failure):
+            if noted is not None and noted[0] > self._answered_s:
+                return noted[1]
+        return None
 
     def report_reach(self, now: Moment) -> None:
         """Adds an event if requests have failed for `LOST_S` and none was answered, or if that is over."""
@@ -146,10 +154,7 @@ class Outbox:
 
     def has(self, kind: type[Answered]) -> bool:
         """Whether a request of that kind is open."""
-        for ask in self._open.values():  # for each input: faster than any()
-            if isinstance(ask.request, kind):
-                return True
-        return False
+        return any(isinstance(ask.request, kind) for ask in self._open.values())
 
     def of_kind(self, kind: type[_Kind]) -> Iterator[Ask[_Kind]]:
         """The open requests of that kind."""

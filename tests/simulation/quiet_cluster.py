@@ -273,7 +273,10 @@ class QuietCluster:
             self._transactions[producer] = (log, partition)
         touched: set[str] = set()
         for record in log.append(written, self.wall_ms(), producer):
-            touched |= self._shards[partition].apply(record)
+            changed = self._shards[partition].apply(record)
+            touched |= changed
+            for group in changed:  # a reader may get a part of the batch first
+                self.truth.set_members(group, self.now, self._members_of(group))
         self._allow_passing(partition)
         self._sync(touched)
 

@@ -8,7 +8,7 @@ import pytest
 
 from koff import records
 from tests.simulation.cluster import OFFSETS, SHARE_STATE, Cluster
-from tests.simulation.facts import Commit, Own, ShareProgress
+from tests.simulation.facts import Classic, ClassicMember, Commit, Own, ShareProgress
 from tests.simulation.logs import read_all
 from tests.simulation.placement import kafka_hash
 
@@ -187,6 +187,14 @@ def commit(cluster: Cluster, group: str, offset: int, producer: int | None = Non
 
 def committed_now(cluster: Cluster, group: str) -> set[int | None]:
     return cluster.truth.committed(group, "topic-0", 0, cluster.now + 0.5, cluster.now + 1)
+
+
+def test_a_reader_may_see_the_members_that_are_there_after_a_part_of_a_batch():
+    cluster = make_cluster()
+    members = [ClassicMember(str(number), None, (), ()) for number in range(2)]
+    cluster.write("g", [Classic("g", 1, tuple(members[:1])), Classic("g", 1, tuple(members))])
+    assert cluster.truth.members("g", cluster.now, cluster.now) >= {1, 2}
+    assert cluster.truth.members("g", cluster.now + 0.1, cluster.now + 1) == {2}
 
 
 def test_a_transactional_commit_counts_from_its_control_record_on():

@@ -16,6 +16,8 @@ from koff.monitor.requests import (
     FetchGroups,
     FetchOffsets,
     FetchTopics,
+    FirstRecord,
+    FirstRecordsRead,
     GroupsFetched,
     HistoryRead,
     Input,
@@ -23,7 +25,9 @@ from koff.monitor.requests import (
     Polled,
     Read,
     ReadFailed,
+    ReadFirstRecords,
     ReadHistory,
+    RecordPlace,
     Request,
     Start,
     StopReading,
@@ -36,7 +40,7 @@ from tests.simulation.conditions import Conditions, Disturbance
 from tests.simulation.contract import ContractBroken, check, check_not_hidden, check_recovered
 from tests.simulation.disk import Disk
 from tests.simulation.faults import FaultPlan
-from tests.simulation.network import Network
+from tests.simulation.network import NO_RECORD, Network
 from tests.simulation.run import run
 from tests.simulation.runs import run_seeds
 from tests.simulation.truth import Truth
@@ -515,6 +519,42 @@ def test_coordinators_are_not_ready_for_partitions_that_they_do_not_know_yet(ben
     (given,) = bench.receive(40.0, FetchGroups(1, frozenset(range(count + 40)), count + 40))
     assert isinstance(given, GroupsFetched)
     assert set(given.incomplete.values()) == {"its coordinator is not ready"}
+
+
+def test_a_user_who_may_not_describe_the_offsets_topic_gets_the_groups_all_the_same(bench: Bench) -> None:
+    bench.conditions.hidden_topics = frozenset({OFFSETS})
+    groups, topics = bench.receive(1.0, FetchGroups(1, frozenset({0}), 1), FetchTopics(2))
+    if isinstance(groups, TopicsFetched):
+        groups, topics = topics, groups
+    assert isinstance(groups, GroupsFetched)
+    assert isinstance(topics, TopicsFetched)
+    assert sorted(groups.groups) == bench.cluster.group_names()
+    assert not groups.incomplete
+    assert OFFSETS not in topics.topics
+    bench.conditions.disturbances.append(Disturbance("refused", BROKER_KINDS, bench.log.leader))
+    (groups,) = bench.receive(30.0, FetchGroups(3, frozenset({0}), 1))
+    assert isinstance(groups, GroupsFetched)
+    assert groups.incomplete.keys() == {0}
+
+
+def test_the_first_record_at_an_offset_has_the_time_at_which_it_was_written(bench: Bench) -> None:
+    name = bench.cluster.ordinary_topics()[0]
+    log: Any = bench.cluster.topics[name].partitions[0]
+    log.write(10, EPOCH_MS)
+    log.write(10, EPOCH_MS + 5_000)
+    log.trim(log.end - 15)
+    places = [RecordPlace(name, 0, offset) for offset in (0, log.end - 5, log.end)]
+    (given,) = bench.receive(1.0, ReadFirstRecords(1, frozenset(places)))
+    assert isinstance(given, FirstRecordsRead)
+    assert [given.records[place] for place in places] == [
+        FirstRecord(log.start, EPOCH_MS),
+        FirstRecord(log.end - 5, EPOCH_MS + 5_000),
+        FirstRecord(log.end, NO_RECORD),
+    ]
+    bench.conditions.denied_topics.add(name)
+    (given,) = bench.receive(1.0, ReadFirstRecords(2, frozenset(places)))
+    assert isinstance(given, FirstRecordsRead)
+    assert given.denied == {name}
 
 
 def test_nothing_of_a_killed_koff_arrives(bench: Bench) -> None:

@@ -207,6 +207,14 @@ def test_partitions_of_a_topic_created_again_are_lost() -> None:
     assert not any(part.is_reading for part in log.partitions.values())
 
 
+def test_what_stood_for_a_hidden_topic_is_lost_when_the_topic_appears_even_if_it_is_another_one() -> None:
+    log, _ = follow(Replay(0, ""), partitions=3)
+    assert log.note_topic(None) == [0, 1, 2]
+    log.hide("no DESCRIBE")
+    assert log.note_topic(Topic("other", 3)) == [0]
+    assert log.partitions.keys() == {0, 1, 2}
+
+
 def test_records_and_responses_of_the_earlier_topic_mean_nothing_to_the_one_created_again() -> None:
     log, applied = follow(Replay(0, ""))
     positions = log.positions()

@@ -332,3 +332,18 @@ def test_after_a_short_denial_partitions_are_read_on() -> None:
     poll_partition(driven, 0, *range(5, 10))
     assert driven.last(Read) is before
     assert driven.core.offsets.partitions[0].position == 10
+
+
+def test_after_a_denial_partitions_begin_again_that_a_response_has_removed_groups_from() -> None:
+    driven = start()
+    respond(driven, 0, 1, 2)
+    driven.give(ReadFailed(OFFSETS, "denied", denied=True))
+    while not driven.core.outbox.has(FetchGroups):
+        driven.give(None, after_s=1)
+    respond(driven, 0, 2)  # the coordinator of partition 1 may be silent: koff cannot know
+    assert driven.groups() == {name_in(0), name_in(2)}
+    poll_partition(driven, 0, 5)
+    answer_watermarks(driven, 6)
+    assert {p: s.offset for p, s in driven.last(Read).starts.items()} == {1: 6}
+    respond(driven, 1)
+    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}

@@ -249,6 +249,19 @@ def test_a_group_that_keeps_up_costs_one_request():
     assert not plan.is_done("t", 1, 500)
 
 
+def test_only_the_results_next_to_the_record_are_needed_in_the_end():
+    plan, asked_ms = PastEnds(), []
+    while wanted := plan.wanted({AT: [5]}, NOW_MS):
+        ((at_ms, _),) = wanted
+        asked_ms.append(at_ms)
+        plan.note({AT: 0 if NOW_MS - at_ms > 3_600_000 else 9}, at_ms)
+    needed = [at_ms for at_ms in asked_ms if plan.is_needed(AT, at_ms)]
+    assert len(asked_ms) > 5
+    assert len(needed) == 2
+    assert min(needed) < NOW_MS - 3_600_000 < max(needed)
+    assert not plan.is_needed(("t", 1), needed[0])
+
+
 def test_an_end_that_has_not_moved_for_long_enough_is_as_old_as_is_asked_for():
     plan, rounds = PastEnds(), 0
     while wanted := plan.wanted({AT: [5]}, NOW_MS):

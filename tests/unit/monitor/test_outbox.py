@@ -1,0 +1,50 @@
+"""When the cluster counts as lost, and which error is shown."""
+
+from __future__ import annotations
+
+from koff.monitor.outbox import Outbox
+from koff.monitor.requests import Moment
+
+
+def at(second: float) -> Moment:
+    return Moment(second, 0)
+
+
+def events(outbox: Outbox) -> list[str]:
+    return [event.text for event in outbox.take_events()]
+
+
+def test_a_failure_counts_only_if_no_request_was_answered_that_was_sent_later() -> None:
+    """One broker of three that does not respond fails late what was sent long ago."""
+    outbox = Outbox()
+    outbox.note_answer(at(5))
+    outbox.note_failure("no response in time", at(0))
+    assert outbox.failure is None
+    outbox.note_failure("no response in time", at(6))
+    assert outbox.failure == "no response in time"
+
+
+def test_that_no_broker_can_be_reached_says_more_than_the_error_of_a_request() -> None:
+    outbox = Outbox()
+    outbox.note_unreachable("cannot reach Kafka", at(1))
+    outbox.note_failure("_NOENT", at(2))
+    assert outbox.failure == "cannot reach Kafka"
+    outbox.note_answer(at(3))
+    assert outbox.failure is None
+
+
+def test_the_loss_of_the_brokers_and_their_return_are_one_event_each_and_a_short_failure_is_none() -> None:
+    outbox = Outbox()
+    outbox.note_failure("no leader", at(1))
+    outbox.report_reach(at(1))
+    outbox.note_answer(at(2))
+    outbox.report_reach(at(2))
+    assert events(outbox) == []
+    for second in range(10, 20):
+        outbox.note_failure("no response", at(second))
+        outbox.report_reach(at(second))
+    assert events(outbox) == ["brokers lost"]
+    outbox.note_answer(at(21))
+    outbox.report_reach(at(21))
+    outbox.report_reach(at(22))
+    assert events(outbox) == ["brokers back"]
