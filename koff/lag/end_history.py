@@ -176,8 +176,8 @@ class EndHistory:
         self._allocate(max(partitions, 2 * size))
         for new, old in zip(self._columns(), columns, strict=True):
             new[:size] = old
-        for new, old in zip((self._offsets, self._ticks, self._gaps), points, strict=True):
-            new[:used, :size] = old[:used]
+        for grid, before in zip((self._offsets, self._ticks, self._gaps), points, strict=True):
+            grid[:used, :size] = before[:used]
 
     def save(self, rows: Rows) -> Curves | None:
         """A copy of the history of `rows` for `restore`; None if this history was never given a point."""
