@@ -120,7 +120,7 @@ def lag(
         start=way,
         source=source,
         offsets_topic=offsets_topic,
-        end_interval_s=min(interval, 5.0) if watch else 5.0,
+        end_interval_s=min(max(interval, 1.0), 5.0) if watch else 5.0,
         exact_groups=exact_time_lag,
         exact_per_s=None,
         zookeeper=ZooKeeperConf(zookeeper),
@@ -187,7 +187,7 @@ def _format_member(row: PartitionLag) -> str | None:
 
 def _print_table(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
     if not totals:
-        click.echo(f"no consumer groups in cluster {cluster}")
+        click.echo(f"no consumer groups to show in cluster {cluster}")
         return
     # Partitions, with the column SECONDS only if there is an exact lag in seconds
     seconds = ["SECONDS"] if any(r.time_lag_source == "record" for r in rows) else []
@@ -197,7 +197,7 @@ def _print_table(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal
             [
                 (
                     *(r.group, r.state, r.topic, r.partition, r.committed, r.end, r.published_lag),
-                    *([r.time_lag_s] if seconds else []),
+                    *([r.time_lag_s if r.time_lag_source == "record" else None] if seconds else []),
                     *(_format_member(r), " ".join(r.reasons.names)),
                 )
                 for r in rows

@@ -155,8 +155,11 @@ class Cluster(Closing):
         if not requested:
             return {}
         described = {}
-        futures_ = self._retry_with_new_client(lambda timeout_s: self._describe(requested, timeout_s))
-        for name, future in futures_.items():
+        try:
+            responses = self._retry_with_new_client(lambda timeout_s: self._describe(requested, timeout_s))
+        except KafkaException as error:
+            raise self._map_error(error) from error
+        for name, future in responses.items():
             try:
                 topic = future.result(0)
             except Exception as error:
@@ -179,8 +182,13 @@ class Cluster(Closing):
         return convert_metadata(self._list_topics())
 
     def _describe(self, names: list[str], timeout_s: float) -> dict[str, Any]:
-        described = self._call_admin("describe_topics", TopicCollection(names), request_timeout=timeout_s)
-        futures.wait(described.values(), timeout_s + 1)  # librdkafka's timeout comes first
+        admin = self._get_admin()
+        described = self._call_admin(
+            admin, "describe_topics", TopicCollection(names), request_timeout=timeout_s
+        )
+        # librdkafka's timeout comes first.
+        if futures.wait(described.values(), timeout_s + 1).not_done:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         for future in described.values():
             error = extract_kafka_error(future.exception(0))
             if error is not None and error.code() == KafkaError._TIMED_OUT:
@@ -220,7 +228,8 @@ class Cluster(Closing):
     def fetch_topic_configs(self, topic: str) -> dict[str, str]:
         """The topic's settings, with the brokers' defaults. Raises `Denied` without DESCRIBE_CONFIGS."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        future = self._call_admin("describe_configs", [resource])[resource]
+        admin = self._get_admin()
+        future = self._call_admin(admin, "describe_configs", [resource])[resource]
         try:
             entries = future.result(self.conf.request_timeout_s + 1)
         except (KafkaException, TimeoutError) as error:
@@ -264,8 +273,9 @@ class Cluster(Closing):
 
         # librdkafka sends one request to each leader.
         patience_s = timeout_s or self.conf.request_timeout_s
+        admin = self._get_admin()
         responses = self._call_admin(
-            "list_offsets", requested, isolation_level=level, request_timeout=patience_s
+            admin, "list_offsets", requested, isolation_level=level, request_timeout=patience_s
         )
         deadline = time.monotonic() + patience_s + 1
         for kafka_partition, future in responses.items():
@@ -318,9 +328,12 @@ class Cluster(Closing):
                     return str(cluster_id)
             patience_s *= 2
 
-    def _call_admin(self, method: str, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        """The futures that a method of the admin client returns. Forgets the errors of earlier requests."""
-        admin = self._get_admin()
+    def _call_admin(self, admin: AdminClient, method: str, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        """The futures that a method of the admin client returns. Forgets the errors of earlier requests.
+
+        The caller keeps `admin` until the futures are done: another thread may replace the client, and
+        without a reference librdkafka would drop the requests.
+        """
         admin.poll(0)  # before `clear`: errors that wait in librdkafka belong to earlier requests
         self._errors.clear()
         try:

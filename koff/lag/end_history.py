@@ -170,13 +170,13 @@ class EndHistory:
         """Makes room for at least `partitions` rows."""
         if partitions <= len(self):
             return
-        size, columns, points = len(self), self._columns(), (self._offsets, self._ticks, self._gaps)
+        size, columns, grids = len(self), self._columns(), self._grids()
         # Copy only the slots in use, so that the operating system allocates no memory for the free slots.
         used = int(self._count.max(initial=0))
         self._allocate(max(partitions, 2 * size))
         for new, old in zip(self._columns(), columns, strict=True):
             new[:size] = old
-        for grid, before in zip((self._offsets, self._ticks, self._gaps), points, strict=True):
+        for grid, before in zip(self._grids(), grids, strict=True):
             grid[:used, :size] = before[:used]
 
     def save(self, rows: Rows) -> Curves | None:
@@ -296,6 +296,9 @@ class EndHistory:
     def _columns(self) -> tuple[NDArray[Any], ...]:
         return self._count, self._newest, self._newest_tick, self._live, self._has_gaps
 
+    def _grids(self) -> tuple[NDArray[Any], ...]:
+        return self._offsets, self._ticks, self._gaps
+
     def _mark_gaps(self, slots: Rows, rows: Rows) -> None:
         self._gaps[slots, rows] = True
         self._has_gaps[rows] = True
@@ -382,7 +385,7 @@ class EndHistory:
         top = int(count.max(initial=0)) + 1
         slots = np.arange(top)[:, None]
         source = slots - (slots > slot)
-        for points in (self._offsets, self._ticks, self._gaps):
+        for points in self._grids():
             points[:top, row] = points[source, row]
 
     def _thin_curves(self, rows: Rows) -> None:

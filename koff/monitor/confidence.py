@@ -179,17 +179,23 @@ def build_stats(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withheld: in
         rows=rows,
         withheld=withheld,
         missing=tuple(_describe_missing(facts)),
+        not_current=sum(len(_find_old_partitions(facts, log)) for log in (offsets, facts.share)),
         source=facts.source,
         up=up,
     )
 
 
+def _find_old_partitions(facts: ViewFacts, log: FollowedLog) -> list[int]:
+    """The partitions of an internal topic that are not current; none of a topic that may not be read."""
+    if log is facts.share and log.denied is not None:
+        return []
+    return [p for p in log.partitions if facts.current_ms(log, p) < facts.oldest_ms]
+
+
 def _describe_missing(facts: ViewFacts) -> Iterator[str]:
     """What hides groups, or commits of share groups, of which koff may not even know the names."""
     for log, what in ((facts.offsets, "groups"), (facts.share, "lags of share groups")):
-        if log is facts.share and log.denied is not None:
-            continue
-        old = [p for p in log.partitions if facts.current_ms(log, p) < facts.oldest_ms]
+        old = _find_old_partitions(facts, log)
         if old:
             leaderless = sum(p in log.leaderless for p in old)
             without = f", {leaderless} of them have no leader" if leaderless else ""

@@ -147,6 +147,7 @@ class Core:
             conf.exact_groups, conf.exact_per_s, self.tracker, self._ends, self.outbox
         )
         self._topics_due_s = self._sample_due_s = now.at_s
+        self._topics_sent_s = float("-inf")
         self._was_read = self._was_ready = False
         self._does_more = False  # history and ZooKeeper come after the start
 
@@ -242,7 +243,7 @@ class Core:
             steady_ms=self._steady_ms,
             now=now,
             oldest_ms=now_ms - round(self.conf.limit_s * 1000),
-            topics_asked=self.topics.asked,
+            topics_asked=self.topics.undoubted,
             failure=self.outbox.failure,
             ends_answered=self._was_read and self._ends.is_answered,
             was_ready=self._was_ready,
@@ -440,7 +441,8 @@ class Core:
         log = self._log(given.topic)
         if given.denied and log.denied is None:
             self.outbox.note(now, "topic may not be read", warn=True, topic=log.topic, why=given.why)
-        self.outbox.note_failure(given.why, now)
+        if not given.denied:
+            self.outbox.note_failure(given.why, now)
         log.note_failure(given.why, now, denied=given.denied)
 
     # --- State -------------------------------------------------------------------------------------------
@@ -501,9 +503,11 @@ class Core:
     def _ask_for_what_is_due(self, now: Moment) -> None:
         listed_s = self.topics.asked.at_s if self.topics.asked else now.at_s
         if any(log.lost_s > listed_s for log in (self.offsets, self.share)):
-            self._topics_due_s = min(self._topics_due_s, listed_s + RETRY_S)
+            again_s = max(listed_s, self._topics_sent_s) + RETRY_S
+            self._topics_due_s = min(self._topics_due_s, again_s)
         if now.at_s >= self._topics_due_s and not self.outbox.has(FetchTopics):
             self.outbox.send(FetchTopics(self.outbox.next_id()), now, TIMEOUT_S)
+            self._topics_sent_s = now.at_s
             self._topics_due_s = now.at_s + self.conf.topics_interval_s
         for log in (self.offsets, self.share):
             self._read_log(log, now)

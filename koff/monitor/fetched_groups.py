@@ -7,6 +7,7 @@ import structlog
 from koff.client import Cluster
 from koff.client.groups.coordinators import fetch_groups
 from koff.client.groups.responses import FetchedGroups
+from koff.errors import ConnectError
 from koff.monitor.described import build_group
 from koff.monitor.requests import FetchGroups, GroupsFetched
 from koff.records.placement import group_partition
@@ -30,7 +31,7 @@ def fetch_described_groups(cluster: Cluster, request: FetchGroups, *, quiet: boo
         group_filter=is_wanted,
         deadline_s=DEADLINE_S,
         patience_s=PATIENCE_S,
-        partitions=request.partitions if count > 1 else None,
+        partitions=request.partitions if count > 1 and not request.together else None,
     )
     write = log.debug if quiet else log.info
     write(
@@ -65,6 +66,10 @@ def _find_topic_ids(cluster: Cluster, fetched: FetchedGroups) -> dict[str, str]:
         if topic not in ids
     }
     if unknown:
-        present = cluster.describe_topics(unknown & cluster.fetch_partition_counts().keys())
+        try:
+            present = cluster.describe_topics(unknown & cluster.fetch_partition_counts().keys())
+        except ConnectError as error:  # only names of assigned topics are missing then
+            log.debug("no ids of assigned topics", why=str(error))
+            return ids
         ids |= {topic.name: topic.topic_id for topic in present.values() if topic.topic_id}
     return ids

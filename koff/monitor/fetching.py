@@ -16,6 +16,7 @@ from koff.client import (
     OffsetSpec,
     TopicPartition,
 )
+from koff.client.wire.credentials import check_support
 from koff.errors import ConnectError, KoffError
 from koff.monitor.fetched_groups import fetch_described_groups
 from koff.monitor.requests import (
@@ -48,6 +49,8 @@ class Fetching:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._leaders: Mapping[str, tuple[int, ...]] = {}
+        # The admin API asks all brokers for all groups.
+        self._can_ask_one_coordinator = bool(check_support(cluster.conf))
         self._has_fetched_groups = False
 
     def fetch(self, request: Answered) -> Input:
@@ -93,7 +96,9 @@ class Fetching:
         """A request for each coordinator, as of the newest list of topics; they have the same id."""
         by_leader: dict[int, set[int]] = defaultdict(set)
         known = self._leaders.get(OFFSETS_TOPIC, ())
-        is_known = len(known) == request.partition_count
+        is_known = self._can_ask_one_coordinator and len(known) == request.partition_count
+        if request.together:
+            return [request]
         for number in request.partitions:
             by_leader[known[number] if is_known else _UNKNOWN_LEADER].add(number)
         return [replace(request, partitions=frozenset(numbers)) for numbers in by_leader.values()]
@@ -128,7 +133,7 @@ class Fetching:
         try:
             listed = self._cluster.list_offsets(wanted, spec, isolation, timeout_s=OFFSETS_TIMEOUT_S)
         except ConnectError as error:
-            first = wanted[0]
+            first = min(wanted)
             why = f"the leader of {first.topic}-{first.partition} does not respond: {error}"
             return dict.fromkeys(wanted, why), {}
         except KoffError as error:

@@ -144,6 +144,7 @@ class Loop:
         try:
             view = self.build_view()
         except Exception as error:
+            self._asked_s = float("-inf")  # whoever asks again makes the next attempt
             self._note_fault(error)
             return
         ended_s = time.monotonic()

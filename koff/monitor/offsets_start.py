@@ -239,9 +239,9 @@ class OffsetsStart:
         Returns the partitions that use it: their high watermarks have to be requested now.
         """
         self._tracker.identify_topics(given.topic_ids)
-        asked_for = self._same_lives(ask)
-        if given.partitions is not None:
-            asked_for &= given.partitions
+        same_lives = self._same_lives(ask)
+        asked_for = same_lives if given.partitions is None else same_lives & given.partitions
+        ask.without_groups &= same_lives
         self._has_seen_group |= bool(given.groups)
         seeds = {p for p in asked_for if self._log.partitions[p].is_unseeded}
         unusable = {p: why for p, why in given.incomplete.items() if p in asked_for}
@@ -249,7 +249,13 @@ class OffsetsStart:
         is_refused = is_denied and not self._has_seen_group
         is_suspect = is_refused if is_denied else seeds == asked_for
         if not given.groups and is_suspect and not self._log.is_never_read:
-            unusable |= dict.fromkeys(asked_for - unusable.keys(), NO_GROUP)
+            # One coordinator may well have no group: wait for the others.
+            ask.without_groups |= asked_for - unusable.keys()
+            asked_for &= unusable.keys()
+        if given.final and ask.without_groups:
+            asked_for |= ask.without_groups
+            seeds = {p for p in asked_for if self._log.partitions[p].is_unseeded}
+            unusable |= {} if self._has_seen_group else dict.fromkeys(ask.without_groups, NO_GROUP)
         self.is_refused = is_refused and given.final
         count, elsewhere = max(self._log.partition_count, 1), self._tracker.find_groups_elsewhere()
         failed: dict[int, set[str]] = {}
@@ -349,7 +355,8 @@ class OffsetsStart:
         return plan
 
     def _fetch_groups(self, partitions: frozenset[int], now: Moment) -> None:
-        request = FetchGroups(self._outbox.next_id(), partitions, self._log.partition_count)
+        together = self._tracker.may_be_elsewhere or bool(self._tracker.find_groups_elsewhere())
+        request = FetchGroups(self._outbox.next_id(), partitions, self._log.partition_count, together)
         self._outbox.send(request, now, GROUPS_TIMEOUT_S, self._log.positions())
 
     def _same_lives(self, ask: Ask[FetchGroups]) -> set[int]:

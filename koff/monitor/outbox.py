@@ -29,8 +29,8 @@ class Ask(Generic[_Kind]):
     """A request, when it was sent, and until when its result is waited for.
 
     `waiting` are the partitions of a `FetchOffsets` that have no result yet, `answered` those of a
-    `FetchGroups` that have one. `positions` has, for partitions
-    of internal topics, the life and the position when the request was sent.
+    `FetchGroups` that have one, `without_groups` those whose coordinator has returned no group. `positions`
+    has, for partitions of internal topics, the life and the position when the request was sent.
     """
 
     request: _Kind
@@ -39,6 +39,7 @@ class Ask(Generic[_Kind]):
     waiting: set[TopicPartition] = field(default_factory=set)
     positions: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     answered: set[int] = field(default_factory=set)
+    without_groups: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,12 +60,14 @@ class FetchRetention:
 class FetchGroups:
     """All groups and their committed offsets. Answered by one `GroupsFetched` for each coordinator.
 
-    Only groups of `partitions` of the offsets topic, which has `partition_count`.
+    Only groups of `partitions` of the offsets topic, which has `partition_count`. `together`: all are
+    asked, and there is one result. A coordinator may have groups of partitions that it does not lead.
     """
 
     id: int
     partitions: frozenset[int]
     partition_count: int
+    together: bool = False
 
 
 class Start(NamedTuple):

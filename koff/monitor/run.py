@@ -84,6 +84,7 @@ class Monitor:
                 raise
         if self._is_stopping:
             return False
+        self._failure = None
         log.info("connected", brokers=self.conf.cluster.brokers, cluster=self._cluster.id)
         return True
 

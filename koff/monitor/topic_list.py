@@ -32,6 +32,8 @@ class TopicList:
         self.topics: dict[str, Topic | None] = {}
         self.asked: Moment | None = None
         """When the newest response was requested; None before the first."""
+        self.undoubted: Moment | None = None
+        """When the newest response was requested that is believed in all."""
         self._doubts: dict[str, _Doubt] = {}
         self._unknown: set[str] = set()
         self._lists_without = 0  # how many lists in a row have not made the unknown topics known
@@ -84,6 +86,8 @@ class TopicList:
             if name not in self.topics or known != seen:
                 self.topics[name] = seen
                 changed.add(name)
+        if not self._doubts:
+            self.undoubted = asked
         return changed
 
     def forget_unwanted(self, wanted: Collection[str]) -> None:

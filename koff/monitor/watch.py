@@ -105,6 +105,8 @@ def take_views(
     deadline_s = time.monotonic() + timeout_s
     connect_timeout_s = min(conf.cluster.connect_timeout_s, timeout_s)
     cluster_conf = replace(limit_requests(conf.cluster), connect_timeout_s=connect_timeout_s)
+    zookeeper_timeout_s = min(conf.zookeeper.connect_timeout_s, timeout_s)
+    conf = replace(conf, zookeeper=replace(conf.zookeeper, connect_timeout_s=zookeeper_timeout_s))
     with Cluster(cluster_conf).connect() as cluster, Watch(conf, cluster) as watch:
         look_s = 0.0
 

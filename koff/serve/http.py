@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import structlog
 from prometheus_client.exposition import choose_encoder
@@ -96,6 +98,18 @@ class Server:
 class _HTTPServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
+
+    def server_bind(self) -> None:
+        """Binds the address, without asking DNS for its name as the base class does: that may take long."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Logs the error of a request. A client that goes away is usual."""
+        if isinstance(sys.exception(), OSError):
+            log.debug("client has gone", client=client_address[0])
+        else:
+            log.exception("a request failed", client=client_address[0])
 
 
 class _Renderer:

@@ -101,6 +101,11 @@ def _build_gauges(cluster: str, stats: MonitorStats) -> Iterator[Metric]:
             stats.behind,
         ),
         (
+            "koff_reader_partitions_not_current",
+            "Partitions of the internal topics that are not current: groups in them are withheld or missing.",
+            stats.not_current,
+        ),
+        (
             "koff_reader_held_back_records",
             "Offsets of the offsets topic behind open transactions.",
             stats.held_back_records,

@@ -46,6 +46,8 @@ class MonitorStats:
     """How many lags there are. Rows without a commit, or without a topic, have none."""
     withheld: int = 0
     """How many of these lags are not served."""
+    not_current: int = 0
+    """How many partitions of internal topics are not current: groups in them are withheld or missing."""
     missing: tuple[str, ...] = ()
     """What may be missing from the snapshot, and why."""
     source: Literal["log", "coordinators"] = "log"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from koff.lag import UNKNOWN
 from koff.records.placement import group_partition
 from koff.tracker.shard import Shard
 
@@ -75,6 +76,11 @@ class GroupPlaces:
             if shown in numbers and self._may_be_at(name, shown):
                 found[name] = shown
         return found
+
+    @property
+    def may_be_elsewhere(self) -> bool:
+        """Whether the topic was seen to grow, and brokers may still use the earlier partition count."""
+        return bool(self._earlier_counts) and max(self._earlier_counts) > self._last_written
 
     def _replace_shard(self, number: int, shard: Shard | None) -> bool:
         self._remove(number, self._names.pop(number, set()))
@@ -163,8 +169,12 @@ class GroupPlaces:
         if len(candidates) == 1:
             return next(iter(candidates))
         by_hash = candidates - elsewhere
+        newest_ms = {number: self._shards[number].newest_commit_ms(name) for number in candidates}
         if self._partition_count and by_hash:
-            return min(by_hash)
+            shown = min(by_hash)
+            # A commit without a time is from a coordinator, which does not say in which partition it is.
+            if newest_ms[shown] != UNKNOWN or all(at_ms == UNKNOWN for at_ms in newest_ms.values()):
+                return shown
         # A later commit may change this choice, without any group coming or going.
         self._unsettled = True
-        return max(candidates, key=lambda number: (self._shards[number].newest_commit_ms(name), -number))
+        return max(candidates, key=lambda number: (newest_ms[number], -number))

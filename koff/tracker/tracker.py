@@ -190,6 +190,11 @@ class Tracker:
         shard = self._shards.get(partition)
         return shard.group_names() if shard else set()
 
+    @property
+    def may_be_elsewhere(self) -> bool:
+        """Whether brokers may still use an earlier partition count of the offsets topic, which has grown."""
+        return self._places.may_be_elsewhere
+
     def find_groups_elsewhere(self) -> dict[str, int]:
         """The groups that are shown outside the partition that their name's hash says, with their partitions.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import count, zip_longest
 from typing import NamedTuple
@@ -42,6 +42,8 @@ class _GroupsAnswer:
     request: FetchGroups
     latency_s: float
     deadline_s: float
+    open_parts: list[frozenset[int]]
+    """The parts of the request that have no result yet; shared by the answers to all of them."""
     rounds: int = 0
     leaders: list[int | None] = field(default_factory=list)
     commits: dict[tuple[str, str, int], int] = field(default_factory=dict)
@@ -72,7 +74,7 @@ class Coordinators:
         self._deliver = deliver
 
     def fetch(self, request: FetchGroups, now_s: float) -> None:
-        """Asks all coordinators; there is one result."""
+        """Asks the coordinators of the partitions; there is a result for each of them."""
         latency_s, effect = self._conditions.draw("groups")
         if latency_s is None:
             return
@@ -81,13 +83,32 @@ class Coordinators:
             self._schedule(now_s + latency_s, lambda _: self._deliver(failed))
             return
         deadline_s = now_s + self._rng.choice([5.0, 25.0])
-        self._begin_round(_GroupsAnswer(request, latency_s, deadline_s), now_s)
+        parts = self._split(request)
+        for part in list(parts):
+            answer = _GroupsAnswer(replace(request, partitions=part), latency_s, deadline_s, parts)
+            self._begin_round(answer, now_s)
+
+    def _split(self, request: FetchGroups) -> list[frozenset[int]]:
+        """The partitions of each leader; all together if koff wants that, or does not know the leaders."""
+        leaders = self._leaders()
+        if request.together or len(leaders) != request.partition_count:
+            return [request.partitions]
+        parts: dict[int | None, set[int]] = {}
+        for number in sorted(request.partitions):
+            parts.setdefault(leaders[number], set()).add(number)
+        return [frozenset(numbers) for numbers in parts.values()]
 
     def _begin_round(self, answer: _GroupsAnswer, now_s: float) -> None:
         """Asks every coordinator, as the client does: again, if they changed meanwhile or one is silent."""
         answer.forget()
         answer.leaders, is_hidden = self._leaders(), not self._conditions.may_read(OFFSETS)
-        brokers = {leader for leader in answer.leaders if leader is not None}
+        request = answer.request
+        asks_all = request.together or request.partition_count <= 1
+        brokers = {
+            leader
+            for number, leader in enumerate(answer.leaders)
+            if leader is not None and (asks_all or number in request.partitions)
+        }
         if is_hidden:  # who leads what is unknown, so all brokers are asked
             brokers = {broker for broker, is_up in self._cluster.brokers.items() if is_up}
         for broker in sorted(brokers):
@@ -116,14 +137,17 @@ class Coordinators:
         if is_missing_some and now_s + pause_s < answer.deadline_s:
             self._schedule(now_s + pause_s, lambda at_s: self._begin_round(answer, at_s))
             return
+        answer.open_parts.remove(answer.request.partitions)
         self._deliver(
             GroupsFetched(
                 answer.request.id,
                 _to_columns(answer.commits),
                 answer.groups,
                 answer.failed,
-                answer.incomplete,
+                {p: why for p, why in answer.incomplete.items() if p in answer.request.partitions},
                 {name: topic.id for name, topic in self._cluster.topics.items()},
+                answer.request.partitions,
+                not answer.open_parts,
             )
         )
 

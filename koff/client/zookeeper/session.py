@@ -93,13 +93,16 @@ class Session(Closing):
                 f"cannot reach ZooKeeper at {self.hosts}: no session within {self._connect_timeout_s:g} s; "
                 "check the address, that it runs and that its port is open from here"
             )
-        if make_chroot and self._root:
-            self.call("ensure_path", "/")
-        if not self.renew_lease("/"):
+        try:
+            if make_chroot and self._root:
+                self.call("ensure_path", "/")
+            if not self.renew_lease("/"):
+                raise ConfigError(
+                    f"ZooKeeper at {self.hosts} has no {self._root}: check the path behind the hosts"
+                )
+        except BaseException:  # else kazoo's threads would go on trying for ever
             self.close()
-            raise ConfigError(
-                f"ZooKeeper at {self.hosts} has no {self._root}: check the path behind the hosts"
-            )
+            raise
         return self
 
     def close(self) -> None:

@@ -60,7 +60,7 @@ def _fetch_partition_nodes(
         for topic in children
     }
     for ((group, topic), partition), (data, stat) in _fetch_children(session, topics):
-        if partition.isdecimal():
+        if partition.isdecimal() and len(partition) <= _MAX_DIGITS:
             yield group, TopicPartition(topic, int(partition)), data, stat
 
 

@@ -118,6 +118,7 @@ def test_every_number_about_the_monitor_is_served(server: Server, source: Source
         "koff_inputs_skipped": 2,
         "koff_up": 0,
         "koff_reader_behind": 3,
+        "koff_reader_partitions_not_current": 0,
         "koff_reader_held_back_records": 4,
         "koff_reader_held_back_seconds": 5.5,
         "koff_reader_backfill_remaining_records": 6,
