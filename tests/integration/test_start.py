@@ -68,7 +68,12 @@ def backfill_remaining(monitor: Monitor) -> float:
 
 
 def wait_for_backfill(monitor: Monitor) -> None:
-    wait_until(lambda: monitor.events("backfilled"), timeout_s=30, what="the backfill", every_s=0.02)
+    """Returns once /metrics shows what the backfill found: a view is shared for a moment."""
+
+    def is_shown() -> bool:
+        return bool(monitor.events("backfilled")) and backfill_remaining(monitor) == 0
+
+    wait_until(is_shown, timeout_s=30, what="the backfill", every_s=0.02)
 
 
 def reasons_to_replay(monitor: Monitor) -> list[str]:
@@ -193,6 +198,7 @@ def test_a_transaction_left_open_counts_once_it_commits_and_its_neighbours_are_n
                 lambda: monitor.events("backfilled") and committed(monitor)[group, "orders", 0] == 8,
                 "the end of the transaction",
             )
+            wait_for_backfill(monitor)
             assert seen[group, "orders", 0] in ([3, 8], [8])  # it may have come before we looked
             assert seen[other, "orders", 0] in ([15, 16], [16])
             assert completeness(monitor, other) == 1
