@@ -19,17 +19,24 @@ class _NeverDone(Future[Any]):
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    def answer_nothing(self: Cluster, method: str, requested: Any, **_: Any) -> dict[Any, Future[Any]]:
-        return {each: _NeverDone() for each in requested}
+    def answer_nothing(
+        self: Cluster, admin: Any, method: str, requested: Any, **_: Any
+    ) -> dict[Any, Future[Any]]:
+        return {each: _NeverDone() for each in getattr(requested, "topic_names", requested)}
 
     monkeypatch.setattr(Cluster, "_call_admin", answer_nothing)
-    monkeypatch.setattr(Cluster, "_list_topics", lambda self: None)
-    return Cluster(ClusterConf("127.0.0.1:1"))
+    monkeypatch.setattr(Cluster, "_list_topics", lambda self, **_: None)
+    return Cluster(ClusterConf("127.0.0.1:1", request_timeout_s=0.1))
 
 
 def test_offsets_that_do_not_come_in_time_are_a_connect_error(cluster: Cluster) -> None:
     with pytest.raises(ConnectError):
         cluster.fetch_offsets([TopicPartition("t", 0)])
+
+
+def test_topics_that_are_not_described_in_time_are_a_connect_error(cluster: Cluster) -> None:
+    with pytest.raises(ConnectError):
+        cluster.describe_topics(["t"])
 
 
 def test_settings_that_do_not_come_in_time_are_a_connect_error(cluster: Cluster) -> None:
