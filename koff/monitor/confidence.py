@@ -193,7 +193,7 @@ def _find_old_partitions(facts: ViewFacts, log: FollowedLog) -> list[int]:
 
 
 def _describe_missing(facts: ViewFacts) -> Iterator[str]:
-    """What hides groups, or commits of share groups, of which koff may not even know the names."""
+    """Yields a sentence for each internal topic of which partitions are not read: groups may be missing."""
     for log, what in ((facts.offsets, "groups"), (facts.share, "lags of share groups")):
         old = _find_old_partitions(facts, log)
         if old:

@@ -40,7 +40,7 @@ class Confirmations:
             self._found.setdefault(at, {})[at_ms] = offset
 
     def request(self, asking: Collection[TopicPartition], now: Moment) -> None:
-        """Requests the bounds of partitions with results, but not of those in `asking`: more will come."""
+        """Requests the bounds of partitions with results. Those in `asking` wait: they get more results."""
         ready = self._found.keys() - asking - self._waiting.keys()
         for kind in _BOUNDS if ready else ():
             request_id = self._outbox.next_id()

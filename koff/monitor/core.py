@@ -217,11 +217,6 @@ class Core:
             return log.denied
         return f"{log.denied}; {NO_GROUP}" if self._start.is_refused else None
 
-    @property
-    def skew_ms(self) -> int:
-        """How far koff's clock is ahead of the brokers'; 0 if that is not known (`Tracker.skew_ms`)."""
-        return self.tracker.skew_ms
-
     def take_events(self) -> list[Event]:
         """The events since the last call."""
         return self.outbox.take_events()

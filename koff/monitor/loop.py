@@ -38,11 +38,10 @@ _Item = tuple[Input | None, Callable[[], None] | None]
 class Loop:
     """Owns a core. `run` is for one thread; any thread may call the other methods."""
 
-    def __init__(self, conf: CoreConf, *, log_events: bool = True) -> None:
+    def __init__(self, conf: CoreConf) -> None:
         self._core = Core(conf, read_moment())
         self._inbox: SimpleQueue[_Item] = SimpleQueue()
         self._beat_s: float | None = None
-        self._log_events = log_events
         self._faults: set[str] = set()
         self._changed = threading.Condition()  # guards the four below
         self._view: ClusterView | None = None
@@ -155,9 +154,8 @@ class Loop:
             self._changed.notify_all()
 
     def _log(self, event: Event) -> None:
-        if self._log_events:
-            write = log.warning if event.is_warning else log.info
-            write(event.text, **event.details)
+        write = log.warning if event.is_warning else log.info
+        write(event.text, **event.details)
 
     def _note_fault(self, error: Exception) -> None:
         """Logs a fault of koff, once. It does not end the process; data that gets old is withheld."""

@@ -63,20 +63,6 @@ class Polled:
     full: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StartPositions:
-    """Where to resume in a topic: the next offset to read, by partition.
-
-    `leader_epochs` has the leader epoch of the record before that offset, where known: with the epoch,
-    librdkafka notices a log that was truncated since. The positions are valid only for the topic with the id
-    `topic_id`.
-    """
-
-    topic_id: str
-    positions: Mapping[int, int]
-    leader_epochs: Mapping[int, int] = field(default_factory=dict)
-
-
 class TailReader(Closing):
     """Reads an internal topic. A context manager. One thread polls; any thread may read the properties.
 
@@ -98,16 +84,11 @@ class TailReader(Closing):
         self._start: dict[int, int] = {}
         self._not_caught_up: set[int] = set()
         self._missing_count = 0  # partitions to read that are not read yet
-        # The arguments of `resume_from`, each until its partition has used it
-        self._resume_topic_id = ""
-        self._resume_positions: dict[int, int] = {}
-        self._resume_epochs: dict[int, int] = {}
         self._topic_id = ""
         self._started = time.monotonic()
         self._topic_check_due = 0.0
         self._records = 0
         # Set by other threads, used by `poll`
-        self._replay_requested = False
         self._stalled: list[int] = []
         self._last_fetch_was_full = False
         self._unmoved: dict[int, tuple[int, float]] = {}  # partition to position, and since when it is there
@@ -116,15 +97,6 @@ class TailReader(Closing):
         """Stops reading. Safe to call twice."""
         if self._feed is not None:
             self._feed.close()
-
-    def resume_from(self, start: StartPositions) -> None:
-        """Sets where partitions are read from for the first time. To be called before the first `poll`.
-
-        A partition is `lost` and read from `conf.start` if its log no longer contains the position, or if
-        the topic has another id.
-        """
-        self._resume_topic_id = start.topic_id
-        self._resume_positions, self._resume_epochs = dict(start.positions), dict(start.leader_epochs)
 
     @property
     def partitions(self) -> list[int]:
@@ -166,14 +138,6 @@ class TailReader(Closing):
         """Why no broker can be reached. None while a broker can be reached."""
         return self._feed.unreachable if self._feed else None
 
-    def note_response(self, requested_at: float) -> None:
-        """Notes that the cluster responded to a request sent at `requested_at` (monotonic seconds).
-
-        `unreachable` is cleared if its error is from before that moment.
-        """
-        if self._feed is not None:
-            self._feed.note_response(requested_at)
-
     def check_progress(self, stable_offsets: Mapping[int, int]) -> None:
         """Compares the positions with the present last stable offsets. From any thread, every few seconds.
 
@@ -190,10 +154,6 @@ class TailReader(Closing):
         self._unmoved = {partition: seen for partition, seen in unmoved.items() if partition not in stalled}
         self._stalled = stalled
 
-    def replay_all(self) -> None:
-        """Makes the next `poll` report all partitions as `lost`; they are read again. From any thread."""
-        self._replay_requested = True
-
     def _replace_stalled_client(self) -> None:
         """Resumes at the present positions with a new client if a partition is stalled."""
         stalled, self._stalled = self._stalled, []
@@ -209,12 +169,7 @@ class TailReader(Closing):
         Raises `ConnectError` if the topic may not be read or cannot be looked up, and `ConfigError` if the
         topic does not have one of `conf.partitions`.
         """
-        # Partitions that must be read again: by request, or because the topic has changed
-        if self._replay_requested:
-            self._replay_requested, lost = False, self.partitions
-            for partition in lost:
-                self._mark_lost(partition, "deletions may have been missed", gone=False)
-            return Polled(lost=lost)
+        # Partitions that must be read again, because the topic has changed
         if timeout_s and time.monotonic() >= self._topic_check_due:
             lost = self._check_topic()
             if lost:
@@ -273,13 +228,13 @@ class TailReader(Closing):
         new = [p for p in self._select_partitions(count) if p not in self._position]
         self._missing_count = len(new)
         if new:
-            lost += self._add_partitions(new)
+            self._add_partitions(new)
         # Last: other threads read `caught_up`, and a state without partitions must not pass for a full one.
         self.topic_exists = topic is not None
         return lost
 
-    def _add_partitions(self, partitions: list[int]) -> list[int]:
-        """Begins to read these partitions. Returns those that could not be resumed, and so are lost."""
+    def _add_partitions(self, partitions: list[int]) -> None:
+        """Begins to read these partitions."""
         topic_partitions = [TopicPartition(self.conf.topic, p) for p in partitions]
         # Bounds. A partition whose leader did not respond is tried again at the next check of the topic.
         bounds = self._fetch_bounds(topic_partitions)
@@ -293,38 +248,15 @@ class TailReader(Closing):
         if self._feed is None:
             self._feed = Feed(self._cluster.conf, self.conf.topic, self.conf.feed)
         # Positions: where to start and where the partition is caught up
-        lost = self._apply_resume_positions(bounds)
         for partition, (start, end) in bounds.items():
             self._start[partition], self._target[partition] = start, end
             if start < end:
                 self._not_caught_up.add(partition)
         positions = {partition: start for partition, (start, _) in bounds.items()}
-        epochs = {p: self._resume_epochs.pop(p) for p in positions if p in self._resume_epochs}
-        self._feed.add(positions, epochs)
+        self._feed.add(positions)
         self._position.update(positions)
         self._missing_count -= len(bounds)  # last: only now may another thread see `caught_up`
         log.info("reading partitions", topic=self.conf.topic, partitions=len(bounds), offsets=self.behind)
-        return lost
-
-    def _apply_resume_positions(self, bounds: dict[int, tuple[int, int]]) -> list[int]:
-        """Moves starts in `bounds` to those of `resume_from`. Returns partitions without a valid position."""
-        invalid = []
-        for partition, (start, end) in list(bounds.items()):
-            position = self._resume_positions.pop(partition, None)
-            if position is None:
-                continue
-            if self._resume_topic_id == self._topic_id and start <= position <= end:
-                bounds[partition] = position, end
-            else:
-                log.warning(
-                    "cannot resume partition: reading it from its start",
-                    partition=partition,
-                    position=position,
-                    log=[start, end],
-                )
-                self._resume_epochs.pop(partition, None)
-                invalid.append(partition)
-        return invalid
 
     def _select_partitions(self, count: int) -> list[int]:
         """The partitions to read of a topic that has `count`."""

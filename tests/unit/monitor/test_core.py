@@ -384,12 +384,12 @@ def test_a_view_counts_inputs_and_parts_of_records_that_were_skipped() -> None:
 
 
 def test_the_core_measures_how_far_its_clock_is_ahead_with_commits_that_are_no_history(up: Driven) -> None:
-    assert up.core.skew_ms == 0
+    assert up.core.tracker.skew_ms == 0
     for offset in range(5, 15):
         up.second += 5.0
         key, value = commit("a", "t", 0, offset, at=up.now().wall_ms - 60_000)
         up.give(Polled(OFFSETS, [Records(0, up.last(Read).starts[0].attempt, [key], [value], [offset])]))
-    assert up.core.skew_ms == 60_000
+    assert up.core.tracker.skew_ms == 60_000
 
 
 def test_records_at_the_commits_of_chosen_groups_are_requested_once_the_log_is_read() -> None:

@@ -221,22 +221,14 @@ def test_a_request_that_cannot_be_sent_does_not_hold_up_the_others(core: FakeCor
     assert len(logs) == 1
 
 
-def test_events_are_logged_unless_that_is_not_wanted(core: FakeCore, loop: Loop) -> None:
-    silent = Loop(CoreConf(), log_events=False)
+def test_events_are_logged(core: FakeCore, loop: Loop) -> None:
     now = Moment(0.0, 0)
-    for each in (loop, silent):
-        core.events = [Event(now, "found", {"topic": "t"}), Event(now, "lost", {}, is_warning=True)]
-        with capture_logs() as logs, running(each):
-            each.post(Done(0))
-            wait_until(lambda: not core.events, every_s=0.01)
-        if each is loop:
-            assert [(line["event"], line["log_level"]) for line in logs] == [
-                ("found", "info"),
-                ("lost", "warning"),
-            ]
-            assert logs[0]["topic"] == "t"
-        else:
-            assert not logs
+    core.events = [Event(now, "found", {"topic": "t"}), Event(now, "lost", {}, is_warning=True)]
+    with capture_logs() as logs, running(loop):
+        loop.post(Done(0))
+        wait_until(lambda: not core.events, every_s=0.01)
+    assert [(line["event"], line["log_level"]) for line in logs] == [("found", "info"), ("lost", "warning")]
+    assert logs[0]["topic"] == "t"
 
 
 def test_a_view_is_shared_while_it_is_fresh(
