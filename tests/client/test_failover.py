@@ -196,8 +196,10 @@ def test_commits_find_the_new_coordinator(more_kafka):
             if not node.running:
                 node.start()
             kafka.wait_until_up()
+        # A broker that was frozen takes itself for the coordinator until it reads the metadata log again.
         with dial(kafka.bootstrap, PATIENT) as other:
-            assert other.offset_coordinator(OffsetCoordinatorConf("g")).offset(topic, 0) == (3, "pause")
+            offsets = other.offset_coordinator(OffsetCoordinatorConf("g"))
+            wait_until(lambda: offsets.offset(topic, 0) == (3, "pause"), timeout_s=60, what="both commits")
 
 
 def coordinating(kafka: LocalKafka, coordinator: GroupCoordinator) -> KafkaNode:
