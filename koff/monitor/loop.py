@@ -14,7 +14,8 @@ from queue import Empty, SimpleQueue
 import structlog
 
 from koff.monitor.clock import read_moment
-from koff.monitor.core import Core, CoreConf
+from koff.monitor.core import Core
+from koff.monitor.core_conf import CoreConf
 from koff.monitor.outbox import Event
 from koff.monitor.requests import Input, Request
 from koff.serve.view import ClusterView, NoProgress

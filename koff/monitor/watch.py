@@ -12,7 +12,7 @@ from typing import Self
 from koff.client import Cluster, ClusterConf
 from koff.errors import ConnectError, Denied
 from koff.monitor.conf import MonitorConf
-from koff.monitor.core import CoreConf
+from koff.monitor.core_conf import CoreConf
 from koff.monitor.loop import Loop
 from koff.monitor.state import StateDir
 from koff.monitor.workers import Workers, WorkersConf

@@ -10,7 +10,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from koff.monitor.core import Core, CoreConf
+from koff.monitor.core import Core
+from koff.monitor.core_conf import CoreConf
 from koff.monitor.plan import Source
 from koff.monitor.requests import (
     Failed,

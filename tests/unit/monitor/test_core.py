@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from koff.lag import WITHHELD, Reason
-from koff.monitor.core import TIMEOUT_S, Core, CoreConf
+from koff.monitor.core import TIMEOUT_S, Core
+from koff.monitor.core_conf import CoreConf
 from koff.monitor.requests import (
     Failed,
     FetchGroups,
@@ -101,7 +102,7 @@ def test_a_record_that_makes_the_tracker_fail_is_skipped_and_counted(monkeypatch
     driven.poll(commit("a", "t", 0, 1), (b"poison", b""), commit("b", "t", 0, 1))
     assert driven.groups() == {"a", "b"}
     assert driven.core.skipped == {"record: OverflowError": 1}
-    assert driven.core.offsets.partitions[0].position == 3
+    assert driven.core.logs.offsets.partitions[0].position == 3
 
 
 def test_an_input_that_cannot_be_used_is_counted_and_ends_nothing() -> None:
@@ -119,9 +120,9 @@ def test_a_result_that_comes_after_its_deadline_is_ignored() -> None:
     driven.give(None, after_s=TIMEOUT_S)
     assert driven.last(FetchTopics).id != late
     driven.give(TopicsFetched(late, {OFFSETS: Topic("id", 1)}))
-    assert driven.core.offsets.exists is None
+    assert driven.core.logs.offsets.exists is None
     driven.list_topics(**{OFFSETS: 1})
-    assert driven.core.offsets.exists is True
+    assert driven.core.logs.offsets.exists is True
 
 
 def test_why_the_topic_may_not_be_read_is_said_once_and_that_it_may_again() -> None:
@@ -141,7 +142,7 @@ def test_the_state_of_a_topic_that_was_created_again_meanwhile_is_not_used() -> 
     driven.list_topics(**{OFFSETS: 1})
     load = driven.last(Load)
     assert load.origin == Origin("c", OFFSETS, IDS[OFFSETS], 1)
-    driven.core.offsets.note_topic(Topic("another", 1))
+    driven.core.logs.offsets.note_topic(Topic("another", 1))
     driven.give(Loaded(load.id, {}, "nothing was saved"))
     assert "the saved state is not used" in [event.text for event in driven.core.take_events()]
 
@@ -247,7 +248,7 @@ def test_partitions_do_not_wait_for_ever_after_a_response_that_cannot_be_used(
 
     monkeypatch.setattr(driven.core.tracker, "seed_partitions", fail)
     driven.give(respond(driven, {("a", "t", 0): 9}))
-    assert not driven.core.offsets.partitions[0].is_waiting
+    assert not driven.core.logs.offsets.partitions[0].is_waiting
     assert driven.core.skipped == {"GroupsFetched: ZeroDivisionError": 1}
 
 
@@ -299,7 +300,7 @@ def test_a_history_that_makes_progress_is_not_given_up_and_others_have_their_tur
         driven.give(HistoryRead(request.id, [], [], [], 1, final=False), after_s=5)
     assert driven.last(ReadHistory) is request
     driven.give(HistoryRead(request.id, [], [], [], request.until, final=True))
-    assert not driven.core.offsets.partitions[0].needs_history
+    assert not driven.core.logs.offsets.partitions[0].needs_history
 
 
 def test_a_record_that_makes_a_history_fail_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

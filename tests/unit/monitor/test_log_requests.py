@@ -49,7 +49,7 @@ def test_bounds_are_requested_again_soon_if_they_failed() -> None:
 def test_bounds_of_a_partition_that_was_forgotten_are_requested_at_once() -> None:
     driven = Driven()
     driven.list_topics(**{OFFSETS: 1})
-    driven.core.offsets.reset(0)
+    driven.core.logs.offsets.reset(0)
     driven.give(None)
     assert bound_requests(driven) == 4
 

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from koff.kafkatest import wait_until
 from koff.monitor import loop as loop_module
-from koff.monitor.core import CoreConf
+from koff.monitor.core_conf import CoreConf
 from koff.monitor.loop import Loop
 from koff.monitor.outbox import Event
 from koff.monitor.requests import Done, FetchTopics, Input, Moment, Request

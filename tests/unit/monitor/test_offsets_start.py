@@ -68,13 +68,13 @@ def test_partitions_that_are_never_read_use_what_is_complete_and_are_asked_about
     driven = start(source="coordinators")
     respond(driven, 0, 2, incomplete={1: "broker 2: no response in time"})
     assert driven.groups() == {name_in(0), name_in(2)}
-    assert driven.core.offsets.unread == [1]
+    assert driven.core.logs.offsets.unread == [1]
     before = driven.last(FetchGroups)
     driven.give(None, after_s=6)
     assert driven.last(FetchGroups) is not before
     respond(driven, 0, 1, 2)
     assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
-    assert driven.core.offsets.unread == []
+    assert driven.core.logs.offsets.unread == []
 
 
 def test_each_coordinator_is_used_as_soon_as_it_answers() -> None:
@@ -102,10 +102,10 @@ def test_a_silent_coordinator_leaves_only_its_own_partitions_as_old_as_they_were
     driven = start(source="coordinators")
     for _ in range(2):
         respond(driven, 0, 1, 2)
-    before = {p: part.current for p, part in driven.core.offsets.partitions.items()}
+    before = {p: part.current for p, part in driven.core.logs.offsets.partitions.items()}
     driven.give(None, after_s=6)
     respond(driven, 0, 2, incomplete={1: "broker 2: no response in time"})
-    after = {p: part.current for p, part in driven.core.offsets.partitions.items()}
+    after = {p: part.current for p, part in driven.core.logs.offsets.partitions.items()}
     assert [p for p in after if after[p] == before[p]] == [1]
     assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
 
@@ -170,7 +170,7 @@ def test_a_group_is_kept_if_the_coordinator_that_it_may_have_now_is_silent() -> 
     driven = grown(source="coordinators")
     respond_with(driven, incomplete={AFTER: "broker 2: no response in time"})
     assert driven.groups() == {MOVING}
-    parts = driven.core.offsets.partitions
+    parts = driven.core.logs.offsets.partitions
     assert parts[BEFORE].stale_groups.keys() == {MOVING}
 
 
@@ -178,7 +178,7 @@ def test_a_group_whose_coordinator_failed_keeps_its_commits() -> None:
     driven = grown(source="coordinators")
     respond_with(driven, failed={MOVING: "GROUP_AUTHORIZATION_FAILED"})
     assert driven.groups() == {MOVING}
-    assert driven.core.offsets.partitions[BEFORE].stale_groups.keys() == {MOVING}
+    assert driven.core.logs.offsets.partitions[BEFORE].stale_groups.keys() == {MOVING}
 
 
 # --- The list of topics lacks __consumer_offsets ---------------------------------------------------------
@@ -261,7 +261,7 @@ def test_the_offsets_topic_is_read_once_it_appears() -> None:
     assert driven.groups() == set()
     respond(driven, 0, 1, 2)
     assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
-    assert driven.core.offsets.denied is None
+    assert driven.core.logs.offsets.denied is None
     assert not any(isinstance(request, ForgetSaved) for request in driven.sent)
 
 
@@ -299,13 +299,13 @@ def answer_watermarks(driven: Driven, offset: int) -> None:
 
 
 def poll_partition(driven: Driven, partition: int, *offsets: int) -> None:
-    attempt = driven.core.offsets.partitions[partition].attempt
+    attempt = driven.core.logs.offsets.partitions[partition].attempt
     records = [b""] * len(offsets)
     driven.give(Polled(OFFSETS, [Records(partition, attempt, records, records, offsets)]))
 
 
 def waiting_records(driven: Driven) -> int:
-    parts = driven.core.offsets.partitions.values()
+    parts = driven.core.logs.offsets.partitions.values()
     return sum(len(records.offsets) for part in parts for records in part.waiting)
 
 
@@ -313,14 +313,14 @@ def waiting_records(driven: Driven) -> int:
 def test_after_a_long_denial_partitions_begin_again_with_a_new_response(way: str) -> None:
     driven = start()
     respond(driven, 0, 1, 2)
-    driven.core._start._way = way  # type: ignore[assignment]  # the start itself was the same
+    driven.core.logs.start._way = way  # type: ignore[assignment]  # the start itself was the same
     deny(driven, 60)
     poll_partition(driven, 0, *range(5, 1000))
     assert waiting_records(driven) == 0
     answer_watermarks(driven, 1_000_000)
     assert {p: s.offset for p, s in driven.last(Read).starts.items()} == dict.fromkeys(range(3), 1_000_000)
     respond(driven, 0, 1, 2)
-    assert {part.is_read for part in driven.core.offsets.partitions.values()} == {True}
+    assert {part.is_read for part in driven.core.logs.offsets.partitions.values()} == {True}
     assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
 
 
@@ -331,7 +331,7 @@ def test_after_a_short_denial_partitions_are_read_on() -> None:
     before = driven.last(Read)
     poll_partition(driven, 0, *range(5, 10))
     assert driven.last(Read) is before
-    assert driven.core.offsets.partitions[0].position == 10
+    assert driven.core.logs.offsets.partitions[0].position == 10
 
 
 def test_after_a_denial_partitions_begin_again_that_a_response_has_removed_groups_from() -> None:

@@ -52,5 +52,5 @@ def test_each_internal_topic_is_read_anew_by_its_own_retention(share_retention_s
         driven.give(OffsetsFetched(request.id, dict.fromkeys(request.partitions, 0), final=True))
     assert [request.topic for request in driven.sent if isinstance(request, Read)] == [OFFSETS, SHARE]
     driven.give(None, after_s=DAY_S)
-    reading = [log.topic for log in (driven.core.offsets, driven.core.share) if list(log.reading())]
+    reading = [log.topic for log in driven.core.logs.both if list(log.reading())]
     assert reading == ([] if is_lost else [SHARE])

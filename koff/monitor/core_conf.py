@@ -1,0 +1,47 @@
+"""How the core of a monitor works: what it requests, how often, and how old an offset may be."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from koff.monitor.plan import Source, Way
+from koff.records.topics import OFFSETS_TOPIC
+
+
+@dataclass(frozen=True, slots=True)
+class CoreConf:
+    """How the core of a monitor works.
+
+    `cluster_name` is the name of the cluster in views, by default its id.
+
+    `source` is where commits come from: the log, or responses of the coordinators to requests that are sent
+    again and again. "auto": from the coordinators while the log may not be read.
+
+    `limit_intervals`: a lag is served if both its sides were true within so many `end_interval_s`.
+    `only` restricts the partitions of the offsets topic. With `saves`, the state is saved. With
+    `zookeeper_interval_s`, groups of ZooKeeper are requested that often.
+
+    `exact_groups` chooses the groups whose lag in seconds is exact, and `exact_per_s` is how many records a
+    second are read for it; None: all at once, and once for each row (`ExactTimeLags`).
+    """
+
+    cluster_id: str = ""
+    cluster_name: str = ""
+    start: Way = "snapshot"
+    source: Source = "auto"
+    saves: bool = False
+    offsets_topic: str = OFFSETS_TOPIC
+    only: frozenset[int] | None = None
+    zookeeper_interval_s: float | None = None
+    end_interval_s: float = 5.0
+    start_interval_s: float = 60.0
+    topics_interval_s: float = 30.0
+    limit_intervals: int = 5
+    exact_groups: re.Pattern[str] | None = None
+    exact_per_s: int | None = 50
+
+    @property
+    def limit_s(self) -> float:
+        """How old the two sides of a served lag may be."""
+        return self.limit_intervals * self.end_interval_s

@@ -1,0 +1,315 @@
+"""The two internal topics that are read: `__consumer_offsets` and `__share_group_state`.
+
+Both are followed alike. Their records go to the tracker; what is known of a partition is dropped when its log
+turns out to be another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from koff.lag import UNKNOWN
+from koff.monitor.core_conf import CoreConf
+from koff.monitor.followed_log import Blobs, FollowedLog
+from koff.monitor.offsets_start import OffsetsStart
+from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.plan import Replay
+from koff.monitor.requests import (
+    FetchGroups,
+    FetchOffsets,
+    GroupsFetched,
+    Moment,
+    OffsetKind,
+    OffsetsFetched,
+    Polled,
+    Read,
+    ReadFailed,
+    RetentionFetched,
+    Start,
+    StopReading,
+    Topic,
+)
+from koff.monitor.savings import Savings
+from koff.monitor.topic_list import TopicList
+from koff.monitor.topic_retention import TopicRetention
+from koff.records.topics import SHARE_STATE_TOPIC
+from koff.tracker import Tracker
+
+RETENTION_PART = 0.9
+"""A partition that was not current for this part of delete.retention.ms is read anew."""
+SHORTEST_RETENTION_S = 30.0
+"""Compaction looks for work every 15 s, and removes a tombstone in its second pass at the earliest."""
+TIMEOUT_S = 10.0
+BOUNDS_RETRY_S = 1.0
+_BOUNDS: tuple[OffsetKind, ...] = ("start", "stable")
+_WATERMARKS: tuple[OffsetKind, ...] = ("end", "stable")
+
+
+class InternalLogs:
+    """Follows both topics, and gives their records to the tracker.
+
+    `start` begins the partitions of the offsets topic. Those of share groups' state are always read from
+    their log start.
+    """
+
+    def __init__(
+        self,
+        conf: CoreConf,
+        tracker: Tracker,
+        savings: Savings,
+        outbox: Outbox,
+        steady_ms: Callable[[Moment], int],
+    ) -> None:
+        """`steady_ms` converts to the time of the tracker."""
+        self._conf, self._tracker, self._savings, self._outbox = conf, tracker, savings, outbox
+        self._steady_ms = steady_ms
+        live_s = conf.limit_s
+        self.offsets = FollowedLog(conf.offsets_topic, self._apply_commits, conf.only, live_s=live_s)
+        if conf.source == "coordinators":
+            self.offsets.denied, self.offsets.is_never_read = "--source coordinators", True
+        self.share = FollowedLog(SHARE_STATE_TOPIC, self._apply_share_state, live_s=live_s)
+        self.both = (self.offsets, self.share)
+        self.start = OffsetsStart(conf.start, conf.cluster_id, self.offsets, tracker, savings, outbox)
+        self._share_retention = TopicRetention(SHARE_STATE_TOPIC, outbox)
+
+    def find(self, topic: str) -> FollowedLog:
+        """The log of that topic."""
+        return self.share if topic == self.share.topic else self.offsets
+
+    @property
+    def lost_s(self) -> float:
+        """When a partition was lost last: the list of topics has to be newer to be believed."""
+        return max(log.lost_s for log in self.both)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether both logs were read to their end, as far as they have leaders and may be read."""
+        logs = [self.offsets, *([self.share] if self.share.denied is None else [])]
+        return all(log.exists is not None and not log.unread for log in logs)
+
+    def find_doubtful(self, topics: TopicList) -> set[str]:
+        """The topics that may be others than those whose partitions were read."""
+        asked = topics.asked
+        return {
+            log.topic
+            for log in self.both
+            if topics.is_another(log.topic) or asked is None or asked.at_s < log.lost_s
+        }
+
+    def find_alive(self) -> set[str]:
+        """The topics that exist, even if the next list lacks them.
+
+        Records of them came in since the last call, or they may not be read, and so perhaps not described.
+        """
+        shut = {log.topic for log in self.both if log.exists and log.denied is not None}
+        return {log.topic for log in self.both if log.take_progress()} | shut
+
+    # --- Requests ----------------------------------------------------------------------------------------
+
+    def request(self, now: Moment) -> None:
+        """Requests what is due to begin partitions, and begins those whose bounds are known."""
+        for log in self.both:
+            self._request_bounds(log, now)
+            if log.retry_s is not None and now.at_s >= log.retry_s:
+                self._read(log, log.begin_again(now))
+        self.start.begin_partitions(now)
+        if self.share.exists:
+            self._share_retention.request(now)
+        bounds = self.share.bounds().items()
+        replays = {number: Replay(bound.start, "share state is not saved") for number, bound in bounds}
+        self._read(self.share, self.share.begin(replays, now))
+        for log in self.both:
+            self._fetch_offsets(log, "end", log.take_started(), now)
+
+    def sample(self, now: Moment, *, interval_s: float) -> None:
+        """Requests watermarks; begins again the partitions that do not move, or were not current too long.
+
+        `interval_s` is the time between two samples.
+        """
+        for log in self.both:
+            if not log.is_hidden:
+                self._sample(log, now)
+        if self._conf.source != "log" or self.offsets.denied is None:
+            self.start.ask_stuck(now, now.at_s - 2 * interval_s)
+
+    def next_due_s(self) -> float:
+        """When `request` has something to do at the latest."""
+        return min(log.next_due_s() for log in self.both)
+
+    def _request_bounds(self, log: FollowedLog, now: Moment) -> None:
+        """Requests the bounds of partitions that are not read yet."""
+        unbounded = log.take_unbounded(now, now.at_s + BOUNDS_RETRY_S)
+        for kind in _BOUNDS if unbounded else ():
+            under_way = self._outbox.waiting_for_lives(kind, log.positions())
+            numbers = [number for number in unbounded if (log.topic, number) not in under_way]
+            self._fetch_offsets(log, kind, numbers, now)
+
+    def _sample(self, log: FollowedLog, now: Moment) -> None:
+        for kind in _WATERMARKS:
+            under_way = {at[1] for at in self._outbox.waiting_for(kind) if at[0] == log.topic}
+            numbers = [number for number, _ in log.reading() if number not in under_way]
+            self._fetch_offsets(log, kind, numbers, now)
+        were_stalled = bool(log.stalled)
+        stalled = log.restart_stalled(now)
+        if were_stalled and not log.stalled:
+            self._outbox.note(now, "partitions move again", topic=log.topic)
+        if stalled:
+            if not were_stalled:
+                self._outbox.note(now, "partitions stalled", warn=True, topic=log.topic, count=len(stalled))
+            self._outbox.command(Read(log.topic, stalled, stalled=True))
+        retention_s = RETENTION_PART * self._retention(log).retention_ms / 1000
+        oldest_s = now.at_s - max(retention_s, SHORTEST_RETENTION_S)
+        late = [
+            number
+            for number, part in log.reading()
+            if part.current is not None and part.current.at_s < oldest_s
+        ]
+        self._lose(log, late, "deletions may have been missed", now)
+
+    def _read(self, log: FollowedLog, starts: Mapping[int, Start]) -> None:
+        if starts:
+            self._outbox.command(Read(log.topic, starts))
+
+    def _fetch_offsets(self, log: FollowedLog, kind: OffsetKind, numbers: Iterable[int], now: Moment) -> None:
+        wanted = frozenset((log.topic, number) for number in numbers)
+        if wanted and not log.is_hidden:
+            request = FetchOffsets(self._outbox.next_id(), kind, wanted)
+            self._outbox.send(request, now, TIMEOUT_S, log.positions())
+
+    def _retention(self, log: FollowedLog) -> TopicRetention:
+        return self._share_retention if log is self.share else self.start.retention
+
+    # --- Results -----------------------------------------------------------------------------------------
+
+    def receive_topics(
+        self, changed: Collection[str], listed: Mapping[str, Topic], topics: TopicList, now: Moment
+    ) -> None:
+        """Notes a list of topics, of which the believed state of those in `changed` differs."""
+        for log in self.both:
+            if log.topic in changed:
+                self._receive_topic(log, topics.topics[log.topic], now)
+        if self.share.exists is None and self.share.topic not in listed:
+            self.share.exists = False  # at once: most clusters have none, and no row depends on it yet
+        for log in self.both:  # which partitions have a leader changes without the rest
+            seen = listed.get(log.topic)
+            if seen is not None and seen.id == log.topic_id:
+                log.leaderless = seen.leaderless
+
+    def _receive_topic(self, log: FollowedLog, topic: Topic | None, now: Moment) -> None:
+        """The topic came, went, was created again, or has grown."""
+        existed, was_hidden = log.exists, log.is_hidden
+        lost = log.note_topic(topic)
+        if was_hidden and not log.is_hidden:
+            # What was kept in one shard is placed anew. Nothing was saved of it, so no file is removed.
+            for number in lost:
+                self._tracker.reset_partition(number)
+            self._tracker.set_offsets_partitions(0)
+            lost = []
+        if lost:
+            self._outbox.note(now, "topic is gone or was created again", topic=log.topic, warn=True)
+            self._outbox.command(StopReading(log.topic, frozenset(lost)))
+            self._drop_state(log, lost)
+        elif existed is not log.exists:
+            text = "topic found" if log.exists else "topic does not exist"
+            self._outbox.note(now, text, topic=log.topic, partitions=log.partition_count)
+        if log is self.offsets:
+            self.start.hide_absent_topic(self._conf.source, self._conf.only, now)
+            self._savings.set_origin(self.start.origin)
+
+    def receive_offsets(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
+        """Takes the offsets of internal topics out of a response."""
+        kind = ask.request.kind
+        if isinstance(kind, int):
+            return
+        for log in self.both:
+            own = {at[1]: offset for at, offset in given.offsets.items() if at[0] == log.topic}
+            if not own:  # most responses are of other topics
+                continue
+            known = {number: offset for number, offset in own.items() if isinstance(offset, int)}
+            truncated = log.take_offsets(kind, known, ask.asked, given.epochs, ask.positions, now)
+            self._lose(log, truncated, "their logs were truncated", now)
+            self._read(log, log.restart_elected(now))
+
+    def receive_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
+        """Takes a response of coordinators. Records wait up to the watermarks that are requested now."""
+        self._fetch_offsets(self.offsets, "end", self.start.take_groups(given, ask, now), now)
+
+    def receive_retention(self, topic: str, given: RetentionFetched) -> None:
+        """Takes delete.retention.ms of a topic."""
+        self._retention(self.find(topic)).take(given.delete_retention_ms)
+
+    def receive_polled(self, given: Polled, now: Moment) -> None:
+        """Takes what a reader has read."""
+        log = self.find(given.topic)
+        if log.denied is not None and not log.is_hidden:
+            self._outbox.note(now, "topic may be read again", topic=log.topic)
+            if log is self.offsets:
+                self.start.seed_after_denial(now)
+        self._outbox.note_answer(now)
+        by_reason: dict[str, list[int]] = {}
+        for lost in log.take_polled(given, now):
+            by_reason.setdefault(lost.why, []).append(lost.partition)
+        for why, partitions in by_reason.items():
+            self._lose(log, partitions, why, now)
+
+    def receive_failure(self, given: ReadFailed, now: Moment) -> None:
+        """A reader has stopped. It begins again after a pause."""
+        log = self.find(given.topic)
+        if given.denied and log.denied is None:
+            self._outbox.note(now, "topic may not be read", warn=True, topic=log.topic, why=given.why)
+        if not given.denied:
+            self._outbox.note_failure(given.why, now)
+        log.note_failure(given.why, now, denied=given.denied)
+
+    # --- State -------------------------------------------------------------------------------------------
+
+    def _apply_commits(self, number: int, keys: Blobs, values: Blobs, is_live: bool, now: Moment) -> None:
+        self._apply(self._tracker.apply, number, keys, values, is_live, now)
+        self.start.history.note_applied(number, keys, values)
+
+    def _apply_share_state(self, number: int, keys: Blobs, values: Blobs, is_live: bool, now: Moment) -> None:
+        self._apply(self._tracker.apply_share_state, number, keys, values, is_live, now)
+
+    def _apply(
+        self,
+        apply: Callable[..., None],
+        number: int,
+        keys: Blobs,
+        values: Blobs,
+        is_live: bool,
+        now: Moment,
+    ) -> None:
+        """Applies records. If one of them makes that fail, they are applied one by one, without it."""
+        seen_at_ms = self._steady_ms(now) if is_live else UNKNOWN
+        try:
+            apply(number, keys, values, seen_at_ms=seen_at_ms)
+        except Exception:  # which record it was is found below
+            for key, value in zip(keys, values, strict=True):
+                try:
+                    apply(number, [key], [value], seen_at_ms=seen_at_ms)
+                except Exception as error:  # any client may write any bytes
+                    self._outbox.skip("record", error, now)
+
+    def _lose(self, log: FollowedLog, partitions: Collection[int], why: str, now: Moment) -> None:
+        """The logs of these partitions are not what they were: their state is dropped, and read anew."""
+        if not partitions:
+            return
+        named = sorted(partitions)
+        self._outbox.note(
+            now, "partitions are read anew", warn=True, topic=log.topic, partitions=named, why=why
+        )
+        self._outbox.command(StopReading(log.topic, frozenset(partitions)))
+        for number in partitions:
+            log.reset(number)
+        self._drop_state(log, partitions)
+        # The topic may have been deleted, or created again.
+        log.lost_s = now.at_s
+
+    def _drop_state(self, log: FollowedLog, partitions: Iterable[int]) -> None:
+        for number in partitions:
+            if log is self.offsets:
+                self._tracker.reset_partition(number)
+                self.start.forget(number)
+                self._savings.forget(number)
+            else:
+                self._tracker.reset_share_partition(number)
