@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import click
 
@@ -17,9 +18,23 @@ from koff.cli.printer import printer
 from koff.errors import ConfigError, KoffError
 from koff.version import VERSION
 
+_WITH_THREADS = frozenset({"lag", "monitor"})
+"""Commands that leave threads behind, which may hang in librdkafka or log at any moment."""
+
 
 class _Commands(click.Group):
     """Prints koff's errors without a traceback. Exits with 0 at Ctrl-C, or if a pipe's reader has ended."""
+
+    _leaves_threads = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs a command as this process. Click's test runner calls `main` instead."""
+        try:
+            return super().__call__(*args, **kwargs)
+        except SystemExit as end:
+            if self._leaves_threads:
+                _exit_at_once(end.code if isinstance(end.code, int) else bool(end.code))
+            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -35,7 +50,16 @@ class _Commands(click.Group):
             ctx.exit(0)
         except KeyboardInterrupt:
             ctx.exit(0)
+        finally:
+            self._leaves_threads = ctx.invoked_subcommand in _WITH_THREADS
         return result
+
+
+def _exit_at_once(code: int) -> NoReturn:
+    """Ends the process. Python's own exit aborts, or hangs, if a thread is writing to standard error."""
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os._exit(code)
 
 
 @click.group(

@@ -118,7 +118,7 @@ class Cluster(Closing):
     ) -> Self:
         """Connects, fetches the cluster's id, and returns self. Raises `ConnectError`.
 
-        An attempt takes at most one and a half times the connect timeout. If `wait` is given, `connect`
+        An attempt takes the connect timeout at the most. If `wait` is given, `connect`
         passes the error of an attempt to `wait`, and tries again if `wait` returns true. `should_stop` is
         called every 0.05 s while DescribeCluster is under way: once it returns true, the attempt ends with
         the error so far.
@@ -304,8 +304,8 @@ class Cluster(Closing):
         patience_s = 2.0
         while True:
             # Send DescribeCluster, and watch librdkafka's errors while it is under way.
-            patience_s = min(patience_s, self.conf.connect_timeout_s)
-            future, until = admin.describe_cluster(request_timeout=patience_s), time.monotonic() + patience_s
+            describe_s = max(0.1, min(patience_s, deadline - time.monotonic()))
+            future, until = admin.describe_cluster(request_timeout=describe_s), time.monotonic() + describe_s
             while not future.done() and time.monotonic() < until:
                 futures.wait([future], 0.05)
                 admin.poll(0)  # runs `_note_error`
@@ -317,13 +317,14 @@ class Cluster(Closing):
             except (KafkaException, TimeoutError) as error:
                 admin.poll(0)
                 kafka_error = extract_kafka_error(error)
-                if time.monotonic() > deadline or (kafka_error and kafka_error.name() != "_TIMED_OUT"):
+                if time.monotonic() >= deadline or (kafka_error and kafka_error.name() != "_TIMED_OUT"):
                     raise self._map_error(error) from error
             # librdkafka sends DescribeCluster to the controller that it knows, and keeps waiting for that
             # controller even if it has died since. Any broker can respond to a metadata request for all
             # topics, which costs more.
+            list_s = max(0.1, min(patience_s / 2, deadline - time.monotonic()))
             with suppress(KafkaException):
-                cluster_id = admin.list_topics(timeout=patience_s / 2).cluster_id
+                cluster_id = admin.list_topics(timeout=list_s).cluster_id
                 if cluster_id:
                     return str(cluster_id)
             patience_s *= 2

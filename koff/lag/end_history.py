@@ -16,7 +16,7 @@ cases (at most 12 % off); with 32 points within 10 % (at most 21 % off).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -63,6 +63,24 @@ class Curves:
     ticks: NDArray[np.uint32]
     gaps: NDArray[np.bool_] | None = None
     live: NDArray[np.uint32] | None = None
+
+    def select(self, rows: Rows) -> Curves:
+        """A copy of some of these curves, which `rows` has the indexes of."""
+        # np.nonzero lists the points in the order of `offsets`.
+        count = self.count.astype(np.intp)
+        slot, row = np.nonzero(np.arange(int(count.max(initial=0)))[:, None] < count)
+        order = np.full(len(count), -1)
+        order[rows] = np.arange(len(rows))
+        kept = np.flatnonzero(order[row] >= 0)
+        kept = kept[np.lexsort((order[row[kept]], slot[kept]))]
+        return replace(
+            self,
+            count=self.count[rows],
+            offsets=self.offsets[kept],
+            ticks=self.ticks[kept],
+            gaps=None if self.gaps is None else self.gaps[kept],
+            live=None if self.live is None else self.live[rows],
+        )
 
 
 class Ages(NamedTuple):

@@ -22,6 +22,7 @@ from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
 from koff.records.placement import group_partition
 from koff.serve.view import ClusterView, MonitorStats, Readiness
 from koff.tracker import ShardSnapshot, Snapshot
+from koff.tracker.commit_rows import DESCRIBED, NOT_SHARED
 
 NEVER_MS = -(1 << 62)
 """Stands for "never": before every time that counts as current."""
@@ -42,7 +43,8 @@ def find_withheld(
     `commits_at_ms` is when the commit of each row was current, `topics_at_ms` when the topics were requested,
     `oldest_ms` the oldest time that counts as current.
 
-    A row without a commit, or of a topic that is gone, has no lag and so nothing to withhold. A commit with a
+    A row without a commit, or of a topic that is gone, has no lag and so nothing to withhold. A lag that a
+    coordinator returned (`share_lag`) has its end offset in it. A commit with a
     topic id that differs from the one in the list belongs to an earlier topic of that name, or to one that is
     newer than the list: that is only known from a list that is newer than the commit.
     """
@@ -50,8 +52,10 @@ def find_withheld(
     stale = np.less(commits_at_ms, oldest_ms) | np.zeros(len(rows), np.bool_)
     other_id = is_topic_recreated(committed_topic_id=shard.topic_id, topic_id=partitions.topic_id[rows])
     unsure = other_id & (shard.seen_at > topics_at_ms)
-    has_end_side = (shard.committed >= 0) & ~partitions.gone[rows] & (~other_id | unsure)
-    no_end = (partitions.sampled_at[rows] < oldest_ms) | (partitions.end[rows] == UNKNOWN) | unsure
+    has_commit = shard.replace_described(shard.committed, 0) >= 0
+    has_end_side = has_commit & ~partitions.gone[rows] & (~other_id | unsure)
+    no_end = (partitions.sampled_at[rows] < oldest_ms) | (partitions.end[rows] == UNKNOWN)
+    no_end = shard.replace_described(no_end, 0) | unsure
     found = np.zeros(len(rows), np.uint8)
     found[stale] |= np.uint8(Reason.COMMITS_NOT_CURRENT)
     found[has_end_side & no_end] |= np.uint8(Reason.END_NOT_CURRENT)
@@ -122,7 +126,8 @@ class ViewFacts:
             return at_ms
         by_partition = {p: self.current_ms(self.share, p) for p in self.share.partitions}
         times = np.array([by_partition.get(p, NEVER_MS) for p in sources.tolist()], np.int64)
-        return np.where(sources < 0, at_ms, np.minimum(at_ms, times))
+        times = np.where(sources == DESCRIBED, shard.seen_at, times)
+        return np.where(sources == NOT_SHARED, at_ms, np.minimum(at_ms, times))
 
     def has_old_stored_groups(self, snapshot: Snapshot) -> bool:
         """Whether there are groups of ZooKeeper that are not current."""

@@ -34,6 +34,10 @@ class Confirmations:
         """Whether a request is open."""
         return bool(self._asked)
 
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions with results."""
+        return {*self._found, *self._waiting}
+
     def add(self, offsets: Mapping[TopicPartition, int], at_ms: int) -> None:
         """Adds results of a request for the offsets at that time."""
         for at, offset in offsets.items():

@@ -27,6 +27,7 @@ from koff.monitor.requests import (
     FetchGroups,
     FetchOffsets,
     FetchRetention,
+    FetchShareLags,
     FetchStoredGroups,
     FetchTopics,
     FirstRecordsRead,
@@ -47,11 +48,13 @@ from koff.monitor.requests import (
     Save,
     SaveEnds,
     SaveIndex,
+    ShareLagsFetched,
     StoredGroupsFetched,
     TopicsFetched,
     Unreachable,
 )
 from koff.monitor.savings import Savings
+from koff.monitor.share_lags import ShareLags
 from koff.monitor.stored_groups import StoredGroups
 from koff.monitor.topic_list import TopicList
 from koff.records.topics import OFFSETS_TOPIC
@@ -79,6 +82,7 @@ class Core:
         self._began = now
         self._savings = Savings(now)
         self.logs = InternalLogs(conf, self.tracker, self._savings, self.outbox, self._steady_ms)
+        self._share_lags = ShareLags(self.logs.share, self.logs.offsets, self.tracker, self.outbox)
         self._ends = EndOffsets(self.tracker, self.topics, self.outbox, conf.start_interval_s)
         self.end_times = EndTimes(self.tracker, self.outbox, gap_ms=round(conf.limit_s * 1000))
         self._stored = StoredGroups(
@@ -144,7 +148,8 @@ class Core:
     def is_settled(self) -> bool:
         """Whether nothing more is to be expected soon: all was requested, and was answered or failed."""
         is_answered = self._ends.is_answered and self._stored.is_known
-        return self._was_read and is_answered and self.is_dated and self.is_exact
+        is_known = is_answered and self._share_lags.is_settled
+        return self._was_read and is_known and self.is_dated and self.is_exact
 
     @property
     def refusal(self) -> str | None:
@@ -213,6 +218,8 @@ class Core:
                 return
             case OffsetsFetched(final=False) | GroupsFetched(final=False) | HistoryRead(final=False):
                 ask = self.outbox.get(given.id)
+            case ShareLagsFetched(final=False):
+                ask = self.outbox.get(given.id)
             case _:
                 ask = self.outbox.close(given.id)
         if ask is None:
@@ -242,6 +249,8 @@ class Core:
                 if len(given.incomplete) < len(given.partitions or ask.request.partitions):
                     self.outbox.note_answer(ask.asked)
                 self.logs.receive_groups(given, ask, now)
+            case ShareLagsFetched(), FetchShareLags():
+                self._share_lags.take(given, ask, self._steady_ms(ask.asked))
             case Loaded(), Load():
                 self.logs.start.take_loaded(given, ask, now, self._steady_ms(now))
             case HistoryRead(), _:
@@ -353,6 +362,8 @@ class Core:
         if due:
             self._sample_due_s = now.at_s + self.conf.end_interval_s
             self.logs.sample(now, interval_s=self.conf.end_interval_s)
+            if self.conf.source != "log":
+                self._share_lags.request(now)
         if due or (new_s is not None and now.at_s >= new_s):
             self._ends.sample(now, everything=due)
             again_s = self.topics.list_again_s(self._ends.unknown_topics(), LIST_AGAIN_S, now)

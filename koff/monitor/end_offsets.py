@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from koff.lag import UNKNOWN
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import FetchOffsets, Moment, OffsetKind, TopicPartition
+from koff.monitor.requests import FetchOffsets, Moment, OffsetKind, ReadFirstRecords, TopicPartition
 from koff.monitor.topic_list import TopicList
 from koff.tracker import Tracker
 
@@ -21,6 +22,10 @@ class EndOffsets:
 
     An end offset goes back only if records were lost in an election, or if the topic was created again. But a
     leader that was deposed, and does not know it yet, may return one that is too low.
+
+    What is known of an earlier log is dropped: all offsets, if the list of topics has another id; log start
+    and last stable offset, if a lower end offset is believed. They are requested anew within a second, and
+    responses to earlier requests do not count.
     """
 
     def __init__(self, tracker: Tracker, topics: TopicList, outbox: Outbox, start_interval_s: float) -> None:
@@ -29,13 +34,20 @@ class EndOffsets:
         self._tracker, self._topics, self._outbox = tracker, topics, outbox
         self._answered: set[TopicPartition] = set()
         self._slowly_asked: set[TopicPartition] = set()
-        self._believed: dict[TopicPartition, int] = {}
+        # By partition, the newest end offset that is believed, and the id of its request.
+        self._believed: dict[TopicPartition, tuple[int, int]] = {}
         self._lower_since: dict[TopicPartition, float] = {}
         # Since when partitions are watched that the list of topics does not have.
         self._missing_since: dict[TopicPartition, float] = {}
         self._numbered = 0
         # Partitions whose history of end offsets the tracker has dropped.
         self._dropped: set[TopicPartition] = set()
+        # By partition, the newest request whose responses may be of an earlier log.
+        self._outdated: dict[TopicPartition, int] = {}
+        self._is_hurried = False  # whether offsets were dropped, and have to be requested
+        # The ids of topics in the list `_compared`. None: the topic did not exist, and its id is not known.
+        self._topic_ids: dict[str, str | None] = {}
+        self._compared: Moment | None = None
         self._new_due_s = float("-inf")
         self._start_interval_s = start_interval_s
         self._slow_due_s = float("-inf")
@@ -64,13 +76,14 @@ class EndOffsets:
         self._answered.clear()
 
     def new_due_s(self) -> float | None:
-        """When new partitions are to be requested; None if there are none."""
-        return self._new_due_s if self._tracker.partition_count != self._numbered else None
+        """When new partitions, or dropped offsets, are to be requested; None if there are none."""
+        is_due = self._is_hurried or self._tracker.partition_count != self._numbered
+        return self._new_due_s if is_due else None
 
     def sample(self, now: Moment, *, everything: bool) -> None:
         """Requests the end offsets of `everything`, or only of partitions that were never requested."""
         self._watch(now)
-        self._new_due_s = now.at_s + NEW_INTERVAL_S
+        self._new_due_s, self._is_hurried = now.at_s + NEW_INTERVAL_S, False
         wanted = self.present
         asked = wanted if everything else wanted - self._answered
         self._fetch("end", asked, now)
@@ -91,6 +104,8 @@ class EndOffsets:
         Returns whether the tracker has new end offsets.
         """
         offsets = {at: offset for at, offset in offsets.items() if at in self.watched}
+        if self._outdated:
+            offsets = {at: offset for at, offset in offsets.items() if not self.is_outdated(at, ask)}
         if ask.request.kind == "end":
             self._answered.update(offsets)
         else:  # those that failed are requested again with the next sample
@@ -104,8 +119,10 @@ class EndOffsets:
             return False
         match ask.request.kind:
             case "end":
-                ends = self._believe(known, ask.asked)
-                self._tracker.add_samples(ends=ends, at_ms=asked_ms)
+                believed, lower = self._believe(known, ask)
+                self._tracker.add_samples(ends=believed, at_ms=asked_ms)
+                if lower:
+                    self._drop_bounds(lower, ask.request.id)
             case "start":
                 self._tracker.add_samples(starts=known)
             case "stable":
@@ -114,8 +131,11 @@ class EndOffsets:
 
     @property
     def doubted(self) -> Collection[TopicPartition]:
-        """The partitions whose last response had an end offset that went back, and is not believed yet."""
-        return self._lower_since.keys()
+        """The partitions whose last response had an end offset that went back.
+
+        It is not believed yet, or it is believed since the last `take_dropped`.
+        """
+        return self._lower_since.keys() | self._dropped
 
     def take_dropped(self) -> set[TopicPartition]:
         """The partitions whose logs were found to be others since the last call: the tracker dropped them."""
@@ -124,10 +144,11 @@ class EndOffsets:
 
     def give_up(self, ask: Ask[FetchOffsets]) -> None:
         """There is no response for the partitions that it waits for."""
+        waiting = {at for at in ask.waiting if not self.is_outdated(at, ask)}
         if ask.request.kind == "end":
-            self._answered |= ask.waiting
+            self._answered |= waiting
         else:
-            self._slowly_asked -= ask.waiting
+            self._slowly_asked -= waiting
 
     def forget_gone(self) -> None:
         """Forgets the offsets of partitions that a list lacks which is newer than the first sight of them."""
@@ -137,6 +158,8 @@ class EndOffsets:
         for at in gone:
             self._believed.pop(at, None)
             self._lower_since.pop(at, None)
+        self._answered.difference_update(gone)
+        self._slowly_asked.difference_update(gone)
         self._tracker.forget_offsets(gone)
         self._dropped.update(gone)
 
@@ -152,25 +175,86 @@ class EndOffsets:
         self._missing_since = {at: self._missing_since.get(at, now.at_s) for at in missing}
         self._numbered = self._tracker.partition_count
         self._answered &= self.watched
-        for at in self._believed.keys() - self.watched:
-            del self._believed[at]
+        self._slowly_asked &= self.watched
+        for known in (self._believed, self._lower_since):
+            for at in known.keys() - self.watched:
+                del known[at]
         self.forget_gone()
+        self._begin_new_logs()
+        if self._outdated:
+            oldest = self._outbox.oldest_open_id()
+            self._outdated = {at: last for at, last in self._outdated.items() if last >= oldest}
+
+    def _begin_new_logs(self) -> None:
+        """Drops what is known of topics that were created again since the last list of topics."""
+        if self._topics.asked == self._compared:
+            return
+        before, self._compared = self._topic_ids, self._topics.asked
+        self._topic_ids = {
+            name: topic.id if topic else before.get(name) or None
+            for name, topic in self._topics.topics.items()
+        }
+        again = {
+            name
+            for name, id_ in self._topic_ids.items()
+            if id_ is not None and name in before and before[name] != id_
+        }
+        partitions = {at for at in self.watched if at[0] in again} if again else set()
+        if partitions:
+            self._answered -= partitions
+            self._dropped |= partitions
+            for at in partitions:
+                self._believed.pop(at, None)
+                self._lower_since.pop(at, None)
+            self._drop_bounds(partitions, self._outbox.next_id(), ends=True)
+
+    def _drop_bounds(self, partitions: set[TopicPartition], last: int, *, ends: bool = False) -> None:
+        """Drops log start and last stable offsets, and end offsets if `ends`, up to request `last`."""
+        self._slowly_asked -= partitions
+        self._outdated.update(dict.fromkeys(partitions, last))
+        self._tracker.forget_first_records(sorted(partitions))
+        self._is_hurried = True
+        if ends:
+            self._tracker.forget_offsets(sorted(partitions), gone=False)
+        else:
+            unknown = dict.fromkeys(partitions, UNKNOWN)
+            self._tracker.add_samples(starts=unknown, stables=unknown)
+
+    def is_outdated(self, at: TopicPartition, ask: Ask[FetchOffsets] | Ask[ReadFirstRecords]) -> bool:
+        """Whether the result of that request may be of an earlier log of the partition."""
+        return ask.request.id <= self._outdated.get(at, -1)
 
     def _fetch(self, kind: OffsetKind, partitions: Collection[TopicPartition], now: Moment) -> None:
-        partitions = frozenset(partitions) - self._outbox.waiting_for(kind)
+        waiting = self._outbox.waiting_for(kind)
+        if self._outdated:  # what is requested of an earlier log has to be requested again
+            waiting = {
+                at
+                for ask in self._outbox.of_kind(FetchOffsets)
+                if ask.request.kind == kind
+                for at in ask.waiting
+                if not self.is_outdated(at, ask)
+            }
+        partitions = frozenset(partitions) - waiting
         if partitions:
             self._outbox.send(FetchOffsets(self._outbox.next_id(), kind, partitions), now, TIMEOUT_S)
 
-    def _believe(self, ends: Mapping[TopicPartition, int], asked: Moment) -> dict[TopicPartition, int]:
-        """The end offsets of a response that are believed."""
-        believed = {}
+    def _believe(
+        self, ends: Mapping[TopicPartition, int], ask: Ask[FetchOffsets]
+    ) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
+        """The end offsets of a response that are believed, and which of them went back."""
+        believed, lower, id_ = {}, set(), ask.request.id
         for at, end in ends.items():
-            if end < self._believed.get(at, 0):
-                first_s = self._lower_since.setdefault(at, asked.at_s)
-                if asked.at_s - first_s < AGREE_S:
+            newest, newest_id = self._believed.get(at, (0, -1))
+            if id_ < newest_id:
+                continue  # a later request was answered before
+            if end < newest:
+                first_s = self._lower_since.setdefault(at, ask.asked.at_s)
+                if ask.asked.at_s - first_s < AGREE_S:
                     continue
-                self._dropped.add(at)
+                lower.add(at)
             if self._lower_since:
                 self._lower_since.pop(at, None)
-            believed[at] = self._believed[at] = end
-        return believed
+            believed[at] = end
+            self._believed[at] = end, id_
+        self._dropped |= lower
+        return believed, lower

@@ -33,10 +33,7 @@ class _Pace:
     done_s: float = -math.inf
     changed_s: float = math.inf
     """Since when there is something to do; infinite if there is nothing."""
-
-    @property
-    def due_s(self) -> float:
-        return max(self.changed_s + self.pause_s / 2, self.done_s + self.pause_s)
+    due_s: float = math.inf
 
     @property
     def is_wanted(self) -> bool:
@@ -44,9 +41,11 @@ class _Pace:
 
     def note_change(self, now: Moment, wait_s: float = 0.0) -> None:
         self.changed_s = min(self.changed_s, now.at_s + wait_s)
+        self.due_s = max(self.changed_s + self.pause_s / 2, self.done_s + self.pause_s)
 
-    def begin(self, now: Moment) -> None:
-        self.done_s, self.changed_s = now.at_s, math.inf
+    def begin(self, now: Moment, pause_s: float) -> None:
+        self.done_s, self.pause_s = now.at_s, max(pause_s, SHORTEST_PAUSE_S)
+        self.changed_s = self.due_s = math.inf
 
 
 class EndTimes:
@@ -95,7 +94,9 @@ class EndTimes:
         again = {name for name, id_ in ids.items() if self._topic_ids.get(name, id_) != id_}
         self._topic_ids = dict(ids)
         if again:
-            self.forget(at for at in self._plan.partitions() if at[0] in again)
+            known = {*self._plan.partitions(), *self._confirmations.partitions()}
+            known = known.union(*(waiting for _, waiting in self._open.values()))
+            self.forget(at for at in known if at[0] in again)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Forgets what is known, and open requests, of partitions whose history was dropped."""
@@ -113,12 +114,10 @@ class EndTimes:
         if now.at_s < self.due_s and not shows_clock:
             return
         if now.at_s >= self._rows.due_s or shows_clock:
-            self._rows.begin(now)
-            self._rows.pause_s = max(SHORTEST_PAUSE_S, PAUSE_PER_ROW_S * self._tracker.row_count)
+            self._rows.begin(now, PAUSE_PER_ROW_S * self._tracker.row_count)
             self._compare_clocks(now, now_ms)
             self._undated = self._tracker.find_undated(now_ms)
-        self._partitions.begin(now)
-        self._partitions.pause_s = max(SHORTEST_PAUSE_S, PAUSE_PER_PARTITION_S * len(self._undated))
+        self._partitions.begin(now, PAUSE_PER_PARTITION_S * len(self._undated))
         for at_ms, partitions in self._plan.wanted(self._undated, now_ms):
             request_id = self._outbox.next_id()
             self._open[request_id] = at_ms, set(partitions)

@@ -1,16 +1,20 @@
-"""All groups and their commits, as the coordinators return them, in the core's terms."""
+"""Groups, commits and lags of share groups, as the coordinators return them, in the core's terms."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
 
 import structlog
 
 from koff.client import Cluster
-from koff.client.groups.coordinators import fetch_groups
+from koff.client.groups.coordinators import fetch_from_coordinators, fetch_groups
 from koff.client.groups.responses import FetchedGroups
 from koff.errors import ConnectError
 from koff.monitor.described import build_group
-from koff.monitor.requests import FetchGroups, GroupsFetched
+from koff.monitor.requests import FetchGroups, FetchShareLags, GroupsFetched, ShareLagsFetched
 from koff.records.placement import group_partition
+from koff.tracker import ShareLag
 
 log = structlog.get_logger(component="monitor.fetched_groups")
 DEADLINE_S = 15.0
@@ -22,16 +26,13 @@ PATIENCE_S = 5.0
 def fetch_described_groups(cluster: Cluster, request: FetchGroups, *, quiet: bool) -> GroupsFetched:
     """The result of the request. Raises `ConnectError` if no broker answers. `quiet`: logs at debug only."""
     count = request.partition_count
-
-    def is_wanted(group: str) -> bool:
-        return not count or group_partition(group, count) in request.partitions
-
     fetched = fetch_groups(
         cluster.conf,
-        group_filter=is_wanted,
+        group_filter=partial(_is_wanted, count, request.partitions),
         deadline_s=DEADLINE_S,
         patience_s=PATIENCE_S,
         partitions=request.partitions if count > 1 and not request.together else None,
+        share_offsets="not",  # a request of its own asks for them, where they are needed
     )
     write = log.debug if quiet else log.info
     write(
@@ -51,7 +52,31 @@ def fetch_described_groups(cluster: Cluster, request: FetchGroups, *, quiet: boo
         fetched.find_incomplete(request.partitions, count),
         ids,
         request.partitions,
+        astray=fetched.astray,
     )
+
+
+def fetch_share_lags(cluster: Cluster, request: FetchShareLags) -> ShareLagsFetched:
+    """The result of the request. Raises `KoffError`: also if a broker or the log-in do not support it."""
+    fetched = fetch_from_coordinators(
+        cluster.conf,
+        deadline_s=DEADLINE_S,
+        describe=False,
+        patience_s=PATIENCE_S,
+        partitions=request.partitions if request.partition_count > 1 else None,
+        share_offsets="only",
+    )
+    lags: dict[str, list[ShareLag]] = {
+        group.name: [] for group in fetched.groups if group.name not in fetched.failed
+    }
+    for row in fetched.share_offsets:
+        lag = ShareLag(row.topic, row.topic_id, row.partition, row.lag)
+        lags.setdefault(row.group, []).append(lag)
+    return ShareLagsFetched(request.id, lags, request.partitions, frozenset(fetched.failed) & lags.keys())
+
+
+def _is_wanted(partition_count: int, partitions: Collection[int], group: str) -> bool:
+    return not partition_count or group_partition(group, partition_count) in partitions
 
 
 def _find_topic_ids(cluster: Cluster, fetched: FetchedGroups) -> dict[str, str]:

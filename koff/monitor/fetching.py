@@ -18,16 +18,18 @@ from koff.client import (
 )
 from koff.client.wire.credentials import check_support
 from koff.errors import ConnectError, KoffError
-from koff.monitor.fetched_groups import fetch_described_groups
+from koff.monitor.fetched_groups import fetch_described_groups, fetch_share_lags
 from koff.monitor.requests import (
     Answered,
     FetchGroups,
     FetchRetention,
+    FetchShareLags,
     FetchTopics,
     GroupsFetched,
     Input,
     OffsetKind,
     RetentionFetched,
+    ShareLagsFetched,
     Topic,
     TopicsFetched,
 )
@@ -41,6 +43,7 @@ CHUNK = 2_000
 """So many partitions in one request for offsets: librdkafka's cost grows faster than their number."""
 _UNKNOWN_LEADER = -1
 _Item = TypeVar("_Item")
+_OfCoordinators = TypeVar("_OfCoordinators", FetchGroups, FetchShareLags)
 
 
 class Fetching:
@@ -92,12 +95,12 @@ class Fetching:
             by_leader[leader].append(TopicPartition(topic, partition))
         return list(by_leader.values())
 
-    def split_groups_by_leader(self, request: FetchGroups) -> list[FetchGroups]:
+    def split_by_coordinator(self, request: _OfCoordinators) -> list[_OfCoordinators]:
         """A request for each coordinator, as of the newest list of topics; they have the same id."""
         by_leader: dict[int, set[int]] = defaultdict(set)
         known = self._leaders.get(OFFSETS_TOPIC, ())
         is_known = self._can_ask_one_coordinator and len(known) == request.partition_count
-        if request.together:
+        if isinstance(request, FetchGroups) and request.together:
             return [request]
         for number in request.partitions:
             by_leader[known[number] if is_known else _UNKNOWN_LEADER].add(number)
@@ -118,6 +121,16 @@ class Fetching:
         return partial(
             GroupsFetched, request.id, nothing, {}, incomplete=incomplete, partitions=request.partitions
         )
+
+    def fetch_share_lags(self, request: FetchShareLags) -> Callable[..., ShareLagsFetched]:
+        """The lags of share groups of one coordinator, none if they are unknown. Raises nothing."""
+        try:
+            return partial(replace, fetch_share_lags(self._cluster, request))
+        except KoffError as error:
+            log.debug("no lags of share groups", why=str(error))
+        except Exception:  # a fault of koff must not end the process
+            log.exception("lags of share groups cannot be fetched")
+        return partial(ShareLagsFetched, request.id, {}, request.partitions)
 
     def fetch_offsets(
         self, kind: OffsetKind, partitions: Iterable[TopicPartition]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -10,12 +9,8 @@ from queue import SimpleQueue
 import structlog
 
 from koff.errors import Denied, KoffError
-from koff.monitor.readers import Post
-from koff.monitor.requests import (
-    Answered,
-    Failed,
-    Input,
-)
+from koff.monitor.requests import Answered, Failed, Input
+from koff.monitor.worker_thread import Post, WorkerThread
 
 log = structlog.get_logger(component="monitor.in_order")
 HANG_S = 60.0
@@ -33,7 +28,7 @@ def carry_out(work: Callable[[Answered], Input], request: Answered) -> Input:
         return Failed(request.id, f"{type(error).__name__}: {error}")
 
 
-class InOrder:
+class InOrder(WorkerThread):
     """A thread that carries out requests one after the other. It calls `on_end` when it ends."""
 
     def __init__(
@@ -43,14 +38,10 @@ class InOrder:
         post: Post,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
+        super().__init__(name)
         self._work, self._post, self._on_end = work, post, on_end
         self._began_s: float | None = None
         self._requests: SimpleQueue[Answered | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=f"koff-{name}", daemon=True)
-
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
 
     def send(self, request: Answered) -> None:
         """Carries out the request after those that were sent before. It fails if one of those hangs."""
@@ -63,11 +54,6 @@ class InOrder:
     def close(self) -> None:
         """Ends the thread once all requests are carried out."""
         self._requests.put(None)
-
-    def join(self, timeout_s: float) -> None:
-        """Waits until the thread has ended."""
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
 
     def finish(self, timeout_s: float) -> None:
         """Waits until all requests are carried out, and ends the thread."""

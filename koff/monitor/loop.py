@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 import structlog
 
@@ -31,9 +32,17 @@ VIEW_TIMEOUT_S = 10.0
 FAULT_PAUSE_S = 0.1
 """A fault that comes again and again must not take the whole processor."""
 STALL_S = 30.0
-"""An owner that has not looked at its queue for so long makes no progress."""
+"""An owner that has not looked at its queue, or could not build a view, for so long makes no progress."""
 
 _Item = tuple[Input | None, Callable[[], None] | None]
+
+
+class _ViewFailures(NamedTuple):
+    """Since when no view could be built, until when at least, and why."""
+
+    first_s: float
+    last_s: float
+    why: str
 
 
 class Loop:
@@ -43,6 +52,7 @@ class Loop:
         self._core = Core(conf, read_moment())
         self._inbox: SimpleQueue[_Item] = SimpleQueue()
         self._beat_s: float | None = None
+        self._view_failures: _ViewFailures | None = None
         self._faults: set[str] = set()
         self._changed = threading.Condition()  # guards the four below
         self._view: ClusterView | None = None
@@ -107,10 +117,13 @@ class Loop:
 
     def find_stall(self) -> str | None:
         """Why the owner makes no progress; None while it does, or before `run`."""
-        beat_s = self._beat_s
-        if beat_s is None or (silent_s := time.monotonic() - beat_s) < STALL_S:
-            return None
-        return f"the monitor has made no progress for {silent_s:.0f} s"
+        beat_s, failures = self._beat_s, self._view_failures
+        if beat_s is not None and (silent_s := time.monotonic() - beat_s) >= STALL_S:
+            return f"the monitor has made no progress for {silent_s:.0f} s"
+        # Up to the last attempt: there is none if nobody asks for a view.
+        if failures is not None and (blind_s := failures.last_s - failures.first_s) >= STALL_S:
+            return f"the monitor could not build a view for {blind_s:.0f} s: {failures.why}"
+        return None
 
     def build_view(self) -> ClusterView:
         """What may be served now, for the thread that calls `run`."""
@@ -145,8 +158,11 @@ class Loop:
             view = self.build_view()
         except Exception as error:
             self._asked_s = float("-inf")  # whoever asks again makes the next attempt
+            first_s = began_s if self._view_failures is None else self._view_failures.first_s
+            self._view_failures = _ViewFailures(first_s, began_s, f"{type(error).__name__}: {error}")
             self._note_fault(error)
             return
+        self._view_failures = None
         ended_s = time.monotonic()
         with self._changed:
             self._view = view

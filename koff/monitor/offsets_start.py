@@ -40,6 +40,7 @@ NO_SUCH_GROUP = frozenset({"GROUP_ID_NOT_FOUND", "NOT_COORDINATOR"})
 
 After the offsets topic has grown, brokers list what a group has left in its earlier partition."""
 NO_GROUP = "the coordinators describe no group: there is none, or koff may not DESCRIBE groups"
+GROWN = "its coordinator may have groups by an earlier partition count: the topic may have grown"
 NAMED = 20
 """So many of the groups that only the log showed are named in an event."""
 
@@ -238,7 +239,7 @@ class OffsetsStart:
 
         Returns the partitions that use it: their high watermarks have to be requested now.
         """
-        self._tracker.identify_topics(given.topic_ids)
+        self._tracker.name_topics(given.topic_ids)
         same_lives = self._same_lives(ask)
         asked_for = same_lives if given.partitions is None else same_lives & given.partitions
         ask.without_groups &= same_lives
@@ -246,6 +247,8 @@ class OffsetsStart:
         seeds = {p for p in asked_for if self._log.partitions[p].is_unseeded}
         unusable = {p: why for p, why in given.incomplete.items() if p in asked_for}
         is_denied = self._log.denied is not None
+        # Only the log says which partition these groups are in.
+        unusable |= dict.fromkeys(self._find_earlier_places(given.astray) & seeds, GROWN)
         is_refused = is_denied and not self._has_seen_group
         is_suspect = is_refused if is_denied else seeds == asked_for
         if not given.groups and is_suspect and not self._log.is_never_read:
@@ -284,6 +287,16 @@ class OffsetsStart:
         ask.answered |= asked_for
         self._stop_asking(unusable, now)
         return sorted(good)
+
+    def _find_earlier_places(self, astray: Iterable[str]) -> set[int]:
+        """The partitions that these groups are in, if brokers use an earlier partition count.
+
+        That count is above every partition with records. None if the log may not be read.
+        """
+        if self._log.denied is not None:
+            return set()
+        earlier = range(max(self._log.last_written + 1, 1), self._log.partition_count)
+        return {group_partition(name, count) for name in astray for count in earlier}
 
     def _overwrite(
         self,

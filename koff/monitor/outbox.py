@@ -185,6 +185,10 @@ class Outbox:
         late = [request_id for request_id, ask in self._open.items() if now.at_s >= ask.deadline_s]
         return [self._open.pop(request_id) for request_id in late]
 
+    def oldest_open_id(self) -> float:
+        """The lowest id of an open request; infinite without one."""
+        return min(self._open, default=float("inf"))
+
     def next_deadline_s(self) -> float:
         """When the next deadline passes; infinite without an open request."""
         return min((ask.deadline_s for ask in self._open.values()), default=float("inf"))

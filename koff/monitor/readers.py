@@ -1,15 +1,15 @@
 """Threads that read internal topics, as the core requests, and post what comes.
 
-A reader has at most one batch that the owner has not applied yet, and one more in its hands: a deeper queue
-takes memory and makes a replay slower.
+A reader waits until the owner has applied a batch before it makes the next one: librdkafka fetches meanwhile.
+If both worked at the same time, each would wait for Python's lock, and a replay would be slower.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import structlog
 
@@ -28,6 +28,7 @@ from koff.monitor.requests import (
     StopReading,
     Unreachable,
 )
+from koff.monitor.worker_thread import Post, WorkerThread
 
 log = structlog.get_logger(component="monitor.readers")
 BATCH_RECORDS = 4_096
@@ -43,27 +44,33 @@ IDLE_S = 10.0
 """How long the connection for histories is kept open without a request."""
 
 
-class Post(Protocol):
-    """Gives an input to the owner. `on_applied` is called once the owner has applied it."""
+class _Reader(WorkerThread):
+    """A thread that reads, and waits for the owner after each batch."""
 
-    def __call__(self, given: Input, on_applied: Callable[[], None] | None = None) -> None: ...
+    def __init__(self, name: str, post: Post) -> None:
+        super().__init__(name)
+        self._post = post
+        self._closed, self._applied = threading.Event(), threading.Event()
+        self._feed: Feed | None = None
 
+    def close(self) -> None:
+        self._closed.set()
 
-class _BackPressure:
-    """Posts an input once the owner has applied the one before."""
-
-    def __init__(self, post: Post, closed: threading.Event) -> None:
-        self._post, self._closed = post, closed
-        self._applied = threading.Event()
-        self._applied.set()
-
-    def post(self, given: Input) -> None:
-        """Posts it. Returns without that if the reader is closed meanwhile."""
-        while not self._applied.wait(POLL_S):
-            if self._closed.is_set():
-                return
+    def _post_and_wait(self, given: Input) -> None:
+        """Posts the input. Returns when the owner has applied it, or when the reader is closed."""
         self._applied.clear()
         self._post(given, self._applied.set)
+        while not self._applied.wait(POLL_S) and not self._closed.is_set():
+            pass
+
+    def _drop_feed(self) -> None:
+        """Closes the feed, if there is one. Raises nothing: the reader goes on with a new feed."""
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            try:
+                feed.close()
+            except Exception:
+                log.exception("a feed cannot be closed", topic=feed.topic)
 
 
 class _Columns(NamedTuple):
@@ -121,25 +128,18 @@ class _Batch:
         return Polled(topic, records, self._positions, self._lost, self.full)
 
 
-class TopicReader:
-    """Reads an internal topic in a thread of its own, from `start` to `close`."""
+class TopicReader(_Reader):
+    """Reads an internal topic."""
 
     def __init__(self, conf: ClusterConf, topic: str, feed: FeedConf, post: Post) -> None:
+        super().__init__(f"read-{topic}", post)
         self._conf, self._topic, self._feed_conf = conf, topic, feed
-        self._post = post
-        self._closed, self._woken = threading.Event(), threading.Event()
-        self._pressure = _BackPressure(post, self._closed)
+        self._woken = threading.Event()
         self._commands: list[Read | StopReading] = []
         self._lock = threading.Lock()  # guards `_commands`
-        self._feed: Feed | None = None
         self._attempts: dict[int, int] = {}
         self._new_client_s = time.monotonic()
         self._is_unreachable = False
-        self._thread = threading.Thread(target=self._run, name=f"koff-read-{topic}", daemon=True)
-
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
 
     def send(self, command: Read | StopReading) -> None:
         """Changes what is read, soon. From any thread."""
@@ -149,13 +149,8 @@ class TopicReader:
 
     def close(self) -> None:
         """Stops reading, soon."""
-        self._closed.set()
+        super().close()
         self._woken.set()
-
-    def join(self, timeout_s: float) -> None:
-        """Waits until the thread has ended. A thread that waits for a broker may be left behind."""
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
 
     def _run(self) -> None:
         try:
@@ -217,7 +212,7 @@ class TopicReader:
         if polled is None:
             return
         self._stop_reading(batch.lost)
-        self._pressure.post(polled)
+        self._post_and_wait(polled)
         if not polled.full:
             self._closed.wait(GATHER_S)
 
@@ -229,33 +224,22 @@ class TopicReader:
 
     def _fail(self, why: str, *, denied: bool) -> None:
         # Posted before the feed is closed, which may wait for a broker.
-        self._pressure.post(ReadFailed(self._topic, why, denied=denied))
+        self._post_and_wait(ReadFailed(self._topic, why, denied=denied))
+        self._attempts = {}
         self._drop_feed()
 
-    def _drop_feed(self) -> None:
-        feed, self._feed, self._attempts = self._feed, None, {}
-        _close_feed(feed)
 
-
-class HistoryReader:
-    """Reads partitions from their log start, one after the other, in a thread of its own.
+class HistoryReader(_Reader):
+    """Reads partitions from their log start, one after the other.
 
     A newer request ends the one before: the core has then given that up.
     """
 
     def __init__(self, cluster: Cluster, feed: FeedConf, post: Post) -> None:
+        super().__init__("read-history", post)
         self._cluster, self._feed_conf = cluster, feed
-        self._post = post
-        self._closed = threading.Event()
-        self._pressure = _BackPressure(post, self._closed)
         self._changed = threading.Condition()
         self._newest: ReadHistory | None = None
-        self._feed: Feed | None = None
-        self._thread = threading.Thread(target=self._run, name="koff-read-history", daemon=True)
-
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
 
     def send(self, request: ReadHistory) -> None:
         """Carries out the request, soon. From any thread."""
@@ -265,14 +249,9 @@ class HistoryReader:
 
     def close(self) -> None:
         """Stops reading, soon."""
-        self._closed.set()
+        super().close()
         with self._changed:
             self._changed.notify()
-
-    def join(self, timeout_s: float) -> None:
-        """Waits until the thread has ended."""
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
 
     def _run(self) -> None:
         try:
@@ -342,18 +321,5 @@ class HistoryReader:
         position = max(position, fetched.ends.get(request.partition, position))
         final = position >= request.until
         if columns.offsets or final:
-            self._pressure.post(HistoryRead(request.id, *columns, min(position, request.until), final))
+            self._post_and_wait(HistoryRead(request.id, *columns, min(position, request.until), final))
         return position
-
-    def _drop_feed(self) -> None:
-        feed, self._feed = self._feed, None
-        _close_feed(feed)
-
-
-def _close_feed(feed: Feed | None) -> None:
-    """Closes the feed, if there is one. Raises nothing: the reader goes on with a new feed."""
-    if feed is not None:
-        try:
-            feed.close()
-        except Exception:
-            log.exception("a feed cannot be closed", topic=feed.topic)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from koff.tracker import Commits, Described, Group, State
+from koff.tracker import Commits, Described, Group, ShareLag, State
 
 TopicPartition = tuple[str, int]
 OffsetKind = Literal["end", "stable", "start"] | int
@@ -68,6 +68,18 @@ class FetchGroups:
     partitions: frozenset[int]
     partition_count: int
     together: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FetchShareLags:
+    """The lags of all share groups. Answered by one `ShareLagsFetched` for each coordinator.
+
+    `partitions` are all partitions of the offsets topic, or those whose coordinators are to be asked.
+    """
+
+    id: int
+    partitions: frozenset[int]
+    partition_count: int
 
 
 class Start(NamedTuple):
@@ -206,6 +218,7 @@ Answered = (
     | FetchOffsets
     | FetchRetention
     | FetchGroups
+    | FetchShareLags
     | ReadHistory
     | Load
     | Save
@@ -282,7 +295,8 @@ class GroupsFetched:
 
     `partitions` of the offsets topic are those that it is about; None: all of the request. `final` is set in
     the last result of a request. `incomplete` has, by partition, the reason why groups of it may be missing.
-    `topic_ids` maps names to ids.
+    `topic_ids` maps names to ids. `astray` are groups that a coordinator has, or may have, without leading
+    the partition that their names belong to. The brokers may use an earlier partition count.
     """
 
     id: int
@@ -292,6 +306,22 @@ class GroupsFetched:
     incomplete: Mapping[int, str] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     partitions: frozenset[int] | None = None
+    final: bool = True
+    astray: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ShareLagsFetched:
+    """The lags of share groups, from the coordinators of these `partitions`.
+
+    Groups that are missing are unknown. Of the groups in `partial`, only some partitions are known. `final`
+    is set in the last result of a request.
+    """
+
+    id: int
+    lags: Mapping[str, Sequence[ShareLag]]
+    partitions: frozenset[int]
+    partial: frozenset[str] = frozenset()
     final: bool = True
 
 
@@ -428,6 +458,7 @@ Input = (
     | OffsetsFetched
     | RetentionFetched
     | GroupsFetched
+    | ShareLagsFetched
     | Polled
     | ReadFailed
     | Unreachable

@@ -8,15 +8,19 @@ from koff.monitor.requests import FetchRetention, Moment
 ASSUMED_RETENTION_MS = 3_600_000
 """What delete.retention.ms is taken for while it is unknown: Kafka's default is a day."""
 RETRY_S, TIMEOUT_S = 10.0, 10.0
+AGAIN_S = 600.0
+"""The pause before a retention that is known is requested again: it may be lowered."""
 
 
 class TopicRetention:
-    """Requests delete.retention.ms of a topic until it is known."""
+    """Requests delete.retention.ms of a topic, again and again. After a failure, the last value stays."""
 
     def __init__(self, topic: str, outbox: Outbox) -> None:
         self._topic, self._outbox = topic, outbox
         self._retention_ms: int | None = None
-        self._due_s = float("-inf")
+        self.due_s = float("-inf")
+        """When the next request is due."""
+        self._sent_s = float("-inf")
         self._requests = 0
 
     @property
@@ -30,18 +34,14 @@ class TopicRetention:
         asks = self._outbox.of_kind(FetchRetention)
         return self._requests == 1 and any(ask.request.topic == self._topic for ask in asks)
 
-    @property
-    def due_s(self) -> float:
-        """When the next request is due; infinite if none is."""
-        return self._due_s if self._retention_ms is None else float("inf")
-
     def request(self, now: Moment) -> None:
         """Sends the request if it is due."""
         if now.at_s >= self.due_s:
-            self._due_s = now.at_s + RETRY_S
+            self._sent_s, self.due_s = now.at_s, now.at_s + RETRY_S
             self._requests += 1
             self._outbox.send(FetchRetention(self._outbox.next_id(), self._topic), now, TIMEOUT_S)
 
     def take(self, delete_retention_ms: int) -> None:
         """Takes the topic's delete.retention.ms."""
         self._retention_ms = delete_retention_ms
+        self.due_s = self._sent_s + AGAIN_S

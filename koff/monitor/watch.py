@@ -103,11 +103,10 @@ def take_views(
     this user may read neither the offsets topic nor the groups.
     """
     deadline_s = time.monotonic() + timeout_s
-    connect_timeout_s = min(conf.cluster.connect_timeout_s, timeout_s)
-    cluster_conf = replace(limit_requests(conf.cluster), connect_timeout_s=connect_timeout_s)
-    zookeeper_timeout_s = min(conf.zookeeper.connect_timeout_s, timeout_s)
-    conf = replace(conf, zookeeper=replace(conf.zookeeper, connect_timeout_s=zookeeper_timeout_s))
-    with Cluster(cluster_conf).connect() as cluster, Watch(conf, cluster) as watch:
+    with (
+        _connect(conf.cluster, timeout_s) as cluster,
+        Watch(_limit_zookeeper(conf, deadline_s), cluster) as watch,
+    ):
         look_s = 0.0
 
         def is_complete() -> bool:
@@ -125,6 +124,17 @@ def take_views(
             yield watch.loop.build_view()
             due_s = time.monotonic() + interval_s
             watch.run(partial(_is_past, due_s))
+
+
+def _connect(conf: ClusterConf, timeout_s: float) -> Cluster:
+    timeout_s = min(conf.connect_timeout_s, timeout_s)
+    return Cluster(replace(limit_requests(conf), connect_timeout_s=timeout_s)).connect()
+
+
+def _limit_zookeeper(conf: MonitorConf, deadline_s: float) -> MonitorConf:
+    """The configuration with as much time to connect to ZooKeeper as is left."""
+    timeout_s = max(0.1, min(conf.zookeeper.connect_timeout_s, deadline_s - time.monotonic()))
+    return replace(conf, zookeeper=replace(conf.zookeeper, connect_timeout_s=timeout_s))
 
 
 def _is_known(loop: Loop, progress: Callable[[str], None]) -> bool:

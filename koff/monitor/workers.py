@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -26,13 +26,14 @@ from koff.client import (
 from koff.monitor.fetching import CHUNK, OFFSETS_TIMEOUT_S, Fetching, split_into_chunks
 from koff.monitor.first_records import FirstRecords
 from koff.monitor.in_order import InOrder, carry_out
-from koff.monitor.readers import HistoryReader, Post, TopicReader
+from koff.monitor.readers import HistoryReader, TopicReader
 from koff.monitor.requests import (
     Answered,
     Done,
     Failed,
     FetchGroups,
     FetchOffsets,
+    FetchShareLags,
     FetchStoredGroups,
     ForgetSaved,
     Input,
@@ -49,10 +50,12 @@ from koff.monitor.requests import (
     StopReading,
 )
 from koff.monitor.state import StateDir
+from koff.monitor.worker_thread import Post, WorkerThread
 from koff.monitor.zookeeper import ZooKeeper, ZooKeeperConf
 
 log = structlog.get_logger(component="monitor.workers")
 _Part = TypeVar("_Part")
+_OfCoordinators = TypeVar("_OfCoordinators", FetchGroups, FetchShareLags)
 MAX_THREADS = 200
 """If so many requests hang, further ones fail at once."""
 MAX_LEADERS = 20
@@ -72,14 +75,6 @@ class WorkersConf:
     feed: FeedConf = field(default_factory=FeedConf)
 
 
-class LivingWorker(Protocol):
-    """A thread that lives as long as the workers."""
-
-    def start(self) -> None: ...
-    def close(self) -> None: ...
-    def join(self, timeout_s: float) -> None: ...
-
-
 class Workers:
     """Carries out requests in threads of its own. `send` returns at once."""
 
@@ -95,7 +90,7 @@ class Workers:
             "zookeeper": InOrder("zookeeper", self.zookeeper.fetch_groups, post, self.zookeeper.close),
             "records": InOrder("records", self._records.read, post, self._records.close),
         }
-        self._living: list[LivingWorker] = [
+        self._living: list[WorkerThread] = [
             *self._readers.values(),
             self._history,
             *self._in_order.values(),
@@ -123,7 +118,9 @@ class Workers:
             case FetchOffsets():
                 self._fetch_offsets(request)
             case FetchGroups():
-                self._fetch_groups(request)
+                self._fetch_of_coordinators(request, self._fetching.fetch_groups)
+            case FetchShareLags():
+                self._fetch_of_coordinators(request, self._fetching.fetch_share_lags)
             case _:
                 if not self._start_thread(lambda: self._post(carry_out(self._fetching.fetch, request))):
                     self._refuse(request)
@@ -162,13 +159,15 @@ class Workers:
         else:
             self._post(OffsetsFetched(request.id, {}, final=True))
 
-    def _fetch_groups(self, request: FetchGroups) -> None:
-        """Fetches groups from each coordinator."""
-        parts = self._fetching.split_groups_by_leader(request)
+    def _fetch_of_coordinators(
+        self, request: _OfCoordinators, fetch_part: Callable[[_OfCoordinators], Callable[..., Input]]
+    ) -> None:
+        """Fetches something from each coordinator."""
+        parts = self._fetching.split_by_coordinator(request)
         results = _PartResults(len(parts), self._post)
 
-        def fetch(part: FetchGroups) -> None:
-            results.post(self._fetching.fetch_groups(part), ends_part=True)
+        def fetch(part: _OfCoordinators) -> None:
+            results.post(fetch_part(part), ends_part=True)
 
         self._fetch_parts(request, parts, fetch)
 

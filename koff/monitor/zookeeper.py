@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import structlog
 
 from koff.client import Closing
 from koff.errors import ConfigError, ConnectError
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from koff.client.zookeeper.session import Session
     from koff.client.zookeeper.stored_groups import StoredGroup
 
+log = structlog.get_logger(component="monitor.zookeeper")
 TYPE = "zookeeper"
 """The type of these groups."""
 NEW_SESSION_S = 30.0
@@ -39,6 +43,7 @@ class ZooKeeper(Closing):
         self._conf = conf
         self._session: Session | None = None
         self._answered_s = 0.0
+        self._refused: frozenset[str] = frozenset()
 
     def connect(self) -> Session:
         """The session. Raises `ConnectError`; `ConfigError` without kazoo, or without such a chroot."""
@@ -63,12 +68,13 @@ class ZooKeeper(Closing):
         from koff.client.zookeeper.stored_groups import fetch_stored_groups
 
         try:
-            groups = fetch_stored_groups(session)
+            groups, refused = fetch_stored_groups(session)
         except ConnectError:
             if time.monotonic() > self._answered_s + NEW_SESSION_S:
                 self.close()
             raise
         self._answered_s = time.monotonic()
+        self._report_refused(refused)
         # Any client of ZooKeeper may write any number: one that is impossible must not hide the others.
         offsets = {
             (name, *at): (stored.offset, stored.stored_at_ms)
@@ -78,6 +84,17 @@ class ZooKeeper(Closing):
         }
         described = {name: build_group(name, group) for name, group in groups.items()}
         return StoredGroupsFetched(request.id, offsets, described)
+
+    def _report_refused(self, refused: Mapping[str, str]) -> None:
+        """Logs which groups are hidden, if others were hidden before: a sum of a part would be wrong."""
+        if refused.keys() != self._refused:
+            self._refused = frozenset(refused)
+            if refused:
+                nodes = sorted(refused.values())
+                why = f"READ of these nodes of ZooKeeper is refused: {', '.join(nodes[:5])}"
+                log.warning("groups of ZooKeeper are hidden", groups=len(refused), why=why)
+            else:
+                log.info("all groups of ZooKeeper may be read")
 
     def close(self) -> None:
         """Ends the session. Safe to call twice."""

@@ -21,14 +21,11 @@ from koff.client import (
     Isolation,
     OffsetSpec,
     Run,
-    TopicInfo,
     TopicPartition,
 )
-from koff.errors import ConfigError, ConnectError
+from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC
 
-STALL_S = 15.0
-"""A partition is stalled if it has records to read and its position did not move for this long."""
 log = structlog.get_logger(component="tail.reader")
 
 
@@ -75,7 +72,6 @@ class TailReader(Closing):
         self.caught_up_in_s: float | None = None
         self.topic_exists: bool | None = None
         """None until the topic was looked up for the first time."""
-        self.topic: TopicInfo | None = None
         self._cluster = cluster
         self._feed: Feed | None = None
         # By partition that is read: the next offset, the offset at which it is caught up, the first offset
@@ -88,10 +84,6 @@ class TailReader(Closing):
         self._started = time.monotonic()
         self._topic_check_due = 0.0
         self._records = 0
-        # Set by other threads, used by `poll`
-        self._stalled: list[int] = []
-        self._last_fetch_was_full = False
-        self._unmoved: dict[int, tuple[int, float]] = {}  # partition to position, and since when it is there
 
     def close(self) -> None:
         """Stops reading. Safe to call twice."""
@@ -128,41 +120,6 @@ class TailReader(Closing):
         """
         return self._target
 
-    @property
-    def positions(self) -> Mapping[int, int]:
-        """The next offset to read, by partition."""
-        return dict(self._position)
-
-    @property
-    def unreachable(self) -> ConnectError | None:
-        """Why no broker can be reached. None while a broker can be reached."""
-        return self._feed.unreachable if self._feed else None
-
-    def check_progress(self, stable_offsets: Mapping[int, int]) -> None:
-        """Compares the positions with the present last stable offsets. From any thread, every few seconds.
-
-        A partition is stalled if it has more to read, its position did not move for `STALL_S`, and the last
-        fetch was not full (a reader that is busy may take longer). The next `poll` then replaces the client.
-        """
-        now, unmoved = time.monotonic(), dict[int, tuple[int, float]]()
-        for partition, position in self.positions.items():
-            if position < stable_offsets.get(partition, 0) and not self._last_fetch_was_full:
-                before = self._unmoved.get(partition)
-                unmoved[partition] = before if before and before[0] == position else (position, now)
-        stalled = [partition for partition, (_, since) in unmoved.items() if now - since > STALL_S]
-        # A stalled partition gets a new client, and so STALL_S again.
-        self._unmoved = {partition: seen for partition, seen in unmoved.items() if partition not in stalled}
-        self._stalled = stalled
-
-    def _replace_stalled_client(self) -> None:
-        """Resumes at the present positions with a new client if a partition is stalled."""
-        stalled, self._stalled = self._stalled, []
-        if stalled and self._feed is not None:
-            log.warning("partitions stalled: reading with a new client", partitions=stalled)
-            self._feed.close()
-            self._feed = Feed(self._cluster.conf, self.conf.topic, self.conf.feed)
-            self._feed.add(self._position)
-
     def poll(self, timeout_s: float) -> Polled:
         """The next records. Waits up to about `timeout_s` for the first; with 0, sends no request.
 
@@ -178,10 +135,8 @@ class TailReader(Closing):
             time.sleep(min(timeout_s, max(0.0, self._topic_check_due - time.monotonic())))
             return Polled()
         # Records. Those of a removed partition are dropped: librdkafka may have fetched them before.
-        self._replace_stalled_client()
         fetched = self._feed.fetch(self.conf.batch_records, timeout_s)
         polled = Polled([run for run in fetched.runs if run.partition in self._target], full=fetched.full)
-        self._last_fetch_was_full = fetched.full
         for run in polled.runs:
             self._move_position(run.partition, run.next_offset)
             self._records += len(run)
@@ -220,7 +175,6 @@ class TailReader(Closing):
                 "topic was deleted and created again: reading it from its start", topic=self.conf.topic
             )
         self._topic_id = topic.topic_id if topic else ""
-        self.topic = topic
         # Partitions that are gone, then those that are new
         lost = [p for p in self._position if recreated or p >= count]
         for partition in lost:

@@ -6,6 +6,7 @@ from koff.tracker.groups import Described, Group, Member
 from koff.tracker.rows import GroupTotal, PartitionLag
 from koff.tracker.saved_state import STATE_SCHEMA, State
 from koff.tracker.shard import Shard
+from koff.tracker.share_commits import ShareLag
 from koff.tracker.snapshot import Snapshot
 from koff.tracker.snapshot_columns import ShardSnapshot
 from koff.tracker.tracker import Tracker
@@ -21,6 +22,7 @@ __all__ = [
     "PartitionLag",
     "Shard",
     "ShardSnapshot",
+    "ShareLag",
     "Snapshot",
     "State",
     "Tracker",

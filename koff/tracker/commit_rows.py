@@ -43,6 +43,8 @@ _COLUMNS = (
 )
 NOT_SHARED = -1
 """The partition of `__share_group_state` of a row whose commit does not come from there."""
+DESCRIBED = -2
+"""The same, of a row that a coordinator has returned the lag of a share group for. It has no commit."""
 
 
 class CommitRows:
@@ -72,6 +74,8 @@ class CommitRows:
         self._first_records = FirstRecordTable()
         # By row: the partition of `__share_group_state` that the commit is from. None: there is no such row.
         self._share_partition: NDArray[np.int32] | None = None
+        # By row: the lag, where the row is `DESCRIBED`. None: there is no such row.
+        self._share_lag: Ints | None = None
         # The number of rows of each group, and the groups whose number became or ceased to be 0.
         self._rows_of_group: dict[str, int] = {}
         self._row_changes = NameChanges()
@@ -130,6 +134,33 @@ class CommitRows:
             live = seen_at_ms != UNKNOWN
             self._add_to_windows(rows[known], commits.offset[known], times[known], live=live)
 
+    def set_share_lags(self, lags: Commits, *, topic_id: Ints, asked_ms: Ints) -> None:
+        """Makes rows without a commit, each with the lag of a share group in place of `lags.offset`.
+
+        `asked_ms` is when it was requested, by the clock of `Tracker.apply`.
+        """
+        if not len(lags.group):
+            return
+        self._registry.forget_unused()  # before any name is looked up
+        lags, kept = find_possible_commits(lags, self._registry.impossible_counts)
+        hashes, rows = self._find_commit_rows(lags)
+        self._make_commit_rows(lags, hashes, rows)
+        self._committed[rows] = self._committed_at[rows] = UNKNOWN
+        self._topic_id[rows], self._seen_at[rows] = topic_id[kept], asked_ms[kept]
+        self._set_share_partition(rows, DESCRIBED)
+        if self._share_lag is None:
+            self._share_lag = np.full(len(self._hash), UNKNOWN, np.int64)
+        self._share_lag[rows] = lags.offset
+        # A window of commits that end before this lag says nothing about the present.
+        self._windows.clear(rows)
+        self._changed[rows] = True
+
+    def _select_share_lags(self, rows: Ints) -> Ints | None:
+        """The lags that coordinators returned, UNKNOWN elsewhere; None if there are none."""
+        if self._share_lag is None or self._share_partition is None:
+            return None
+        return np.where(self._share_partition[rows] == DESCRIBED, self._share_lag[rows], UNKNOWN)
+
     def remove_commits(self, keys: Iterable[tuple[str, str, int]]) -> None:
         """Removes the commits of these (group, topic, partition), where there are any."""
         hashes = [
@@ -141,7 +172,7 @@ class CommitRows:
         self._remove_rows(rows[rows != NO_ROW])
 
     def remove_share_commits(self, groups: Collection[str]) -> None:
-        """Removes the commits of these groups that come from `__share_group_state`."""
+        """Removes the commits of these groups that come from `__share_group_state`, and described lags."""
         if self._share_partition is None:
             return
         names = self._registry.names.groups
@@ -180,6 +211,10 @@ class CommitRows:
         here = rows != NO_ROW
         own = FirstRecords(*(column[here] for column in records))
         self._first_records.put(rows[here], committed[here], own)
+
+    def forget_first_records(self, partitions: Ints) -> None:
+        """Drops the first records of the rows of these partition numbers."""
+        self._first_records.clear(np.flatnonzero(np.isin(self._partition[: self._rows], partitions)))
 
     def _fill_rows(
         self,
@@ -360,4 +395,6 @@ class CommitRows:
         if (share := self._share_partition) is not None:
             more = np.full(size - len(share), NOT_SHARED, np.int32)
             self._share_partition = np.concatenate([share, more])
+        if (lag := self._share_lag) is not None:
+            self._share_lag = np.concatenate([lag, np.full(size - len(lag), UNKNOWN, np.int64)])
         self._windows.resize(size)

@@ -26,6 +26,9 @@ class GroupPlaces:
         self._several: dict[str, set[int]] = {}
         # Groups outside the partition that their hash says, with these partitions.
         self._elsewhere: dict[str, set[int]] = {}
+        # What `find_elsewhere` has found, and the groups of which it has to be found again.
+        self._found: dict[str, int] = {}
+        self._stale: set[str] = set()
         self._partition_count = 0
         self._earlier_counts: set[int] = set()
         self._last_written = -1
@@ -46,10 +49,10 @@ class GroupPlaces:
             self._partition_count, self._elsewhere = partition_count, {}
             for number, names in self._names.items():
                 self._note_elsewhere(number, names)
-            self._unsettled = True
+            self._stale_all()
         if last_written != self._last_written:
             self._last_written = last_written
-            self._unsettled = True
+            self._stale_all()
 
     def update(self, shards: Mapping[int, Shard]) -> None:
         """Finds the groups that came or went, and sets which groups each shard hides."""
@@ -68,19 +71,30 @@ class GroupPlaces:
         self._unsettled |= number in self._shards
         self._replace_shard(number, None)
 
-    def find_elsewhere(self) -> dict[str, int]:
-        """The groups that are shown, but not by the partition that their hash says, with their partitions."""
-        found = {}
-        for name, numbers in self._elsewhere.items():
-            shown = self._choose_shard(name, self._several.get(name, numbers))
-            if shown in numbers and self._may_be_at(name, shown):
-                found[name] = shown
-        return found
+    def find_elsewhere(self) -> Mapping[str, int]:
+        """The groups that are shown, but not by the partition that their hash says, with their partitions.
+
+        The same mapping each time, brought up to date: do not modify it.
+        """
+        # Of a group in several shards, a commit may change which of them shows it.
+        for name in self._stale | (self._elsewhere.keys() & self._several.keys()):
+            self._found.pop(name, None)
+            numbers = self._elsewhere.get(name)
+            if numbers is not None:
+                shown = self._choose_shard(name, self._several.get(name, numbers))
+                if shown in numbers and self._may_be_at(name, shown):
+                    self._found[name] = shown
+        self._stale.clear()
+        return self._found
 
     @property
     def may_be_elsewhere(self) -> bool:
         """Whether the topic was seen to grow, and brokers may still use the earlier partition count."""
         return bool(self._earlier_counts) and max(self._earlier_counts) > self._last_written
+
+    def _stale_all(self) -> None:
+        self._unsettled = True
+        self._stale |= self._elsewhere.keys() | self._found.keys()
 
     def _replace_shard(self, number: int, shard: Shard | None) -> bool:
         self._remove(number, self._names.pop(number, set()))
@@ -108,6 +122,7 @@ class GroupPlaces:
             for name in names:
                 if group_partition(name, count) != number:
                     self._elsewhere.setdefault(name, set()).add(number)
+                    self._stale.add(name)
 
     def _add(self, number: int, names: Iterable[str]) -> None:
         names = list(names)
@@ -122,9 +137,12 @@ class GroupPlaces:
         for name in list(names):
             self._names.get(number, set()).discard(name)
             if name in self._elsewhere:
+                self._stale.add(name)
                 self._elsewhere[name].discard(number)
                 if not self._elsewhere[name]:
                     del self._elsewhere[name]
+                    if name not in self._found:
+                        self._stale.discard(name)
             others = self._several.get(name, {number}) - {number}
             if not others:
                 self._first.pop(name, None)

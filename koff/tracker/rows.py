@@ -11,7 +11,6 @@ import numpy as np
 from koff.lag import (
     NEVER,
     UNKNOWN,
-    WITHHELD,
     CatchUps,
     Rates,
     Reason,
@@ -195,9 +194,7 @@ def build_totals(snapshot: SnapshotColumns) -> Iterator[GroupTotal]:
     """The totals of every group, in no particular order."""
     for shard in snapshot.shards.values():
         # Every group has a total, also without any partition.
-        rows: dict[str, list[PartitionLag]] = {group.name: [] for group in shard.groups}
-        for row in build_rows(snapshot, shard):
-            rows[row.group].append(row)
+        sums = _sum_rows(snapshot, shard)
         verdicts = zip(
             map(Status, snapshot.group_statuses(shard).tolist()),
             _list_catch_ups(snapshot.group_catch_ups(shard)),
@@ -205,14 +202,56 @@ def build_totals(snapshot: SnapshotColumns) -> Iterator[GroupTotal]:
             _round_known(snapshot.summed_consume_rates(shard, shard.group, len(shard.groups))),
             strict=True,
         )
-        groups = zip(shard.groups, verdicts, shard.current_groups().tolist(), strict=True)
-        for group, verdict, is_current in groups:
-            yield _total_group(group, rows[group.name], *verdict, current=is_current)
+        groups = zip(shard.groups, sums, verdicts, shard.current_groups().tolist(), strict=True)
+        for group, own, verdict, is_current in groups:
+            yield _total_group(group, own, *verdict, current=is_current)
+
+
+class _Sums(NamedTuple):
+    """The sums over all rows of a group: the known lags and how many, the longest time lag in seconds.
+
+    `undated` lags are known, but not their time lags. `rows` counts those without a commit too.
+    """
+
+    lag: int
+    time_lag_s: float
+    rows: int
+    known: int
+    undated: int
+    withheld: int
+
+
+def _sum_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> Iterator[_Sums]:
+    """The sums of each group of the shard."""
+    size, groups, lag = len(shard.groups), shard.group, snapshot.lags(shard)
+    # Python's integers: anyone may commit any offset, and a sum in 64 bits could overflow.
+    lags = [0] * size
+    for group, published in zip(groups[lag.known].tolist(), lag.published[lag.known].tolist(), strict=True):
+        lags[group] += published
+    longest_s, undated = np.zeros(size), lag.known
+    if (times := snapshot.time_lags(shard)) is not None:
+        np.maximum.at(longest_s, groups[times.known], times.seconds[times.known])
+        undated = lag.known & ~times.known
+    known, undated_, withheld = (
+        np.bincount(groups[mask], minlength=size).tolist()
+        for mask in (lag.known, undated, shard.is_withheld())
+    )
+    return map(_Sums, lags, longest_s.tolist(), _count_rows(snapshot, shard), known, undated_, withheld)
+
+
+def _count_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> list[int]:
+    """How many rows each group of the shard has, with the assigned partitions that have no commit."""
+    counts: list[int] = np.bincount(shard.group, minlength=len(shard.groups)).tolist()
+    names, numbers = snapshot.partitions.topic, snapshot.partitions.partition
+    without = [set(_list_owners(snapshot, group)) for group in shard.groups]
+    for group, number in zip(shard.group.tolist(), shard.partition.tolist(), strict=True):
+        without[group].discard((names[number], numbers[number]))
+    return [count + len(partitions) for count, partitions in zip(counts, without, strict=True)]
 
 
 def _total_group(
     group: Group,
-    rows: list[PartitionLag],
+    own: _Sums,
     verdict: Status,
     caught_up: CatchUp,
     complete: float | None,
@@ -220,22 +259,17 @@ def _total_group(
     *,
     current: bool,
 ) -> GroupTotal:
-    # A negative lag counts as 0 in the sum.
-    known = [row.published_lag for row in rows if row.published_lag is not None]
-    times = [row.time_lag_s for row in rows if row.time_lag_s is not None]
-    dated = all(row.time_lag_s is not None for row in rows if row.lag is not None)
-    withheld = sum(bool(row.reasons & WITHHELD) for row in rows)
-    served = current and not withheld
+    served = current and not own.withheld
     return GroupTotal(
         group,
-        sum(known) if known and served else None,
-        len(rows),
-        len(rows) - len(known),
-        max(times, default=None) if served and dated else None,
+        own.lag if own.known and served else None,
+        own.rows,
+        own.rows - own.known,
+        round(own.time_lag_s, 3) if own.known and served and not own.undated else None,
         verdict,
         Pace(consume_per_s if served else None, None, *caught_up),
         complete,
-        withheld,
+        own.withheld,
         current,
     )
 

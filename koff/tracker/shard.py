@@ -60,6 +60,7 @@ class Shard(CommitRows):
         self._record_counts = registry.record_counts
         self._hidden: frozenset[str] = frozenset()
         self._chosen_cache: tuple[Layout, int, Callable[[str], bool], Ints] | None = None
+        self._has_share_groups = -1, False  # as of this version of kinds
         self._layout_kinds = -1
         self._layout_share_groups: frozenset[str] = frozenset()
         self._shown_layout: tuple[Layout, Layout] | None = None  # the whole layout, and what is shown of it
@@ -268,6 +269,7 @@ class Shard(CommitRows):
             features=self._select_features(live),
             time_lag=time_lag,
             share_partition=None if self._share_partition is None else self._share_partition[live],
+            share_lag=self._select_share_lags(live),
             skew_ms=usual_skew_ms if (own := self.skew.measure_ms()) is None else own,
         )
 
@@ -327,6 +329,15 @@ class Shard(CommitRows):
             layout = Layout(described, live, names, group.astype(np.int32), self._partition[live])
         self._layout, self._layout_kinds = layout, kinds
         return layout
+
+    @property
+    def has_share_groups(self) -> bool:
+        """Whether a group is known to be a share group."""
+        kinds = self.groups.kinds_version
+        if self._has_share_groups[0] != kinds:
+            found = any(self.groups.is_share_group(name) for name in self.groups.names())
+            self._has_share_groups = kinds, found
+        return self._has_share_groups[1]
 
     def _find_share_groups(self) -> frozenset[str]:
         """The names of the share groups; none if no row is from share state."""

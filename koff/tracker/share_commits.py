@@ -1,12 +1,15 @@
 """The commits of share groups: the state from each partition of `__share_group_state`, and the rows from it.
 
+Where that topic may not be read, coordinators return lags of share groups (`describe_groups`). A group that
+they have described has the rows that they returned, and none from the topic.
+
 A row of (group, topic name, partition) belongs to the topic that has the name now. State of earlier topics of
 that name, which have other topic ids, makes no row and removes none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,13 +31,34 @@ Row = tuple[str, str, int]
 _INT64_MAX = 2**63 - 1
 
 
+class ShareLag(NamedTuple):
+    """The lag of a share group in a partition, as its coordinator returned it; None if that is unknown."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    lag: int | None
+
+
+class DescribedRows(NamedTuple):
+    """Lags that coordinators returned. `rows` has them in place of offsets; UNKNOWN if they are unknown."""
+
+    rows: CommitColumns
+    topic_id: Ints
+    asked_ms: Ints
+
+
 class ShareRows(NamedTuple):
-    """What to do in one shard: first remove the rows `gone`, then set the commits (`Shard.set_commits`)."""
+    """What to do in one shard: first remove the rows `gone`, then set the commits (`Shard.set_commits`).
+
+    `described` are rows without a commit, with a lag (`Shard.set_share_lags`).
+    """
 
     commits: CommitColumns
     at_ms: Ints
     topic_id: Ints
     share_partition: Ints
+    described: DescribedRows
     gone: list[Row]
 
 
@@ -73,6 +97,9 @@ class ShareCommits:
         self._unnamed: dict[str, set[ShareKey]] = {}
         # Rows that belong to another topic than before.
         self._again: set[Row] = set()
+        # What coordinators returned, by group, and when that was requested; and the rows that changed by it.
+        self._described: dict[str, dict[Row, tuple[ShareLag, int]]] = {}
+        self._changed: set[Row] = set()
 
     def topic_ids(self) -> set[str]:
         """The topic ids in the state, and in tombstones that are not applied yet."""
@@ -98,6 +125,38 @@ class ShareCommits:
             for group in state.group_names():
                 self._note_group(group)
 
+    def describe_groups(
+        self, lags: Mapping[str, Sequence[ShareLag]], partial: Collection[str], *, asked_ms: int
+    ) -> None:
+        """Sets what coordinators returned for these groups.
+
+        Of groups in `partial`, rows that the response lacks stay as they are.
+        """
+        for group, described in lags.items():
+            before = self._described.get(group, {})
+            rows = {(group, lag.topic, lag.partition): (lag, asked_ms) for lag in described}
+            self._changed.update(before, rows, () if before else self._rows_from_state(group))
+            self._described[group] = {**before, **rows} if group in partial else rows
+            self._note_group(group)
+
+    def forget_descriptions(self, groups: Iterable[str]) -> None:
+        """Forgets what coordinators returned: the rows are set from the state again."""
+        for group in groups:
+            if (before := self._described.pop(group, None)) is not None:
+                self._changed.update(before, self._rows_from_state(group))
+                self._note_group(group)
+
+    @property
+    def described_groups(self) -> list[str]:
+        """The groups whose rows are what coordinators returned."""
+        return list(self._described)
+
+    def _rows_from_state(self, group: str) -> Iterator[Row]:
+        for state in self._states.values():
+            for each in state.partitions_of(group):
+                if (topic := self._names.names.get(each.topic_id)) is not None:
+                    yield group, topic, each.partition
+
     def groups_at(self, partition: int, partition_count: int) -> Collection[str]:
         """The groups with state that belong to that partition of the offsets topic."""
         if self._groups_by_partition.partition_count != partition_count:
@@ -112,6 +171,7 @@ class ShareCommits:
                 self._pending.update(
                     (group, row.topic_id, row.partition) for row in state.partitions_of(group)
                 )
+            self._changed.update(self._described.get(group, ()))
 
     def set_topics_again(self, topics: Collection[str]) -> None:
         """Notes that the rows of these topic names belong to another topic id than before."""
@@ -123,31 +183,36 @@ class ShareCommits:
                 self._again.add((group, topic, partition))
 
     def group_names(self) -> set[str]:
-        """The groups with state."""
-        return set().union(*(state.group_names() for state in self._states.values()))
+        """The groups with state, and those that coordinators have described."""
+        return set(self._described).union(*(state.group_names() for state in self._states.values()))
 
-    def drain(self, partition_count: int, seen_at_ms: int = UNKNOWN) -> Mapping[int, ShareRows]:
+    def drain(
+        self, partition_count: int, places: Mapping[str, int], seen_at_ms: int = UNKNOWN
+    ) -> Mapping[int, ShareRows]:
         """The rows to be set and removed, by shard, as far as the topics have names.
 
-        `partition_count` is that of the offsets topic. While it is 0, there are none.
+        `partition_count` is that of the offsets topic. While it is 0, there are none. `places` are the shards
+        of the groups that are not in the partition that their name's hash says.
         """
         if not partition_count:
             return {}
         for topic_id in [topic_id for topic_id in self._unnamed if topic_id in self._names.names]:
             self._pending |= self._unnamed.pop(topic_id)
-        if not (self._pending or self._again):
+        if not (self._pending or self._again or self._changed):
             return {}
-        again, rows = self._again, set(self._again)
+        again, rows = self._again, self._again | self._changed
         for key in self._pending:
             group, topic_id, partition = key
             if (topic := self._names.names.get(topic_id)) is None:
                 self._wait_for_name(key)
             elif self._names.is_present(topic_id):
                 rows.add((group, topic, partition))
-        self._pending, self._again = set(), set()
+        self._pending, self._again, self._changed = set(), set(), set()
         shards: dict[int, set[Row]] = {}
         for row in rows:
-            shards.setdefault(group_partition(row[0], partition_count), set()).add(row)
+            place = places.get(row[0])
+            place = group_partition(row[0], partition_count) if place is None else place
+            shards.setdefault(place, set()).add(row)
         return {shard: self._build_rows(each, again, seen_at_ms) for shard, each in shards.items()}
 
     def _wait_for_name(self, key: ShareKey) -> None:
@@ -162,16 +227,21 @@ class ShareCommits:
 
     def _note_group(self, group: str) -> None:
         """Notes that a group may have come, or gone."""
-        if any(group in state.group_names() for state in self._states.values()):
+        in_state = any(group in state.group_names() for state in self._states.values())
+        if in_state or group in self._described:
             self._groups_by_partition.add([group])
         else:
             self._groups_by_partition.discard(group)
 
     def _build_rows(self, rows: set[Row], again: set[Row], seen_at_ms: int) -> ShareRows:
+        described = self._build_described(row for row in rows if row[0] in self._described)
         offsets: dict[Row, int] = {}
         columns: list[tuple[int, int, int]] = []
         gone = [row for row in rows if row in again]  # its window is that of another topic
         for group, topic, partition in rows:
+            if (present := self._described.get(group)) is not None:
+                gone += [] if (group, topic, partition) in present else [(group, topic, partition)]
+                continue
             topic_id = self._names.present_id(topic) or ""
             found = self._find((group, topic_id, partition))
             if found is None:
@@ -184,7 +254,18 @@ class ShareCommits:
             at_ms = seen_at_ms if seen_at_ms != UNKNOWN else state.write_timestamp_ms
             columns.append((at_ms, fold_topic_id(topic_id), place))
         at, ids, places = np.array(columns, np.int64).reshape(-1, 3).T
-        return ShareRows(CommitColumns.from_offsets(offsets), at, ids, places, gone)
+        return ShareRows(CommitColumns.from_offsets(offsets), at, ids, places, described, gone)
+
+    def _build_described(self, rows: Iterable[Row]) -> DescribedRows:
+        lags: dict[Row, int] = {}
+        columns: list[tuple[int, int]] = []
+        for row in rows:
+            if (found := self._described[row[0]].get(row)) is not None:
+                lag, asked_ms = found
+                lags[row] = UNKNOWN if lag.lag is None else lag.lag
+                columns.append((fold_topic_id(lag.topic_id), asked_ms))
+        ids, asked = np.array(columns, np.int64).reshape(-1, 2).T
+        return DescribedRows(CommitColumns.from_offsets(lags), ids, asked)
 
     def _find(self, key: ShareKey) -> tuple[int, SharePartition] | None:
         """The state of that key, and the partition of `__share_group_state` that it is from.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,8 @@ from koff.tracker.groups.views import UNKNOWN as UNKNOWN_STATE
 from koff.tracker.impossible import possible_partitions
 from koff.tracker.topic_partitions import PartitionSnapshot
 
+_Number = TypeVar("_Number", bound=np.generic)
+
 
 @dataclass(frozen=True, slots=True)
 class ShardSnapshot:
@@ -48,10 +50,12 @@ class ShardSnapshot:
     While `layout` is the same object, the groups and partitions of the rows and the group names are the same.
 
     `share_partition` is the partition of `__share_group_state` that the commit of each row is from, -1 if it
-    is not from there; None if no commit is from there. `withheld` has the `WITHHELD` bits of each row; None
-    if no row is withheld. Where `groups_current` (one for all groups, or one for each) is False, what the
-    shard knows of the group may be half read, or old: its members, its state, its committed offsets and all
-    its other values are unknown.
+    is not from there; None if no commit is from there. It is -2 in a row of a share group that has no commit,
+    but the lag as its coordinator returned it: in `share_lag`, which is UNKNOWN elsewhere, and None if there
+    is no such lag. `seen_at` is then when koff requested it. `withheld` has the `WITHHELD` bits of each row;
+    None if no row is withheld. Where `groups_current` (one for all groups, or one for each) is False, what
+    the shard knows of the group may be half read, or old: its members, its state, its committed offsets and
+    all its other values are unknown.
 
     `skew_ms` is how far koff's clock is ahead of that of the broker that set the commit timestamps, below 0
     if it is behind; 0 if it is not known.
@@ -68,6 +72,7 @@ class ShardSnapshot:
     features: Features
     time_lag: TimeLags | None
     share_partition: NDArray[np.int32] | None = None
+    share_lag: NDArray[np.int64] | None = None
     withheld: NDArray[np.uint8] | None = None
     groups_current: NDArray[np.bool_] | bool = True
     skew_ms: int = 0
@@ -91,8 +96,15 @@ class ShardSnapshot:
         return np.broadcast_to(np.asarray(self.groups_current, np.bool_), (len(self.groups),))
 
     def lacks_commit_time(self) -> NDArray[np.bool_]:
-        """A mask of the rows with a commit from coordinators, which return no commit times."""
-        return lacks_commit_time(committed=self.committed, committed_at_ms=self.committed_at)
+        """A mask of the rows with a commit, or a lag, from coordinators, which return no commit times."""
+        lacks = lacks_commit_time(committed=self.committed, committed_at_ms=self.committed_at)
+        return lacks if self.share_lag is None else lacks | (self.share_lag >= 0)
+
+    def replace_described(self, column: NDArray[_Number], by: int) -> NDArray[_Number]:
+        """The column with `by` in the rows whose lag was returned by a coordinator."""
+        return (
+            column if self.share_lag is None else np.where(self.share_lag >= 0, column.dtype.type(by), column)
+        )
 
     def is_withheld(self, bits: Reason = WITHHELD) -> NDArray[np.bool_]:
         """A mask of the rows that have one of these bits."""
@@ -115,7 +127,12 @@ class SnapshotColumns:
     topic_names: Mapping[str, str]
     now_ms: int | None = None
     old_ends: NDArray[np.bool_] | None = None
+    # What several figures need is computed once for each shard.
     _lags: dict[int, Lags] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _statuses: dict[int, NDArray[np.uint8]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _catch_ups: dict[int, CatchUps] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def withhold(
         self,
@@ -177,9 +194,10 @@ class SnapshotColumns:
         """The `Reason` bits of each row of `shard`."""
         partitions, rows = self.partitions, shard.partition
         return reasons(
-            end=partitions.end[rows],
-            committed=shard.committed,
-            start=partitions.start[rows],
+            # A lag that a coordinator returned depends on no other offset.
+            end=shard.replace_described(partitions.end[rows], 0),
+            committed=shard.replace_described(shard.committed, 0),
+            start=shard.replace_described(partitions.start[rows], UNKNOWN),
             topic_gone=partitions.gone[rows],
             committed_topic_id=shard.topic_id,
             topic_id=partitions.topic_id[rows],
@@ -198,7 +216,6 @@ class SnapshotColumns:
 
         Unknown where the commit is from an earlier topic of that name, and where the row is withheld.
         """
-        # Most figures need the lag: it is computed once.
         computed = self._lags.get(id(shard))
         if computed is None:
             end = self.partitions.end[shard.partition]
@@ -207,6 +224,9 @@ class SnapshotColumns:
             old = is_topic_recreated(committed_topic_id=shard.topic_id, topic_id=topic_id)
             unknown = old | shard.is_withheld()
             computed = lags(end=np.where(unknown, UNKNOWN, end), committed=shard.committed)
+            if shard.share_lag is not None:
+                given = (shard.share_lag >= 0) & ~unknown & ~self.partitions.gone[shard.partition]
+                computed = Lags(np.where(given, shard.share_lag, computed.signed), computed.known | given)
             self._lags[id(shard)] = computed
         return computed
 
@@ -223,6 +243,12 @@ class SnapshotColumns:
 
         UNKNOWN if the snapshot has no `now_ms`, and where the row is withheld.
         """
+        computed = self._statuses.get(id(shard))
+        if computed is None:
+            computed = self._statuses[id(shard)] = self._compute_statuses(shard)
+        return computed
+
+    def _compute_statuses(self, shard: ShardSnapshot) -> NDArray[np.uint8]:
         before = self.partitions.end_before
         if self.now_ms is None or before is None:  # nothing that depends on time is known
             return np.full(len(shard.committed), Status.UNKNOWN, np.uint8)
@@ -231,7 +257,7 @@ class SnapshotColumns:
             shard.features,
             current_lag=lag.published,
             current_lag_known=lag.known,
-            committed=shard.committed,
+            committed=shard.replace_described(shard.committed, 0),
             oldest_end=before[shard.partition],
             now_ms=self.now_ms - shard.skew_ms,
         )
@@ -284,15 +310,18 @@ class SnapshotColumns:
 
     def catch_ups(self, shard: ShardSnapshot) -> CatchUps:
         """When each row of `shard` will have caught up, which means to its usual lag (`usual_lags`)."""
-        lag, produce = self.lags(shard), self.produce_rates(shard)
-        return seconds_until_caught_up(
-            lag.signed,
-            lag.known,
-            consume=self.consume_rates(shard),
-            produce=produce,
-            allowed_lag=usual_lags(shard.features, produce),
-            stopped=self.statuses(shard) == Status.STOP,
-        )
+        computed = self._catch_ups.get(id(shard))
+        if computed is None:
+            lag, produce = self.lags(shard), self.produce_rates(shard)
+            computed = self._catch_ups[id(shard)] = seconds_until_caught_up(
+                lag.signed,
+                lag.known,
+                consume=self.consume_rates(shard),
+                produce=produce,
+                allowed_lag=usual_lags(shard.features, produce),
+                stopped=self.statuses(shard) == Status.STOP,
+            )
+        return computed
 
     def group_catch_ups(self, shard: ShardSnapshot) -> CatchUps:
         """When each group of the shard will have caught up: when its slowest row has.

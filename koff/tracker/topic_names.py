@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 SPARE = 1000
 """This many unused names may stay before `TopicNames` searches for them."""
@@ -34,9 +34,19 @@ class TopicNames:
         self.names.update(present)
         for name in replaced:
             self._present[name] = ids[name]
-        if len(self.names) > self._limit:
-            needed = present.keys() | find_referenced()
-            self.names = {id_: name for id_, name in self.names.items() if id_ in needed}
-            self._present = {name: id_ for name, id_ in self._present.items() if id_ in self.names}
-            self._limit = 2 * len(self.names) + SPARE
+        self._forget_unused(present.keys(), find_referenced)
         return replaced
+
+    def name(self, ids: Mapping[str, str], find_referenced: Callable[[], set[str]]) -> None:
+        """Adds names of ids, by name. The present id of a name stays as it is."""
+        self.names.update({id_: name for name, id_ in ids.items() if id_})
+        self._forget_unused(set(self._present.values()), find_referenced)
+
+    def _forget_unused(self, present: Collection[str], find_referenced: Callable[[], set[str]]) -> None:
+        """Drops the names of ids that are neither `present` nor referenced, once there may be many."""
+        if len(self.names) <= self._limit:
+            return
+        needed = {*present, *find_referenced()}
+        self.names = {id_: name for id_, name in self.names.items() if id_ in needed}
+        self._present = {name: id_ for name, id_ in self._present.items() if id_ in self.names}
+        self._limit = 2 * len(self.names) + SPARE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,11 +80,12 @@ class PartitionTable:
         self._stable = np.full(64, UNKNOWN, np.int64)
         self._sampled_at = np.full(64, UNKNOWN, np.int64)
         self._unused_since = np.full(64, UNKNOWN, np.int64)
-        self._topic_ids: dict[int, int] = {}
+        # By topic name: the present id, which is that of the history of end offsets too. Until the topic is
+        # identified, it is the id that a restored history was saved with.
+        self._topic_ids: dict[str, int] = {}
+        self._identified: Collection[str] = ()  # the topics of the last `identify_topics`
         self._history = EndHistory()
         self._reach_s: float | None = None
-        # By topic code: the id of the topic that the history of end offsets belongs to.
-        self._history_topic_ids: dict[int, int] = {}
 
     def __len__(self) -> int:
         return self._count - len(self._free)
@@ -137,14 +138,14 @@ class PartitionTable:
         Partitions that have no number get one.
         """
         for name, offsets in (("_end", ends), ("_start", starts), ("_stable", stables)):
-            if offsets:
-                rows = self.assign_numbers_by_name(offsets)  # before getattr: it may replace the columns
-                getattr(self, name)[rows] = np.fromiter(offsets.values(), np.int64, len(offsets))
-        if ends:
-            rows = self.assign_numbers_by_name(ends)
-            self._sampled_at[rows], self._gone[rows] = at_ms, False  # it has an end, so it exists
-            if at_ms != UNKNOWN:
-                self._history.add_samples(rows, self._end[rows], at_ms)
+            if not offsets:
+                continue
+            rows = self.assign_numbers_by_name(offsets)  # before getattr: it may replace the columns
+            getattr(self, name)[rows] = np.fromiter(offsets.values(), np.int64, len(offsets))
+            if name == "_end":
+                self._sampled_at[rows], self._gone[rows] = at_ms, False  # it has an end, so it exists
+                if at_ms != UNKNOWN:
+                    self._history.add_samples(rows, self._end[rows], at_ms)
 
     def add_past_ends(self, offsets: Offsets, at_ms: int) -> None:
         """Adds past end offsets to the history. Partitions without a number are ignored.
@@ -176,6 +177,8 @@ class PartitionTable:
         """
         oldest = np.maximum(committed, self._start[rows])
         behind = np.flatnonzero((committed >= 0) & (oldest < self._end[rows]))
+        if not len(behind):  # as a rule
+            return behind, behind
         if records is not None:
             records = FirstRecords(records.offset[behind], records.timestamp_ms[behind])
         found = self.time_lags(rows[behind], committed[behind], now_ms, records)
@@ -216,11 +219,15 @@ class PartitionTable:
         return codes
 
     def keep_topic_ids(self, topics: Iterable[int]) -> None:
-        """Drops the ids of all topics whose codes are not in `topics`."""
-        kept = set(topics)
-        for ids in (self._topic_ids, self._history_topic_ids):
-            for code in ids.keys() - kept:
-                del ids[code]
+        """Drops the ids of topics whose codes are not in `topics`, and that were not identified last.
+
+        A topic that exists keeps its id: a group may use it at any time, and ids are not given again before
+        one of them changes.
+        """
+        for name in (
+            self._topic_ids.keys() - {self._topics.names[code] for code in topics} - {*self._identified}
+        ):
+            del self._topic_ids[name]
 
     def _release_numbers(self, rows: Ints) -> None:
         if not len(rows):  # as a rule
@@ -281,13 +288,13 @@ class PartitionTable:
 
     def identify_topics(self, topic_ids: Mapping[str, str]) -> None:
         """Sets the present ids of topics, by name. A topic that was created again loses its history."""
-        present = {self._topics.assign_code(name): fold_topic_id(id_) for name, id_ in topic_ids.items()}
-        self._topic_ids.update(present)
-        for code, id_ in present.items():
+        self._identified = topic_ids.keys()
+        for name, topic_id in topic_ids.items():
             # The id that is seen first belongs to the present history. A change means another topic.
-            if id_ and self._history_topic_ids.setdefault(code, id_) != id_:
-                self._history_topic_ids[code] = id_
-                rows = np.flatnonzero(self._topic[: self._count] == code)
+            id_ = fold_topic_id(topic_id)
+            if id_ and self._topic_ids.setdefault(name, id_) != id_:
+                self._topic_ids[name] = id_
+                rows = np.flatnonzero(self._topic[: self._count] == self._topics.assign_code(name))
                 self._history.clear(rows[rows < len(self._history)])
 
     def save_ends(self, now_ms: int | None = None) -> State:
@@ -303,7 +310,6 @@ class PartitionTable:
         assert curves.gaps is not None
         assert curves.live is not None
         topic, partition = self.codes_and_partitions(rows)
-        codes = np.unique(topic)
         names, topic = compact_codes(topic, self._topics)
         return State(
             {
@@ -313,9 +319,7 @@ class PartitionTable:
                 "saved_at_ms": now_ms,
             },
             {
-                "topic_id": np.array(
-                    [self._history_topic_ids.get(code, 0) for code in codes.tolist()], np.int64
-                ),
+                "topic_id": np.array([self._topic_ids.get(name, 0) for name in names], np.int64),
                 "topic": topic,
                 "partition": partition,
                 "count": curves.count,
@@ -335,7 +339,10 @@ class PartitionTable:
         was saved; with it, the saved times are converted to that clock, whatever clock they are by. Without
         `pause_ms`, they must be by the same clock. A history whose newest sample is in the future is not
         restored: the pause since then is unknown, so each of its ages is, and `add_past_ends` can fill a new
-        history within seconds. Without `now_ms`, nothing is checked.
+        history within seconds. Without `now_ms`, no time is checked.
+
+        The history of a topic is left out if the topic has another id by now: it was created again. If its
+        present id is not known yet, `identify_topics` drops that history later.
 
         Raises ValueError if an end offset was sampled before.
         """
@@ -348,8 +355,8 @@ class PartitionTable:
         if now_ms is not None and epoch_ms + facts["tick"] * TICK_MS > now_ms:
             return "its newest end offset is of a time that is in the future"
         names = facts["topic_names"]
-        # Numbers are valid in one process only: the saved names get new numbers.
-        rows = self.assign_numbers(expand_codes(names, columns["topic"], self._topics), columns["partition"])
+        saved_ids = zip(names, columns["topic_id"].tolist(), strict=True)
+        same = {name: id_ for name, id_ in saved_ids if self._topic_ids.get(name, 0) in (0, id_)}
         points = (
             columns["count"],
             columns["offset"],
@@ -357,10 +364,13 @@ class PartitionTable:
             columns.get("gap"),
             columns.get("live"),
         )
-        self._history.restore(rows, Curves(epoch_ms, facts["tick"], *points))
-        for name, topic_id in zip(names, columns["topic_id"].tolist(), strict=True):
-            if topic_id:
-                self._history_topic_ids[self._topics.assign_code(name)] = topic_id
+        curves = Curves(epoch_ms, facts["tick"], *points)
+        # Numbers are valid in one process only: the saved names get new numbers.
+        kept = np.flatnonzero(np.array([name in same for name in names], np.bool_)[columns["topic"]])
+        codes = expand_codes(names, columns["topic"][kept], self._topics)
+        rows = self.assign_numbers(codes, columns["partition"][kept])
+        self._history.restore(rows, curves if len(kept) == len(columns["topic"]) else curves.select(kept))
+        self._topic_ids |= {name: id_ for name, id_ in same.items() if id_}
         return None
 
     def codes_and_partitions(
@@ -396,8 +406,9 @@ class PartitionTable:
     def take_snapshot(self, now_ms: int | None = None) -> PartitionSnapshot:
         """A copy of all columns. Without `now_ms` it has no `end_before` and no `produce`."""
         # A free row has topic code -1: index -1 is the appended "".
-        n, topics, ids = self._count, [*self._topics.names, ""], self._topic_ids
+        n, topics = self._count, [*self._topics.names, ""]
         codes = self._topic[:n].tolist()
+        topic_ids = np.array([self._topic_ids.get(name, 0) for name in topics], np.int64)
         return PartitionSnapshot(
             topic=[topics[code] for code in codes],
             partition=self._partition[:n].tolist(),
@@ -406,7 +417,7 @@ class PartitionTable:
             stable=self._stable[:n].copy(),
             sampled_at=self._sampled_at[:n].copy(),
             gone=self._gone[:n].copy(),
-            topic_id=np.fromiter((ids.get(code, 0) for code in codes), np.int64, n),
+            topic_id=topic_ids[self._topic[:n]],
             end_before=None if now_ms is None else self.ends_at(now_ms - ENDS_SPAN_MS),
             produce=None if now_ms is None else self.produce_rates(),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -21,11 +21,14 @@ from koff.tracker.registry import Registry
 from koff.tracker.row_index import Ints
 from koff.tracker.saved_state import State
 from koff.tracker.shard import BytesColumn, Shard
-from koff.tracker.share_commits import ShareCommits
+from koff.tracker.share_commits import ShareCommits, ShareLag
 from koff.tracker.snapshot import Snapshot
 from koff.tracker.topic_names import TopicNames
 from koff.tracker.topic_partitions import Offsets
 from koff.tracker.watched import WatchedPartitions
+
+RELEASE_INTERVAL_MS = 5_000
+"""The shortest time between two searches for partitions that no group uses, by the times of samples."""
 
 
 class Tracker:
@@ -44,7 +47,10 @@ class Tracker:
         self._watched = WatchedPartitions(self._registry)
         self._topic_names = TopicNames()
         self._share_commits = ShareCommits(self._registry, self._topic_names)
+        # The shards of share groups that are not in the partition that their name's hash says.
+        self._share_places: dict[str, int] = {}
         self._offsets_partitions = 0
+        self._released_ms = UNKNOWN
 
     @property
     def record_counts(self) -> Counter[str]:
@@ -105,6 +111,8 @@ class Tracker:
         count = self._offsets_partitions
         if count:
             self._share_commits.set_groups_again(self._share_commits.groups_at(partition, count))
+        here = [name for name, place in self._share_places.items() if place == partition]
+        self._share_commits.set_groups_again(here)
 
     def seed_partitions(
         self, commits: Commits, groups: Mapping[str, Described], partitions: int, only: Collection[int]
@@ -195,10 +203,11 @@ class Tracker:
         """Whether brokers may still use an earlier partition count of the offsets topic, which has grown."""
         return self._places.may_be_elsewhere
 
-    def find_groups_elsewhere(self) -> dict[str, int]:
+    def find_groups_elsewhere(self) -> Mapping[str, int]:
         """The groups that are shown outside the partition that their name's hash says, with their partitions.
 
-        After the offsets topic has grown, they stay there until brokers are restarted.
+        After the offsets topic has grown, they stay there until brokers are restarted. The mapping is brought
+        up to date by the next call: do not modify it.
         """
         self._places.update(self._shards)
         return self._places.find_elsewhere()
@@ -252,9 +261,34 @@ class Tracker:
         self._share_commits.reset_partition(partition)
         self._update_share_commits()
 
+    @property
+    def has_share_groups(self) -> bool:
+        """Whether a group is known to be a share group."""
+        return any(shard.has_share_groups for shard in self._shards.values())
+
+    def describe_share_groups(
+        self, lags: Mapping[str, Sequence[ShareLag]], partial: Collection[str] = (), *, asked_ms: int
+    ) -> None:
+        """Sets the lags that coordinators returned for these share groups, in place of their share state.
+
+        Of groups in `partial`, the response lacks partitions, whose rows stay as they are. `asked_ms` is when
+        the lags were requested, by the clock of `apply`. Groups that exist no more are forgotten.
+        """
+        described = set(self._share_commits.described_groups) - lags.keys()
+        unknown = [name for name in described if not any(s.has_group(name) for s in self._shards.values())]
+        self._share_commits.forget_descriptions(unknown)
+        self._share_commits.describe_groups(lags, partial, asked_ms=asked_ms)
+        self._update_share_commits()
+
+    def forget_described_shares(self) -> None:
+        """Sets the rows of share groups from their state again: it may be read."""
+        self._share_commits.forget_descriptions(self._share_commits.described_groups)
+        self._update_share_commits()
+
     def _update_share_commits(self, seen_at_ms: int = UNKNOWN) -> None:
         """Sets the rows of share groups whose state has changed."""
-        for number, rows in self._share_commits.drain(self._offsets_partitions, seen_at_ms).items():
+        drained = self._share_commits.drain(self._offsets_partitions, self._share_places, seen_at_ms)
+        for number, rows in drained.items():
             shard = self._shard(number)
             shard.remove_commits(rows.gone)
             shard.set_commits(
@@ -264,6 +298,8 @@ class Tracker:
                 seen_at_ms=seen_at_ms,
                 share_partition=rows.share_partition,
             )
+            described = rows.described
+            shard.set_share_lags(described.rows, topic_id=described.topic_id, asked_ms=described.asked_ms)
 
     def _shard(self, partition: int) -> Shard:
         shard = self._shards.get(partition)
@@ -298,8 +334,23 @@ class Tracker:
     def _refresh(self) -> None:
         """Brings up to date what follows from groups that came, went or changed."""
         self._places.update(self._shards)
+        self._move_share_commits()
         for shard in self._shards.values():
             shard.update_assignments(self._topic_names.names)
+
+    def _move_share_commits(self) -> None:
+        """Moves the rows of share groups to the shards that show these groups."""
+        elsewhere = self._places.find_elsewhere()
+        if not (elsewhere or self._share_places):
+            return
+        before, names = self._share_places, self._share_commits.group_names()
+        self._share_places = {name: place for name, place in elsewhere.items() if name in names}
+        moved = {name for name, _ in before.items() ^ self._share_places.items()}
+        if moved:
+            for shard in self._shards.values():
+                shard.remove_share_commits(moved)
+            self._share_commits.set_groups_again(moved)
+            self._update_share_commits()
 
     def add_samples(
         self,
@@ -312,8 +363,10 @@ class Tracker:
         """Sets end, log start and last stable offsets; `at_ms` is when they were requested."""
         with self._registry.numbers_change():
             self._registry.partitions.add_samples(ends=ends, starts=starts, stables=stables, at_ms=at_ms)
-        if at_ms != UNKNOWN:
-            # Free the partitions that are neither committed to nor assigned.
+        # Free the partitions that are neither committed to nor assigned. That takes a look at all rows, so it
+        # is not done for each part of a response.
+        if at_ms != UNKNOWN and not 0 <= at_ms - self._released_ms < RELEASE_INTERVAL_MS:
+            self._released_ms = at_ms
             self._refresh()
             self._registry.release_unused(at_ms)
 
@@ -354,11 +407,18 @@ class Tracker:
             self._registry.partitions.forget_offsets(partitions, gone=gone)
 
     def identify_topics(self, ids: Mapping[str, str]) -> None:
-        """Sets the present ids of topics, by name."""
+        """Sets the present ids of topics, by name, as the newest believed list of topics has them."""
         self._registry.partitions.identify_topics(ids)
         replaced = self._topic_names.identify(ids, self._list_topic_ids)
         self._share_commits.set_topics_again(replaced)
         self._update_share_commits()
+
+    def name_topics(self, ids: Mapping[str, str]) -> None:
+        """Notes the names of topic ids, by name: from a response that may be older than the list of topics.
+
+        A coordinator may still have the id of a deleted topic. So no topic gets another present id.
+        """
+        self._topic_names.name(ids, self._list_topic_ids)
 
     def _list_topic_ids(self) -> set[str]:
         """The topic ids in assignments and in share state."""
@@ -393,6 +453,13 @@ class Tracker:
         names = [known.names[code] for code in topics.tolist()]
         columns = (keys[picked].tolist(), names, numbers.tolist(), committed[picked].tolist())
         return [LaggingRow(*row) for row in zip(*columns, strict=True)]
+
+    def forget_first_records(self, partitions: Collection[tuple[str, int]]) -> None:
+        """Drops the first records that were read from these partitions: their logs are others now."""
+        with self._registry.numbers_change():
+            numbers = self._registry.partitions.assign_numbers_by_name(partitions)
+        for shard in self._shards.values():
+            shard.forget_first_records(numbers)
 
     def note_first_records(self, first_records: Collection[tuple[LaggingRow, int, int]]) -> None:
         """Sets the first record (offset, timestamp) at or after each row's commit; see `FirstRecords`."""

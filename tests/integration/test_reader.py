@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from koff.client import Cluster, ClusterConf
@@ -107,24 +106,3 @@ def test_a_partition_whose_position_was_cut_off_starts_anew_and_says_so(kafka):
             return lost == {0, 1} and reader.caught_up and known == {0: [0]}
 
         wait_until(anew, timeout_s=60, what="both partitions to start anew")
-
-
-def test_a_partition_that_stands_still_is_read_on_by_a_new_client_and_nothing_comes_twice(kafka, monkeypatch):
-    monkeypatch.setattr("koff.tail.reader.STALL_S", 0.2)
-    topic = kafka.create_topic(partitions=2)
-    with reading(kafka, TailReaderConf(topic=topic)) as reader:
-        wait_until(lambda: reader.poll(0.1) and reader.caught_up, timeout_s=20, what="caught up")
-        assert reader._feed is not None
-        reader._feed._get_consumer().pause([TopicPartition(topic, 1)])  # librdkafka fetches it no more
-        write(kafka.bootstrap, topic, commit("g", "t", 0, 1), commit("g", "t", 1, 1), partition=0)
-        write(kafka.bootstrap, topic, commit("g", "t", 2, 1), partition=1)
-        seen: list[tuple[int, int]] = []
-
-        def whole() -> bool:
-            reader.check_progress({0: 2, 1: 1})
-            seen.extend((run.partition, record.offset) for run in reader.poll(0.2).runs for record in run)
-            return len(seen) >= 3
-
-        wait_until(whole, timeout_s=30, what="all records")
-        assert sorted(seen) == [(0, 0), (0, 1), (1, 0)]
-        assert reader.poll(0.5).runs == []

@@ -6,14 +6,22 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.kafkatest import LocalKafka, wait_until
+from koff.records.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_coordinators import sharing
-from tests.kafka_groups import produce
+from tests.kafka_groups import allow, produce
 from tests.koff_process import describe_groups, monitoring, run_koff
 
 pytestmark = pytest.mark.kafka
+LOGIN = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "koff",
+    "sasl.password": "koff-secret",
+}
 TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 
 
@@ -77,4 +85,50 @@ def test_the_monitor_serves_the_lag_of_a_share_group_and_lets_it_go_with_the_gro
 
         wait_until(deleted, timeout_s=60, what="Kafka to delete the group")
         wait_until(lambda: not lags(), timeout_s=30, what="the deleted group to go")
+        assert monitor.stop() == 0, monitor.text
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["may be described", "may not be described"])
+def test_without_the_right_to_read_the_state_lags_come_from_the_coordinators_until_it_is_back(
+    more_kafka, hidden: bool
+):
+    kafka = more_kafka(security=True, users={"admin": "admin-secret", "koff": "koff-secret"})
+    topic = kafka.create_topic(partitions=2)
+    described = [topic, OFFSETS_TOPIC, *([] if hidden else [SHARE_STATE_TOPIC])]
+    allow(
+        kafka,
+        *(("koff", ResourceType.TOPIC, name, AclOperation.DESCRIBE) for name in described),
+        ("koff", ResourceType.GROUP, "*", AclOperation.DESCRIBE),
+        ("koff", ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ),
+    )
+    for partition in range(2):
+        produce(kafka, topic, 15, partition=partition)
+    with sharing(kafka, "workers", topic, count=30):
+        pass
+    login = [text for name, value in LOGIN.items() for text in ("--property", f"{name}={value}")]
+    with monitoring(kafka.sasl_bootstrap, "--end-offset-interval", "1", *login) as monitor:
+
+        def served(family: str) -> dict[tuple[str, int], int]:
+            series = monitor.metrics().get(family, {})
+            return {
+                (labels[2], int(labels[3])): int(value)
+                for labels, value in series.items()
+                if labels[1] == "workers"
+            }
+
+        def agreed() -> dict[tuple[str, int], int]:
+            lags = kafkas_lags(kafka)
+            return lags if len(lags) == 2 and served("koff_group_lag") == lags else {}
+
+        for count in (6, 3):
+            for partition in range(2):
+                produce(kafka, topic, count, partition=partition)
+            lags = wait_until(agreed, timeout_s=60, what="koff and Kafka to agree")
+        assert served("koff_group_committed_offset") == {}
+        allow(kafka, ("koff", ResourceType.TOPIC, SHARE_STATE_TOPIC, AclOperation.READ))
+        committed = {at: 24 - lag for at, lag in lags.items()}
+        wait_until(
+            lambda: served("koff_group_committed_offset") == committed, timeout_s=60, what="committed offsets"
+        )
+        assert served("koff_group_lag") == lags
         assert monitor.stop() == 0, monitor.text

@@ -13,6 +13,9 @@ import time
 from tests.simulation.run import Result, run
 from tests.simulation.runs import run_seeds
 
+PROGRESS_S = 10.0
+"""The pause between two lines of progress."""
+
 
 def main() -> int:
     """The exit code: 1 if a run broke the contract."""
@@ -35,20 +38,34 @@ def main() -> int:
 
 
 def _run_many(seeds: range, workers: int) -> int:
-    began_s = time.monotonic()
+    began_s = shown_s = time.monotonic()
     failed: list[Result] = []
     checks = served = 0
     cpu_s = 0.0
-    for result in run_seeds(seeds, workers):
+    for done, result in enumerate(run_seeds(seeds, workers), 1):
         checks, served, cpu_s = checks + result.checks, served + result.served, cpu_s + result.cpu_s
         if result.broken:
             failed.append(result)
             print(describe(result), flush=True)
+        now_s = time.monotonic()
+        if now_s - shown_s >= PROGRESS_S:
+            shown_s = now_s
+            print(describe_progress(done, len(seeds), len(failed), now_s - began_s), file=sys.stderr)
+    took_s = time.monotonic() - began_s
     print(
-        f"{len(seeds)} runs, {len(failed)} failed; {checks} views and {served} lags checked, "
-        f"{time.monotonic() - began_s:.0f} s, {cpu_s / max(len(seeds), 1):.3f} s of CPU a run"
+        f"{len(seeds)} runs, {len(failed)} failed; {checks} views and {served} lags checked, {took_s:.0f} s, "
+        f"{len(seeds) / took_s:.1f} runs a second, {cpu_s / max(len(seeds), 1):.3f} s of CPU a run"
     )
+    if failed:
+        print(f"failed seeds: {' '.join(str(result.seed) for result in failed)}")
     return 1 if failed else 0
+
+
+def describe_progress(done: int, total: int, failed: int, took_s: float) -> str:
+    """How far many runs are, after so many seconds."""
+    per_s = done / took_s
+    left_s = (total - done) / per_s
+    return f"{done} of {total} runs, {failed} failed; {per_s:.1f} runs a second, about {left_s:.0f} s left"
 
 
 def describe(result: Result) -> str:

@@ -170,7 +170,7 @@ class Catalog:
         weights = [4, 3, *[1] * (len(names) - 2)]
         name = self._rng.choices(names, weights)[0]
         denied = self._conditions.denied_topics
-        hides = None if name == OFFSETS else lambda row: row[1] == name or name == SHARE_STATE
+        hides = None if name == OFFSETS else lambda row: row[1] == name or self._needs_topic(row, name)
         return Fault(f"{name} denied", lambda: denied.add(name), lambda: denied.discard(name), hides)
 
     def hidden_offsets_topic(self) -> Fault:
@@ -315,15 +315,23 @@ class Catalog:
         return Fault(f"{name} grown by {more}", lambda: self._grow(name, more), _nothing, _hide_nothing)
 
     def grown_offsets_topic(self) -> Fault:
-        """The coordinators learn the new number of partitions when their brokers are started again."""
-        more = self._rng.randrange(1, 5)
+        """The coordinators learn the new number of partitions when their brokers are started again.
+
+        koff may start in between.
+        """
+        more, is_killed = self._rng.randrange(1, 5), self._rng.random() < 0.3
+
+        def begin() -> None:
+            self._grow(OFFSETS, more)
+            if is_killed:
+                self._process.kill(0.1, reboot=False)
 
         def end() -> None:
             for broker in sorted(self._cluster.brokers):
                 if self._cluster.brokers[broker]:
                     self._cluster.restart_broker(broker)
 
-        return Fault(f"{OFFSETS} grown by {more}", lambda: self._grow(OFFSETS, more), end)
+        return Fault(f"{OFFSETS} grown by {more}{', koff killed' * is_killed}", begin, end)
 
     def _grow(self, name: str, more: int) -> None:
         topic = self._cluster.topics.get(name)
@@ -467,6 +475,10 @@ class Catalog:
             for name, topic in self._cluster.topics.items()
             for partition, log in enumerate(topic.partitions)
         )
+
+    def _needs_topic(self, row: Row, topic: str) -> bool:
+        """Whether the row depends on that topic as a source of commits."""
+        return topic == SHARE_STATE and self._needs_partition(row, topic, 0)
 
     def _needs_partition(self, row: Row, topic: str, partition: int) -> bool:
         """Whether the row depends on that partition: its own, its group's, or any of share groups' state."""

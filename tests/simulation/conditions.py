@@ -79,14 +79,14 @@ class Conditions:
 
     def can_reach(self, broker: int) -> bool:
         """Whether koff can reach that broker, as far as the network is concerned."""
-        return not any(
+        return not self.disturbances or not any(
             disturbance.broker == broker and disturbance.effect in {"silent", "refused"}
             for disturbance in self.disturbances
         )
 
     def is_hung(self, kind: Kind) -> bool:
         """Whether requests of that kind are never answered at present."""
-        return any(
+        return bool(self.disturbances) and any(
             kind in disturbance.kinds and disturbance.effect == "lost" and disturbance.broker is None
             for disturbance in self.disturbances
         )

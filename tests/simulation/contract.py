@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from koff.lag import WITHHELD
@@ -34,16 +34,34 @@ class Window:
     truth: Truth
     since_s: float
     until_s: float
+    # What several rows and checks ask of the truth, which does not change during a check.
+    _ends: dict[tuple[str, int], set[int]] = field(default_factory=dict, init=False)
+    _committed: dict[Row, set[int]] = field(default_factory=dict, init=False)
+    _any: dict[str, bool] = field(default_factory=dict, init=False)
 
     @property
     def seconds(self) -> float:
         return self.until_s - self.since_s
 
     def ends(self, topic: str, partition: int) -> set[int]:
-        return _known(self.truth.ends(topic, partition, self.since_s, self.until_s))
+        found = self._ends.get((topic, partition))
+        if found is None:
+            found = _known(self.truth.ends(topic, partition, self.since_s, self.until_s))
+            self._ends[topic, partition] = found
+        return found
 
     def committed(self, row: Row) -> set[int]:
-        return _known(self.truth.committed(*row, self.since_s, self.until_s))
+        found = self._committed.get(row)
+        if found is None:
+            found = self._committed[row] = _known(self.truth.committed(*row, self.since_s, self.until_s))
+        return found
+
+    def is_any(self, group: str) -> bool:
+        """Whether nothing is asserted of this group (`Truth.is_any`)."""
+        found = self._any.get(group)
+        if found is None:
+            found = self._any[group] = self.truth.is_any(group)
+        return found
 
     def allows(self, row: Row, lag: int) -> bool:
         """Whether max(0, end - committed) was that lag, for some end and some commit in this time."""
@@ -162,7 +180,7 @@ def check_not_hidden(
     shown = {_key(row): row for row in rows}
     for key in sorted(cluster.truth.rows()):
         row = shown.get(key)
-        has_to_be_dated = knows_clock and window.had_one_oldest_record(key)
+        has_to_be_dated = knows_clock and window.had_one_oldest_record(key) and not _is_described(row)
         if row is not None and row.lag is not None and (row.time_lag_s is not None or not has_to_be_dated):
             continue
         if window.existed_all_the_time(key) and not may_hide(key):
@@ -178,7 +196,7 @@ def _check_rows(rows: Iterable[PartitionLag], window: Window) -> None:
         seen.add(key)
         if row.reasons & WITHHELD:
             _check_nothing_shown(row)
-        if row.published_lag is None or window.truth.is_any(row.group):
+        if row.published_lag is None or window.is_any(row.group):
             continue
         if not window.allows(key, row.published_lag):
             raise ContractBroken(f"{_show(row)} was never true: {_explain(key, window)}")
@@ -186,7 +204,7 @@ def _check_rows(rows: Iterable[PartitionLag], window: Window) -> None:
 
 def _check_time_lags(rows: Iterable[PartitionLag], window: Window) -> None:
     for row in rows:
-        if row.time_lag_s is None or window.truth.is_any(row.group):
+        if row.time_lag_s is None or window.is_any(row.group):
             continue
         if not window.allows_time_lag(_key(row), row.time_lag_s, at_least=bool(row.at_least)):
             raise ContractBroken(
@@ -229,7 +247,7 @@ def _check_members(snapshot: Snapshot, rows: Iterable[PartitionLag], window: Win
         if group.name in names:
             raise ContractBroken(f"group {group.name!r} is there twice")
         names.add(group.name)
-        if group.name in withheld or group.state in UNKNOWN_STATES or window.truth.is_any(group.name):
+        if group.name in withheld or group.state in UNKNOWN_STATES or window.is_any(group.name):
             continue
         _check_members_of(group, window)
 
@@ -246,7 +264,9 @@ def _check_members_of(group: Group, window: Window) -> None:
 def _check_all_dated(rows: Iterable[PartitionLag], window: Window) -> None:
     """Raises `ContractBroken` if the time lag of a row is unknown although it was behind all the time."""
     for row in rows:
-        if row.lag is None or row.time_lag_s is not None or window.truth.is_any(row.group):
+        if row.lag is None or row.time_lag_s is not None or window.is_any(row.group):
+            continue
+        if _is_described(row):
             continue
         if window.had_one_oldest_record(_key(row)) and window.existed_all_the_time(_key(row)):
             raise ContractBroken(f"{_show(row)} has no time lag: {_explain(_key(row), window)}")
@@ -263,6 +283,11 @@ def _check_all_groups(groups: Iterable[Group], truth: Truth, window: Window) -> 
         if name not in shown:
             raise ContractBroken(f"group {name!r} is not shown")
         _check_members_of(shown[name], window)
+
+
+def _is_described(row: PartitionLag | None) -> bool:
+    """Whether a coordinator returned the lag of the row: then koff does not know what is committed."""
+    return row is not None and row.lag is not None and row.committed is None
 
 
 def _key(row: PartitionLag) -> Row:

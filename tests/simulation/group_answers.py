@@ -14,14 +14,23 @@ from numpy.typing import NDArray
 
 from koff.client.groups import responses
 from koff.monitor.described import build_group
-from koff.monitor.requests import Failed, FetchGroups, GroupsFetched, Input
-from koff.tracker import Described
+from koff.monitor.requests import (
+    Failed,
+    FetchGroups,
+    FetchShareLags,
+    GroupsFetched,
+    Input,
+    ShareLagsFetched,
+)
+from koff.tracker import Described, ShareLag
 from tests.simulation.cluster import OFFSETS, Cluster, DescribedGroup
 from tests.simulation.conditions import Conditions
 from tests.simulation.placement import kafka_hash
 from tests.simulation.reading import Schedule
 
 MAX_ROUNDS_FOR_GROUPS = 3
+PATIENCE_S = 5.0
+"""So long the client waits for a coordinator that koff cannot reach."""
 
 
 class CommitColumns(NamedTuple):
@@ -50,6 +59,7 @@ class _GroupsAnswer:
     groups: dict[str, Described] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     incomplete: dict[int, str] = field(default_factory=dict)
+    astray: set[str] = field(default_factory=set)
 
     def forget(self) -> None:
         """Forgets what the round before has found."""
@@ -83,18 +93,73 @@ class Coordinators:
             self._schedule(now_s + latency_s, lambda _: self._deliver(failed))
             return
         deadline_s = now_s + self._rng.choice([5.0, 25.0])
-        parts = self._split(request)
+        parts = self._split(request.partitions, -1 if request.together else request.partition_count)
         for part in list(parts):
             answer = _GroupsAnswer(replace(request, partitions=part), latency_s, deadline_s, parts)
             self._begin_round(answer, now_s)
 
-    def _split(self, request: FetchGroups) -> list[frozenset[int]]:
-        """The partitions of each leader; all together if koff wants that, or does not know the leaders."""
+    def fetch_share_lags(self, request: FetchShareLags, now_s: float) -> None:
+        """Asks the coordinators of the partitions for the lags of share groups; each responds for itself."""
+        latency_s, effect = self._conditions.draw("groups")
+        if latency_s is None:
+            return
+        if effect is not None:
+            failed = Failed(request.id, f"groups {effect}", denied=effect == "denied")
+            self._schedule(now_s + latency_s, lambda _: self._deliver(failed))
+            return
+        parts = self._split(request.partitions, request.partition_count)
+        for part in list(parts):
+            answer_s = now_s + self._rng.uniform(0, latency_s)
+            self._schedule(answer_s, partial(self._list_share_lags, request, part, parts))
+
+    def _list_share_lags(
+        self,
+        request: FetchShareLags,
+        part: frozenset[int],
+        open_parts: list[frozenset[int]],
+        now_s: float,
+    ) -> None:
         leaders = self._leaders()
-        if request.together or len(leaders) != request.partition_count:
-            return [request.partitions]
+        brokers = {leader for number, leader in enumerate(leaders) if leader is not None and number in part}
+        if not leaders:  # who leads what is unknown, so all brokers are asked
+            brokers = {broker for broker, is_up in self._cluster.brokers.items() if is_up}
+        reached = {broker for broker in brokers if self._conditions.can_reach(broker)}
+        lags: dict[str, list[ShareLag]] = {}
+        incomplete: set[str] = set()
+        for name in sorted({name for broker in reached for name in self._shares_of(broker)}):
+            lags[name] = []
+            for (topic, id_, number), state in self._cluster.share_states(name).items():
+                if not self._conditions.may_read(topic):
+                    continue
+                if state is None:
+                    incomplete.add(name)
+                    continue
+                end, done = self._cluster.topics[topic].partitions[number].end, state.committed
+                lags[name].append(ShareLag(topic, id_, number, None if done is None else max(0, end - done)))
+
+        def deliver(_: float) -> None:
+            open_parts.remove(part)
+            is_final = not open_parts
+            self._deliver(ShareLagsFetched(request.id, lags, part, frozenset(incomplete), is_final))
+
+        self._schedule(now_s if reached == brokers else now_s + PATIENCE_S, deliver)
+
+    def _shares_of(self, broker: int) -> list[str]:
+        """The share groups that the broker coordinates and koff may describe."""
+        return [
+            name
+            for name in self._cluster.list_groups(broker)
+            if name not in self._conditions.denied_groups and self._cluster.is_coordinator(broker, name)
+            if (described := self._cluster.described(name)) is not None and described.kind == "share"
+        ]
+
+    def _split(self, partitions: frozenset[int], count: int) -> list[frozenset[int]]:
+        """The partitions of each leader; all together if koff does not know the leaders of so many."""
+        leaders = self._leaders()
+        if len(leaders) != count:
+            return [partitions]
         parts: dict[int | None, set[int]] = {}
-        for number in sorted(request.partitions):
+        for number in sorted(partitions):
             parts.setdefault(leaders[number], set()).add(number)
         return [frozenset(numbers) for numbers in parts.values()]
 
@@ -148,6 +213,7 @@ class Coordinators:
                 {name: topic.id for name, topic in self._cluster.topics.items()},
                 answer.request.partitions,
                 not answer.open_parts,
+                frozenset(answer.astray),
             )
         )
 
@@ -165,8 +231,13 @@ class Coordinators:
 
     def _list_groups(self, broker: int, answer: _GroupsAnswer, _: float) -> None:
         request, denied = answer.request, self._conditions.denied_groups
+        led = {number for number, leader in enumerate(answer.leaders) if leader == broker}
         for name in self._cluster.list_groups(broker):
-            if name in denied or kafka_hash(name) % request.partition_count not in request.partitions:
+            if name in denied:
+                continue
+            is_astray = bool(led) and kafka_hash(name) % len(answer.leaders) not in led
+            if kafka_hash(name) % request.partition_count not in request.partitions:
+                answer.astray |= {name} if is_astray else set()
                 continue
             # After the offsets topic has grown, brokers list what groups have left in earlier partitions.
             if not self._cluster.is_coordinator(broker, name):
@@ -176,6 +247,7 @@ class Coordinators:
             if described is None:
                 answer.failed[name] = "GROUP_ID_NOT_FOUND"
                 continue
+            answer.astray |= {name} if is_astray and request.together else set()
             answer.groups[name] = build_group(_describe(described), {})
             if described.kind != "share":
                 for (topic, partition), offset in self._cluster.committed(name).items():

@@ -18,6 +18,7 @@ from koff.monitor.requests import (
     FetchGroups,
     FetchOffsets,
     FetchRetention,
+    FetchShareLags,
     FetchStoredGroups,
     FetchTopics,
     FirstRecord,
@@ -95,11 +96,21 @@ class Network:
         """When something happens next, by the virtual clock."""
         return self._events[0][0] if self._events else math.inf
 
+    @property
+    def has_arrived(self) -> bool:
+        """Whether there are inputs for `receive`."""
+        return bool(self._arrived)
+
+    def advance(self, now_s: float) -> None:
+        """Lets happen all that is to happen up to then."""
+        events = self._events
+        while events and events[0][0] <= now_s:
+            at_s, _, action = heapq.heappop(events)
+            action(at_s)
+
     def receive(self, now_s: float) -> list[Input]:
         """The inputs that have arrived, in the order in which they arrived."""
-        while self._events and self._events[0][0] <= now_s:
-            at_s, _, action = heapq.heappop(self._events)
-            action(at_s)
+        self.advance(now_s)
         arrived, self._arrived = self._arrived, []
         return arrived
 
@@ -123,6 +134,8 @@ class Network:
                 )
             case FetchGroups():
                 self._coordinators.fetch(request, now_s)
+            case FetchShareLags():
+                self._coordinators.fetch_share_lags(request, now_s)
             case Read():
                 self._readers.start(request, now_s)
             case StopReading():

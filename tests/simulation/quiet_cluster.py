@@ -8,7 +8,7 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
-from tests.simulation.coordinators import DescribedGroup, GroupShard, ShareShard
+from tests.simulation.coordinators import DescribedGroup, GroupShard, SharePartition, ShareShard
 from tests.simulation.encoding import write
 from tests.simulation.facts import Fact, ShareProgress, topic_id
 from tests.simulation.lives import KINDS, Life
@@ -153,6 +153,17 @@ class QuietCluster:
         if place is None or self.topics[SHARE_STATE].partitions[place].leader is None:
             return None
         return self._share_shards[place]
+
+    def share_states(self, group: str) -> dict[tuple[str, str, int], SharePartition | None]:
+        """By topic, topic id and partition, what share coordinators know. None: there is none at present."""
+        logs = self.topics[SHARE_STATE].partitions if SHARE_STATE in self.topics else []
+        return {
+            (self._topic_names[id_], id_, number): None if log.leader is None else state
+            for log, shard in zip(logs, self._share_shards, strict=True)
+            for (name, id_, number), state in shard.states.items()
+            if name == group and self._topic_names.get(id_, "") in self.topics
+            if self.topics[self._topic_names[id_]].id == id_
+        }
 
     def write(self, group: str, facts: list[Fact], producer: int | None = None) -> None:
         """Writes one batch to the group's partition, if the group has a coordinator."""
@@ -367,9 +378,9 @@ class QuietCluster:
             return True
         # What a group has left in its earlier partition is dead, but nothing in the log says so before a
         # partition that came later is written to.
-        last_written = max((number for number, log in enumerate(logs) if log.end > 0), default=-1)
         for number, shard in enumerate(self._shards):
-            if number != self._partition(group) and group in shard.names():
+            if number != self._partition(group) and (group in shard.groups or group in shard.commits):
+                last_written = max((place for place, log in enumerate(logs) if log.end > 0), default=-1)
                 earlier = range(last_written + 1, len(logs))
                 if any(kafka_hash(group) % count == number for count in earlier):
                     return True

@@ -23,7 +23,7 @@ from koff.monitor.requests import (
     Request,
     TopicsFetched,
 )
-from tests.simulation.cluster import OFFSETS, Cluster
+from tests.simulation.cluster import OFFSETS, SHARE_STATE, Cluster
 from tests.simulation.conditions import Conditions
 from tests.simulation.contract import ContractBroken, check, check_not_hidden, check_recovered
 from tests.simulation.disk import Disk
@@ -161,6 +161,8 @@ class Simulation:
         """In some runs, koff may never describe the offsets topic. In some, it reads first records."""
         if self._conf.source != "log" and rng.random() < 0.04:
             self._conditions.hidden_topics = frozenset({OFFSETS})
+        if self._conf.source != "log" and random.Random(self.seed).random() < 0.06:
+            self._conditions.hidden_topics |= {SHARE_STATE}
         if rng.random() < 0.2:
             per_s = rng.choice([1, 50, 50, None])
             self._conf = replace(self._conf, exact_groups=re.compile("group-[0-4]"), exact_per_s=per_s)
@@ -217,8 +219,15 @@ class Simulation:
     # --- Steps ------------------------------------------------------------------------------------------
 
     def _step(self, at_most_s: float) -> None:
-        """Goes on to the next moment at which something happens."""
-        now_s = max(self._cluster.now, min(at_most_s, self._next_event_s()))
+        """Goes on to the next moment at which something happens to koff."""
+        own_s = min(at_most_s, self._next_own_event_s())
+        now_s = self._next_moment_s(own_s)
+        # koff does not notice yet most of what happens in the network. Its clock is rounded otherwise.
+        while now_s < own_s - 2 * RESOLUTION_S and not self._network.has_arrived:
+            self._cluster.advance(now_s)
+            self._network.advance(now_s)
+            if not self._network.has_arrived:
+                now_s = self._next_moment_s(own_s)
         spins = self._steps
         self._cluster.advance(now_s)
         happened = self._plan.advance(now_s)
@@ -237,14 +246,15 @@ class Simulation:
         if self._core is not None and now_s >= self._next_check_s:
             self._check()
 
-    def _next_event_s(self) -> float:
-        moments = [self._plan.next_event_s(), self._network.next_event_s()]
+    def _next_moment_s(self, own_s: float) -> float:
+        return max(self._cluster.now, min(own_s, self._network.next_event_s()))
+
+    def _next_own_event_s(self) -> float:
+        """When something happens next, but for what happens in the network."""
         if self._core is None:
-            moments.append(self._start_at_s)
-        else:
-            moments.append(self._clock.to_virtual_s(self._due_s) + RESOLUTION_S)
-            moments.append(self._next_check_s)
-        return min(moments)
+            return min(self._plan.next_event_s(), self._start_at_s)
+        due_s = self._clock.to_virtual_s(self._due_s) + RESOLUTION_S
+        return min(self._plan.next_event_s(), due_s, self._next_check_s)
 
     def _start(self) -> None:
         self._starts += 1

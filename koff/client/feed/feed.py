@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -70,8 +70,11 @@ class Run:
         index = bisect_left(self.messages, offset, key=_offset)
         return Run(self.partition, self.messages[:index]), Run(self.partition, self.messages[index:])
 
-    def offsets(self) -> list[int]:
+    def offsets(self) -> Sequence[int]:
         """The records' offsets."""
+        first: Any = self.messages[0].offset() if self.messages else 0
+        if self.messages and self.next_offset - first == len(self):  # no gaps: a call a record is saved
+            return range(first, self.next_offset)
         offsets: list[Any] = list(map(Message.offset, self.messages))
         return offsets
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
@@ -38,6 +38,7 @@ from koff.client.groups.responses import (
     ShareOffset,
     join_columns,
 )
+from koff.client.own_process import call_in_own_process
 from koff.client.wire.connection import MAX_REQUEST_BYTES, Connection, UnsupportedVersion
 from koff.client.wire.credentials import TokenSource, check_support, parse_addresses
 from koff.client.wire.requests import Api, Request, encode_request, error_name
@@ -46,7 +47,11 @@ from koff.records.placement import group_partition
 from koff.records.topics import OFFSETS_TOPIC
 
 GroupFilter = Callable[[str], bool]
+ShareOffsets = Literal["too", "only", "not"]
+"""Whether offsets of share groups are fetched besides those of the others. "only": no other groups at all."""
 
+_PROCESS_START_S = 5.0
+"""How much longer than its work a process of its own may take."""
 _THREADS = 32
 """How many brokers are queried at the same time."""
 _PAUSE_S = (0.05, 0.4)
@@ -72,11 +77,14 @@ def fetch_groups(
     token: TokenSource | None = None,
     patience_s: float | None = None,
     partitions: frozenset[int] | None = None,
+    share_offsets: ShareOffsets = "too",
 ) -> FetchedGroups:
     """All groups and offsets by `fetch_from_coordinators` if possible, else by `fetch_through_admin`.
 
     `source` of the result is "wire" or "admin"; `reason` is why koff's own connections were not used.
-    The admin client ignores `patience_s`.
+    The admin client ignores `patience_s`. It works in a process of its own, so `group_filter` has to be
+    picklable. When a coordinator responds NOT_COORDINATOR to OffsetFetch, which happens while coordinators
+    move, librdkafka follows a null pointer (its issue 5040; seen with 2.16.1) and that process ends.
     """
     from koff.client.groups.admin import fetch_through_admin  # imported late: it is rarely needed
 
@@ -93,10 +101,18 @@ def fetch_groups(
                 token=token,
                 patience_s=patience_s,
                 partitions=partitions,
+                share_offsets=share_offsets,
             )
         except UnsupportedVersion as error:
             reason = str(error)
-    fetched = fetch_through_admin(conf, group_filter=group_filter, deadline_s=deadline_s, describe=describe)
+    fetched = call_in_own_process(
+        fetch_through_admin,
+        conf,
+        group_filter=group_filter,
+        deadline_s=deadline_s,
+        describe=describe,
+        timeout_s=deadline_s + _PROCESS_START_S,
+    )
     return replace(fetched, reason=reason)
 
 
@@ -109,6 +125,7 @@ def fetch_from_coordinators(
     token: TokenSource | None = None,
     patience_s: float | None = None,
     partitions: frozenset[int] | None = None,
+    share_offsets: ShareOffsets = "too",
 ) -> FetchedGroups:
     """All groups that pass `group_filter`, with their offsets, from all coordinators, within `deadline_s`.
 
@@ -123,7 +140,9 @@ def fetch_from_coordinators(
     `__consumer_offsets`, groups may be missing from the result, without an error in it, while coordinators
     change.
     """
-    with _CoordinatorFetch(conf, group_filter, deadline_s, describe, token, patience_s, partitions) as fetch:
+    with _CoordinatorFetch(
+        conf, group_filter, deadline_s, describe, token, patience_s, partitions, share_offsets
+    ) as fetch:
         return fetch.run()
 
 
@@ -137,6 +156,7 @@ class _BrokerResponse:
     broker: BrokerAddress
     probes: Sequence[str] = ()
     listings: Sequence[GroupListing] | None = None
+    astray: frozenset[str] = frozenset()  # listed without being the leader of the group's partition
     offsets: list[offset_fetch.FetchedOffsets] = field(default_factory=list)
     described: list[DescribedGroup] = field(default_factory=list)
     share_offsets: list[tuple[str, str, list[ShareOffset]]] = field(default_factory=list)
@@ -162,8 +182,9 @@ class _CoordinatorFetch(Closing):
         token: TokenSource | None,
         patience_s: float | None,
         partitions: frozenset[int] | None,
+        share_offsets: ShareOffsets,
     ) -> None:
-        self._partitions = partitions
+        self._partitions, self._with_share_offsets = partitions, share_offsets
         self._conf = conf if patience_s is None else _limit_timeouts(conf, patience_s)
         self._patience_s = patience_s
         self._group_filter = group_filter
@@ -185,6 +206,7 @@ class _CoordinatorFetch(Closing):
         self._failed: dict[str, str] = {}  # for good
         self._pending: dict[str, str] = {}  # the next round tries these groups again
         self._failures: dict[str, set[int]] = {}  # by group, the rounds that count for `_MAX_FAILURES`
+        self._astray: set[str] = set()
         self._missing = MissingPartitions()
         self._rounds = 0
         self._seconds_by_step: dict[str, float] = {}
@@ -228,6 +250,7 @@ class _CoordinatorFetch(Closing):
             brokers=sum(response.listings is not None for response in responses),
             seconds=time.monotonic() - self._began,
             share_offsets=tuple(self._share_offsets),
+            astray=frozenset(self._astray),
             incomplete=tuple(errors),
             rounds=self._rounds,
             bytes_read=self._bytes,
@@ -302,17 +325,17 @@ class _CoordinatorFetch(Closing):
     def _run_round(self, layout: Layout) -> list[_BrokerResponse]:
         responses = [_BrokerResponse(broker, layout.probe_groups(broker)) for broker in layout.coordinators]
         if len(responses) == 1:  # no thread needed
-            self._query_broker(responses[0])
+            self._query_broker(responses[0], layout)
         elif responses:
             with ThreadPoolExecutor(min(len(responses), _THREADS), "koff-coordinators") as threads:
-                list(threads.map(self._query_broker, responses))
+                list(threads.map(self._query_broker, responses, [layout] * len(responses)))
         # The brokers work in parallel: the time of a step is the time of its slowest broker.
         for step in ("connect", "list", "fetch"):
             slowest = max((response.seconds_by_step.get(step, 0.0) for response in responses), default=0.0)
             self._seconds_by_step[step] = self._seconds_by_step.get(step, 0.0) + slowest
         return responses
 
-    def _query_broker(self, response: _BrokerResponse) -> None:
+    def _query_broker(self, response: _BrokerResponse, layout: Layout) -> None:
         """Fetches everything from one broker into `response`. Keeps results that came before an error."""
         times = [time.monotonic()]
         try:
@@ -320,7 +343,10 @@ class _CoordinatorFetch(Closing):
             times.append(time.monotonic())
 
             # The probes, then the groups: see the top of this file.
-            *probed, listed = connection.send_requests(_build_list_requests(connection, response.probes))
+            types = ("share",) if self._with_share_offsets == "only" else ()
+            *probed, listed = connection.send_requests(
+                _build_list_requests(connection, response.probes, types)
+            )
             times.append(time.monotonic())
             if listed.error_code:
                 response.error = f"cannot list its groups: {error_name(listed.error_code)}"
@@ -334,12 +360,14 @@ class _CoordinatorFetch(Closing):
             if loading:
                 response.error = f"is not ready for {len(loading)} of its partitions: {min(loading.values())}"
                 response.unready = loading
-            group_filter = self._group_filter
+            group_filter, every = self._group_filter, list(read_listings(listed))
             response.listings = [
                 listing
-                for listing in read_listings(listed)
+                for listing in every
                 if group_filter is None or group_filter(listing.name)
+                if not types or listing.type in types  # brokers before 3.8 ignore what is asked for
             ]
+            response.astray = self._find_astray(response, every, layout)
 
             # Offsets and descriptions, pipelined. Each result is kept at once: the broker may fail half-way.
             requests = list(self._build_requests(connection, response))
@@ -353,6 +381,15 @@ class _CoordinatorFetch(Closing):
             steps = zip(("connect", "list", "fetch"), times, times[1:], strict=False)
             response.seconds_by_step = {step: until - since for step, since, until in steps}
 
+    def _find_astray(
+        self, response: _BrokerResponse, listings: Sequence[GroupListing], layout: Layout
+    ) -> frozenset[str]:
+        """The groups that the broker lists without being the leader of their partition."""
+        names = {listing.name for listing in listings}
+        if self._partitions is not None:  # the caller's filter keeps groups of the broker's own partitions
+            names.difference_update(listing.name for listing in response.listings or ())
+        return frozenset(name for name in names if not layout.is_leader_of(response.broker, name))
+
     def _build_requests(
         self, connection: Connection, response: _BrokerResponse
     ) -> Iterator[tuple[Request[Any], Callable[[Any], None]]]:
@@ -363,8 +400,10 @@ class _CoordinatorFetch(Closing):
         for request in _build_offset_requests(connection, names):
             yield request, response.offsets.append
 
-        share_names = [listing.name for listing in missing if listing.type == "share"]
-        if share_names and connection.highest_version(Api.DESCRIBE_SHARE_GROUP_OFFSETS) is not None:
+        wants = self._with_share_offsets
+        share_names = [listing.name for listing in missing if listing.type == "share" and wants != "not"]
+        is_supported = connection.highest_version(Api.DESCRIBE_SHARE_GROUP_OFFSETS) is not None
+        if share_names and (is_supported or wants == "only"):  # else this raises `UnsupportedVersion`
             for share_request in build_share_offset_requests(connection, share_names):
                 yield share_request, response.share_offsets.extend
 
@@ -395,6 +434,7 @@ class _CoordinatorFetch(Closing):
 
         retry: dict[str, str] = {}
         for response in responses:
+            self._astray |= response.astray - {listing.name for listing in response.listings or ()}
             self._apply_offsets(response, retry)
             self._apply_descriptions(response, retry)
 
@@ -412,6 +452,7 @@ class _CoordinatorFetch(Closing):
         for fetched in response.offsets:
             self._offsets.append(fetched.offsets)
             self._fetched.update(fetched.groups)
+            self._astray |= response.astray.intersection(fetched.groups)
             self._fetched.update(
                 name
                 for name, error in fetched.errors.items()
@@ -444,7 +485,8 @@ class _CoordinatorFetch(Closing):
 
     def _is_complete(self, listing: GroupListing) -> bool:
         described = not self._describe or listing.describe_api is None or listing.name in self._described
-        return described and listing.name in self._fetched
+        is_left_out = listing.type == "share" and self._with_share_offsets == "not"
+        return described and (is_left_out or listing.name in self._fetched)
 
     def _to_described_group(self, listing: GroupListing) -> DescribedGroup:
         described = self._described.get(listing.name)
@@ -461,10 +503,15 @@ def _limit_timeouts(conf: ClusterConf, patience_s: float) -> ClusterConf:
     )
 
 
-def _build_list_requests(connection: Connection, probes: Sequence[str]) -> Iterator[Request[Any]]:
-    """The probes, then ListGroups. A broker processes the requests of one connection in their order."""
+def _build_list_requests(
+    connection: Connection, probes: Sequence[str], types: Sequence[str]
+) -> Iterator[Request[Any]]:
+    """The probes, then ListGroups: for groups of these types, or of all if there are none.
+
+    A broker processes the requests of one connection in their order.
+    """
     yield from _build_offset_requests(connection, probes)
-    yield encode_request(connection.build_request(Api.LIST_GROUPS))
+    yield encode_request(connection.build_request(Api.LIST_GROUPS, types_filter=tuple(types)))
 
 
 def _build_offset_requests(

@@ -121,6 +121,9 @@ def _convert_group(api: Api, group: Any, listings: Mapping[str, GroupListing]) -
     listing = listings[group.group_id]
     if group.error_code:
         return listing.to_described_group(error_name(group.error_code))
+    if api is Api.DESCRIBE_GROUPS and group.group_state == "Dead":
+        # DescribeGroups below version 6 returns no error for a group that does not exist (KIP-1043).
+        return listing.to_described_group("GROUP_ID_NOT_FOUND")
     return _CONVERTERS[api](group, listing)
 
 

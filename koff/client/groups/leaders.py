@@ -70,6 +70,11 @@ class Layout:
             names[partition.partition] for partition in self.leaders or () if partition.leader == broker.id
         )
 
+    def is_leader_of(self, broker: BrokerAddress, group: str) -> bool:
+        """Whether the broker leads the partition of the group, or nobody knows which broker does."""
+        leaders = self.leaders or ()
+        return not leaders or leaders[group_partition(group, len(leaders))].leader == broker.id
+
     @property
     def epochs(self) -> dict[int, tuple[int, int]]:
         """The leader and its epoch by partition; empty if `leaders` is None or empty."""

@@ -136,6 +136,9 @@ class FetchedGroups:
     why there may be more groups, with unknown names: for example a coordinator that did not respond.
     `find_incomplete` says which partitions of the offsets topic these groups would belong to. Kafka
     silently leaves out groups and topics on which this user lacks DESCRIBE: no field shows them.
+    `astray` are the groups that a broker has, or may have, without leading the partition that their names
+    belong to: after the offsets topic has grown, a broker uses the earlier partition count until it is
+    restarted. Groups that the caller's filter has excluded are among them.
     `brokers` is how many brokers listed their groups in the last round (0 through the admin client).
     """
 
@@ -145,6 +148,7 @@ class FetchedGroups:
     brokers: int
     seconds: float
     share_offsets: tuple[ShareOffset, ...] = ()
+    astray: frozenset[str] = frozenset()
     incomplete: tuple[str, ...] = ()
     source: str = "wire"
     """"wire" (koff's own connections) or "admin" (confluent-kafka's admin client)."""

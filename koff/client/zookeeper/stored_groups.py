@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from koff.client.cluster import TopicPartition
 from koff.client.zookeeper.session import NoNode, Session
 from koff.client.zookeeper.znodes import CONSUMERS, GroupPaths, Registration, find_member
+from koff.errors import Denied
 
 _MAX_PENDING = 500
 _MAX_DIGITS = 19
@@ -32,50 +33,80 @@ class StoredGroup:
     owners: dict[TopicPartition, str] = field(default_factory=dict)
 
 
-def fetch_stored_groups(session: Session) -> dict[str, StoredGroup]:
-    """All groups that have an offset or a member, by name. Raises `ConnectError`."""
-    paths = [GroupPaths(name) for name in session.list_children(CONSUMERS)]
-    groups = {group_paths.group: StoredGroup() for group_paths in paths}
+class FetchedStoredGroups(NamedTuple):
+    """The groups that have an offset or a member, by name.
+
+    `refused` are the groups of which this user may not READ a node, and the path of that node.
+    """
+
+    groups: dict[str, StoredGroup]
+    refused: dict[str, str]
+
+
+def fetch_stored_groups(session: Session) -> FetchedStoredGroups:
+    """All groups. Raises `ConnectError`, and `Denied` if the groups may not be listed."""
+    try:
+        names = session.list_children(CONSUMERS)
+    except Denied as error:
+        raise Denied(f"{error}: READ of {CONSUMERS} is refused") from error
+    paths = [GroupPaths(name) for name in names]
+    groups = {name: StoredGroup() for name in names}
+    refused: dict[str, str] = {}
     # Members first: the data of an owner node is looked up among the members' ids.
-    for (group, member), (data, _) in _fetch_children(session, {p.group: p.ids for p in paths}):
+    for (group, member), (data, _) in _fetch_children(session, {p.group: p.ids for p in paths}, refused):
         groups[group].members[member] = Registration.decode(data)
-    for group, partition, data, stat in _fetch_partition_nodes(session, {p.group: p.offsets for p in paths}):
+    roots = {p.group: p.offsets for p in paths}
+    for group, partition, data, stat in _fetch_partition_nodes(session, roots, refused):
         # Data that is not a decimal number, or is beyond every offset, is no offset: leave it out.
         if data.isdigit() and len(data) <= _MAX_DIGITS:
             groups[group].offsets[partition] = StoredOffset(int(data), stat.mtime, stat.mzxid)
-    for group, partition, data, _ in _fetch_partition_nodes(session, {p.group: p.owners for p in paths}):
+    roots = {p.group: p.owners for p in paths}
+    for group, partition, data, _ in _fetch_partition_nodes(session, roots, refused):
         owner = find_member(data.decode(errors="replace"), groups[group].members)
         if owner is not None:
             groups[group].owners[partition] = owner
-    return {name: group for name, group in groups.items() if group.offsets or group.members}
+    known = {
+        name: group
+        for name, group in groups.items()
+        if name not in refused and (group.offsets or group.members)
+    }
+    return FetchedStoredGroups(known, refused)
 
 
 def _fetch_partition_nodes(
-    session: Session, roots: dict[str, str]
+    session: Session, roots: dict[str, str], refused: dict[str, str]
 ) -> Iterator[tuple[str, TopicPartition, bytes, Any]]:
     """Group, partition, data and stat of each node `ROOT/TOPIC/PARTITION` below the group's root."""
     topics = {
         (group, topic): f"{roots[group]}/{topic}"
-        for (group, children) in _fetch_all(session, "get_children", roots)
+        for (group, children) in _fetch_all(session, "get_children", roots, refused)
         for topic in children
     }
-    for ((group, topic), partition), (data, stat) in _fetch_children(session, topics):
+    for ((group, topic), partition), (data, stat) in _fetch_children(session, topics, refused):
         if partition.isdecimal() and len(partition) <= _MAX_DIGITS:
             yield group, TopicPartition(topic, int(partition)), data, stat
 
 
-def _fetch_children(session: Session, folders: dict[Any, str]) -> Iterator[tuple[Any, Any]]:
+def _fetch_children(
+    session: Session, folders: dict[Any, str], refused: dict[str, str]
+) -> Iterator[tuple[Any, Any]]:
     """The data of the folders' child nodes: ((folder's key, child), (data, stat))."""
     paths = {
         (key, child): f"{folders[key]}/{child}"
-        for key, children in _fetch_all(session, "get_children", folders)
+        for key, children in _fetch_all(session, "get_children", folders, refused)
         for child in children
     }
-    yield from _fetch_all(session, "get", paths)
+    yield from _fetch_all(session, "get", paths, refused)
 
 
-def _fetch_all(session: Session, operation: str, paths: dict[Any, str]) -> Iterator[tuple[Any, Any]]:
-    """The key and the result of the operation for each path whose node exists."""
+def _fetch_all(
+    session: Session, operation: str, paths: dict[Any, str], refused: dict[str, str]
+) -> Iterator[tuple[Any, Any]]:
+    """The key and the result of the operation for each path whose node exists.
+
+    A path that may not be READ is added to `refused`, by group: a key is a group, or nested pairs that begin
+    with one.
+    """
     # Up to `_MAX_PENDING` requests are under way at a time: sent one after another, each would take a whole
     # round trip.
     remaining = iter(paths.items())
@@ -85,5 +116,11 @@ def _fetch_all(session: Session, operation: str, paths: dict[Any, str]) -> Itera
             try:
                 result = session.wait_for_result(request)
             except NoNode:
+                continue
+            except Denied:
+                group = key
+                while isinstance(group, tuple):
+                    group = group[0]
+                refused.setdefault(group, paths[key])
                 continue
             yield key, result

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
 import sys
 
 import numpy as np
@@ -53,6 +55,40 @@ def test_bad_options_end_with_code_2_and_say_which(args):
     result = run(*args)
     assert result.exit_code == 2
     assert "Error: " in result.output
+
+
+LEAVES_A_THREAD_THAT_WRITES = """
+import sys, threading
+from koff.cli import main
+from koff.cli.root import lag
+
+def write():
+    while True:
+        begun.set()
+        sys.stderr.write("a line " * 100_000)  # more than the pipe holds
+
+def work(**_):
+    threading.Thread(target=write, daemon=True).start()
+    begun.wait()
+    print("result")
+    sys.exit(3)
+
+begun = threading.Event()
+lag.callback = work
+main(["lag", "--brokers", "b:1"], prog_name="koff")
+"""
+
+
+def test_a_thread_that_cannot_write_its_log_line_does_not_keep_koff_from_ending():
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", LEAVES_A_THREAD_THAT_WRITES]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=buffered) as process:
+        try:
+            assert process.wait(20) == 3
+            assert process.stdout is not None
+            assert process.stdout.read() == b"result\n"
+        finally:
+            process.kill()
 
 
 def test_options_come_from_the_environment():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from koff.client import Cluster, ClusterConf, TopicPartition
 from koff.client.foreign_errors import make_denied_error
@@ -48,3 +50,34 @@ def test_a_missing_right_to_settings_asks_for_that_right() -> None:
     denied = make_denied_error("t", "b:1", "DESCRIBE_CONFIGS")
     assert isinstance(denied, Denied)
     assert "grant this user DESCRIBE_CONFIGS" in str(denied)
+
+
+@pytest.mark.parametrize("connect_timeout_s", [1.0, 2.5, 6.5, 8.0])
+def test_requests_of_an_attempt_to_connect_take_no_longer_than_its_timeout(
+    connect_timeout_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock_s = 0.0
+
+    class MuteAdmin:
+        """An admin client without a response. It lets time pass."""
+
+        def describe_cluster(self, request_timeout: float) -> Future[Any]:
+            nonlocal clock_s
+            clock_s += request_timeout
+            future = Future[Any]()
+            future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+            return future
+
+        def list_topics(self, timeout: float) -> Any:
+            nonlocal clock_s
+            clock_s += timeout
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+        def poll(self, timeout: float) -> None: ...
+
+    monkeypatch.setattr(Cluster, "_new_admin", lambda self: MuteAdmin())
+    monkeypatch.setattr("koff.client.cluster.time", SimpleNamespace(monotonic=lambda: clock_s))
+    cluster = Cluster(ClusterConf("127.0.0.1:1", connect_timeout_s=connect_timeout_s))
+    with pytest.raises(ConnectError):
+        cluster.connect()
+    assert connect_timeout_s <= clock_s <= connect_timeout_s + 0.15

@@ -103,6 +103,19 @@ def test_an_end_offset_that_went_back_needs_a_second_response(sampled: Sampled) 
     assert [sampled.answer(9, 1), sampled.answer(6, 5), sampled.answer(6, 10)] == [9, 9, 6]
 
 
+def test_all_offsets_of_a_topic_that_comes_back_are_requested_at_once(sampled: Sampled) -> None:
+    sampled.ends.sample(at(1), everything=True)
+    sampled.requested()
+    sampled.respond_to_all({T0: 5})
+    for second in (2, 4, 6, 8):
+        sampled.topics.note({}, at(second), wanted={"t"}, alive=())
+        sampled.ends.sample(at(second), everything=False)
+    assert [row.end for row in sampled.tracker.take_snapshot().rows()] == [None]
+    sampled.topics.note({"t": Topic("", 2)}, at(9), wanted={"t"}, alive=())
+    sampled.ends.sample(at(9), everything=False)
+    assert sampled.requested() == [("end", {T0}), ("start", {T0}), ("stable", {T0})]
+
+
 def test_one_low_end_offset_is_not_believed(sampled: Sampled) -> None:
     sampled.ends.sample(at(0), everything=True)
     assert [sampled.answer(end, second) for second, end in enumerate((9, 6, 10, 7, 11))] == [9, 9, 10, 10, 11]

@@ -179,6 +179,21 @@ def test_a_topic_that_was_created_again_is_asked_anew() -> None:
     assert first.kind - WALL_MS == pytest.approx(request.kind - WALL_MS + 2 * STEP_S * 1000, abs=2)
 
 
+def test_a_result_of_an_old_topic_is_ignored_even_if_nothing_was_to_be_asked_when_it_was_created_again() -> (
+    None
+):
+    dated = Dated(99)
+    dated.times.note_topics({"t": "one"})
+    (old,) = dated.step()
+    key, value = commit("g0", "t", 0, 100)
+    dated.tracker.apply(0, [key], [value])  # nothing is behind any more
+    dated.sample()
+    assert dated.step() == []
+    dated.times.note_topics({"t": "two"})
+    dated.take(old, 3)
+    assert dated.step() == []  # else the bounds were requested, which confirm the result
+
+
 def test_a_partition_whose_request_failed_is_asked_again_after_a_pause() -> None:
     dated = Dated(99)
     (request,) = dated.step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -383,6 +384,42 @@ def test_a_stall_is_found_while_the_owner_hangs(
         assert "no progress" in text
         core.may_handle.set()
         wait_until(lambda: loop.find_stall() is None, every_s=0.01)
+
+
+def test_views_that_cannot_be_built_for_long_are_a_stall_until_one_is_built(
+    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "VIEW_TIMEOUT_S", 0.01)
+    core.view_fault = ValueError("half a snapshot")
+
+    def ask() -> str | None:
+        with pytest.raises(NoProgress):
+            loop.take_view()
+        return loop.find_stall()
+
+    with capture_logs(), running(loop):
+        assert ask() is None
+        monkeypatch.setattr(loop_module, "STALL_S", 0.1)
+        text = wait_until(ask, every_s=0.01)
+        assert re.fullmatch(
+            r"the monitor could not build a view for \d+ s: ValueError: half a snapshot", text
+        )
+        core.view_fault = None
+        monkeypatch.setattr(loop_module, "VIEW_TIMEOUT_S", 60.0)
+        loop.take_view()
+        assert loop.find_stall() is None
+
+
+def test_one_view_that_could_not_be_built_is_no_stall_however_long_ago(
+    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "STALL_S", 1e-9)  # has passed whenever somebody looks
+    core.view_fault = ValueError("half a snapshot")
+    with capture_logs():
+        loop._publish_view()
+        assert loop.find_stall() is None
+        loop._publish_view()
+    assert loop.find_stall() is not None
 
 
 def test_a_real_core_asks_for_the_topics_and_is_not_ready() -> None:

@@ -23,6 +23,7 @@ from koff.monitor.requests import (
 from koff.records.placement import group_partition
 from koff.tracker import Group
 from koff.tracker.commit_columns import CommitColumns
+from tests.unit.builders import commit
 from tests.unit.monitor.test_core import OFFSETS, Driven
 
 PARTITIONS = 3
@@ -179,6 +180,47 @@ def test_a_group_whose_coordinator_failed_keeps_its_commits() -> None:
     respond_with(driven, failed={MOVING: "GROUP_AUTHORIZATION_FAILED"})
     assert driven.groups() == {MOVING}
     assert driven.core.logs.offsets.partitions[BEFORE].stale_groups.keys() == {MOVING}
+
+
+def start_grown(**conf: Any) -> Driven:
+    """A core that starts after the topic has grown. No partition after the first three has records."""
+    driven = Driven(start="snapshot", **conf)
+    driven.list_topics(**{OFFSETS: GROWN, "t": 1})
+    for kind, offset in (("start", 0), ("stable", 5)):
+        for request in [r for r in driven.sent if isinstance(r, FetchOffsets) and r.kind == kind]:
+            offsets = {
+                at: 0 if at[1] >= PARTITIONS else offset for at in request.partitions if at[0] == OFFSETS
+            }
+            driven.give(OffsetsFetched(request.id, offsets, final=True))
+    driven.give(Failed(driven.last(FetchRetention).id, "may not be asked"))
+    return driven
+
+
+def test_the_log_says_where_a_group_is_that_its_coordinator_has_by_an_earlier_partition_count() -> None:
+    driven = start_grown()
+    request = driven.last(FetchGroups)
+    others = frozenset(range(GROWN)) - {BEFORE}
+    nothing = CommitColumns.from_offsets({})
+    driven.give(GroupsFetched(request.id, nothing, {}, partitions=others, final=False))
+    driven.give(
+        GroupsFetched(request.id, nothing, {}, partitions=frozenset({BEFORE}), astray=frozenset({MOVING}))
+    )
+    place = driven.last(Read).starts[BEFORE]
+    assert place.offset == 0
+    assert BEFORE in driven.core.logs.offsets.unread
+    keys, values = zip(commit(MOVING, "t", 0, 7), strict=True)
+    driven.give(
+        Polled(OFFSETS, [Records(BEFORE, place.attempt, keys, values, [0])], {BEFORE: (place.attempt, 5)})
+    )
+    assert driven.groups() == {MOVING}
+    assert driven.core.tracker.group_names(BEFORE) == {MOVING}
+
+
+def test_a_group_astray_changes_nothing_once_brokers_use_the_new_partition_count() -> None:
+    driven = start()  # the last partition has records
+    respond(driven, 0, 1, 2, astray=frozenset({MOVING}))
+    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+    assert driven.last(Read).starts.keys() == {0, 1, 2}
 
 
 # --- The list of topics lacks __consumer_offsets ---------------------------------------------------------

@@ -101,6 +101,12 @@ def wait_for_feed(feeds: list[FakeFeed], count: int = 1, **assigned: int) -> Fak
     return feeds[-1]
 
 
+def wait_for_the_owner(reader: TopicReader | HistoryReader) -> None:
+    """Waits until the reader waits until the owner has applied its batch."""
+    waiters = reader._applied._cond._waiters  # type: ignore[attr-defined]  # CPython's
+    wait_until(lambda: len(waiters) == 1, every_s=0.001)
+
+
 # --- Reading ------------------------------------------------------------------------------------------------
 
 
@@ -193,23 +199,18 @@ def test_records_that_wait_are_gathered_into_one_batch(
     assert [list(found.offsets) for found in second.records] == [[3]]
 
 
-def test_a_reader_has_one_batch_that_is_not_applied_and_one_in_its_hands(
+def test_a_reader_makes_no_batch_before_the_one_before_is_applied(
     feeds: list[FakeFeed], reader: TopicReader, inbox: Inbox
 ) -> None:
     inbox.applies = False
     reader.send(read(p0=0))
     feed = wait_for_feed(feeds, p0=0)
     feed.give(*(records(0, offset) for offset in range(5)))
-    wait_until(lambda: len(feed.waiting) == 3, every_s=0.005)
-    fetches = feed.fetches
-    assert len(inbox.wait(Polled)) == 1
-    inbox.apply()
-    inbox.wait(Polled, 2)
-    wait_until(lambda: len(feed.waiting) == 2, every_s=0.005)
-    assert feed.fetches == fetches + 1
-    for count in range(3, 6):
-        inbox.apply()
+    for count in range(1, 6):
         inbox.wait(Polled, count)
+        wait_for_the_owner(reader)
+        assert len(feed.waiting) == 5 - count
+        inbox.apply()
     offsets = [list(found.offsets) for polled in inbox.of_kind(Polled) for found in polled.records]
     assert offsets == [[0], [1], [2], [3], [4]]
 
@@ -220,7 +221,7 @@ def test_a_reader_that_waits_for_the_owner_can_be_closed(feeds: list[FakeFeed], 
         reader.send(read(p0=0))
         feed = wait_for_feed(feeds, p0=0)
         feed.give(records(0, 0), records(0, 1))
-        wait_until(lambda: not feed.waiting, every_s=0.005)
+        inbox.wait(Polled)
     assert feed.is_closed
     assert len(inbox.of_kind(Polled)) == 1
 
@@ -511,11 +512,11 @@ def test_a_history_is_given_back_one_batch_at_a_time(
     history.send(history_of(1, 0, 3))
     feed = wait_for_feed(feeds, p0=0)
     feed.give(*(records(0, offset) for offset in range(3)))
-    wait_until(lambda: len(feed.waiting) == 1, every_s=0.005)
-    assert len(inbox.wait(HistoryRead)) == 1
-    for count in (2, 3):
-        inbox.apply()
+    for count in range(1, 4):
         inbox.wait(HistoryRead, count)
+        wait_for_the_owner(history)
+        assert len(feed.waiting) == 3 - count
+        inbox.apply()
     assert inbox.of_kind(HistoryRead)[-1].final
 
 

@@ -1,4 +1,4 @@
-"""The retention of each internal topic is requested for itself, until it is known."""
+"""The retention of each internal topic is requested for itself, again and again."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from koff.monitor.requests import (
     Topic,
     TopicsFetched,
 )
-from koff.monitor.topic_retention import ASSUMED_RETENTION_MS, TopicRetention
-from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
+from koff.monitor.topic_retention import AGAIN_S, ASSUMED_RETENTION_MS, RETRY_S, TopicRetention
+from tests.unit.builders import commit
+from tests.unit.monitor.test_core import IDS, OFFSETS, Driven, pass_time
 
 SHARE = "__share_group_state"
 DAY_S = 86_400
 
 
-def test_a_retention_is_requested_until_it_is_known() -> None:
+def test_a_retention_is_requested_soon_until_it_is_known_and_then_now_and_then() -> None:
     outbox = Outbox()
     retention = TopicRetention("t", outbox)
     retention.request(Moment(0, 0))
@@ -35,7 +36,13 @@ def test_a_retention_is_requested_until_it_is_known() -> None:
     assert len(outbox.take_requests()) == 1
     assert retention.retention_ms == ASSUMED_RETENTION_MS
     retention.take(5000)
-    assert (retention.retention_ms, retention.due_s) == (5000, float("inf"))
+    sent_s = retention.due_s - AGAIN_S
+    assert (retention.retention_ms, sent_s) == (5000, RETRY_S)
+    retention.request(Moment(retention.due_s - 1, 0))
+    assert not outbox.take_requests()
+    retention.request(Moment(retention.due_s, 0))
+    assert len(outbox.take_requests()) == 1
+    assert (retention.retention_ms, retention.due_s) == (5000, RETRY_S + AGAIN_S + RETRY_S)
 
 
 @pytest.mark.parametrize(("share_retention_s", "is_lost"), [(2 * DAY_S, False), (3600, True)])
@@ -54,3 +61,15 @@ def test_each_internal_topic_is_read_anew_by_its_own_retention(share_retention_s
     driven.give(None, after_s=DAY_S)
     reading = [log.topic for log in driven.core.logs.both if list(log.reading())]
     assert reading == ([] if is_lost else [SHARE])
+
+
+def test_a_retention_that_was_lowered_decides_which_partitions_are_read_anew() -> None:
+    driven = Driven().read()
+    driven.poll(*[commit("a", "t", 0, offset) for offset in range(5)])
+    pass_time(driven, round(RETRY_S) + 2)
+    driven.give(RetentionFetched(driven.last(FetchRetention).id, DAY_S * 1000))
+    driven.give(None, after_s=AGAIN_S)
+    assert list(driven.core.logs.offsets.reading())
+    driven.give(RetentionFetched(driven.last(FetchRetention).id, 60_000))
+    driven.give(None, after_s=10)
+    assert not list(driven.core.logs.offsets.reading())

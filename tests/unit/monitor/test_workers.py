@@ -29,6 +29,7 @@ from koff.monitor.requests import (
     FetchGroups,
     FetchOffsets,
     FetchRetention,
+    FetchShareLags,
     FetchStoredGroups,
     FetchTopics,
     FirstRecord,
@@ -47,6 +48,7 @@ from koff.monitor.requests import (
     Saved,
     SaveEnds,
     SaveIndex,
+    ShareLagsFetched,
     StoredGroupsFetched,
     Topic,
     TopicsFetched,
@@ -54,7 +56,7 @@ from koff.monitor.requests import (
 from koff.monitor.state import StateDir
 from koff.monitor.workers import Workers, WorkersConf, write_or_load
 from koff.records.topics import OFFSETS_TOPIC
-from koff.tracker import State, Tracker
+from koff.tracker import ShareLag, State, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from tests.unit.builders import commit
 from tests.unit.monitor.fakes import FakeCluster, Inbox
@@ -286,6 +288,36 @@ def test_each_coordinator_is_asked_for_its_own_groups_and_one_that_fails_hides_o
         frozenset({0, 2}): {},
         frozenset({1}): {1: "no broker"},
     }
+
+
+def test_each_coordinator_is_asked_for_the_lags_of_its_share_groups_and_one_that_fails_returns_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lags = {"s": [ShareLag("t", "id", 0, 7)]}
+
+    def fetch(cluster: Any, request: FetchShareLags) -> ShareLagsFetched:
+        if 1 in request.partitions:
+            raise ConnectError("no broker")
+        if 3 in request.partitions:
+            raise ValueError("odd")
+        return ShareLagsFetched(request.id, lags, request.partitions)
+
+    monkeypatch.setattr(fetching, "fetch_share_lags", fetch)
+    cluster, inbox = FakeCluster({OFFSETS_TOPIC: [1, 2, 1, 3]}), Inbox()
+    workers = make_workers(cluster, inbox)
+    fetch_topics(workers, inbox)
+    with capture_logs() as logs:
+        workers.send(FetchShareLags(2, frozenset(range(4)), 4))
+        results = inbox.wait(ShareLagsFetched, 3)
+    assert [result.final for result in results] == [False, False, True]
+    assert {result.partitions: dict(result.lags) for result in results} == {
+        frozenset({0, 2}): lags,
+        frozenset({1}): {},
+        frozenset({3}): {},
+    }
+    assert [each["event"] for each in logs if each["log_level"] == "error"] == [
+        "lags of share groups cannot be fetched"
+    ]
 
 
 def test_a_request_for_no_partition_has_a_result_too() -> None:

@@ -8,12 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from koff.client import TopicPartition
 from koff.client.zookeeper.session import NoNode
 from koff.client.zookeeper.stored_groups import StoredGroup, StoredOffset
 from koff.client.zookeeper.znodes import Registration
-from koff.errors import ConfigError, ConnectError
+from koff.errors import ConfigError, ConnectError, Denied
 from koff.monitor import zookeeper as zookeeper_module
 from koff.monitor.requests import FetchStoredGroups, StoredGroupsFetched
 from koff.monitor.zookeeper import ZooKeeper, ZooKeeperConf, build_group
@@ -28,6 +29,7 @@ class FakeSession:
 
     opened: list[FakeSession]
     nodes: dict[str, bytes]
+    refused: set[str]
 
     def __init__(self, hosts: str, *, timeout_s: float, connect_timeout_s: float) -> None:
         self.hosts, self.timeouts_s = hosts, (timeout_s, connect_timeout_s)
@@ -55,6 +57,8 @@ class FakeSession:
 
     def wait_for_result(self, pending: tuple[str, str]) -> Any:
         operation, path = pending
+        if path in self.refused:
+            raise Denied("ZooKeeper at zk:2181 denies access: NoAuthError")
         below = [node[len(path) + 1 :] for node in self.nodes if node.startswith(path + "/")]
         if not below and path not in self.nodes:
             raise NoNode
@@ -65,7 +69,7 @@ class FakeSession:
 
 @pytest.fixture(autouse=True)
 def sessions(monkeypatch: pytest.MonkeyPatch) -> list[FakeSession]:
-    FakeSession.opened, FakeSession.nodes = [], {}
+    FakeSession.opened, FakeSession.nodes, FakeSession.refused = [], {}, set()
     monkeypatch.setattr("koff.client.zookeeper.session.Session", FakeSession)
     return FakeSession.opened
 
@@ -170,6 +174,41 @@ def test_the_largest_numbers_that_are_possible_are_used() -> None:
 
 def test_a_zookeeper_without_groups_has_none() -> None:
     assert fetch_tree({}) == StoredGroupsFetched(7, {}, {})
+
+
+REFUSABLE = ["ids", f"ids/{MEMBER}", "offsets", "offsets/t", "offsets/t/0", "owners/t", "owners/t/0"]
+
+
+@pytest.mark.parametrize("node", REFUSABLE)
+def test_a_node_that_may_not_be_read_hides_its_group_only_and_is_named_once(
+    node: str, sessions: list[FakeSession]
+) -> None:
+    for group in ("open", "shut"):
+        FakeSession.nodes |= {
+            f"/consumers/{group}/offsets/t/0": b"5",
+            f"/consumers/{group}/offsets/u/0": b"6",
+            f"/consumers/{group}/ids/{MEMBER}": b"{}",
+            f"/consumers/{group}/owners/t/0": MEMBER.encode(),
+        }
+    FakeSession.refused = {f"/consumers/shut/{node}"}
+    with capture_logs() as logs, ZooKeeper(ZooKeeperConf("zk:2181")) as zookeeper:
+        for _ in range(2):
+            fetched = fetch(zookeeper)
+            assert fetched.offsets.keys() == {("open", "t", 0), ("open", "u", 0)}
+            assert fetched.groups.keys() == {"open"}
+        FakeSession.refused = set()
+        assert fetch(zookeeper).groups.keys() == {"open", "shut"}
+    assert [line["event"] for line in logs] == [
+        "groups of ZooKeeper are hidden",
+        "all groups of ZooKeeper may be read",
+    ]
+    assert f"/consumers/shut/{node}" in logs[0]["why"]
+
+
+def test_groups_that_may_not_be_listed_are_denied_with_the_path() -> None:
+    FakeSession.refused = {"/consumers"}
+    with pytest.raises(Denied, match="READ of /consumers is refused"):
+        fetch_tree({"old/offsets/t/0": b"5"})
 
 
 # --- The session --------------------------------------------------------------------------------------------

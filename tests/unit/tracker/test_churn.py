@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from koff.proto.primitives import format_uuid
@@ -12,7 +13,8 @@ from koff.records import ShareSnapshot, ShareSnapshotValue, encode
 from koff.tracker import Snapshot, Tracker, topic_names
 from koff.tracker import registry as shared
 from koff.tracker.shard import Shard
-from koff.tracker.topic_partitions import KEEP_UNUSED_MS
+from koff.tracker.topic_partitions import KEEP_UNUSED_MS, fold_topic_id
+from koff.tracker.tracker import RELEASE_INTERVAL_MS
 from tests.unit.builders import Consumer, Pair, commit
 
 START_MS = 1_790_000_000_000
@@ -209,6 +211,46 @@ def test_topics_that_were_created_anew_again_and_again_have_one_name_each():
         tracker.identify_topics({"t": topic_id(f"t{number}"), "u": topic_id("u")})
     assert len(tracker._topic_names.names) < 2500
     assert {topic_id("t0"), topic_id("t4999"), topic_id("u")} <= tracker._topic_names.names.keys()
+
+
+def test_names_from_coordinators_make_no_present_id_forgotten():
+    tracker = Tracker()
+    tracker.identify_topics({f"u{number}": topic_id(f"u{number}") for number in range(900)})
+    for number in range(5000):
+        tracker.name_topics({"t": topic_id(f"t{number}")})
+    names = tracker._topic_names
+    assert len(names.names) < 4000
+    assert names.present_id("t") is None
+    assert all(names.is_present(topic_id(f"u{number}")) for number in range(900))
+
+
+def test_a_topic_that_exists_keeps_its_id_while_no_group_uses_it(monkeypatch):
+    monkeypatch.setattr(shared, "_SPARE", 0)
+    tracker = Tracker()
+    tracker.identify_topics({"t": topic_id("t")})
+    for number in range(20):
+        apply(tracker, [commit("g", f"u{number}", 0, 1)])
+        apply(tracker, [commit("g", f"u{number}", 0, None)])
+    apply(tracker, [commit("g", "t", 0, 1)])
+    partitions = tracker._registry.partitions.take_snapshot()
+    assert partitions.topic_id[partitions.topic.index("t")] == fold_topic_id(topic_id("t"))
+
+
+def test_the_parts_of_a_sample_cause_one_search_for_unused_partitions(monkeypatch):
+    tracker, calls = Tracker(), []
+    apply(tracker, [commit("g", "t", number, 1) for number in range(10)])
+
+    def find_used(self):
+        calls.append(self)
+        return np.ones(10, bool)
+
+    monkeypatch.setattr(shared.Registry, "used_partitions", find_used)
+    for second in (0, 1, 2, RELEASE_INTERVAL_MS // 1000):
+        for number in range(10):
+            tracker.add_samples(ends={("t", number): second}, at_ms=START_MS + second * 1000)
+    assert len(calls) == 2
+    tracker.add_samples(ends={("t", 0): 9}, at_ms=START_MS - 3_600_000)  # the clock was set
+    assert len(calls) == 3
 
 
 def test_share_state_of_a_topic_that_nobody_can_name_goes_with_its_tombstone():

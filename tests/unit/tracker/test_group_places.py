@@ -179,6 +179,35 @@ def test_the_tracker_says_which_groups_are_shown_outside_the_partition_of_their_
     assert tracker.find_groups_elsewhere() == {}
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_groups_elsewhere_are_those_that_a_new_tracker_finds(seed):
+    rng = random.Random(seed)
+    tracker, log = Tracker(), dict[int, list[tuple[bytes, bytes | None]]]()
+    count, last_written = 4, -1
+    tracker.set_offsets_partitions(count)
+    for step in range(120):
+        partition, draw = rng.randrange(4), rng.random()
+        if draw < 0.05:
+            tracker.reset_partition(partition)
+            log.pop(partition, None)
+        elif draw < 0.1:
+            count, last_written = rng.choice([4, 5, 7]), rng.choice([-1, 2, 3, 6])
+            tracker.set_offsets_partitions(0)
+            tracker.set_offsets_partitions(count, last_written=last_written)
+        else:
+            pair = commit(f"g{rng.randrange(6)}", "t", 0, rng.choice([None, step]), at=step * 1000)
+            apply(tracker, partition, pair)
+            log.setdefault(partition, []).append(pair)
+        if rng.random() < 0.5:
+            continue
+        new = Tracker()
+        new.set_offsets_partitions(0)
+        new.set_offsets_partitions(count, last_written=last_written)
+        for number, pairs in log.items():
+            apply(new, number, *pairs)
+        assert tracker.find_groups_elsewhere() == new.find_groups_elsewhere()
+
+
 def test_a_group_that_is_gone_from_its_new_partition_does_not_come_back_in_its_old_one(grown):
     grown.set_offsets_partitions(60, last_written=59)
     apply(grown, AFTER, commit(MOVED, "t", 0, None))

@@ -313,3 +313,23 @@ def test_a_share_group_that_went_and_came_back_is_set_again_in_a_new_shard(track
     tracker.seed_partitions(CommitColumns.from_offsets({}), {}, 50, [group_partition("s", 50)])
     add_share_groups(tracker, "s")
     assert commits(tracker) == {("s", "t", 0): 6}
+
+
+def test_rows_follow_their_group_to_the_partition_that_shows_it(tracker):
+    """koff starts after the offsets topic has grown: the group is where the earlier count says."""
+    name = next(f"g{n}" for n in range(99) if group_partition(f"g{n}", 50) != group_partition(f"g{n}", 60))
+    before, after = (group_partition(name, count) for count in (50, 60))
+    share(tracker, 3, snapshot_of(name, 4))
+    tracker.set_offsets_partitions(60, last_written=49)
+    add_share_groups(tracker, name)
+    assert commits(tracker) == {(name, "t", 0): 4}
+    share(tracker, 3, snapshot_of(name, 5))
+    assert commits(tracker) == {(name, "t", 0): 5}
+    tracker.reset_partition(before)
+    add_share_groups(tracker, name)
+    tracker.set_offsets_partitions(60, last_written=49)
+    assert commits(tracker) == {(name, "t", 0): 5}
+    tracker.set_offsets_partitions(60, last_written=59)
+    add_share_groups(tracker, name, count=60)
+    assert commits(tracker) == {(name, "t", 0): 5}
+    assert len(share_partitions(tracker)[after]) == 1

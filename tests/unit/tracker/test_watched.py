@@ -8,6 +8,7 @@ import pytest
 
 from koff.records import encode
 from koff.tracker import Tracker
+from koff.tracker.tracker import RELEASE_INTERVAL_MS
 from tests.unit.builders import ASSIGNED_T_0_1, Consumer, Streams, classic_group, commit
 
 FIRST, SECOND = Consumer.places
@@ -97,8 +98,8 @@ def test_whatever_happens_the_list_is_that_of_a_tracker_that_is_asked_for_the_fi
                     tracker.identify_topics(what[0])
         assert asked.unnamed_topic_ids() == fresh.unnamed_topic_ids()
         # A partition that is not used any more is watched for some time.
-        asked.add_samples(at_ms=START_MS + step)
-        fresh.add_samples(at_ms=START_MS + step)
+        for tracker in (asked, fresh):
+            tracker.add_samples(at_ms=START_MS + step * RELEASE_INTERVAL_MS)
         assert asked.watched_partitions() == fresh.watched_partitions()
 
 

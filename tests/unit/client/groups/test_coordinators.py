@@ -16,7 +16,8 @@ from koff.client import ClusterConf
 from koff.client.groups import coordinators
 from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.offset_fetch import FetchedOffsets
-from koff.client.groups.responses import FetchedGroups, PackedOffsets
+from koff.client.groups.responses import FetchedGroups, PackedOffsets, ShareOffset
+from koff.client.wire.connection import UnsupportedVersion
 from koff.client.wire.requests import Api, Request, build_request, build_struct
 from koff.errors import ConnectError
 from koff.records.placement import group_partition
@@ -54,6 +55,9 @@ class FakeCluster:
     """Errors by partition."""
     next_leaders: list[list[int]] = field(default_factory=list)
     """The leaders in the metadata after the first response."""
+    shares: dict[str, str] = field(default_factory=dict)
+    """The share groups, with the error of their offsets, "" if there is none."""
+    knows_shares: bool = True
     silent_for_metadata: set[int] = field(default_factory=set)
 
     def take_leaders(self) -> list[int] | None:
@@ -86,9 +90,13 @@ class FakeConnection:
         self.closed = True
 
     def highest_version(self, api: Api) -> int | None:
-        return {Api.METADATA: 12, Api.LIST_GROUPS: 5, Api.OFFSET_FETCH: 9}.get(api)
+        if api is Api.DESCRIBE_SHARE_GROUP_OFFSETS and not self.cluster.knows_shares:
+            return None
+        return _VERSIONS.get(api)
 
     def build_request(self, api: Api, /, **fields: Any) -> Any:
+        if self.highest_version(api) is None:
+            raise UnsupportedVersion(f"the broker does not know {api.name}")
         return build_request(api, self.highest_version(api) or 0, **fields)
 
     def build_struct(self, api: Api, name: str, /, **fields: Any) -> Any:
@@ -109,17 +117,28 @@ class FakeConnection:
     def send_requests(self, requests: Iterable[Request[Any]]) -> Iterator[Any]:
         for request in requests:
             self._wait_if_silent(self._conf.request_timeout_s)
-            yield self._list() if request.api == Api.LIST_GROUPS else self._fetch_offsets(request)
+            match request.api:
+                case Api.LIST_GROUPS:
+                    yield self._list(_read(request).types_filter)
+                case Api.DESCRIBE_SHARE_GROUP_OFFSETS:
+                    yield [self._describe(group.group_id) for group in _read(request).groups]
+                case _:
+                    yield self._fetch_offsets(request)
 
-    def _list(self) -> Any:
+    def _describe(self, name: str) -> tuple[str, str, list[ShareOffset]]:
+        """Of a group with an error, one partition is known."""
+        return name, self.cluster.shares[name], [ShareOffset(name, "t", "id", 0, 3, 1, 7)]
+
+    def _list(self, types: Collection[str]) -> Any:
         listed = [
-            SimpleNamespace(group_id=name, group_type="classic", group_state="Empty", protocol_type="")
+            SimpleNamespace(group_id=name, group_type=type_, group_state="Empty", protocol_type="")
             for name in self.cluster.groups.get(self.broker, [])
+            if (type_ := "share" if name in self.cluster.shares else "classic") in types or not types
         ]
         return SimpleNamespace(error_code=0, groups=listed)
 
     def _fetch_offsets(self, request: Request[Any]) -> FetchedOffsets:
-        entity, _ = entity_reader(load_request_schema(request.api, request.version))(request.body, 0)
+        entity = _read(request)
         names = [group.group_id for group in entity.groups]
         errors = {name: error for name in names if (error := self._error_of(name))}
         good = [name for name in names if name not in errors]
@@ -140,6 +159,19 @@ class FakeConnection:
             clock.now = max(clock.now, min(clock.now + timeout_s, self.deadline))
             self.closed = True
             raise ConnectError(f"{self.address}: no response in time")
+
+
+_VERSIONS = {
+    Api.METADATA: 12,
+    Api.LIST_GROUPS: 5,
+    Api.OFFSET_FETCH: 9,
+    Api.DESCRIBE_SHARE_GROUP_OFFSETS: 1,
+}
+
+
+def _read(request: Request[Any]) -> Any:
+    """kio's request that was encoded."""
+    return entity_reader(load_request_schema(request.api, request.version))(request.body, 0)[0]
 
 
 @pytest.fixture
@@ -301,3 +333,66 @@ def test_a_group_whose_coordinator_loads_for_seconds_is_waited_for(
     fetched, _ = fetch(cluster)
     assert not fetched.failed
     assert name_in(1) in names(fetched)
+
+
+# --- Offsets of share groups ------------------------------------------------------------------------------
+
+
+def test_offsets_of_share_groups_are_fetched_too_only_or_not(cluster: FakeCluster) -> None:
+    cluster.shares = {name_in(0): "", name_in(4): ""}
+    everything, _ = fetch(cluster, describe=False)
+    assert {each.group for each in everything.share_offsets} == cluster.shares.keys()
+    assert names(everything) == {name_in(p) for p in (1, 2, 3, 5)}
+    only, _ = fetch(cluster, describe=False, share_offsets="only")
+    assert {group.name for group in only.groups} == cluster.shares.keys()
+    assert (len(only.share_offsets), names(only)) == (2, set())
+    without, _ = fetch(cluster, describe=False, share_offsets="not")
+    assert (without.share_offsets, without.failed) == ((), {})
+    assert len(without.groups) == PARTITIONS
+
+
+def test_share_groups_without_an_answer_are_failed(cluster: FakeCluster) -> None:
+    cluster.shares = {name_in(0): "UNKNOWN_SERVER_ERROR", name_in(1): "", name_in(2): ""}
+    cluster.silent = {3}
+    fetched, _ = fetch(cluster, describe=False, share_offsets="only", patience_s=5.0)
+    assert fetched.failed == {name_in(0): "UNKNOWN_SERVER_ERROR"}
+    assert {each.group for each in fetched.share_offsets} == {name_in(0), name_in(1)}
+    assert {group.name for group in fetched.groups} == {name_in(0), name_in(1)}
+
+
+def test_a_broker_that_cannot_describe_offsets_of_share_groups_is_an_error_if_only_these_are_wanted(
+    cluster: FakeCluster,
+) -> None:
+    cluster.shares, cluster.knows_shares = {name_in(0): ""}, False
+    assert fetch(cluster, describe=False)[0].share_offsets == ()
+    with pytest.raises(UnsupportedVersion):
+        fetch(cluster, describe=False, share_offsets="only")
+
+
+# --- Brokers that use an earlier partition count ----------------------------------------------------------
+
+
+def test_groups_that_a_broker_lists_without_leading_their_partition_are_astray(cluster: FakeCluster) -> None:
+    assert fetch(cluster)[0].astray == set()
+    mine = frozenset({0, 3})  # the partitions of broker 1
+    cluster.groups[1].append(name_in(1))
+
+    def is_mine(group: str) -> bool:
+        return group_partition(group, PARTITIONS) in mine
+
+    fetched, _ = fetch(cluster, group_filter=is_mine, partitions=mine)
+    assert names(fetched) == {name_in(0), name_in(3)}
+    assert fetched.astray == {name_in(1)}
+    # All together: the broker does not respond for the group, which therefore is what it has left there.
+    assert fetch(cluster)[0].astray == set()
+
+
+def test_a_group_that_its_broker_has_by_an_earlier_partition_count_is_fetched_and_astray(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.groups[2].remove(name_in(1))
+    cluster.groups[1].append(name_in(1))
+    monkeypatch.setattr(FakeConnection, "_error_of", lambda self, name: None)
+    fetched, _ = fetch(cluster)
+    assert names(fetched) == {name_in(p) for p in range(PARTITIONS)}
+    assert fetched.astray == {name_in(1)}

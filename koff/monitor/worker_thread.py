@@ -1,0 +1,40 @@
+"""What all threads of the workers have in common, and how they give results to the owner."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Protocol
+
+from koff.monitor.requests import Input
+
+
+class Post(Protocol):
+    """Gives an input to the owner. `on_applied` is called once the owner has applied it."""
+
+    def __call__(self, given: Input, on_applied: Callable[[], None] | None = None) -> None: ...
+
+
+class WorkerThread(ABC):
+    """A thread that works from `start` to `close`. It is a daemon: one that hangs keeps no process alive."""
+
+    def __init__(self, name: str) -> None:
+        self._thread = threading.Thread(target=self._run, name=f"koff-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the thread, soon. Safe to call twice, and before `start`."""
+
+    def join(self, timeout_s: float) -> None:
+        """Waits until the thread has ended. A thread that waits for a broker or a disk may be left behind."""
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    @abstractmethod
+    def _run(self) -> None:
+        """What the thread does."""

@@ -1,0 +1,234 @@
+"""A topic that was deleted and created again: what is known of the old one is not taken for the new one."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from koff.monitor.core import TIMEOUT_S
+from koff.monitor.requests import (
+    FetchGroups,
+    FetchOffsets,
+    FetchTopics,
+    FirstRecord,
+    FirstRecordsRead,
+    GroupsFetched,
+    Load,
+    Loaded,
+    Moment,
+    OffsetsFetched,
+    ReadFirstRecords,
+    Topic,
+    TopicsFetched,
+)
+from koff.tracker import Group, State, Tracker
+from koff.tracker.commit_columns import CommitColumns
+from koff.tracker.rows import PartitionLag
+from koff.tracker.topic_partitions import fold_topic_id
+from tests.unit.builders import commit
+from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
+
+OLD, NEW = IDS["t"], "AAAAAAAAAAAAAAAAAAAAAQ"
+T0 = ("t", 0)
+BOUNDS = {"start": 40, "stable": 90, "end": 100}
+
+
+class Watched(Driven):
+    """A core that has read a commit of 50 to t-0. `bounds` are the offsets of t-0, `id_` is its topic id."""
+
+    def __init__(self, **conf: Any) -> None:
+        super().__init__(**conf)
+        self.id_, self.bounds = OLD, dict(BOUNDS)
+        self.read()
+        self.poll(*[commit("a", "t", 0, 46 + number) for number in range(5)])
+        self.pass_time(8)
+
+    def list_topic(self) -> None:
+        topics = {OFFSETS: Topic(IDS[OFFSETS], 1), "t": Topic(self.id_, 1)}
+        self.give(TopicsFetched(self.last(FetchTopics).id, topics))
+
+    def answer(self, *, without: tuple[str, ...] = ()) -> None:
+        """Responds to the open requests for offsets, but not to those of the kinds in `without`."""
+        for ask in self.core.outbox.of_kind(FetchOffsets):
+            if str(ask.request.kind) not in without:
+                self.respond(ask.request)
+
+    def respond(self, request: FetchOffsets) -> None:
+        of_log = {"start": 0, "stable": 5, "end": 5}
+        kind = str(request.kind)
+        offsets = {
+            at: of_log.get(kind, -1) if at[0] == OFFSETS else self.bounds.get(kind, -1)
+            for at in request.partitions
+        }
+        self.give(OffsetsFetched(request.id, offsets, final=True))
+
+    def pass_time(self, seconds: int, *, without: tuple[str, ...] = ()) -> None:
+        for _ in range(seconds):
+            self.give(None, after_s=1)
+            if self.core.outbox.has(FetchTopics):
+                self.list_topic()
+            self.answer(without=without)
+
+    def row(self) -> PartitionLag:
+        (row,) = self.core.take_view(self.now()).snapshot.rows()
+        return row
+
+    def open_requests(self, kind: str) -> list[FetchOffsets]:
+        asks = self.core.outbox.of_kind(FetchOffsets)
+        return [ask.request for ask in asks if ask.request.kind == kind and T0 in ask.request.partitions]
+
+    def create_again(self) -> None:
+        """Another topic of that name has 0 to 60. The lists of topics show it until koff believes that."""
+        self.id_, self.bounds = NEW, {"start": 0, "stable": 60, "end": 60}
+        while self.core.topics.topics["t"] != Topic(NEW, 1):
+            self.give(None, after_s=1)
+            if self.core.outbox.has(FetchTopics):
+                self.list_topic()
+
+
+def test_the_bounds_of_the_old_log_are_dropped_with_its_id_and_requested_anew_at_once() -> None:
+    watched = Watched()
+    assert (watched.row().readable, watched.row().lag_to_stable) == (50, 40)
+    watched.create_again()
+    row = watched.row()
+    assert (row.end, row.readable, row.lost, row.lag_to_stable) == (None, None, None, None)
+    watched.answer()
+    row = watched.row()
+    assert (row.end, row.readable, row.lost, row.lag_to_stable) == (60, 10, 0, 10)
+
+
+def test_log_start_and_last_stable_offset_are_dropped_when_a_lower_end_is_believed() -> None:
+    watched = Watched()
+    watched.bounds = {"start": 0, "stable": 45, "end": 45}
+    for _ in range(20):
+        watched.pass_time(1, without=("start", "stable"))
+        if watched.row().end == 45:
+            break
+    assert (watched.row().end, watched.row().lost) == (45, None)
+    watched.pass_time(2)
+    assert (watched.row().lost, watched.row().lag_to_stable) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", ["start", "stable", "end"])
+def test_a_response_to_a_request_of_the_old_log_is_ignored(kind: str) -> None:
+    watched = Watched()
+    while not (old := watched.open_requests(kind)):  # start and last stable offset are requested now and then
+        watched.give(None, after_s=1)
+        if watched.core.outbox.has(FetchTopics):
+            watched.list_topic()
+        watched.answer(without=(kind,))
+    watched.create_again()
+    new = [request for request in watched.open_requests(kind) if request not in old]
+    assert len(new) == 1
+    watched.answer(without=(kind,))
+    watched.bounds = BOUNDS
+    watched.respond(old[0])
+    row = watched.row()
+    shown = {"start": row.lost, "stable": row.lag_to_stable, "end": row.end}
+    assert shown[kind] is None
+    watched.bounds = {"start": 0, "stable": 60, "end": 60}
+    watched.respond(new[0])
+    row = watched.row()
+    assert (row.end, row.lost, row.lag_to_stable) == (60, 0, 10)
+
+
+def test_an_end_offset_that_was_requested_earlier_does_not_replace_a_newer_one() -> None:
+    watched = Watched()
+    while not (late := watched.open_requests("end")):
+        watched.give(None, after_s=1)
+    watched.give(None, after_s=TIMEOUT_S / 2)
+    watched.core._ends._outbox.send(
+        newer := FetchOffsets(watched.core.outbox.next_id(), "end", frozenset({T0})), watched.now(), TIMEOUT_S
+    )
+    watched.bounds = BOUNDS | {"end": 200}
+    watched.respond(newer)
+    before = watched.row().end, watched.core.tracker.take_snapshot().partitions.sampled_at.tolist()
+    watched.bounds = BOUNDS | {"end": 200}
+    watched.respond(late[0])
+    assert before == (watched.row().end, watched.core.tracker.take_snapshot().partitions.sampled_at.tolist())
+
+
+# --- Records that were read ------------------------------------------------------------------------------
+
+
+def read_record(watched: Watched, written_ms: int) -> None:
+    request = watched.last(ReadFirstRecords)
+    record = FirstRecord(50, written_ms)
+    watched.give(FirstRecordsRead(request.id, dict.fromkeys(request.places, record)))
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_record_of_the_old_topic_gives_no_exact_lag_of_the_new_one(is_late: bool) -> None:
+    watched = Watched(exact_groups=re.compile("a"))
+    assert watched.core.outbox.has(ReadFirstRecords)
+    if not is_late:
+        read_record(watched, 0)
+        assert watched.row().time_lag_source == "record"
+    watched.create_again()
+    watched.answer()
+    if is_late:
+        read_record(watched, 0)
+    assert watched.row().end == 60
+    assert watched.row().time_lag_source != "record"
+    while not watched.core.outbox.has(ReadFirstRecords):
+        watched.pass_time(1)
+    read_record(watched, watched.now().wall_ms - 2_000)
+    assert watched.row().time_lag_s == 2
+
+
+# --- What was saved --------------------------------------------------------------------------------------
+
+
+def save_ends(topic_id: str) -> State:
+    """A history of t-0 from 900 s to 990 s after 1970."""
+    tracker = Tracker()
+    tracker.identify_topics({"t": topic_id})
+    for second in range(900, 990, 5):
+        tracker.add_samples(ends={T0: second}, at_ms=second * 1000)
+    return tracker.save_ends(990_000)
+
+
+@pytest.mark.parametrize(("saved_id", "is_restored"), [(OLD, True), (NEW, False), ("", False)])
+def test_a_saved_history_is_restored_only_if_the_topic_has_the_same_id(
+    saved_id: str, is_restored: bool
+) -> None:
+    driven = Driven(start="resume", cluster_id="c")
+    driven.list_topics(**{OFFSETS: 1, "t": 1})
+    ends = save_ends(saved_id)
+    driven.give(Loaded(driven.last(Load).id, {}, ends, Moment(0, 990_000)))
+    known = driven.core.tracker.save_ends().facts["topic_names"]
+    assert known == (["t"] if is_restored else [])
+    assert "saved end offsets are not used" not in [event.text for event in driven.core.take_events()]
+
+
+def test_a_saved_history_is_dropped_if_a_later_list_shows_another_topic() -> None:
+    driven = Driven(start="resume", cluster_id="c")
+    driven.list_topics(**{OFFSETS: 1})
+    driven.give(Loaded(driven.last(Load).id, {}, save_ends(NEW), Moment(0, 990_000)))
+    assert driven.core.tracker.save_ends().facts["topic_names"] == ["t"]
+    for _ in range(5):
+        driven.give(None, after_s=10)
+        if driven.core.outbox.has(FetchTopics):
+            driven.list_topics(**{OFFSETS: 1, "t": 1})
+    assert driven.core.tracker.save_ends().facts["topic_names"] == []
+
+
+# --- Coordinators ----------------------------------------------------------------------------------------
+
+
+def test_a_coordinator_that_has_the_id_of_a_deleted_topic_does_not_replace_that_of_the_present_one() -> None:
+    driven = Driven(source="coordinators")
+    driven.list_topics(**{OFFSETS: 1, "t": 1})
+    for request in [r for r in driven.sent if isinstance(r, FetchOffsets)]:
+        driven.give(OffsetsFetched(request.id, dict.fromkeys(request.partitions, 0), final=True))
+    while not driven.core.outbox.has(FetchGroups):
+        driven.give(None, after_s=1)
+    commits = CommitColumns.from_offsets({("a", "t", 0): 5})
+    fetched = GroupsFetched(driven.last(FetchGroups).id, commits, {"a": Group("a")}, topic_ids={"t": NEW})
+    driven.give(fetched)
+    snapshot = driven.core.tracker.take_snapshot()
+    assert snapshot.partitions.topic_id.tolist() == [fold_topic_id(IDS["t"])]
+    assert snapshot.topic_names[NEW] == "t"
+    assert snapshot.topic_names[IDS["t"]] == "t"

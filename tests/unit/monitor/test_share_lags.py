@@ -1,0 +1,167 @@
+"""Share groups whose state may not be read have the lags that their coordinators return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from koff.lag import Reason
+from koff.monitor.requests import (
+    Failed,
+    FetchOffsets,
+    FetchShareLags,
+    FetchTopics,
+    OffsetsFetched,
+    Polled,
+    Read,
+    ReadFailed,
+    Records,
+    ShareLagsFetched,
+    Topic,
+    TopicsFetched,
+)
+from koff.records import encode
+from koff.records.topics import SHARE_STATE_TOPIC
+from koff.tracker import PartitionLag, ShareLag
+from tests.unit.builders import Share, commit
+from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
+from tests.unit.tracker.test_share_commits import snapshot_of
+
+T_ID = IDS["t"]
+ALL = frozenset({0})
+
+
+def answer_offsets(driven: Driven, end: int = 100) -> None:
+    """Everything ends at 100, but the internal topics: at 2 records, and without any."""
+    ends = {OFFSETS: 2, SHARE_STATE_TOPIC: 0}
+    for request in [r for r in driven.sent if isinstance(r, FetchOffsets)]:
+        if driven.core.outbox.get(request.id) is not None:
+            is_start = request.kind == "start" or isinstance(request.kind, int)
+            offsets = {at: 0 if is_start else ends.get(at[0], end) for at in request.partitions}
+            driven.give(OffsetsFetched(request.id, offsets, final=True))
+
+
+def start(*, lists_share_state: bool = False, groups: bool = True, **conf: Any) -> Driven:
+    """A core that has read a share group s, and a classic group."""
+    driven = Driven(**conf)
+    ids = {OFFSETS: Topic(IDS[OFFSETS], 1), "t": Topic(T_ID, 1)}
+    if lists_share_state:
+        ids[SHARE_STATE_TOPIC] = Topic("S" * 22, 1)
+    driven.give(TopicsFetched(driven.last(FetchTopics).id, ids))
+    answer_offsets(driven)
+    if lists_share_state:
+        driven.give(ReadFailed(SHARE_STATE_TOPIC, "grant READ", denied=True))
+    own = encode(Share.own("s", 1)) if groups else commit("other", "t", 0, 1)
+    start_of = next(r for r in driven.sent if isinstance(r, Read) and r.topic == OFFSETS)
+    pairs = [own, commit("classic", "t", 0, 90)]
+    keys, values = [key for key, _ in pairs], [value for _, value in pairs]
+    driven.give(Polled(OFFSETS, [Records(0, start_of.starts[0].attempt, keys, values, range(2))]))
+    answer_offsets(driven)
+    return driven
+
+
+def respond(driven: Driven, lag: int | None, **more: Any) -> None:
+    lags = {"s": [ShareLag("t", T_ID, 0, lag)]}
+    driven.give(ShareLagsFetched(driven.last(FetchShareLags).id, lags, more.pop("partitions", ALL), **more))
+
+
+def go_on(driven: Driven, seconds: int) -> None:
+    """So many seconds pass. All offsets are answered, coordinators are silent."""
+    for _ in range(seconds):
+        driven.give(None, after_s=1)
+        answer_offsets(driven)
+
+
+def row(driven: Driven, group: str = "s") -> PartitionLag:
+    """The row of the group, as it is served."""
+    view = driven.core.take_view(driven.now())
+    (found,) = (row for row in view.snapshot.rows() if row.group == group)
+    return found
+
+
+@pytest.mark.parametrize("lists_share_state", [True, False], ids=["denied", "absent in the list"])
+def test_the_coordinators_are_asked_at_each_sample_and_their_lags_are_served(lists_share_state: bool) -> None:
+    driven = start(lists_share_state=lists_share_state)
+    for lag in (7, 0, 30):
+        before = driven.last(FetchShareLags)
+        respond(driven, lag)
+        assert (row(driven).lag, row(driven).committed) == (lag, None)
+        go_on(driven, 5)
+        assert driven.last(FetchShareLags).id > before.id
+
+
+def test_a_lag_is_as_old_as_its_request_and_is_withheld_when_the_coordinator_is_silent() -> None:
+    driven = start()
+    go_on(driven, 10)
+    respond(driven, 7)  # to the request of ten seconds ago
+    assert row(driven).lag == 7
+    go_on(driven, 14)
+    assert row(driven).lag == 7
+    go_on(driven, 3)
+    assert (row(driven).lag, row(driven).reasons) == (None, Reason.COMMITS_NOT_CURRENT)
+    assert row(driven, "classic").lag == 10
+    total = next(t for t in driven.core.take_view(driven.now()).snapshot.totals() if t.group.name == "s")
+    assert (total.lag, total.withheld) == (None, 1)
+    respond(driven, 9)
+    assert row(driven).lag == 9
+
+
+def test_no_coordinator_is_asked_without_share_groups_nor_with_the_log_as_the_only_source() -> None:
+    for driven in (start(groups=False), start(source="log")):
+        go_on(driven, 10)
+        assert not [request for request in driven.sent if isinstance(request, FetchShareLags)]
+
+
+def test_a_coordinator_that_has_responded_is_asked_again_while_another_one_is_silent() -> None:
+    driven = Driven(start="replay")
+    driven.list_topics(**{OFFSETS: 3, "t": 1})
+    answer_offsets(driven)
+    starts = driven.last(Read).starts
+    key, value = encode(Share.own("s", 1))
+    empty = {number: (place.attempt, 2) for number, place in starts.items()}
+    records = [Records(0, starts[0].attempt, [key], [value], [0])]
+    driven.give(Polled(OFFSETS, records, empty))
+    answer_offsets(driven)
+    go_on(driven, 6)
+    first = driven.last(FetchShareLags)
+    assert (first.partitions, first.partition_count) == ({0, 1, 2}, 3)
+    respond(driven, 7, partitions=frozenset({0, 2}), final=False)
+    go_on(driven, 5)
+    assert driven.last(FetchShareLags).partitions == {0, 2}
+
+
+def test_a_request_that_fails_is_sent_again_at_the_next_sample() -> None:
+    driven = start()
+    first = driven.last(FetchShareLags)
+    driven.give(Failed(first.id, "no broker"))
+    assert driven.core.skipped == {}
+    go_on(driven, 5)
+    assert driven.last(FetchShareLags).id > first.id
+
+
+def test_the_log_takes_over_when_it_may_be_read_and_a_late_response_is_ignored() -> None:
+    driven = start(lists_share_state=True)
+    respond(driven, 7)
+    go_on(driven, 5)
+    read = next(r for r in reversed(driven.sent) if isinstance(r, Read) and r.topic == SHARE_STATE_TOPIC)
+    attempt = read.starts[0].attempt
+    key, value = snapshot_of("s", 95, topic_id=T_ID)
+    driven.give(Polled(SHARE_STATE_TOPIC, [Records(0, attempt, [key], [value], [0])]))
+    assert row(driven).lag == 7
+    late = driven.last(FetchShareLags)
+    go_on(driven, 5)
+    assert (row(driven).lag, row(driven).committed) == (5, 95)
+    driven.give(ShareLagsFetched(late.id, {"s": [ShareLag("t", T_ID, 0, 8)]}, ALL))
+    go_on(driven, 5)
+    assert row(driven).committed == 95
+    assert driven.last(FetchShareLags) is late
+
+
+def test_koff_is_settled_only_after_the_coordinators_have_responded() -> None:
+    driven = start()
+    while not driven.core.is_dated and driven.second < 60:
+        go_on(driven, 1)
+    assert not driven.core.is_settled
+    respond(driven, 7)
+    assert driven.core.is_settled
