@@ -32,6 +32,7 @@ def fetch_described_groups(cluster: Cluster, request: FetchGroups, *, quiet: boo
         deadline_s=DEADLINE_S,
         patience_s=PATIENCE_S,
         partitions=request.partitions if count > 1 and not request.together else None,
+        empty=request.empty,
         share_offsets="not",  # a request of its own asks for them, where they are needed
     )
     write = log.debug if quiet else log.info

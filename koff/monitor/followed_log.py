@@ -275,6 +275,14 @@ class FollowedLog:
         """The partitions that have a leader and are not read yet."""
         return [p for p, part in self.partitions.items() if not part.is_read and p not in self.leaderless]
 
+    def find_empty(self) -> frozenset[int]:
+        """The partitions whose logs have no record, as far as is known."""
+        return frozenset(
+            number
+            for number, part in self.partitions.items()
+            if part.start is not None and part.start >= (part.end or part.stable or 0)
+        )
+
     @property
     def last_written(self) -> int:
         """The last partition that has, or had, records; -1 if there is none."""

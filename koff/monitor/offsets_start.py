@@ -106,6 +106,11 @@ class OffsetsStart:
         for number in self._to_seed & plans.keys():
             if bounds[number].stable > bounds[number].start:
                 plans[number] = Seed(bounds[number].stable, "the topic may be read again")
+        if self._log.is_never_read and not any(self._log.reading()):
+            # At the start, an empty partition does not show that there is no group: brokers may use an
+            # earlier partition count.
+            why = self._log.denied or ""
+            plans = {number: Seed(bounds[number].stable, why) for number in plans}
         self._to_seed -= plans.keys()
         plans = {number: self._restore(number, plan, now) for number, plan in plans.items()}
         starts = self._log.begin(plans, now)
@@ -369,7 +374,9 @@ class OffsetsStart:
 
     def _fetch_groups(self, partitions: frozenset[int], now: Moment) -> None:
         together = self._tracker.may_be_elsewhere or bool(self._tracker.find_groups_elsewhere())
-        request = FetchGroups(self._outbox.next_id(), partitions, self._log.partition_count, together)
+        log = self._log
+        request_id = self._outbox.next_id()
+        request = FetchGroups(request_id, partitions, log.partition_count, together, log.find_empty())
         self._outbox.send(request, now, GROUPS_TIMEOUT_S, self._log.positions())
 
     def _same_lives(self, ask: Ask[FetchGroups]) -> set[int]:

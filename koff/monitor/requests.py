@@ -62,12 +62,14 @@ class FetchGroups:
 
     Only groups of `partitions` of the offsets topic, which has `partition_count`. `together`: all are
     asked, and there is one result. A coordinator may have groups of partitions that it does not lead.
+    `empty` are partitions without records.
     """
 
     id: int
     partitions: frozenset[int]
     partition_count: int
     together: bool = False
+    empty: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,8 +297,9 @@ class GroupsFetched:
 
     `partitions` of the offsets topic are those that it is about; None: all of the request. `final` is set in
     the last result of a request. `incomplete` has, by partition, the reason why groups of it may be missing.
-    `topic_ids` maps names to ids. `astray` are groups that a coordinator has, or may have, without leading
-    the partition that their names belong to. The brokers may use an earlier partition count.
+    `topic_ids` maps names to ids. `astray` are groups that a coordinator has, or may have, although it does
+    not lead the partition that their names belong to, or although that partition is empty. The brokers may
+    use an earlier partition count.
     """
 
     id: int

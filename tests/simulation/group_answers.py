@@ -235,7 +235,8 @@ class Coordinators:
         for name in self._cluster.list_groups(broker):
             if name in denied:
                 continue
-            is_astray = bool(led) and kafka_hash(name) % len(answer.leaders) not in led
+            place = kafka_hash(name) % max(len(answer.leaders), 1)
+            is_astray = bool(led) and (place not in led or place in request.empty)
             if kafka_hash(name) % request.partition_count not in request.partitions:
                 answer.astray |= {name} if is_astray else set()
                 continue

@@ -78,6 +78,7 @@ def fetch_groups(
     patience_s: float | None = None,
     partitions: frozenset[int] | None = None,
     share_offsets: ShareOffsets = "too",
+    empty: frozenset[int] = frozenset(),
 ) -> FetchedGroups:
     """All groups and offsets by `fetch_from_coordinators` if possible, else by `fetch_through_admin`.
 
@@ -102,6 +103,7 @@ def fetch_groups(
                 patience_s=patience_s,
                 partitions=partitions,
                 share_offsets=share_offsets,
+                empty=empty,
             )
         except UnsupportedVersion as error:
             reason = str(error)
@@ -126,12 +128,16 @@ def fetch_from_coordinators(
     patience_s: float | None = None,
     partitions: frozenset[int] | None = None,
     share_offsets: ShareOffsets = "too",
+    empty: frozenset[int] = frozenset(),
 ) -> FetchedGroups:
     """All groups that pass `group_filter`, with their offsets, from all coordinators, within `deadline_s`.
 
     With `patience_s`, a broker that is silent for so long is given up, and no round begins later than that
     after the start: the groups of the other brokers are returned, and `FetchedGroups.find_incomplete` says
     where groups may be missing. Without it, koff tries until `deadline_s`.
+
+    Of the partitions of the offsets topic, only groups of `partitions` are fetched, and `empty` have no
+    records: see `FetchedGroups.astray`.
 
     Raises `ConnectError` (`Denied` for a refused log-in) when no broker responds, `ConfigError` for
     properties that koff's own connections do not support, and `UnsupportedVersion` when a broker is too old.
@@ -141,7 +147,7 @@ def fetch_from_coordinators(
     change.
     """
     with _CoordinatorFetch(
-        conf, group_filter, deadline_s, describe, token, patience_s, partitions, share_offsets
+        conf, group_filter, deadline_s, describe, token, patience_s, partitions, share_offsets, empty
     ) as fetch:
         return fetch.run()
 
@@ -156,7 +162,7 @@ class _BrokerResponse:
     broker: BrokerAddress
     probes: Sequence[str] = ()
     listings: Sequence[GroupListing] | None = None
-    astray: frozenset[str] = frozenset()  # listed without being the leader of the group's partition
+    astray: frozenset[str] = frozenset()  # see `_find_astray`
     offsets: list[offset_fetch.FetchedOffsets] = field(default_factory=list)
     described: list[DescribedGroup] = field(default_factory=list)
     share_offsets: list[tuple[str, str, list[ShareOffset]]] = field(default_factory=list)
@@ -183,8 +189,9 @@ class _CoordinatorFetch(Closing):
         patience_s: float | None,
         partitions: frozenset[int] | None,
         share_offsets: ShareOffsets,
+        empty: frozenset[int],
     ) -> None:
-        self._partitions, self._with_share_offsets = partitions, share_offsets
+        self._partitions, self._with_share_offsets, self._empty = partitions, share_offsets, empty
         self._conf = conf if patience_s is None else _limit_timeouts(conf, patience_s)
         self._patience_s = patience_s
         self._group_filter = group_filter
@@ -360,7 +367,10 @@ class _CoordinatorFetch(Closing):
             if loading:
                 response.error = f"is not ready for {len(loading)} of its partitions: {min(loading.values())}"
                 response.unready = loading
-            group_filter, every = self._group_filter, list(read_listings(listed))
+            # A broker lists a group twice if it also leads a partition that the group was in before the
+            # offsets topic has grown.
+            every = list({listing.name: listing for listing in read_listings(listed)}.values())
+            group_filter = self._group_filter
             response.listings = [
                 listing
                 for listing in every
@@ -384,11 +394,17 @@ class _CoordinatorFetch(Closing):
     def _find_astray(
         self, response: _BrokerResponse, listings: Sequence[GroupListing], layout: Layout
     ) -> frozenset[str]:
-        """The groups that the broker lists without being the leader of their partition."""
+        """The groups that the broker lists, but does not lead their partition, or it is empty."""
         names = {listing.name for listing in listings}
         if self._partitions is not None:  # the caller's filter keeps groups of the broker's own partitions
             names.difference_update(listing.name for listing in response.listings or ())
-        return frozenset(name for name in names if not layout.is_leader_of(response.broker, name))
+        count = len(layout.leaders or ())
+        return frozenset(
+            name
+            for name in names
+            if not layout.is_leader_of(response.broker, name)
+            or (count and group_partition(name, count) in self._empty)
+        )
 
     def _build_requests(
         self, connection: Connection, response: _BrokerResponse
@@ -450,7 +466,9 @@ class _CoordinatorFetch(Closing):
 
     def _apply_offsets(self, response: _BrokerResponse, retry: dict[str, str]) -> None:
         for fetched in response.offsets:
-            self._offsets.append(fetched.offsets)
+            # After the offsets topic has grown, two brokers may both count as the coordinator of a group.
+            known = self._fetched.intersection(fetched.groups)
+            self._offsets.append(fetched.offsets.drop_groups(known) if known else fetched.offsets)
             self._fetched.update(fetched.groups)
             self._astray |= response.astray.intersection(fetched.groups)
             self._fetched.update(

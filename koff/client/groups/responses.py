@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -136,9 +136,10 @@ class FetchedGroups:
     why there may be more groups, with unknown names: for example a coordinator that did not respond.
     `find_incomplete` says which partitions of the offsets topic these groups would belong to. Kafka
     silently leaves out groups and topics on which this user lacks DESCRIBE: no field shows them.
-    `astray` are the groups that a broker has, or may have, without leading the partition that their names
-    belong to: after the offsets topic has grown, a broker uses the earlier partition count until it is
-    restarted. Groups that the caller's filter has excluded are among them.
+    `astray` are the groups that a broker has, or may have, although it does not lead the partition that
+    their names belong to, or although that partition is empty: after the offsets topic has grown, a broker
+    uses the earlier partition count until it is restarted. Groups that the caller's filter has excluded are
+    among them.
     `brokers` is how many brokers listed their groups in the last round (0 through the admin client).
     """
 
@@ -195,6 +196,20 @@ class PackedOffsets:
     leader_epoch: npt.NDArray[np.int32]
     metadata: Mapping[int, str]
     """By row number, only where the metadata is not empty."""
+
+    def drop_groups(self, names: Collection[str]) -> PackedOffsets:
+        """The commits of the other groups."""
+        kept = [index for index, name in enumerate(self.names) if name not in names]
+        rows = np.flatnonzero(np.repeat([name not in names for name in self.names], self.counts))
+        return PackedOffsets(
+            [self.names[index] for index in kept],
+            [self.topics[index] for index in kept],
+            [self.counts[index] for index in kept],
+            self.partition[rows],
+            self.offset[rows],
+            self.leader_epoch[rows],
+            {new: self.metadata[row] for new, row in enumerate(rows.tolist()) if row in self.metadata},
+        )
 
 
 def join_columns(parts: Iterable[PackedOffsets]) -> OffsetColumns:

@@ -223,6 +223,19 @@ def test_a_group_astray_changes_nothing_once_brokers_use_the_new_partition_count
     assert driven.last(Read).starts.keys() == {0, 1, 2}
 
 
+def test_coordinators_learn_which_partitions_are_empty_and_no_group_of_them_is_asked_for() -> None:
+    request = start_grown().last(FetchGroups)
+    assert request.empty == set(range(PARTITIONS, GROWN))
+    assert request.partitions == set(range(PARTITIONS))
+
+
+def test_groups_of_empty_partitions_are_asked_for_too_if_the_coordinators_are_the_source() -> None:
+    driven = start_grown(source="coordinators")
+    assert driven.last(FetchGroups).partitions == set(range(GROWN))
+    respond(driven, 0, 1, 2)
+    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+
+
 # --- The list of topics lacks __consumer_offsets ---------------------------------------------------------
 
 

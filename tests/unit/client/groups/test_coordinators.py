@@ -396,3 +396,25 @@ def test_a_group_that_its_broker_has_by_an_earlier_partition_count_is_fetched_an
     fetched, _ = fetch(cluster)
     assert names(fetched) == {name_in(p) for p in range(PARTITIONS)}
     assert fetched.astray == {name_in(1)}
+
+
+def test_a_group_in_an_empty_partition_is_astray(cluster: FakeCluster) -> None:
+    fetched, _ = fetch(cluster, empty=frozenset({4}))
+    assert names(fetched) == {name_in(p) for p in range(PARTITIONS)}
+    assert fetched.astray == {name_in(4)}
+
+
+def test_a_group_that_a_broker_lists_twice_has_each_row_once(cluster: FakeCluster) -> None:
+    once = list(fetch(cluster)[0].offsets.rows())
+    cluster.groups[1] += cluster.groups[1]
+    assert list(fetch(cluster)[0].offsets.rows()) == once
+
+
+def test_a_group_that_two_brokers_respond_for_has_each_row_once(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = sorted(fetch(cluster)[0].offsets.rows())
+    monkeypatch.setattr(FakeConnection, "_error_of", lambda self, name: None)
+    cluster.groups[1].insert(1, name_in(1))
+    assert len(once) > PARTITIONS - 1
+    assert sorted(fetch(cluster)[0].offsets.rows()) == once
