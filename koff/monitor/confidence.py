@@ -19,6 +19,7 @@ from koff.monitor.commit_history import Replayed
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.requests import Moment
 from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
+from koff.monitor.stored_groups import describe_refused
 from koff.records.placement import group_partition
 from koff.serve.view import ClusterView, MonitorStats, Readiness
 from koff.tracker import ShardSnapshot, Snapshot
@@ -69,9 +70,9 @@ class ViewFacts:
     `cluster` is the name of the cluster. `source` is where commits come from. `doubtful_topics` are the
     internal topics that may be others than what was read. `history` is the partition whose history is being
     read. `stored_groups_at` is when ZooKeeper's groups were requested; without `are_stored_groups_known`,
-    ZooKeeper has not responded yet. `oldest_ms` is the oldest time that counts as current, and `steady_ms`
-    converts to such times. `failure` is the newest error while nothing is answered. `skipped` counts what
-    could not be used.
+    ZooKeeper has not responded yet; `refused_groups` are left out of its response. `oldest_ms` is the oldest
+    time that counts as current, and `steady_ms` converts to such times. `failure` is the newest error while
+    nothing is answered. `skipped` counts what could not be used.
     """
 
     cluster: str
@@ -82,6 +83,7 @@ class ViewFacts:
     history: Replayed | None
     stored_groups_at: Moment | None
     are_stored_groups_known: bool
+    refused_groups: Mapping[str, str]
     steady_ms: Callable[[Moment], int]
     now: Moment
     oldest_ms: int
@@ -198,13 +200,15 @@ def _find_old_partitions(facts: ViewFacts, log: FollowedLog) -> list[int]:
 
 
 def _describe_missing(facts: ViewFacts) -> Iterator[str]:
-    """Yields a sentence for each internal topic of which partitions are not read: groups may be missing."""
+    """Yields sentences about groups that may be missing: of partitions that are not read, or of ZooKeeper."""
     for log, what in ((facts.offsets, "groups"), (facts.share, "lags of share groups")):
         old = _find_old_partitions(facts, log)
         if old:
             leaderless = sum(p in log.leaderless for p in old)
             without = f", {leaderless} of them have no leader" if leaderless else ""
             yield f"{len(old)} partitions of {log.topic} are not read{without}: {what} may be missing"
+    if facts.refused_groups:
+        yield describe_refused(facts.refused_groups)
 
 
 def measure_held_back_s(log: FollowedLog, now: Moment) -> float:

@@ -424,11 +424,15 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroupsFetched:
-    """The groups of ZooKeeper: (offset, commit time in ms) by (group, topic, partition), and the groups."""
+    """The groups of ZooKeeper: (offset, commit time in ms) by (group, topic, partition), and the groups.
+
+    `refused` are the groups of which a node may not be read, and the path of that node. They are left out.
+    """
 
     id: int
     offsets: Mapping[tuple[str, str, int], tuple[int, int]]
     groups: Mapping[str, Group]
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 class FirstRecord(NamedTuple):

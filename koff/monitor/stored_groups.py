@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from koff.monitor.outbox import Outbox
 from koff.monitor.requests import FetchStoredGroups, Moment, StoredGroupsFetched
 from koff.tracker import Tracker
@@ -13,6 +15,7 @@ _BUSY = 4
 """The pause between two requests is so many times as long as ZooKeeper took to answer, but so short that an
 answer is current until the next one is there, if ZooKeeper takes less than half of the limit."""
 _SHORTEST_PAUSE_S = 1.0
+_NAMED = 5
 
 
 class StoredGroups:
@@ -26,6 +29,8 @@ class StoredGroups:
     ) -> None:
         """`limit_s` is for how long an answer is current."""
         self.current: Moment | None = None
+        self.refused: Mapping[str, str] = {}
+        """The groups that are left out, with the path of a node that may not be read."""
         self._is_failing = False
         self.due_s = float("inf") if interval_s is None else float("-inf")
         self._interval_s, self._limit_s = interval_s, limit_s
@@ -53,8 +58,20 @@ class StoredGroups:
         if self._is_failing:
             self._is_failing = False
             self._outbox.note(now, "ZooKeeper back")
+        self._report_refused(given.refused, now)
         longest_s = max(self._limit_s / 2 - (now.at_s - asked.at_s), _SHORTEST_PAUSE_S)
         self._wait(asked, now, longest_s)
+
+    def _report_refused(self, refused: Mapping[str, str], now: Moment) -> None:
+        """Notes which groups are left out: a sum of a part would be wrong."""
+        before, self.refused = self.refused, refused
+        if refused.keys() != before.keys():
+            if refused:
+                self._outbox.note(
+                    now, "groups of ZooKeeper are hidden", warn=True, why=describe_refused(refused)
+                )
+            else:
+                self._outbox.note(now, "all groups of ZooKeeper may be read")
 
     def give_up(self, asked: Moment, why: str, now: Moment) -> None:
         """ZooKeeper did not answer."""
@@ -67,3 +84,11 @@ class StoredGroups:
         assert self._interval_s is not None
         pause_s = max(self._interval_s, _BUSY * (now.at_s - asked.at_s))
         self.due_s = now.at_s + min(pause_s, longest_s)
+
+
+def describe_refused(refused: Mapping[str, str]) -> str:
+    """A sentence about the groups that are left out."""
+    nodes = sorted(refused.values())
+    more = ", ..." if len(nodes) > _NAMED else ""
+    named = ", ".join(nodes[:_NAMED])
+    return f"{len(nodes)} groups of ZooKeeper are not shown: READ of these nodes is refused: {named}{more}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,7 +42,6 @@ class ZooKeeper(Closing):
         self._conf = conf
         self._session: Session | None = None
         self._answered_s = 0.0
-        self._refused: frozenset[str] = frozenset()
 
     def connect(self) -> Session:
         """The session. Raises `ConnectError`; `ConfigError` without kazoo, or without such a chroot."""
@@ -74,7 +72,6 @@ class ZooKeeper(Closing):
                 self.close()
             raise
         self._answered_s = time.monotonic()
-        self._report_refused(refused)
         # Any client of ZooKeeper may write any number: one that is impossible must not hide the others.
         offsets = {
             (name, *at): (stored.offset, stored.stored_at_ms)
@@ -83,18 +80,7 @@ class ZooKeeper(Closing):
             if stored.offset <= _MOST_OFFSET and at.partition <= _MOST_PARTITION
         }
         described = {name: build_group(name, group) for name, group in groups.items()}
-        return StoredGroupsFetched(request.id, offsets, described)
-
-    def _report_refused(self, refused: Mapping[str, str]) -> None:
-        """Logs which groups are hidden, if others were hidden before: a sum of a part would be wrong."""
-        if refused.keys() != self._refused:
-            self._refused = frozenset(refused)
-            if refused:
-                nodes = sorted(refused.values())
-                why = f"READ of these nodes of ZooKeeper is refused: {', '.join(nodes[:5])}"
-                log.warning("groups of ZooKeeper are hidden", groups=len(refused), why=why)
-            else:
-                log.info("all groups of ZooKeeper may be read")
+        return StoredGroupsFetched(request.id, offsets, described, refused)
 
     def close(self) -> None:
         """Ends the session. Safe to call twice."""

@@ -51,6 +51,7 @@ class Known:
             history=None,
             stored_groups_at=None,
             are_stored_groups_known=True,
+            refused_groups={},
             steady_ms=lambda moment: round(moment.at_s * 1000),
             now=Moment(NOW_MS / 1000, 0),
             oldest_ms=NOW_MS - LIMIT_MS,
@@ -341,3 +342,9 @@ def test_koff_is_not_ready_while_it_reads_all_partitions_anew(known: Known) -> N
     for part in known.facts.offsets.partitions.values():
         part.current, part.is_read = None, False
     assert known.readiness().startswith("not ready: 0 offsets of __consumer_offsets are to be read")
+
+
+def test_groups_of_zookeeper_that_may_not_be_read_are_named_as_missing(known: Known) -> None:
+    assert known.view().stats.missing == ()
+    (sentence,) = known.view(refused_groups={"shut": "/consumers/shut/ids"}).stats.missing
+    assert "/consumers/shut/ids" in sentence

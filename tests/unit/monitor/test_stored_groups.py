@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from koff.monitor.outbox import Outbox
 from koff.monitor.requests import FetchStoredGroups, Moment, StoredGroupsFetched
-from koff.monitor.stored_groups import StoredGroups
+from koff.monitor.stored_groups import StoredGroups, describe_refused
 from koff.tracker import Tracker
 
 LIMIT_S = 25.0
@@ -20,7 +22,7 @@ class Polled:
         self.outbox = Outbox()
         self.stored = StoredGroups(interval_s, Tracker(), self.outbox, limit_s=LIMIT_S)
 
-    def poll(self, seconds: float, *, fails: bool = False) -> float:
+    def poll(self, seconds: float, *, fails: bool = False, refused: Mapping[str, str] = {}) -> float:
         """One request that takes so long. Returns how long after the one before it was sent."""
         before = self.second
         self.second = max(self.second, self.stored.due_s)
@@ -31,7 +33,7 @@ class Polled:
         if fails:
             self.stored.give_up(ask.asked, "no response", Moment(self.second, 0))
         else:
-            given = StoredGroupsFetched(ask.request.id, {}, {})
+            given = StoredGroupsFetched(ask.request.id, {}, {}, refused)
             self.stored.take(given, ask.asked, Moment(self.second, 0), 0)
         return ask.asked.at_s - before
 
@@ -81,3 +83,24 @@ def test_groups_of_zookeeper_are_unknown_until_it_has_answered_once() -> None:
     assert not polled.stored.is_known
     polled.poll(1.0)
     assert polled.stored.is_known
+
+
+def test_groups_that_are_left_out_are_an_event_when_they_change() -> None:
+    polled, shut = Polled(1.0), {"shut": "/consumers/shut/ids"}
+    for refused in (shut, shut, {}, {}):
+        polled.poll(1.0, refused=refused)
+        assert polled.stored.refused == refused
+    events = polled.outbox.take_events()
+    assert [(event.text, event.is_warning) for event in events] == [
+        ("groups of ZooKeeper are hidden", True),
+        ("all groups of ZooKeeper may be read", False),
+    ]
+    assert events[0].details["why"] == (
+        "1 groups of ZooKeeper are not shown: READ of these nodes is refused: /consumers/shut/ids"
+    )
+
+
+def test_of_many_refused_nodes_some_are_named() -> None:
+    text = describe_refused({str(number): f"/{number}" for number in range(9)})
+    assert text.startswith("9 groups")
+    assert text.endswith("/0, /1, /2, /3, /4, ...")
