@@ -8,17 +8,14 @@ too; then it takes the place of the tracker's.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.requests import HistoryRead, Moment, ReadHistory, Request
-from koff.tracker import Shard
+from koff.tracker.shard import BytesColumn, Shard
 
 RETRY_S = 5.0
-
-Blobs = Sequence[bytes | None]
 
 
 @dataclass(slots=True)
@@ -27,12 +24,12 @@ class Replayed:
 
     id: int
     partition: int
-    life: int
+    resets: int
     until: int
     counted_from: int
     shard: Shard
     position: int = -1
-    meanwhile: list[tuple[Blobs, Blobs]] = field(default_factory=list)
+    meanwhile: list[tuple[BytesColumn, BytesColumn]] = field(default_factory=list)
 
 
 class CommitHistory:
@@ -60,7 +57,7 @@ class CommitHistory:
         self, request_id: int, topic: str, partition: int, part: FollowedPartition, shard: Shard
     ) -> ReadHistory:
         """The request for a partition whose state is known up to its position."""
-        self.replayed = Replayed(request_id, partition, part.life, part.position, part.seeded_at, shard)
+        self.replayed = Replayed(request_id, partition, part.resets, part.position, part.seeded_at, shard)
         return ReadHistory(request_id, topic, partition, part.position)
 
     def is_of(self, request: Request) -> bool:
@@ -69,12 +66,12 @@ class CommitHistory:
             isinstance(request, ReadHistory) and self.replayed is not None and request.id == self.replayed.id
         )
 
-    def note_applied(self, partition: int, keys: Blobs, values: Blobs) -> None:
+    def note_applied(self, partition: int, keys: BytesColumn, values: BytesColumn) -> None:
         """Keeps records that the tracker has applied to that partition."""
         if self.replayed is not None and self.replayed.partition == partition:
             self.replayed.meanwhile.append((keys, values))
 
-    def take(self, given: HistoryRead) -> Replayed | None:
+    def receive(self, given: HistoryRead) -> Replayed | None:
         """Applies records to the shard aside. Returns it once it has all that the tracker has applied."""
         replayed = self.replayed
         if replayed is None or replayed.id != given.id:
@@ -104,7 +101,7 @@ class CommitHistory:
             self.replayed = None
 
 
-def _apply(shard: Shard, keys: Blobs, values: Blobs, *, counted: bool) -> None:
+def _apply(shard: Shard, keys: BytesColumn, values: BytesColumn, *, counted: bool) -> None:
     """Applies records; if one of them makes that fail, one by one, without it."""
     try:
         shard.apply(keys, values, counted=counted)

@@ -236,7 +236,7 @@ def count_unread_history(log: FollowedLog, replayed: Replayed | None) -> int:
     for number, part in log.partitions.items():
         if part.needs_history and not part.is_held_back:
             position, until = part.start or 0, part.position
-            if replayed is not None and (replayed.partition, replayed.life) == (number, part.life):
+            if replayed is not None and (replayed.partition, replayed.resets) == (number, part.resets):
                 position, until = max(position, replayed.position), replayed.until
             count += max(0, until - position)
     return count

@@ -53,7 +53,7 @@ class Confirmations:
         for at in sorted(ready):
             self._waiting[at] = self._found.pop(at), set(_BOUNDS)
 
-    def take(
+    def receive(
         self, ask: Ask[FetchOffsets], offsets: Mapping[TopicPartition, int | str]
     ) -> dict[TopicPartition, Results]:
         """Takes bounds, or a part of them. Returns the results that are confirmed now."""

@@ -105,7 +105,7 @@ class Core:
         """
         if given is not None:
             try:
-                self._take(given, now)
+                self._receive(given, now)
             except Exception as error:  # no input may end the process
                 self.outbox.skip(type(given).__name__, error, now)
         for late in self.outbox.remove_late(now):
@@ -211,7 +211,7 @@ class Core:
 
     # --- Inputs ------------------------------------------------------------------------------------------
 
-    def _take(self, given: Input, now: Moment) -> None:
+    def _receive(self, given: Input, now: Moment) -> None:
         match given:
             case Polled():
                 self.logs.receive_polled(given, now)
@@ -236,19 +236,19 @@ class Core:
             self._give_up(ask, given.why, now)
             return
         try:
-            self._take_result(given, ask, now)
+            self._receive_result(given, ask, now)
         except Exception:  # the request is sent again, as if it had failed
             self.outbox.close(ask.request.id)
             self._give_up(ask, "its result cannot be used", now)
             raise
 
-    def _take_result(self, given: Input, ask: Ask[Any], now: Moment) -> None:
+    def _receive_result(self, given: Input, ask: Ask[Any], now: Moment) -> None:
         match given, ask.request:
             case TopicsFetched(), FetchTopics():
                 self.outbox.note_answer(ask.asked)
-                self._take_topics(given, ask.asked, now)
+                self._receive_topics(given, ask.asked, now)
             case OffsetsFetched(), FetchOffsets():
-                self._take_offsets(given, ask, now)
+                self._receive_offsets(given, ask, now)
             case RetentionFetched(), FetchRetention():
                 self.logs.receive_retention(ask.request.topic, given)
             case GroupsFetched(), FetchGroups():
@@ -256,15 +256,15 @@ class Core:
                     self.outbox.note_answer(ask.asked)
                 self.logs.receive_groups(given, ask, now)
             case ShareLagsFetched(), FetchShareLags():
-                self._share_lags.take(given, ask, self._steady_ms(ask.asked))
+                self._share_lags.receive(given, ask, self._steady_ms(ask.asked))
             case Loaded(), Load():
-                self.logs.start.take_loaded(given, ask, now, self._steady_ms(now))
+                self.logs.start.receive_loaded(given, ask, now, self._steady_ms(now))
             case HistoryRead(), _:
-                self.logs.start.take_history(given, ask, now)
+                self.logs.start.receive_history(given, ask, now)
             case StoredGroupsFetched(), _:
-                self._stored.take(given, ask.asked, now, self._steady_ms(now))
+                self._stored.receive(given, ask.asked, now, self._steady_ms(now))
             case FirstRecordsRead(), ReadFirstRecords():
-                self._exact.take(given, ask, now)
+                self._exact.receive(given, ask, now)
             case Done(), _:
                 self._savings.note_done(ask.request)
 
@@ -284,7 +284,7 @@ class Core:
             case FetchGroups():
                 self.logs.start.give_up_groups(ask, why, now)
             case Load():
-                self.logs.start.take_loaded(Failed(request.id, why), ask, now, self._steady_ms(now))
+                self.logs.start.receive_loaded(Failed(request.id, why), ask, now, self._steady_ms(now))
             case ReadHistory():
                 self.logs.start.give_up_history(request, now)
             case FetchStoredGroups():
@@ -295,7 +295,7 @@ class Core:
                 if self._savings.note_failed(request, now):
                     self.outbox.note(now, "state is not saved", warn=True, why=why)
 
-    def _take_topics(self, given: TopicsFetched, asked: Moment, now: Moment) -> None:
+    def _receive_topics(self, given: TopicsFetched, asked: Moment, now: Moment) -> None:
         logs = self.logs
         wanted = {topic for topic, _ in self._ends.watched} | {log.topic for log in logs.both}
         changed = self.topics.note(given.topics, asked, wanted=wanted, alive=logs.find_alive())
@@ -316,7 +316,7 @@ class Core:
             pause_s = min(pause_s, MISSING_INTERVAL_S)
         self._topics_due_s = now.at_s + pause_s
 
-    def _take_offsets(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
+    def _receive_offsets(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
         ask.waiting.difference_update(given.offsets)
         errors = [offset for offset in given.offsets.values() if isinstance(offset, str)]
         if len(errors) < len(given.offsets):
@@ -324,15 +324,15 @@ class Core:
         elif errors:
             self._note_failure(ask, errors[0])
         if isinstance(ask.request.kind, int):
-            self.end_times.take(ask, given.offsets, now, self._steady_ms(now), final=given.final)
+            self.end_times.receive(ask, given.offsets, now, self._steady_ms(now), final=given.final)
             return
         if given.final:
             self._ends.give_up(ask)
         self.logs.receive_offsets(given, ask, now)
-        if self._ends.take(ask, given.offsets, self._steady_ms(ask.asked)):
+        if self._ends.receive(ask, given.offsets, self._steady_ms(ask.asked)):
             self.end_times.note_samples(now, final=given.final)
         doubted = self._ends.doubted
-        self.end_times.take_bounds(ask, given.offsets, now, doubted=doubted, final=given.final)
+        self.end_times.receive_bounds(ask, given.offsets, now, doubted=doubted, final=given.final)
         self._place_groups()
 
     # --- Requests ----------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ class EndOffsets:
         self._fetch("start", new, now)
         self._fetch("stable", new, now)
 
-    def take(
+    def receive(
         self, ask: Ask[FetchOffsets], offsets: Mapping[TopicPartition, int | str], asked_ms: int
     ) -> bool:
         """Takes a response, or a part of it. Errors count as answers that change nothing.

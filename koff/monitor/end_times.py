@@ -126,7 +126,7 @@ class EndTimes:
         asking = set[TopicPartition]().union(*(waiting for _, waiting in self._open.values()))
         self._confirmations.request(asking, now)
 
-    def take(
+    def receive(
         self,
         ask: Ask[FetchOffsets],
         offsets: Mapping[TopicPartition, int | str],
@@ -150,7 +150,7 @@ class EndTimes:
         if final:
             self.give_up(ask, now, now_ms)
 
-    def take_bounds(
+    def receive_bounds(
         self,
         ask: Ask[FetchOffsets],
         offsets: Mapping[TopicPartition, int | str],
@@ -165,7 +165,7 @@ class EndTimes:
         """
         self.forget(at for at in offsets if at in doubted)
         by_time: dict[int, dict[TopicPartition, int]] = {}
-        for at, results in self._confirmations.take(ask, offsets).items():
+        for at, results in self._confirmations.receive(ask, offsets).items():
             for at_ms, offset in results.items():
                 # Most have only shown where to ask next. The history has little room.
                 if self._plan.is_needed(at, at_ms):

@@ -89,7 +89,7 @@ class ExactTimeLags:
         else:
             self._due_s = now.at_s + PAUSE_S
 
-    def take(self, given: FirstRecordsRead, ask: Ask[ReadFirstRecords], now: Moment) -> None:
+    def receive(self, given: FirstRecordsRead, ask: Ask[ReadFirstRecords], now: Moment) -> None:
         """Takes the records of a request. A place that is not in the result could not be read."""
         asked = self._close(ask, now)
         read, failed = [], []

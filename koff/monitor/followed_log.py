@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.plan import Bounds, Plan, Resume, Seed
 from koff.monitor.requests import Lost, Moment, OffsetKind, Polled, Records, Start, Topic, TopicPartition
+from koff.tracker.shard import BytesColumn
 
 LIVE_S = 25.0
 STALL_S = 15.0
 """A partition that has records to read and does not move for so long is read again from its position."""
 
-Blobs = Sequence[bytes | None]
-Apply = Callable[[int, Blobs, Blobs, bool, Moment], None]
+Apply = Callable[[int, BytesColumn, BytesColumn, bool, Moment], None]
 """Applies keys and values of records of a partition. The flag is set if they are not history."""
 
 
@@ -47,7 +47,7 @@ class FollowedLog:
         self._apply, self._live_s = apply, live_s
         self._only = only
         self._failures = 0
-        self._life = 0  # that of new partitions
+        self._first_resets = 0  # `resets` of new partitions
         self._was_read = False
         self._started: list[int] = []
         self._before_hidden: tuple[str | None, bool] = (None, False)
@@ -61,7 +61,7 @@ class FollowedLog:
         self._before_hidden = self.denied, self.is_never_read
         self.is_hidden, self.denied, self.is_never_read = True, why, True
         self.partition_count, self.leaderless = 1, frozenset()
-        self.partitions = {0: FollowedPartition(attempt=self._life, life=self._life)}
+        self.partitions = {0: FollowedPartition(attempt=self._first_resets, resets=self._first_resets)}
 
     def note_topic(self, topic: Topic | None) -> list[int]:
         """Notes the topic as it is believed to be. Returns the partitions that are lost."""
@@ -78,16 +78,16 @@ class FollowedLog:
             self.leaderless = topic.leaderless
             for partition in range(topic.partitions):
                 if self._only is None or partition in self._only:
-                    fresh = FollowedPartition(attempt=self._life, life=self._life)
+                    fresh = FollowedPartition(attempt=self._first_resets, resets=self._first_resets)
                     self.partitions.setdefault(partition, fresh)
         return lost
 
     def _forget_partitions(self) -> list[int]:
         """Forgets all partitions, and returns them."""
         lost = list(self.partitions)
-        # Late records and responses are of another attempt and life than those of the new topic.
-        newest = [max(part.attempt, part.life) for part in self.partitions.values()]
-        self._life, self.partitions = max([self._life, *newest]) + 1, {}
+        # Late records and responses are of earlier attempts and resets than those of the new topic.
+        newest = [max(part.attempt, part.resets) for part in self.partitions.values()]
+        self._first_resets, self.partitions = max([self._first_resets, *newest]) + 1, {}
         return lost
 
     def take_unbounded(self, now: Moment, again_s: float) -> list[int]:
@@ -126,7 +126,7 @@ class FollowedLog:
             part = self.partitions[number]
             epoch = plan.leader_epoch if isinstance(plan, Resume) else part.epoch
             starts[number] = part.begin(plan.position, epoch, now)
-            if part.life > self._life:
+            if part.resets > self._first_resets:
                 self.lost_s = now.at_s
             if isinstance(plan, Seed):
                 part.needs_history, part.seeded_at = True, plan.position
@@ -150,7 +150,7 @@ class FollowedLog:
             if part.is_reading
         }
 
-    def take_polled(self, given: Polled, now: Moment) -> list[Lost]:
+    def receive_polled(self, given: Polled, now: Moment) -> list[Lost]:
         """Applies what a reader read. Returns the partitions that cannot be read on."""
         if not self.is_hidden:  # else these are the last records of an earlier topic
             self.denied = None
@@ -159,17 +159,17 @@ class FollowedLog:
         for records in given.records:
             if (part := self._find(records.partition, records.attempt)) is not None:
                 new = part.split_known(records)
-                part.note_heard()
+                part.note_validated()
                 if new is not None:
                     self._take_records(part, new, now)
         for number, (attempt, position) in given.positions.items():
             if (part := self._find(number, attempt)) is not None:
-                part.note_heard()
+                part.note_validated()
                 part.move(position, now)
                 self._release(number, part, now)
         return [lost for lost in given.lost if self._find(lost.partition, lost.attempt) is not None]
 
-    def take_offsets(
+    def receive_offsets(
         self,
         kind: OffsetKind,
         offsets: Mapping[int, int],
@@ -180,13 +180,13 @@ class FollowedLog:
     ) -> list[int]:
         """Notes bounds and watermarks. Returns the partitions whose log was truncated below the position.
 
-        `epochs` are the leader epochs of the response, `positions` the lives and the positions when the
+        `epochs` are the leader epochs of the response, `positions` the resets and the positions when the
         offsets were requested.
         """
         truncated = []
         for number, offset in offsets.items():
             part, then = self.partitions.get(number), positions.get((self.topic, number))
-            if part is None or then is None or then[0] != part.life:
+            if part is None or then is None or then[0] != part.resets:
                 continue
             part.note_epoch(epochs.get((self.topic, number), -1))
             if kind == "start":
@@ -267,8 +267,8 @@ class FollowedLog:
         return ((p, part) for p, part in self.partitions.items() if part.is_reading)
 
     def positions(self) -> dict[TopicPartition, tuple[int, int]]:
-        """The life and the position of each partition."""
-        return {(self.topic, p): (part.life, part.position) for p, part in self.partitions.items()}
+        """How often each partition was reset, and its position."""
+        return {(self.topic, p): (part.resets, part.position) for p, part in self.partitions.items()}
 
     @property
     def unread(self) -> list[int]:

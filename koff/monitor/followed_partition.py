@@ -18,7 +18,7 @@ AGREEING = 3
 AGREEING_S = 5.0
 """So many high watermarks, over so long, below the position: the log was truncated. A leader that was deposed
 may return one that is too low."""
-MAX_MARKS = 64
+MAX_WATERMARKS = 64
 _ASKED = float("inf")
 
 
@@ -26,12 +26,12 @@ _ASKED = float("inf")
 class FollowedPartition:
     """It waits for `start` and `stable` first, then for a plan, and is then read.
 
-    `attempt` counts how often reading it was begun: records of another attempt are not its own. `life` counts
-    how often all that was known of it was forgotten: responses to requests of another life mean nothing.
+    `attempt` counts how often reading it was begun: records of another attempt are not its own. `resets`
+    counts how often all that was known of it was forgotten: a response to an earlier request means nothing.
     """
 
     attempt: int = 0
-    life: int = 0
+    resets: int = 0
     is_reading: bool = False
     position: int = -1
     leader_epoch: int = -1
@@ -58,7 +58,7 @@ class FollowedPartition:
     stale_groups: dict[str, Moment | None] = field(default_factory=dict)
     """Groups that are known up to another moment: the coordinators' newest response lacks them."""
     moved_s: float = 0.0
-    is_heard: bool = True
+    is_validated: bool = True
     """Whether the reader has read something of the present leader's log: else its position may be one of a
     log that this leader has truncated."""
     is_to_begin_again: bool = False
@@ -69,7 +69,7 @@ class FollowedPartition:
     """Whether only the coordinators' response is known, and not the log before `seeded_at`."""
     seeded_at: int = 0
     bounds_due_s: float = 0.0
-    _marks: deque[tuple[Moment, int]] = field(default_factory=deque)
+    _watermarks: deque[tuple[Moment, int]] = field(default_factory=deque)
     _low: tuple[int, float] | None = None
 
     @property
@@ -137,7 +137,7 @@ class FollowedPartition:
 
     def reset(self) -> None:
         """Forgets all: the partition waits for its bounds again."""
-        fresh = FollowedPartition(attempt=self.attempt + 1, life=self.life + 1)
+        fresh = FollowedPartition(attempt=self.attempt + 1, resets=self.resets + 1)
         for name in self.__slots__:
             setattr(self, name, getattr(fresh, name))
 
@@ -154,12 +154,12 @@ class FollowedPartition:
         if epoch > self.epoch:
             is_other, self.epoch = self.epoch >= 0, epoch
             if is_other and self.is_reading:
-                self.is_heard, self.is_to_begin_again = False, True
+                self.is_validated, self.is_to_begin_again = False, True
 
-    def note_heard(self) -> None:
+    def note_validated(self) -> None:
         """Notes that the present attempt to read has returned something."""
-        if not self.is_to_begin_again and not self.is_heard:
-            self.is_heard = True
+        if not self.is_to_begin_again and not self.is_validated:
+            self.is_validated = True
             self.find_current()
 
     def note_end(self, end: int, asked: Moment, position: int) -> bool:
@@ -169,7 +169,7 @@ class FollowedPartition:
         """
         if not self.is_reading:
             return False
-        highest = max(position, self._marks[-1][1] if self._marks else 0)
+        highest = max(position, self._watermarks[-1][1] if self._watermarks else 0)
         if end < highest:
             count, first_s = self._low or (0, asked.at_s)
             self._low = count + 1, first_s
@@ -180,9 +180,9 @@ class FollowedPartition:
             self.wait_until, self.wait_asks_from_s = end, None
         if self.earlier_wait[0] is not None and asked.at_s >= self.earlier_wait[0]:
             self.earlier_wait = None, end
-        if len(self._marks) >= MAX_MARKS:  # thin out: currency is then known less finely, and never too well
-            self._marks = deque(list(self._marks)[::2])
-        self._marks.append((asked, end))
+        if len(self._watermarks) >= MAX_WATERMARKS:  # currency is then known less finely, and never too well
+            self._watermarks = deque(list(self._watermarks)[::2])
+        self._watermarks.append((asked, end))
         self.find_current()
         return False
 
@@ -201,10 +201,10 @@ class FollowedPartition:
         """Works out up to when this partition is current."""
         if self.is_waiting and (self.wait_until is None or self.position < self.wait_until):
             return  # the tracker has the coordinators' response, which has a moment of its own
-        if not self.is_heard:
+        if not self.is_validated:
             return
-        while self._marks and self._marks[0][1] <= self.position:
-            asked, _ = self._marks.popleft()
+        while self._watermarks and self._watermarks[0][1] <= self.position:
+            asked, _ = self._watermarks.popleft()
             self.is_read, self.caught_up_s = True, asked.at_s
             self.stale_groups.clear()
             if self.current is None or asked.at_s > self.current.at_s:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from koff.lag import UNKNOWN
 from koff.monitor.core_conf import CoreConf
-from koff.monitor.followed_log import Blobs, FollowedLog
+from koff.monitor.followed_log import FollowedLog
 from koff.monitor.offsets_start import OffsetsStart
 from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.plan import Replay
@@ -34,6 +34,7 @@ from koff.monitor.topic_list import TopicList
 from koff.monitor.topic_retention import TopicRetention
 from koff.records.topics import SHARE_STATE_TOPIC
 from koff.tracker import Tracker
+from koff.tracker.shard import BytesColumn
 
 RETENTION_PART = 0.9
 """A partition that was not current for this part of delete.retention.ms is read anew."""
@@ -130,7 +131,7 @@ class InternalLogs:
             if not log.is_hidden:
                 self._sample(log, now)
         if self._conf.source != "log" or self.offsets.denied is None:
-            self.start.ask_stuck(now, now.at_s - 2 * interval_s)
+            self.start.fetch_held_back(now, now.at_s - 2 * interval_s)
 
     def next_due_s(self) -> float:
         """When `request` has something to do at the latest."""
@@ -140,7 +141,7 @@ class InternalLogs:
         """Requests the bounds of partitions that are not read yet."""
         unbounded = log.take_unbounded(now, now.at_s + BOUNDS_RETRY_S)
         for kind in _BOUNDS if unbounded else ():
-            under_way = self._outbox.waiting_for_lives(kind, log.positions())
+            under_way = self._outbox.waiting_since_reset(kind, log.positions())
             numbers = [number for number in unbounded if (log.topic, number) not in under_way]
             self._fetch_offsets(log, kind, numbers, now)
 
@@ -226,17 +227,17 @@ class InternalLogs:
             if not own:  # most responses are of other topics
                 continue
             known = {number: offset for number, offset in own.items() if isinstance(offset, int)}
-            truncated = log.take_offsets(kind, known, ask.asked, given.epochs, ask.positions, now)
+            truncated = log.receive_offsets(kind, known, ask.asked, given.epochs, ask.positions, now)
             self._lose(log, truncated, "their logs were truncated", now)
             self._read(log, log.restart_elected(now))
 
     def receive_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
         """Takes a response of coordinators. Records wait up to the watermarks that are requested now."""
-        self._fetch_offsets(self.offsets, "end", self.start.take_groups(given, ask, now), now)
+        self._fetch_offsets(self.offsets, "end", self.start.receive_groups(given, ask, now), now)
 
     def receive_retention(self, topic: str, given: RetentionFetched) -> None:
         """Takes delete.retention.ms of a topic."""
-        self._retention(self.find(topic)).take(given.delete_retention_ms)
+        self._retention(self.find(topic)).receive(given.delete_retention_ms)
 
     def receive_polled(self, given: Polled, now: Moment) -> None:
         """Takes what a reader has read."""
@@ -247,7 +248,7 @@ class InternalLogs:
                 self.start.seed_after_denial(now)
         self._outbox.note_answer(now)
         by_reason: dict[str, list[int]] = {}
-        for lost in log.take_polled(given, now):
+        for lost in log.receive_polled(given, now):
             by_reason.setdefault(lost.why, []).append(lost.partition)
         for why, partitions in by_reason.items():
             self._lose(log, partitions, why, now)
@@ -263,19 +264,23 @@ class InternalLogs:
 
     # --- State -------------------------------------------------------------------------------------------
 
-    def _apply_commits(self, number: int, keys: Blobs, values: Blobs, is_live: bool, now: Moment) -> None:
+    def _apply_commits(
+        self, number: int, keys: BytesColumn, values: BytesColumn, is_live: bool, now: Moment
+    ) -> None:
         self._apply(self._tracker.apply, number, keys, values, is_live, now)
         self.start.history.note_applied(number, keys, values)
 
-    def _apply_share_state(self, number: int, keys: Blobs, values: Blobs, is_live: bool, now: Moment) -> None:
+    def _apply_share_state(
+        self, number: int, keys: BytesColumn, values: BytesColumn, is_live: bool, now: Moment
+    ) -> None:
         self._apply(self._tracker.apply_share_state, number, keys, values, is_live, now)
 
     def _apply(
         self,
         apply: Callable[..., None],
         number: int,
-        keys: Blobs,
-        values: Blobs,
+        keys: BytesColumn,
+        values: BytesColumn,
         is_live: bool,
         now: Moment,
     ) -> None:

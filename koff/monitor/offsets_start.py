@@ -162,7 +162,7 @@ class OffsetsStart:
             self._log.begin(plans, now)
             self._fetch_groups(frozenset(plans), now)
 
-    def ask_stuck(self, now: Moment, older_than_s: float) -> None:
+    def fetch_held_back(self, now: Moment, older_than_s: float) -> None:
         """Asks the coordinators for partitions that cannot be read on.
 
         That is: an open transaction has held them back since `older_than_s`, or the topic may not be read.
@@ -173,16 +173,16 @@ class OffsetsStart:
             for ask in self._outbox.of_kind(FetchGroups)
             for number in ask.request.partitions - ask.answered
         }
-        stuck = {
+        held_back = {
             number: part
             for number, part in self._log.reading()
             if is_denied or (part.is_held_back and (part.current is None or part.current.at_s < older_than_s))
             if number not in being_asked
         }
-        if stuck and self._log.topic == OFFSETS_TOPIC:
-            for part in stuck.values():
+        if held_back and self._log.topic == OFFSETS_TOPIC:
+            for part in held_back.values():
                 part.wait()
-            self._fetch_groups(frozenset(stuck), now)
+            self._fetch_groups(frozenset(held_back), now)
 
     def read_history(self, now: Moment) -> None:
         """Reads, one partition after the other, the logs before the coordinators' response."""
@@ -211,7 +211,7 @@ class OffsetsStart:
 
     # --- Results -----------------------------------------------------------------------------------------
 
-    def take_loaded(self, given: Loaded | Failed, ask: Ask[Load], now: Moment, now_ms: int) -> None:
+    def receive_loaded(self, given: Loaded | Failed, ask: Ask[Load], now: Moment, now_ms: int) -> None:
         """Takes what was saved. `now_ms` is now by the clock of the tracker's end offsets."""
         self._saved = {}
         if isinstance(given, Failed) or ask.request.origin != self.origin:
@@ -239,15 +239,15 @@ class OffsetsStart:
         except (KoffError, LookupError, TypeError) as error:
             return f"they are damaged: {error}"
 
-    def take_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> list[int]:
+    def receive_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> list[int]:
         """Takes the coordinators' response: for partitions that start with it, and those that are held back.
 
         Returns the partitions that use it: their high watermarks have to be requested now.
         """
         self._tracker.name_topics(given.topic_ids)
-        same_lives = self._same_lives(ask)
-        asked_for = same_lives if given.partitions is None else same_lives & given.partitions
-        ask.without_groups &= same_lives
+        not_reset = self._find_not_reset(ask)
+        asked_for = not_reset if given.partitions is None else not_reset & given.partitions
+        ask.without_groups &= not_reset
         self._has_seen_group |= bool(given.groups)
         seeds = {p for p in asked_for if self._log.partitions[p].is_unseeded}
         unusable = {p: why for p, why in given.incomplete.items() if p in asked_for}
@@ -313,7 +313,7 @@ class OffsetsStart:
         """Makes the state of these partitions equal to the response, but for the groups in `failed`.
 
         The groups in `elsewhere` stay in these partitions: where a group is, only the log says. In another
-        partition, the records of the group's next life there would be added to those of its life before.
+        partition, the records of a group that begins anew there would be added to its earlier ones.
         """
         count = max(self._log.partition_count, 1)
         commits = dict(split_by_offsets_partition(given.commits, count, elsewhere))
@@ -327,16 +327,16 @@ class OffsetsStart:
 
     def give_up_groups(self, ask: Ask[FetchGroups], why: str, now: Moment) -> None:
         """There is no response of the coordinators."""
-        self._stop_asking(dict.fromkeys(self._same_lives(ask), why), now)
+        self._stop_asking(dict.fromkeys(self._find_not_reset(ask), why), now)
 
-    def take_history(self, given: HistoryRead, ask: Ask[ReadHistory], now: Moment) -> bool:
+    def receive_history(self, given: HistoryRead, ask: Ask[ReadHistory], now: Moment) -> bool:
         """Takes a part of a partition's history. Returns whether that was the last."""
         ask.deadline_s = now.at_s + HISTORY_TIMEOUT_S
-        done = self.history.take(given)
+        done = self.history.receive(given)
         if done is None:
             return False
         part = self._log.partitions.get(done.partition)
-        if part is not None and part.life == done.life and not part.is_waiting:
+        if part is not None and part.resets == done.resets and not part.is_waiting:
             before = self._tracker.group_names(done.partition)
             self._tracker.replace_shard(done.partition, done.shard)
             self._hidden_groups |= self._tracker.group_names(done.partition) - before
@@ -379,7 +379,7 @@ class OffsetsStart:
         request = FetchGroups(request_id, partitions, log.partition_count, together, log.find_empty())
         self._outbox.send(request, now, GROUPS_TIMEOUT_S, self._log.positions())
 
-    def _same_lives(self, ask: Ask[FetchGroups]) -> set[int]:
+    def _find_not_reset(self, ask: Ask[FetchGroups]) -> set[int]:
         """The partitions of the request that wait for it, and were not forgotten since it was sent."""
         return {
             number
@@ -387,7 +387,7 @@ class OffsetsStart:
             if (part := self._log.partitions.get(number)) is not None
             and part.is_waiting
             and number not in ask.answered
-            and ask.positions.get((self._log.topic, number), (-1, -1))[0] == part.life
+            and ask.positions.get((self._log.topic, number), (-1, -1))[0] == part.resets
         }
 
     def _stop_asking(self, reasons: Mapping[int, str], now: Moment) -> None:

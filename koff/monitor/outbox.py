@@ -30,7 +30,8 @@ class Ask(Generic[_Kind]):
 
     `waiting` are the partitions of a `FetchOffsets` that have no result yet, `answered` those of a
     `FetchGroups` that have one, `without_groups` those whose coordinator has returned no group. `positions`
-    has, for partitions of internal topics, the life and the position when the request was sent.
+    has, for partitions of internal topics, how often they were reset and their position when the request
+    was sent.
     """
 
     request: _Kind
@@ -168,7 +169,7 @@ class Outbox:
         waiting: set[TopicPartition] = set()
         return waiting.union(*(ask.waiting for ask in self.of_kind(FetchOffsets) if ask.request.kind == kind))
 
-    def waiting_for_lives(
+    def waiting_since_reset(
         self, kind: OffsetKind, positions: Mapping[TopicPartition, tuple[int, int]]
     ) -> set[TopicPartition]:
         """As `waiting_for`, without partitions of which all was forgotten since the request was sent."""

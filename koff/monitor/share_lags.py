@@ -44,7 +44,7 @@ class ShareLags:
         is_due = self._is_source and not self._was_requested and self._tracker.has_share_groups
         return not is_due and not self._outbox.has(FetchShareLags)
 
-    def take(self, given: ShareLagsFetched, ask: Ask[FetchShareLags], asked_ms: int) -> None:
+    def receive(self, given: ShareLagsFetched, ask: Ask[FetchShareLags], asked_ms: int) -> None:
         """Takes a response. `asked_ms` is when it was requested, by the clock of the tracker."""
         ask.answered |= given.partitions
         if self._is_source:  # else the log is the source again

@@ -48,7 +48,7 @@ class StoredGroups:
             self._outbox.send(FetchStoredGroups(self._outbox.next_id()), now, TIMEOUT_S)
             self.due_s = float("inf")
 
-    def take(self, given: StoredGroupsFetched, asked: Moment, now: Moment, now_ms: int) -> None:
+    def receive(self, given: StoredGroupsFetched, asked: Moment, now: Moment, now_ms: int) -> None:
         """Takes all groups. A commit of the first response may be older than any end offset."""
         changed = {at: stored for at, stored in given.offsets.items() if self._offsets.get(at) != stored}
         gone = self._offsets.keys() - given.offsets.keys()

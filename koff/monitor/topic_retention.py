@@ -41,7 +41,7 @@ class TopicRetention:
             self._requests += 1
             self._outbox.send(FetchRetention(self._outbox.next_id(), self._topic), now, TIMEOUT_S)
 
-    def take(self, delete_retention_ms: int) -> None:
+    def receive(self, delete_retention_ms: int) -> None:
         """Takes the topic's delete.retention.ms."""
         self._retention_ms = delete_retention_ms
         self.due_s = self._sent_s + AGAIN_S

@@ -309,7 +309,7 @@ def test_the_history_that_is_left_is_that_before_the_position_of_each_partition(
     assert known.view().stats.backfill_remaining == 0
     first.needs_history = second.needs_history = True
     assert known.view().stats.backfill_remaining == 90 + 1000
-    replayed = Replayed(1, 0, first.life, until=80, counted_from=0, shard=known.tracker.create_shard())
+    replayed = Replayed(1, 0, first.resets, until=80, counted_from=0, shard=known.tracker.create_shard())
     assert known.view(history=replayed).stats.backfill_remaining == 70 + 1000
     replayed.position = 50
     assert known.view(history=replayed).stats.backfill_remaining == 30 + 1000

@@ -38,11 +38,11 @@ class Sampled:
     def respond_to_all(self, offsets: dict[tuple[str, int], int | str]) -> None:
         for ask in self.outbox.of_kind(FetchOffsets):
             self.outbox.close(ask.request.id)
-            self.ends.take(ask, offsets, round(ask.asked.at_s * 1000))
+            self.ends.receive(ask, offsets, round(ask.asked.at_s * 1000))
 
     def answer(self, end: int | str, second: float) -> int | None:
         ask = Ask(FetchOffsets(0, "end", frozenset({T0})), at(second), second + 10)
-        self.ends.take(ask, {T0: end}, round(second * 1000))
+        self.ends.receive(ask, {T0: end}, round(second * 1000))
         (row,) = self.tracker.take_snapshot().rows()
         return row.end
 

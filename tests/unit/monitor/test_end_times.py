@@ -49,7 +49,7 @@ class Dated:
         self.times.request(self.now(), self.now_ms)
         return [r for r in self.outbox.take_requests() if isinstance(r, FetchOffsets)]
 
-    def take(
+    def receive(
         self, request: FetchOffsets, offset: int | str, *, doubted: tuple[TopicPartition, ...] = ()
     ) -> None:
         """The response to a request."""
@@ -57,9 +57,9 @@ class Dated:
         assert ask is not None
         asked: Ask[FetchOffsets] = ask  # type: ignore[assignment]  # all requests here are for offsets
         if isinstance(request.kind, int):
-            self.times.take(asked, {T0: offset}, self.now(), self.now_ms, final=True)
+            self.times.receive(asked, {T0: offset}, self.now(), self.now_ms, final=True)
         else:
-            self.times.take_bounds(asked, {T0: offset}, self.now(), doubted=doubted, final=True)
+            self.times.receive_bounds(asked, {T0: offset}, self.now(), doubted=doubted, final=True)
 
     def offset_at(self, kafka_ms: int) -> int:
         """What a broker responds: a record was written each hour."""
@@ -69,7 +69,7 @@ class Dated:
     def respond(self, request: FetchOffsets) -> None:
         bounds = {"start": 0, "end": 100}
         kind = request.kind
-        self.take(request, self.offset_at(kind) if isinstance(kind, int) else bounds[str(kind)])
+        self.receive(request, self.offset_at(kind) if isinstance(kind, int) else bounds[str(kind)])
 
     def settle(self, after_s: float = STEP_S) -> int:
         """Responds to all requests. Returns how many steps that took."""
@@ -118,10 +118,10 @@ def test_results_count_only_after_the_bounds_of_the_log_were_requested_again() -
         assert dated.hours() == [None]
         dated.respond(request)
     assert dated.hours() == [None]
-    dated.take(request, 0)
+    dated.receive(request, 0)
     assert dated.hours() == [None]
     (ask,) = dated.outbox.of_kind(FetchOffsets)
-    dated.take(ask.request, 100)
+    dated.receive(ask.request, 100)
     assert dated.hours() == [pytest.approx(1, rel=0.2)]
 
 
@@ -133,7 +133,7 @@ def test_results_whose_confirmation_failed_are_confirmed_later(lost: str) -> Non
         for request in dated.step():
             if request.kind == lost and not failures:
                 failures += 1
-                dated.take(request, "LEADER_NOT_AVAILABLE")
+                dated.receive(request, "LEADER_NOT_AVAILABLE")
                 assert dated.hours() == [None]
             elif dated.outbox.get(request.id) is not None:
                 dated.respond(request)
@@ -147,7 +147,7 @@ def test_results_are_useless_if_the_log_may_be_another_one() -> None:
         for request in dated.step():
             if request.kind == "end":
                 doubts += 1
-                dated.take(request, 3, doubted=(T0,))
+                dated.receive(request, 3, doubted=(T0,))
             else:
                 dated.respond(request)
     assert doubts
@@ -158,7 +158,7 @@ def test_a_result_for_a_partition_that_was_forgotten_meanwhile_is_ignored() -> N
     dated = Dated(99)
     (request,) = dated.step()
     dated.times.forget([T0])
-    dated.take(request, 3)
+    dated.receive(request, 3)
     (again,) = dated.step()
     assert isinstance(again.kind, int)
     assert again.partitions == {T0}
@@ -190,14 +190,14 @@ def test_a_result_of_an_old_topic_is_ignored_even_if_nothing_was_to_be_asked_whe
     dated.sample()
     assert dated.step() == []
     dated.times.note_topics({"t": "two"})
-    dated.take(old, 3)
+    dated.receive(old, 3)
     assert dated.step() == []  # else the bounds were requested, which confirm the result
 
 
 def test_a_partition_whose_request_failed_is_asked_again_after_a_pause() -> None:
     dated = Dated(99)
     (request,) = dated.step()
-    dated.take(request, "LEADER_NOT_AVAILABLE")
+    dated.receive(request, "LEADER_NOT_AVAILABLE")
     assert dated.step() == []
     assert dated.times.is_settled
     dated.second += RETRY_MS / 1000
@@ -229,7 +229,7 @@ def test_results_that_come_close_together_cause_one_round_of_requests() -> None:
     first_s = dated.second
     assert first_s < dated.times.due_s <= first_s + SHORTEST_PAUSE_S
     due_s, dated.second = dated.times.due_s, first_s + 0.001
-    dated.times.take(Ask(request, dated.now(), 0.0), {}, dated.now(), dated.now_ms, final=False)
+    dated.times.receive(Ask(request, dated.now(), 0.0), {}, dated.now(), dated.now_ms, final=False)
     assert dated.times.due_s == due_s
 
 

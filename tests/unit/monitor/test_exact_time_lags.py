@@ -99,7 +99,7 @@ class Reading:
             records[place] = record if why is None else why
         self.outbox.close(ask.request.id)
         given = FirstRecordsRead(ask.request.id, records, frozenset(denied))
-        self.exact.take(given, ask, self.now())
+        self.exact.receive(given, ask, self.now())
         return set(ask.request.places)
 
     def events(self) -> list[tuple[str, Any]]:
@@ -245,7 +245,7 @@ def test_a_place_that_is_missing_in_a_result_has_failed() -> None:
     ask = reading.ask()
     assert ask is not None
     reading.outbox.close(ask.request.id)
-    reading.exact.take(FirstRecordsRead(ask.request.id, {}), ask, reading.now())
+    reading.exact.receive(FirstRecordsRead(ask.request.id, {}), ask, reading.now())
     assert reading.places(after_s=RETRY_S / 2) == set()
     assert len(reading.places(after_s=RETRY_S)) == 2
 

@@ -29,13 +29,13 @@ def polled(*offsets: int, attempt: int = 1, partition: int = 0) -> Polled:
 
 def fetch_end(log: FollowedLog, end: int, second: float, *, epoch: int = -1) -> list[int]:
     epochs = {(TOPIC, 0): epoch}
-    return log.take_offsets("end", {0: end}, at(second), epochs, log.positions(), at(second))
+    return log.receive_offsets("end", {0: end}, at(second), epochs, log.positions(), at(second))
 
 
 def test_records_are_applied_as_they_come() -> None:
     log, applied = follow(Replay(0, ""))
-    log.take_polled(polled(0, 1), at(1))
-    log.take_polled(polled(5), at(2))
+    log.receive_polled(polled(0, 1), at(1))
+    log.receive_polled(polled(5), at(2))
     assert applied == [(0, [b"0", b"1"]), (0, [b"5"])]
     assert log.partitions[0].position == 6
 
@@ -43,8 +43,8 @@ def test_records_are_applied_as_they_come() -> None:
 def test_records_that_come_twice_are_applied_once() -> None:
     log, applied = follow(Replay(0, ""))
     for _ in range(2):
-        log.take_polled(polled(0, 1), at(1))
-    log.take_polled(polled(1, 2), at(1))
+        log.receive_polled(polled(0, 1), at(1))
+    log.receive_polled(polled(1, 2), at(1))
     assert applied == [(0, [b"0", b"1"]), (0, [b"2"])]
 
 
@@ -52,27 +52,27 @@ def test_records_of_an_earlier_attempt_are_not_applied() -> None:
     log, applied = follow(Replay(0, ""))
     log.reset(0)
     log.begin({0: Replay(0, "")}, at(1))
-    log.take_polled(polled(7, attempt=1), at(1))
+    log.receive_polled(polled(7, attempt=1), at(1))
     assert applied == []
     assert log.partitions[0].position == 0
 
 
 def test_records_wait_until_the_reader_has_passed_what_the_coordinators_said() -> None:
     log, applied = follow(Seed(3, ""))
-    log.take_polled(polled(3), at(1))
+    log.receive_polled(polled(3), at(1))
     log.partitions[0].note_seed(at(1), at(2), failed=())
     assert log.partitions[0].current == at(1)
     fetch_end(log, 6, 3)
-    log.take_polled(polled(4), at(4))
+    log.receive_polled(polled(4), at(4))
     assert applied == []
-    log.take_polled(polled(5), at(5))
+    log.receive_polled(polled(5), at(5))
     assert applied == [(0, [b"3"]), (0, [b"4"]), (0, [b"5"])]
     assert log.partitions[0].current == at(3)
 
 
 def test_records_that_wait_are_applied_if_the_coordinators_do_not_answer() -> None:
     log, applied = follow(Seed(3, ""))
-    log.take_polled(polled(3), at(1))
+    log.receive_polled(polled(3), at(1))
     log.stop_waiting(0, at(2))
     assert applied == [(0, [b"3"])]
 
@@ -80,12 +80,12 @@ def test_records_that_wait_are_applied_if_the_coordinators_do_not_answer() -> No
 def test_records_do_not_wait_for_coordinators_once_the_log_itself_is_read() -> None:
     log, applied = follow(Replay(0, ""))
     log.partitions[0].wait()  # an open transaction held records back
-    log.take_polled(polled(0, 1), at(1))
+    log.receive_polled(polled(0, 1), at(1))
     fetch_end(log, 3, 2)
     assert applied == []
     fetch_end(log, 2, 3)
     assert applied == []  # lower than before: not believed
-    log.take_polled(polled(2), at(4))
+    log.receive_polled(polled(2), at(4))
     fetch_end(log, 3, 5)
     assert applied == [(0, [b"0", b"1"]), (0, [b"2"])]
     assert log.partitions[0].current == at(5)
@@ -93,7 +93,7 @@ def test_records_do_not_wait_for_coordinators_once_the_log_itself_is_read() -> N
 
 def test_records_wait_for_the_first_response_of_the_coordinators_whatever_is_read() -> None:
     log, applied = follow(Seed(3, ""))
-    log.take_polled(polled(3), at(1))
+    log.receive_polled(polled(3), at(1))
     fetch_end(log, 4, 2)
     assert applied == []
 
@@ -101,20 +101,20 @@ def test_records_wait_for_the_first_response_of_the_coordinators_whatever_is_rea
 def test_a_partition_that_is_lost_in_an_earlier_attempt_is_not_lost() -> None:
     log, _ = follow(Replay(0, ""))
     lost = Polled(TOPIC, lost=[Lost(0, 1, "out of range")])
-    assert log.take_polled(lost, at(1)) == [Lost(0, 1, "out of range")]
+    assert log.receive_polled(lost, at(1)) == [Lost(0, 1, "out of range")]
     log.reset(0)
     log.begin({0: Replay(0, "")}, at(1))
-    assert log.take_polled(lost, at(1)) == []
+    assert log.receive_polled(lost, at(1)) == []
 
 
 def test_a_reader_that_failed_begins_again_at_the_positions() -> None:
     log, _ = follow(Replay(0, ""))
-    log.take_polled(polled(0, 1), at(1))
+    log.receive_polled(polled(0, 1), at(1))
     log.note_failure("refused", at(2), denied=True)
     assert log.denied == "refused"
     assert log.retry_s == 3
     assert log.begin_again(at(3))[0].offset == 2
-    log.take_polled(polled(2, attempt=2), at(4))
+    log.receive_polled(polled(2, attempt=2), at(4))
     assert log.denied is None
 
 
@@ -127,7 +127,7 @@ def test_a_topic_that_is_denied_for_hours_is_tried_again() -> None:
 
 def test_a_partition_that_does_not_move_is_begun_again() -> None:
     log, _ = follow(Replay(0, ""))
-    log.take_offsets("stable", {0: 5}, at(1), {}, log.positions(), at(1))
+    log.receive_offsets("stable", {0: 5}, at(1), {}, log.positions(), at(1))
     assert log.restart_stalled(at(STALL_S)) == {}
     assert log.restart_stalled(at(STALL_S + 1))[0].offset == 0
     assert log.restart_stalled(at(STALL_S + 2)) == {}
@@ -135,11 +135,11 @@ def test_a_partition_that_does_not_move_is_begun_again() -> None:
 
 def test_a_partition_counts_as_stalled_until_it_moves() -> None:
     log, _ = follow(Replay(0, ""))
-    log.take_offsets("stable", {0: 5}, at(1), {}, log.positions(), at(1))
+    log.receive_offsets("stable", {0: 5}, at(1), {}, log.positions(), at(1))
     log.restart_stalled(at(STALL_S + 1))
     log.restart_stalled(at(STALL_S + 2))
     assert log.stalled == {0: 0}
-    log.take_polled(polled(0, attempt=2), at(STALL_S + 3))
+    log.receive_polled(polled(0, attempt=2), at(STALL_S + 3))
     log.restart_stalled(at(STALL_S + 4))
     assert log.stalled == {}
 
@@ -154,10 +154,10 @@ def live_or_history(log: FollowedLog) -> list[bool]:
 def test_records_are_history_until_the_reader_is_at_the_end_and_live_then() -> None:
     log, _ = follow(Replay(0, ""))
     found = live_or_history(log)
-    log.take_polled(polled(0), at(1))
+    log.receive_polled(polled(0), at(1))
     fetch_end(log, 2, 1)
-    log.take_polled(polled(1), at(2))
-    log.take_polled(polled(2), at(3))
+    log.receive_polled(polled(1), at(2))
+    log.receive_polled(polled(2), at(3))
     assert found == [False, False, True]
 
 
@@ -167,19 +167,19 @@ def test_records_are_history_after_a_long_pause_until_the_reader_is_at_the_end_a
     fetch_end(log, 0, 1)
     log.note_failure("refused", at(2), denied=False)
     log.begin_again(at(3))
-    log.take_polled(polled(0, attempt=2), at(LIVE_S))
+    log.receive_polled(polled(0, attempt=2), at(LIVE_S))
     fetch_end(log, 7, LIVE_S + 50)
-    log.take_polled(polled(1, attempt=2), at(LIVE_S + 51))
+    log.receive_polled(polled(1, attempt=2), at(LIVE_S + 51))
     fetch_end(log, 3, LIVE_S + 52)
-    log.take_polled(polled(2, attempt=2), at(LIVE_S + 53))
-    log.take_polled(polled(6, attempt=2), at(LIVE_S + 54))
-    log.take_polled(polled(7, attempt=2), at(LIVE_S + 55))
+    log.receive_polled(polled(2, attempt=2), at(LIVE_S + 53))
+    log.receive_polled(polled(6, attempt=2), at(LIVE_S + 54))
+    log.receive_polled(polled(7, attempt=2), at(LIVE_S + 55))
     assert found == [True, False, False, False, True]
 
 
 def test_an_idle_partition_is_not_begun_again() -> None:
     log, _ = follow(Replay(5, ""))
-    log.take_offsets("stable", {0: 5}, at(1), {}, log.positions(), at(1))
+    log.receive_offsets("stable", {0: 5}, at(1), {}, log.positions(), at(1))
     assert log.restart_stalled(at(100 * STALL_S)) == {}
 
 
@@ -196,7 +196,7 @@ def test_responses_to_requests_of_another_life_mean_nothing() -> None:
     log, _ = follow(Replay(0, ""))
     positions = log.positions()
     log.reset(0)
-    log.take_offsets("start", {0: 7}, at(1), {}, positions, at(1))
+    log.receive_offsets("start", {0: 7}, at(1), {}, positions, at(1))
     assert log.partitions[0].start is None
 
 
@@ -219,17 +219,17 @@ def test_records_and_responses_of_the_earlier_topic_mean_nothing_to_the_one_crea
     log, applied = follow(Replay(0, ""))
     positions = log.positions()
     log.note_topic(Topic("other", 1))
-    log.take_offsets("stable", {0: 1000}, at(1), {}, positions, at(1))
+    log.receive_offsets("stable", {0: 1000}, at(1), {}, positions, at(1))
     assert log.partitions[0].stable is None
     log.begin({0: Replay(0, "")}, at(1))
-    log.take_polled(polled(7, attempt=1), at(2))
+    log.receive_polled(polled(7, attempt=1), at(2))
     assert applied == []
 
 
 def test_a_partition_begins_with_the_leader_epoch_of_its_bounds() -> None:
     log = FollowedLog(TOPIC, lambda *_: None)
     log.note_topic(Topic("id", 1))
-    log.take_offsets("stable", {0: 5}, at(1), {(TOPIC, 0): 3}, log.positions(), at(1))
+    log.receive_offsets("stable", {0: 5}, at(1), {(TOPIC, 0): 3}, log.positions(), at(1))
     assert log.begin({0: Seed(5, "")}, at(1))[0].leader_epoch == 3
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from koff.monitor.followed_partition import AGREEING, AGREEING_S, MAX_MARKS, FollowedPartition
+from koff.monitor.followed_partition import AGREEING, AGREEING_S, MAX_WATERMARKS, FollowedPartition
 from koff.monitor.requests import Moment, Records
 
 
@@ -116,11 +116,11 @@ def test_a_watermark_below_an_earlier_one_is_not_believed() -> None:
 
 def test_marks_are_thinned_out_and_never_promise_too_much() -> None:
     part = reading()
-    for second in range(4 * MAX_MARKS):
+    for second in range(4 * MAX_WATERMARKS):
         part.note_end(second + 1, at(second), 0)
-    part.move(2 * MAX_MARKS, at(1000))
+    part.move(2 * MAX_WATERMARKS, at(1000))
     assert part.current is not None
-    assert 2 * MAX_MARKS - 20 <= part.current.at_s <= 2 * MAX_MARKS - 1
+    assert 2 * MAX_WATERMARKS - 20 <= part.current.at_s <= 2 * MAX_WATERMARKS - 1
 
 
 def test_records_before_the_position_are_known() -> None:
@@ -142,7 +142,7 @@ def test_a_reset_partition_forgets_all_but_that_its_records_have_another_attempt
     assert (part.position, part.current, part.is_read, part.is_reading) == (-1, None, False, False)
 
 
-def test_after_an_election_a_position_proves_nothing_until_the_reader_is_heard() -> None:
+def test_after_an_election_a_position_proves_nothing_until_the_reader_is_validated() -> None:
     part = reading(10)
     part.note_epoch(3)
     part.note_end(10, at(5), 10)
@@ -150,10 +150,10 @@ def test_after_an_election_a_position_proves_nothing_until_the_reader_is_heard()
     part.note_end(10, at(10), 10)
     assert part.is_to_begin_again
     assert part.current == at(5)
-    part.note_heard()  # by the attempt before the election was noticed
+    part.note_validated()  # by the attempt before the election was noticed
     assert part.current == at(5)
     part.begin(10, 3, at(10))
-    part.note_heard()
+    part.note_validated()
     assert part.current == at(10)
 
 

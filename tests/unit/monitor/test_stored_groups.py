@@ -34,7 +34,7 @@ class Polled:
             self.stored.give_up(ask.asked, "no response", Moment(self.second, 0))
         else:
             given = StoredGroupsFetched(ask.request.id, {}, {}, refused)
-            self.stored.take(given, ask.asked, Moment(self.second, 0), 0)
+            self.stored.receive(given, ask.asked, Moment(self.second, 0), 0)
         return ask.asked.at_s - before
 
 

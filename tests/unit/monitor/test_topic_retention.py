@@ -35,7 +35,7 @@ def test_a_retention_is_requested_soon_until_it_is_known_and_then_now_and_then()
     retention.request(Moment(retention.due_s, 0))
     assert len(outbox.take_requests()) == 1
     assert retention.retention_ms == ASSUMED_RETENTION_MS
-    retention.take(5000)
+    retention.receive(5000)
     sent_s = retention.due_s - AGAIN_S
     assert (retention.retention_ms, sent_s) == (5000, RETRY_S)
     retention.request(Moment(retention.due_s - 1, 0))
