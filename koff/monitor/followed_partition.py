@@ -85,7 +85,7 @@ class FollowedPartition:
     @property
     def needs_no_response(self) -> bool:
         """Whether records wait for a response of the coordinators that the log has made needless."""
-        if self.wait_asks_from_s != _ASKED or self.is_unseeded or self.end is None:
+        if self.wait_asks_from_s != _ASKED or self.is_unseeded or self.end is None or not self.is_validated:
             return False
         asks_from_s, until = self.earlier_wait
         return self.position >= max(self.end, until or 0) and (asks_from_s is None or until is not None)

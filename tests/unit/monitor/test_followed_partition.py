@@ -162,3 +162,16 @@ def test_the_first_leader_epoch_and_that_of_a_deposed_leader_are_no_election() -
     for epoch in (3, -1, 2, 3):
         part.note_epoch(epoch)
     assert not part.is_to_begin_again
+
+
+def test_after_an_election_a_watermark_makes_no_response_of_the_coordinators_needless() -> None:
+    part = reading(7)
+    part.note_epoch(0)
+    part.note_end(7, at(1), 7)
+    part.wait()
+    assert part.needs_no_response
+    # The position may be one of a log that the new leader has truncated, so the watermark proves nothing.
+    part.note_epoch(1)
+    part.note_end(7, at(2), 7)
+    assert not part.needs_no_response
+    assert part.current == at(1)
