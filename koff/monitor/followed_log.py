@@ -166,7 +166,7 @@ class FollowedLog:
             if (part := self._find(number, attempt)) is not None:
                 part.note_validated()
                 part.move(position, now)
-                self._release(number, part, now)
+                self._release(number, part)
         return [lost for lost in given.lost if self._find(lost.partition, lost.attempt) is not None]
 
     def receive_offsets(
@@ -176,7 +176,6 @@ class FollowedLog:
         asked: Moment,
         epochs: Mapping[TopicPartition, int],
         positions: Mapping[TopicPartition, tuple[int, int]],
-        now: Moment,
     ) -> list[int]:
         """Notes bounds and watermarks. Returns the partitions whose log was truncated below the position.
 
@@ -196,27 +195,27 @@ class FollowedLog:
             elif part.note_end(offset, asked, then[1]):
                 truncated.append(number)
             elif part.needs_no_response:
-                self.stop_waiting(number, now)
-            self._release(number, part, now)
+                self.stop_waiting(number)
+            self._release(number, part)
         return truncated
 
-    def stop_waiting(self, number: int, now: Moment) -> None:
+    def stop_waiting(self, number: int) -> None:
         """Applies the records that wait for the coordinators' response, or for what it contains."""
         part = self.partitions[number]
         part.wait_until = part.wait_asks_from_s = None
         part.earlier_wait = None, None
         waiting, part.waiting = part.waiting, []
-        for records in waiting:
-            self._apply(number, records.keys, records.values, part.is_live(now, self._live_s), now)
+        for records, is_live, read_at in waiting:
+            self._apply(number, records.keys, records.values, is_live, read_at)
         part.find_current()
 
-    def stop_asking(self, number: int, now: Moment) -> None:
+    def stop_asking(self, number: int) -> None:
         """The coordinators did not answer. Records wait on only for an earlier response."""
         part = self.partitions[number]
         part.stop_asking()
         if not part.is_waiting:
-            self.stop_waiting(number, now)
-        self._release(number, part, now)
+            self.stop_waiting(number)
+        self._release(number, part)
 
     def reset(self, number: int, *, keep_bounds: bool = False) -> None:
         """Forgets a partition, which then waits for its bounds, or only for a plan."""
@@ -313,15 +312,15 @@ class FollowedLog:
 
     def _take_records(self, part: FollowedPartition, records: Records, now: Moment) -> None:
         part.leader_epoch = records.leader_epoch
+        is_live = part.is_live(now, self._live_s)  # before the position moves: that may be the end of the log
         if part.is_waiting:
-            part.waiting.append(records)
+            part.waiting.append((records, is_live, now))
         else:
-            is_live = part.is_live(now, self._live_s)
             self._apply(records.partition, records.keys, records.values, is_live, now)
         part.move(records.offsets[-1] + 1, now)
-        self._release(records.partition, part, now)
+        self._release(records.partition, part)
 
-    def _release(self, number: int, part: FollowedPartition, now: Moment) -> None:
+    def _release(self, number: int, part: FollowedPartition) -> None:
         """Applies waiting records once the reader has passed what the coordinators' response contains."""
         if part.wait_until is not None and part.position >= part.wait_until:
-            self.stop_waiting(number, now)
+            self.stop_waiting(number)

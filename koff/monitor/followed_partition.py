@@ -52,7 +52,8 @@ class FollowedPartition:
     coordinators' response, which the tracker has."""
     wait_asks_from_s: float | None = None
     """The first high watermark that is requested at or after this moment sets `wait_until`."""
-    waiting: list[Records] = field(default_factory=list)
+    waiting: list[tuple[Records, bool, Moment]] = field(default_factory=list)
+    """The records that wait, whether they are live (`is_live`), and when they were read."""
     earlier_wait: tuple[float | None, int | None] = (None, None)
     """`wait_asks_from_s` and `wait_until` of an earlier response, while another one is requested."""
     stale_groups: dict[str, Moment | None] = field(default_factory=dict)

@@ -227,7 +227,7 @@ class InternalLogs:
             if not own:  # most responses are of other topics
                 continue
             known = {number: offset for number, offset in own.items() if isinstance(offset, int)}
-            truncated = log.receive_offsets(kind, known, ask.asked, given.epochs, ask.positions, now)
+            truncated = log.receive_offsets(kind, known, ask.asked, given.epochs, ask.positions)
             self._lose(log, truncated, "their logs were truncated", now)
             self._read(log, log.restart_elected(now))
 

@@ -398,7 +398,7 @@ class OffsetsStart:
         replays: dict[int, Plan] = {}
         for number, why in sorted(reasons.items()):
             if not self._log.partitions[number].is_unseeded:
-                self._log.stop_asking(number, now)
+                self._log.stop_asking(number)
             elif not self._log.is_never_read:  # else the coordinators are asked again
                 self._log.reset(number, keep_bounds=True)
                 replays[number] = Replay(self._log.partitions[number].start or 0, why)

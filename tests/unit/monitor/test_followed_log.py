@@ -29,7 +29,7 @@ def polled(*offsets: int, attempt: int = 1, partition: int = 0) -> Polled:
 
 def fetch_end(log: FollowedLog, end: int, second: float, *, epoch: int = -1) -> list[int]:
     epochs = {(TOPIC, 0): epoch}
-    return log.receive_offsets("end", {0: end}, at(second), epochs, log.positions(), at(second))
+    return log.receive_offsets("end", {0: end}, at(second), epochs, log.positions())
 
 
 def test_records_are_applied_as_they_come() -> None:
@@ -57,6 +57,17 @@ def test_records_of_an_earlier_attempt_are_not_applied() -> None:
     assert log.partitions[0].position == 0
 
 
+def test_records_that_waited_are_no_more_live_than_when_they_were_read() -> None:
+    live: list[bool] = []
+    log = FollowedLog(TOPIC, lambda number, keys, values, is_live, now: live.append(is_live))
+    log.note_topic(Topic("id", 1))
+    log.begin({0: Seed(0, "")}, at(0))
+    log.partitions[0].note_seed(at(1), at(1), ())
+    log.receive_polled(polled(0, 1), at(LIVE_S + 9))  # written long before
+    fetch_end(log, 2, LIVE_S + 10)  # which the reader has reached
+    assert live == [False]
+
+
 def test_records_wait_until_the_reader_has_passed_what_the_coordinators_said() -> None:
     log, applied = follow(Seed(3, ""))
     log.receive_polled(polled(3), at(1))
@@ -73,7 +84,7 @@ def test_records_wait_until_the_reader_has_passed_what_the_coordinators_said() -
 def test_records_that_wait_are_applied_if_the_coordinators_do_not_answer() -> None:
     log, applied = follow(Seed(3, ""))
     log.receive_polled(polled(3), at(1))
-    log.stop_waiting(0, at(2))
+    log.stop_waiting(0)
     assert applied == [(0, [b"3"])]
 
 
@@ -127,7 +138,7 @@ def test_a_topic_that_is_denied_for_hours_is_tried_again() -> None:
 
 def test_a_partition_that_does_not_move_is_begun_again() -> None:
     log, _ = follow(Replay(0, ""))
-    log.receive_offsets("stable", {0: 5}, at(1), {}, log.positions(), at(1))
+    log.receive_offsets("stable", {0: 5}, at(1), {}, log.positions())
     assert log.restart_stalled(at(STALL_S)) == {}
     assert log.restart_stalled(at(STALL_S + 1))[0].offset == 0
     assert log.restart_stalled(at(STALL_S + 2)) == {}
@@ -135,7 +146,7 @@ def test_a_partition_that_does_not_move_is_begun_again() -> None:
 
 def test_a_partition_counts_as_stalled_until_it_moves() -> None:
     log, _ = follow(Replay(0, ""))
-    log.receive_offsets("stable", {0: 5}, at(1), {}, log.positions(), at(1))
+    log.receive_offsets("stable", {0: 5}, at(1), {}, log.positions())
     log.restart_stalled(at(STALL_S + 1))
     log.restart_stalled(at(STALL_S + 2))
     assert log.stalled == {0: 0}
@@ -179,7 +190,7 @@ def test_records_are_history_after_a_long_pause_until_the_reader_is_at_the_end_a
 
 def test_an_idle_partition_is_not_begun_again() -> None:
     log, _ = follow(Replay(5, ""))
-    log.receive_offsets("stable", {0: 5}, at(1), {}, log.positions(), at(1))
+    log.receive_offsets("stable", {0: 5}, at(1), {}, log.positions())
     assert log.restart_stalled(at(100 * STALL_S)) == {}
 
 
@@ -196,7 +207,7 @@ def test_responses_to_requests_of_another_life_mean_nothing() -> None:
     log, _ = follow(Replay(0, ""))
     positions = log.positions()
     log.reset(0)
-    log.receive_offsets("start", {0: 7}, at(1), {}, positions, at(1))
+    log.receive_offsets("start", {0: 7}, at(1), {}, positions)
     assert log.partitions[0].start is None
 
 
@@ -219,7 +230,7 @@ def test_records_and_responses_of_the_earlier_topic_mean_nothing_to_the_one_crea
     log, applied = follow(Replay(0, ""))
     positions = log.positions()
     log.note_topic(Topic("other", 1))
-    log.receive_offsets("stable", {0: 1000}, at(1), {}, positions, at(1))
+    log.receive_offsets("stable", {0: 1000}, at(1), {}, positions)
     assert log.partitions[0].stable is None
     log.begin({0: Replay(0, "")}, at(1))
     log.receive_polled(polled(7, attempt=1), at(2))
@@ -229,7 +240,7 @@ def test_records_and_responses_of_the_earlier_topic_mean_nothing_to_the_one_crea
 def test_a_partition_begins_with_the_leader_epoch_of_its_bounds() -> None:
     log = FollowedLog(TOPIC, lambda *_: None)
     log.note_topic(Topic("id", 1))
-    log.receive_offsets("stable", {0: 5}, at(1), {(TOPIC, 0): 3}, log.positions(), at(1))
+    log.receive_offsets("stable", {0: 5}, at(1), {(TOPIC, 0): 3}, log.positions())
     assert log.begin({0: Seed(5, "")}, at(1))[0].leader_epoch == 3
 
 

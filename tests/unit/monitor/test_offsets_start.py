@@ -361,7 +361,7 @@ def poll_partition(driven: Driven, partition: int, *offsets: int) -> None:
 
 def waiting_records(driven: Driven) -> int:
     parts = driven.core.logs.offsets.partitions.values()
-    return sum(len(records.offsets) for part in parts for records in part.waiting)
+    return sum(len(records.offsets) for part in parts for records, _, _ in part.waiting)
 
 
 @pytest.mark.parametrize("way", ["snapshot", "replay"])
