@@ -184,12 +184,14 @@ class Catalog:
         return Fault(f"{OFFSETS} hidden, koff killed", begin, lambda: denied.discard(OFFSETS))
 
     def denied_groups(self) -> Fault:
-        denied = self._conditions.denied_groups
+        denied, names = self._conditions.denied_groups, set[str]()
 
         def begin() -> None:
-            denied.update(name for name in self._cluster.group_names() if self._rng.random() < 0.3)
+            names.update(name for name in self._cluster.group_names() if self._rng.random() < 0.3)
+            denied.update(names)
 
-        return Fault("groups denied", begin, denied.clear, lambda row: row[0] in denied)
+        # `names` stays: their rows may be missing for a while after the end, too.
+        return Fault("groups denied", begin, denied.clear, lambda row: row[0] in names)
 
     def wrong_topic_list(self) -> Fault:
         """For one or two responses, topics are said not to exist."""
