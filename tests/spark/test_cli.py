@@ -17,6 +17,7 @@ import pytest
 from koff.kafkatest import KafkaCluster, free_ports, wait_until
 from koff.spark.tables.schemas import Tables, WrongTables
 from tests.koff_process import KOFF, run_koff
+from tests.spark.settings import QUICK_COMMAND
 from tests.spark.test_source import write
 from tests.unit.builders import commit
 
@@ -45,7 +46,7 @@ def test_a_cluster_that_cannot_be_reached_is_named_before_anything_is_written(tm
 
 def test_wrong_tables_are_said_in_a_line_without_a_word_of_sparks(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
-    done = run_koff("pipeline", "maintain", "--tables", str(tmp_path), timeout_s=150)
+    done = run_koff("pipeline", "maintain", "--tables", str(tmp_path), *QUICK_COMMAND, timeout_s=150)
     assert done.returncode == 1
     assert only_line(done.stderr).startswith(f"Error: no tables of koff's in {tmp_path}")
 
@@ -128,8 +129,7 @@ def test_a_job_that_is_stopped_says_so_and_nothing_else(
     write(kafka, topic, *[commit(f"group-{n}", "orders", 0, n) for n in range(2_000)])
     tables = tmp_path / "t"
     told = ("--brokers", kafka.bootstrap, "--offsets-topic", topic, "--cluster-name", "c")
-    few = ("--spark-conf", "spark.databricks.delta.snapshotPartitions=2")
-    with closing(Running(*told, *few, "--tables", str(tables))) as running:
+    with closing(Running(*told, *QUICK_COMMAND, "--tables", str(tables))) as running:
         if number == signal.SIGINT:
             running.wait_until(lambda: '"event": "batch"' in running.text, "the first batch")
         else:
@@ -147,7 +147,7 @@ def test_a_job_that_is_stopped_says_so_and_nothing_else(
 def test_a_backfill_ends_with_what_it_took_and_where_it_is(tmp_path: Path) -> None:
     segments = Path(__file__).parents[1] / "golden" / "segments" / "none.log"
     told = ("--segments", str(segments), "--cluster-name", "c", "--tables", str(tmp_path / "t"))
-    done = run_koff("pipeline", "backfill", *told, timeout_s=240)
+    done = run_koff("pipeline", "backfill", *told, *QUICK_COMMAND, timeout_s=240)
     assert done.returncode == 0, done.stderr
     line = r"[\d,]+ records, [\d,]+ of them commits, in [\d.]+ s \([\d,]+ records/s\), into "
     assert re.fullmatch(line + re.escape(str(tmp_path / "t")), last_line(done.stderr))

@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 import pytest
 
+from koff.client import ClusterConf
+from koff.config.clusters import WatchedCluster
 from koff.kafkatest import KafkaCluster, free_ports, reap, spawn, wait_until
+from koff.spark.job.cluster_stream import PipelineConf
+from koff.spark.job.job import Job
 from koff.spark.tables.schemas import Tables
 from tests.koff_process import KOFF
+from tests.spark.settings import JAVA, QUICK_COMMAND
 from tests.spark.test_parity import busy, golden
 
 if TYPE_CHECKING:
@@ -30,7 +35,7 @@ UNIQUE = {
     "current": ("group", "topic", "partition"),
     "group_states": ("offsets_partition", "group"),
 }
-CAP = "250"
+CAP = 250
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +44,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
     folder = tmp_path_factory.mktemp("standalone")
     jars = str(Path(pyspark.__file__).parent / "jars" / "*")
     home = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "SPARK_SCALA_VERSION": "2.13"}
-    java = ("java", "-Xmx256m", "--add-opens=java.base/java.nio=ALL-UNNAMED", "-cp", jars)
+    java = ("java", *JAVA.split(), "-Xmx256m", "--add-opens=java.base/java.nio=ALL-UNNAMED", "-cp", jars)
     port = free_ports(1)[0]
     url = f"spark://127.0.0.1:{port}"
     with ExitStack() as started:
@@ -85,14 +90,13 @@ def pipeline(kafka: KafkaCluster, topic: str, tables: str, master: str) -> Itera
     """`koff pipeline run --once`; killed at the end if it did not end."""
     command = [*KOFF, "pipeline", "run", "--brokers", kafka.bootstrap, "--cluster-name", "c"]
     command += ["--offsets-topic", topic, "--tables", tables, "--master", master, "--once"]
-    command += ["--max-offsets-per-partition", CAP]
+    command += ["--max-offsets-per-partition", str(CAP), *QUICK_COMMAND]
     for setting in (
         "spark.executor.memory=512m",
-        "spark.sql.shuffle.partitions=2",
+        "spark.sql.shuffle.partitions=2",  # so that both executors write
         "spark.databricks.delta.snapshotPartitions=2",
         "spark.ui.enabled=false",
-        "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1",
-        "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1",
+        f"spark.executor.extraJavaOptions={JAVA}",
     ):
         command += ["--spark-conf", setting]
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -157,13 +161,14 @@ def test_tables_are_those_of_an_undisturbed_run_after_executor_and_driver_were_k
         os.kill(executor, signal.SIGKILL)
         in_the_midst(disturbed, first)
         first.kill()
-    with pipeline(kafka, topic, disturbed, url) as second:
+    with pipeline(kafka, topic, disturbed, "local[2]") as second:
         _, said = second.communicate(timeout=400)
         assert second.returncode == 0, said
-    with pipeline(kafka, topic, calm, "local[2]") as undisturbed:
-        _, said = undisturbed.communicate(timeout=400)
-        assert undisturbed.returncode == 0, said
     ours, theirs = Tables(spark, disturbed), Tables(spark, calm)
+    mine = WatchedCluster("c", ClusterConf(kafka.bootstrap), offsets_topic=topic)
+    with Job([mine], PipelineConf(once=True, max_offsets_per_partition=CAP)) as undisturbed:
+        theirs.create_tables()
+        undisturbed.run(theirs)
     for name in DERIVED:
         assert rows(ours.frame(name)) == rows(theirs.frame(name)), name
     for name, key in UNIQUE.items():

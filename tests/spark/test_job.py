@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,17 +65,58 @@ def run_once(tables: Tables, kafka: LocalKafka, **conf: Any) -> list[Progress]:
     return done
 
 
+class RunningJob:
+    """A job in a thread of its own, to be waited for batch by batch. `url` is where it serves, if it does."""
+
+    def __init__(self, clusters: Sequence[WatchedCluster]) -> None:
+        self.job = Job(clusters, PipelineConf(interval_s=0.5), self._note_batch)
+        self.url = ""
+        self._changed = threading.Condition()
+        self._batches, self._ended = 0, False
+
+    def run(self, tables: Tables) -> None:
+        try:
+            self.job.run(tables)
+        finally:
+            self._note_batch(ended=True)
+
+    def wait_until(self, condition: Callable[[], object], what: str) -> None:
+        """Returns when the condition holds. Looks once after each batch: to look takes as long as a batch."""
+        deadline = time.monotonic() + 170
+        while True:
+            with self._changed:
+                batches, ended = self._batches, self._ended
+            if condition():
+                return
+            if ended or time.monotonic() > deadline:
+                raise TimeoutError(f"waited for {what}: {batches} batches, the job has ended: {ended}")
+            with self._changed:
+                self._changed.wait_for(
+                    partial(self._has_more, batches), max(0.0, deadline - time.monotonic())
+                )
+
+    def _has_more(self, batches: int) -> bool:
+        return self._batches > batches
+
+    def _note_batch(self, _: Progress | None = None, *, ended: bool = False) -> None:
+        with self._changed:
+            self._batches += 1
+            self._ended = ended
+            self._changed.notify_all()
+
+
 @contextmanager
-def running(tables: Tables, kafka: LocalKafka) -> Iterator[str]:
-    """A job until the end of the block; the address that it serves at."""
-    with Job([watched(kafka)], PipelineConf(interval_s=0.5)) as job:
+def running(tables: Tables, *clusters: WatchedCluster, listen: str = "") -> Iterator[RunningJob]:
+    """A job until the end of the block."""
+    waited = RunningJob(clusters)
+    with waited.job as job:
         tables.create_tables()
-        thread = threading.Thread(target=job.run, args=(tables,))
-        with serve_tables("127.0.0.1:0", job, tables) as server:
-            assert server is not None
+        thread = threading.Thread(target=waited.run, args=(tables,))
+        with serve_tables(listen, job, tables) as server:
+            waited.url = server.url if server else ""
             thread.start()
             try:
-                yield server.url
+                yield waited
             finally:
                 job.stop()
                 thread.join(60)
@@ -118,12 +161,13 @@ def test_a_job_makes_tables_and_metrics_and_goes_on_where_it_was_stopped(
     produce(broker, topic, 10)
     commit(broker, "simple", topic, 0, 3)
     tables = Tables(spark, str(tmp_path / "t"))
-    with member(broker, "classic", topic, client_id="me"), running(tables, broker) as url:
-        wait_until(lambda: is_ready(url), timeout_s=120, what="/readyz")
+    serving = {"listen": "127.0.0.1:0"}
+    with member(broker, "classic", topic, client_id="me"), running(tables, watched(broker), **serving) as job:
+        job.wait_until(lambda: is_ready(job.url), "/readyz")
         line = f'koff_group_lag{{cluster="c",group="simple",topic="{topic}",partition="0"}} 7'
-        assert line in get(f"{url}/metrics")
+        assert line in get(f"{job.url}/metrics")
         commit(broker, "simple", topic, 0, 4)
-        wait_until(lambda: committed(tables, "simple") == [3, 4], timeout_s=60, what="the commit")
+        job.wait_until(lambda: committed(tables, "simple") == [3, 4], "the commit")
         commit(broker, "simple", topic, 0, 5)  # in the batch that the stop cuts off, or in none
     rows = {
         (r["group"], r.topic, r.partition): r
@@ -133,10 +177,10 @@ def test_a_job_makes_tables_and_metrics_and_goes_on_where_it_was_stopped(
     assert rows["simple", topic, 0].readable == rows["simple", topic, 0].lag
     assert rows["classic", topic, 0].client_id == "me"
     assert rows["classic", topic, 0].reasons == "no_commit"
-    with running(tables, broker) as url:
-        wait_until(lambda: committed(tables, "simple") == [3, 4, 5], timeout_s=60, what="the commit")
-        wait_until(lambda: newest_lag(tables, "simple") == 5, timeout_s=120, what="the lag after it")
-        wait_until(lambda: is_ready(url), timeout_s=60, what="/readyz")
+    with running(tables, watched(broker), **serving) as job:
+        job.wait_until(lambda: newest_lag(tables, "simple") == 5, "the lag after the commit")
+        assert committed(tables, "simple") == [3, 4, 5]
+        job.wait_until(lambda: is_ready(job.url), "/readyz")
     assert unique(tables, "commits", "cluster", "offsets_partition", "log_offset")
     assert unique(tables, "lag", "cluster", "at", "group", "topic", "partition")
     assert unique(tables, "end_offsets", "cluster", "at", "topic", "partition")
@@ -176,24 +220,13 @@ def test_two_clusters_in_one_job_have_their_own_rows_and_one_that_is_down_holds_
         for kafka, produced, offset in ((broker, 10, 4), (other, 20, 5)):
             produce(kafka, topic, produced)
             commit(kafka, "both", topic, 1, offset)
-        both = [watched(broker, "one"), watched(other, "two")]
-        with Job(both, PipelineConf(interval_s=0.5)) as job:
-            tables.create_tables()
-            thread = threading.Thread(target=job.run, args=(tables,))
-            thread.start()
-            try:
-                wait_until(lambda: lags(tables, topic) >= {("one", 4), ("two", 5)}, timeout_s=170, what="lag")
-                with other.paused():
-                    commit(broker, "both", topic, 1, 6)
-                    wait_until(
-                        lambda: ("one", 6) in lags(tables, topic), timeout_s=170, what="the other's lag"
-                    )
-                commit(other, "both", topic, 1, 7)
-                wait_until(lambda: ("two", 7) in lags(tables, topic), timeout_s=170, what="it to be back")
-            finally:
-                job.stop()
-                thread.join(60)
-                assert not thread.is_alive()
+        with running(tables, watched(broker, "one"), watched(other, "two")) as job:
+            job.wait_until(lambda: lags(tables, topic) >= {("one", 4), ("two", 5)}, "the lags")
+            with other.paused():
+                commit(broker, "both", topic, 1, 6)
+                job.wait_until(lambda: ("one", 6) in lags(tables, topic), "the other cluster's lag")
+            commit(other, "both", topic, 1, 7)
+            job.wait_until(lambda: ("two", 7) in lags(tables, topic), "the lag of the cluster that is back")
     assert unique(tables, "commits", "cluster", "offsets_partition", "log_offset")
     assert unique(tables, "lag", "cluster", "at", "group", "topic", "partition")
     rows = tables.frame("current").where(f.col("topic") == topic).select("cluster", "committed").collect()

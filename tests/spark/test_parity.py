@@ -20,6 +20,7 @@ from koff.spark.rows.packing import pack_batches
 from koff.spark.tables.schemas import TABLES, Tables
 from koff.tracker import Tracker
 from tests.spark.parity import OF_STATE, Record, differences, tracked, tracked_lags, written_lags
+from tests.spark.settings import codegen
 from tests.unit.builders import GOLDEN, commit
 
 if TYPE_CHECKING:
@@ -118,28 +119,32 @@ def rounds(samples: list[tuple[int, Ends]], ids: dict[str, str]) -> list[Sample]
 
 
 @pytest.fixture(scope="module")
-def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, Tracker, int]:
+def both(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Tables, Tracker, int]]:
+    """The tables, the tracker, and the time of the last sample. Spark compiles, as for large batches."""
     records, samples, ids = story()
-    tables = Tables(spark, str(tmp_path_factory.mktemp("parity") / "t"))
-    tables.create_tables()
-    writer = BatchWriter(tables, "c")
-    writer.write_sample(rounds(samples[:-1], ids), 0)
-    names = {topic_id: name for name, topic_id in ids.items()}
-    half = len(records) * 2 // 3
-    for part in (records[:half], records[half:]):
-        writer.write(packed_frame(spark, part).persist(), names)
-    writer.write_sample(rounds(samples[-1:], ids), 1)
-    ends = tables.cluster_frame("end_offsets", "c")
-    last = ends.where(f.col("batch") == 1)
-    rows = join_lag_inputs(
-        last,
-        tables.cluster_frame("current", "c"),
-        tables.cluster_frame("group_states", "c"),
-        ends,
-        reach_s=86_400,
-    )
-    writer.write_lag(rows.mapInArrow(lag_rows, TABLES["lag"].ddl))
-    return tables, tracked(records, rounds(samples, ids)), samples[-1][0]
+    with codegen(spark):
+        tables = Tables(spark, str(tmp_path_factory.mktemp("parity") / "t"))
+        tables.create_tables()
+        writer = BatchWriter(tables, "c")
+        writer.write_sample(rounds(samples[:-1], ids), 0)
+        names = {topic_id: name for name, topic_id in ids.items()}
+        half = len(records) * 2 // 3
+        for part in (records[:half], records[half:]):
+            writer.write(packed_frame(spark, part).persist(), names)
+        writer.write_sample(rounds(samples[-1:], ids), 1)
+        ends = tables.cluster_frame("end_offsets", "c")
+        last = ends.where(f.col("batch") == 1)
+        rows = join_lag_inputs(
+            last,
+            tables.cluster_frame("current", "c"),
+            tables.cluster_frame("group_states", "c"),
+            ends,
+            reach_s=86_400,
+        )
+        writer.write_lag(rows.mapInArrow(lag_rows, TABLES["lag"].ddl))
+        yield tables, tracked(records, rounds(samples, ids)), samples[-1][0]
 
 
 def test_lag_and_status_are_the_trackers(both: tuple[Tables, Tracker, int]) -> None:

@@ -65,7 +65,7 @@ BESIDES: Mapping[Step, Step] = {
 """What happens after some steps besides, so that there are lags to time."""
 CAPS: Mapping[Step, int] = {
     life.groups_rebalance: 1_000,
-    changes.a_transaction_is_left_open: 30,
+    changes.a_transaction_is_left_open: 60,
     changes.a_topic_is_deleted: 1_000,
     changes.STEPS[-1]: 1_000,
 }

@@ -9,7 +9,6 @@ import pytest
 from koff.spark import report as reports
 from koff.spark.report.history import History
 from koff.spark.report.period import Period
-from koff.spark.spark_session import disable_codegen
 from tests.spark.report import week
 
 if TYPE_CHECKING:
@@ -31,5 +30,4 @@ def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str
 @pytest.fixture(scope="session")
 def found(spark: SparkSession, folder: str) -> dict[str, Any]:
     """The numbers of the week's report; not to be changed."""
-    with disable_codegen(spark):
-        return reports.compute_numbers(History(spark, folder, PERIOD))
+    return reports.compute_numbers(History(spark, folder, PERIOD))
