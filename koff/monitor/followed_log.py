@@ -275,11 +275,11 @@ class FollowedLog:
         return [p for p, part in self.partitions.items() if not part.is_read and p not in self.leaderless]
 
     def find_empty(self) -> frozenset[int]:
-        """The partitions whose logs have no record, as far as is known."""
+        """The partitions that are known to have no record."""
         return frozenset(
             number
             for number, part in self.partitions.items()
-            if part.start is not None and part.start >= (part.end or part.stable or 0)
+            if part.is_bounded and part.start == part.stable == (part.end or part.stable)
         )
 
     @property

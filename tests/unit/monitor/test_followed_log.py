@@ -248,3 +248,13 @@ def test_a_leaderless_partition_is_not_waited_for() -> None:
     log, _ = follow(Replay(0, ""), partitions=2)
     log.leaderless = frozenset({1})
     assert log.unread == [0]
+
+
+def test_only_a_partition_whose_bounds_are_known_counts_as_empty() -> None:
+    log = FollowedLog(TOPIC, lambda *_: None)
+    log.note_topic(Topic("id", 2))
+    assert log.find_empty() == set()
+    log.receive_offsets("start", {0: 0, 1: 0}, at(1), {}, log.positions())
+    assert log.find_empty() == set()
+    log.receive_offsets("stable", {0: 0, 1: 5}, at(1), {}, log.positions())
+    assert log.find_empty() == {0}
