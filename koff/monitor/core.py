@@ -132,11 +132,6 @@ class Core:
         return self.outbox.skipped
 
     @property
-    def is_answered(self) -> bool:
-        """Whether the logs were read, and end offsets were answered after that: koff may be ready."""
-        return self._was_read and self._ends.is_answered
-
-    @property
     def is_dated(self) -> bool:
         """Whether the ages of all uncommitted records are known, as far as requests for offsets by time tell.
 
@@ -193,7 +188,7 @@ class Core:
             oldest_ms=now_ms - round(self.conf.limit_s * 1000),
             topics_asked=self.topics.undoubted,
             failure=self.outbox.failure,
-            ends_answered=self.is_answered,
+            ends_answered=self._was_read and self._ends.is_answered,
             was_ready=self._was_ready,
             record_counts=self.tracker.record_counts.copy(),
             skipped={**self.outbox.skipped, **impossible},

@@ -54,7 +54,6 @@ class Loop:
         self._beat_s: float | None = None
         self._view_failures: _ViewFailures | None = None
         self._faults: set[str] = set()
-        self._was_answered = False
         self._changed = threading.Condition()  # guards the four below
         self._view: ClusterView | None = None
         self._fresh_until_s = self._asked_s = float("-inf")
@@ -145,10 +144,6 @@ class Loop:
         self._send_all(self._core.handle(given, read_moment()), send)
         for event in self._core.take_events():
             self._log(event)
-        if not self._was_answered and self._core.is_answered:
-            self._was_answered = True
-            with self._changed:
-                self._fresh_until_s = float("-inf")  # koff may be ready now: an earlier view does not say so
 
     def _send_all(self, requests: Iterable[Request], send: Callable[[Request], None]) -> None:
         for request in requests:

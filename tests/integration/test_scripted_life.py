@@ -176,7 +176,8 @@ class Comparison:
     def _disagreement(self, view: View, *, at_once: bool = False) -> list[str]:
         """What koff tells otherwise than Kafka, after a while in which it may catch up.
 
-        Who has just called itself ready is granted none, unless Kafka itself has changed its mind.
+        A monitor that has just called itself ready is granted none, unless Kafka itself has changed its mind,
+        or an open transaction holds commits back: then it withholds them until the coordinators respond.
         """
         until = time.monotonic() + AGREEING_S
         kafkas = self._life.picture
@@ -186,7 +187,8 @@ class Comparison:
             if not found:
                 return []
             before, kafkas = kafkas, kafkas_picture(self._workbench)
-            if time.monotonic() > until or (at_once and before == kafkas):
+            has_to_agree = at_once and before == kafkas and not view.held_back
+            if has_to_agree or time.monotonic() > until:
                 return [*found, view.progress()]
 
     def _expected(self, kafkas: Picture, koffs: Picture) -> Picture:

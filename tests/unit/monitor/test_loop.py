@@ -40,7 +40,6 @@ class FakeCore:
         self.due_s = FOREVER
         self.is_asked_when = threading.Event()
         self.is_viewing = threading.Event()
-        self.is_answered = False
         self.may_handle, self.may_view = threading.Event(), threading.Event()
         self.may_handle.set()
         self.may_view.set()
@@ -244,21 +243,6 @@ def test_a_view_is_shared_while_it_is_fresh(
     assert len(askers.views) == 8
     assert {id(view) for view in askers.views} == {id(askers.views[0])}
     assert core.views == 1
-
-
-def test_a_view_of_before_koff_was_ready_is_replaced_at_once(
-    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_freshness(monkeypatch, 60.0)
-    with running(loop):
-        first = loop.take_view()
-        core.is_answered = True
-        applied = threading.Event()
-        loop.post(Done(0), applied.set)
-        assert applied.wait(10)
-        second = loop.take_view()
-        assert second is not first
-        assert loop.take_view() is second
 
 
 def test_those_who_ask_while_a_view_is_taken_share_it(
