@@ -25,11 +25,11 @@ def call_in_own_process(function: Callable[..., T], *args: Any, timeout_s: float
     name = function.__name__
     try:
         ended = subprocess.run(  # noqa: S603 (koff itself)
-            [sys.executable, "-c", _CODE],
+            [sys.executable, "-P", "-c", _CODE],  # -P: no modules of the current directory
             input=pickle.dumps((function, args, kwargs)),  # not as arguments: there may be secrets
             stdout=subprocess.PIPE,
             timeout=timeout_s,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             start_new_session=True,  # Ctrl-C is for koff, not for this process
             check=False,
         )

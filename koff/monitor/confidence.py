@@ -68,11 +68,12 @@ class ViewFacts:
     """The facts that a view depends on, besides the snapshot.
 
     `cluster` is the name of the cluster. `source` is where commits come from. `doubtful_topics` are the
-    internal topics that may be others than what was read. `history` is the partition whose history is being
-    read. `stored_groups_at` is when ZooKeeper's groups were requested; without `are_stored_groups_known`,
-    ZooKeeper has not responded yet; `refused_groups` are left out of its response. `oldest_ms` is the oldest
-    time that counts as current, and `steady_ms` converts to such times. `failure` is the newest error while
-    nothing is answered. `skipped` counts what could not be used.
+    internal topics that may be others than what was read. `elsewhere` maps groups that are shown outside the
+    partition that their name's hash says to the partition that shows them. `history` is the partition whose
+    history is being read. `stored_groups_at` is when ZooKeeper's groups were requested; without
+    `are_stored_groups_known`, ZooKeeper has not responded yet; `refused_groups` are left out of its response.
+    `oldest_ms` is the oldest time that counts as current, and `steady_ms` converts to such times. `failure`
+    is the newest error while nothing is answered. `skipped` counts what could not be used.
     """
 
     cluster: str
@@ -80,6 +81,7 @@ class ViewFacts:
     offsets: FollowedLog
     share: FollowedLog
     doubtful_topics: Collection[str]
+    elsewhere: Mapping[str, int]
     history: Replayed | None
     stored_groups_at: Moment | None
     are_stored_groups_known: bool
@@ -102,10 +104,16 @@ class ViewFacts:
         if number == STORED_GROUPS_SHARD:
             return self._stored_groups_ms(shard)
         at_ms, part = self.current_ms(self.offsets, number), self.offsets.partitions.get(number)
-        if part is None or not part.stale_groups or at_ms == NEVER_MS:
+        if part is None or at_ms == NEVER_MS:
             return at_ms
-        stale = {name: self._to_ms(moment) for name, moment in part.stale_groups.items()}
-        return np.array([stale.get(group.name, at_ms) for group in shard.groups], np.int64)
+        times = {name: self._to_ms(moment) for name, moment in part.stale_groups.items()}
+        for name, place in self.elsewhere.items():
+            if place == number:  # it may have moved to its other partition meanwhile
+                other_ms = self.current_ms(self.offsets, group_partition(name, self.offsets.partition_count))
+                times[name] = min(times.get(name, at_ms), other_ms)
+        if not times:
+            return at_ms
+        return np.array([times.get(group.name, at_ms) for group in shard.groups], np.int64)
 
     def _stored_groups_ms(self, shard: ShardSnapshot) -> NDArray[np.int64] | int:
         """When the groups of ZooKeeper were current. A group that is in Kafka too is shown as Kafka has it.

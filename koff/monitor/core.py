@@ -179,6 +179,7 @@ class Core:
             offsets=logs.offsets,
             share=logs.share,
             doubtful_topics=logs.find_doubtful(self.topics),
+            elsewhere=self.tracker.find_groups_elsewhere(),
             history=logs.start.history.replayed,
             stored_groups_at=self._stored.current,
             are_stored_groups_known=self._stored.is_known,

@@ -32,6 +32,12 @@ def test_the_result_comes_from_another_process():
     assert rest == ["localhost:1", {"sasl.password": "secret"}]
 
 
+def test_modules_of_the_current_directory_are_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "signal.py").write_text("raise SystemExit('the wrong module')")
+    monkeypatch.chdir(tmp_path)
+    assert call_in_own_process(os.getcwd, timeout_s=60) == str(tmp_path)
+
+
 def test_koffs_own_errors_are_raised_as_they_are():
     with pytest.raises(Denied, match=r"^not allowed$"):
         call_in_own_process(refuse, "not allowed", timeout_s=60)

@@ -48,6 +48,7 @@ class Known:
             offsets=follow("__consumer_offsets", 2, FRESH),
             share=follow("__share_group_state", 0, None),
             doubtful_topics=set(),
+            elsewhere={},
             history=None,
             stored_groups_at=None,
             are_stored_groups_known=True,
@@ -348,3 +349,17 @@ def test_groups_of_zookeeper_that_may_not_be_read_are_named_as_missing(known: Kn
     assert known.view().stats.missing == ()
     (sentence,) = known.view(refused_groups={"shut": "/consumers/shut/ids"}).stats.missing
     assert "/consumers/shut/ids" in sentence
+
+
+def test_a_group_elsewhere_is_as_current_as_the_partition_that_it_may_have_moved_to(known: Known) -> None:
+    other = group_partition("g0", 2)
+    known.commit(1 - other, "stays", "t", 0)
+    name = next(f"m{n}" for n in range(100) if group_partition(f"m{n}", 2) == other)
+    known.commit(1 - other, name, "t", 0)
+    elsewhere = {name: 1 - other}
+    assert known.reasons(elsewhere=elsewhere)[name] == Reason(0)
+    for current in (OLD, None):  # not read yet, if the topic has just grown
+        known.facts.offsets.partitions[other].current = current
+        reasons = known.reasons(elsewhere=elsewhere)
+        assert reasons[name] == Reason.COMMITS_NOT_CURRENT
+        assert reasons["stays"] == Reason(0)
