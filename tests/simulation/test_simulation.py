@@ -241,7 +241,7 @@ def _row(
         time_lag_s=time_lag_s,
         at_least=at_least,
         end=None,
-        committed=None,
+        committed=None if lag is None else 100 - lag,
         reasons=reasons or Reason(0),
     )
 
