@@ -68,8 +68,8 @@ class ViewFacts:
     """The facts that a view depends on, besides the snapshot.
 
     `cluster` is the name of the cluster. `source` is where commits come from. `doubtful_topics` are the
-    internal topics that may be others than what was read. `elsewhere` maps groups that are shown outside the
-    partition that their name's hash says to the partition that shows them. `history` is the partition whose
+    internal topics that may have been created again since koff read them. `elsewhere` maps each group that is
+    not shown by the partition of its hash to the partition that shows it. `history` is the partition whose
     history is being read. `stored_groups_at` is when ZooKeeper's groups were requested; without
     `are_stored_groups_known`, ZooKeeper has not responded yet; `refused_groups` are left out of its response.
     `oldest_ms` is the oldest time that counts as current, and `steady_ms` converts to such times. `failure`

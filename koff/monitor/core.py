@@ -218,9 +218,12 @@ class Core:
             case Unreachable():
                 self.outbox.note_unreachable(given.why, now)
                 return
-            case OffsetsFetched(final=False) | GroupsFetched(final=False) | HistoryRead(final=False):
-                ask = self.outbox.get(given.id)
-            case ShareLagsFetched(final=False):
+            case (
+                OffsetsFetched(final=False)
+                | GroupsFetched(final=False)
+                | ShareLagsFetched(final=False)
+                | HistoryRead(final=False)
+            ):
                 ask = self.outbox.get(given.id)
             case _:
                 ask = self.outbox.close(given.id)

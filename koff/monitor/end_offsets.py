@@ -23,9 +23,9 @@ class EndOffsets:
     An end offset goes back only if records were lost in an election, or if the topic was created again. But a
     leader that was deposed, and does not know it yet, may return one that is too low.
 
-    What is known of an earlier log is dropped: all offsets, if the list of topics has another id; log start
-    and last stable offset, if a lower end offset is believed. They are requested anew within a second, and
-    responses to earlier requests do not count.
+    If the list of topics has another topic id, koff drops all offsets of the topic. If koff believes a lower
+    end offset, it drops the log start offset and the last stable offset. It requests them again within a
+    second, and ignores responses to earlier requests.
     """
 
     def __init__(self, tracker: Tracker, topics: TopicList, outbox: Outbox, start_interval_s: float) -> None:

@@ -43,7 +43,7 @@ CHUNK = 2_000
 """So many partitions in one request for offsets: librdkafka's cost grows faster than their number."""
 _UNKNOWN_LEADER = -1
 _Item = TypeVar("_Item")
-_OfCoordinators = TypeVar("_OfCoordinators", FetchGroups, FetchShareLags)
+OfCoordinators = TypeVar("OfCoordinators", FetchGroups, FetchShareLags)
 
 
 class Fetching:
@@ -95,7 +95,7 @@ class Fetching:
             by_leader[leader].append(TopicPartition(topic, partition))
         return list(by_leader.values())
 
-    def split_by_coordinator(self, request: _OfCoordinators) -> list[_OfCoordinators]:
+    def split_by_coordinator(self, request: OfCoordinators) -> list[OfCoordinators]:
         """A request for each coordinator, as of the newest list of topics; they have the same id."""
         by_leader: dict[int, set[int]] = defaultdict(set)
         known = self._leaders.get(OFFSETS_TOPIC, ())

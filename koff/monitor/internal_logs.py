@@ -37,7 +37,7 @@ from koff.tracker import Tracker
 from koff.tracker.shard import BytesColumn
 
 RETENTION_PART = 0.9
-"""A partition that was not current for this part of delete.retention.ms is read anew."""
+"""koff reads a partition from its start if it was not current for this part of delete.retention.ms."""
 SHORTEST_RETENTION_S = 30.0
 """Compaction looks for work every 15 s, and removes a tombstone in its second pass at the earliest."""
 TIMEOUT_S = 10.0
@@ -84,7 +84,7 @@ class InternalLogs:
 
     @property
     def is_read(self) -> bool:
-        """Whether both logs were read to their end, as far as they have leaders and may be read."""
+        """Whether koff has read both logs to their ends. Leaderless and denied partitions do not count."""
         logs = [self.offsets, *([self.share] if self.share.denied is None else [])]
         return all(log.exists is not None and not log.unread for log in logs)
 
@@ -185,7 +185,7 @@ class InternalLogs:
     def receive_topics(
         self, changed: Collection[str], listed: Mapping[str, Topic], topics: TopicList, now: Moment
     ) -> None:
-        """Notes a list of topics, of which the believed state of those in `changed` differs."""
+        """Notes a list of topics. `changed` are the topics that differ from what koff believed before."""
         for log in self.both:
             if log.topic in changed:
                 self._receive_topic(log, topics.topics[log.topic], now)
@@ -201,7 +201,7 @@ class InternalLogs:
         existed, was_hidden = log.exists, log.is_hidden
         lost = log.note_topic(topic)
         if was_hidden and not log.is_hidden:
-            # What was kept in one shard is placed anew. Nothing was saved of it, so no file is removed.
+            # One shard had the groups of all partitions. Nothing of them was saved, so no file is removed.
             for number in lost:
                 self._tracker.reset_partition(number)
             self._tracker.set_offsets_partitions(0)
@@ -296,7 +296,7 @@ class InternalLogs:
                     self._outbox.skip("record", error, now)
 
     def _lose(self, log: FollowedLog, partitions: Collection[int], why: str, now: Moment) -> None:
-        """The logs of these partitions are not what they were: their state is dropped, and read anew."""
+        """Drops the state of partitions whose logs have changed, and reads them from their start."""
         if not partitions:
             return
         named = sorted(partitions)

@@ -40,7 +40,7 @@ class ShareLags:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all coordinators were asked, if they had to be, and have responded or failed."""
+        """Whether no request to a coordinator is open, and none has to be sent for the first time."""
         is_due = self._is_source and not self._was_requested and self._tracker.has_share_groups
         return not is_due and not self._outbox.has(FetchShareLags)
 

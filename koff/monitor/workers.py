@@ -23,7 +23,7 @@ from koff.client import (
     FeedConf,
     TopicPartition,
 )
-from koff.monitor.fetching import CHUNK, OFFSETS_TIMEOUT_S, Fetching, split_into_chunks
+from koff.monitor.fetching import CHUNK, OFFSETS_TIMEOUT_S, Fetching, OfCoordinators, split_into_chunks
 from koff.monitor.first_records import FirstRecords
 from koff.monitor.in_order import InOrder, carry_out
 from koff.monitor.readers import HistoryReader, TopicReader
@@ -55,7 +55,6 @@ from koff.monitor.zookeeper import ZooKeeper, ZooKeeperConf
 
 log = structlog.get_logger(component="monitor.workers")
 _Part = TypeVar("_Part")
-_OfCoordinators = TypeVar("_OfCoordinators", FetchGroups, FetchShareLags)
 MAX_THREADS = 200
 """If so many requests hang, further ones fail at once."""
 MAX_LEADERS = 20
@@ -160,13 +159,13 @@ class Workers:
             self._post(OffsetsFetched(request.id, {}, final=True))
 
     def _fetch_of_coordinators(
-        self, request: _OfCoordinators, fetch_part: Callable[[_OfCoordinators], Callable[..., Input]]
+        self, request: OfCoordinators, fetch_part: Callable[[OfCoordinators], Callable[..., Input]]
     ) -> None:
         """Fetches something from each coordinator."""
         parts = self._fetching.split_by_coordinator(request)
         results = _PartResults(len(parts), self._post)
 
-        def fetch(part: _OfCoordinators) -> None:
+        def fetch(part: OfCoordinators) -> None:
             results.post(fetch_part(part), ends_part=True)
 
         self._fetch_parts(request, parts, fetch)

@@ -76,7 +76,7 @@ class GroupPlaces:
 
         The same mapping each time, brought up to date: do not modify it.
         """
-        # Of a group in several shards, a commit may change which of them shows it.
+        # A commit may change which shard shows a group that is in several shards.
         for name in self._stale | (self._elsewhere.keys() & self._several.keys()):
             self._found.pop(name, None)
             numbers = self._elsewhere.get(name)

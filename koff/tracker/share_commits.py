@@ -97,7 +97,7 @@ class ShareCommits:
         self._unnamed: dict[str, set[ShareKey]] = {}
         # Rows that belong to another topic than before.
         self._again: set[Row] = set()
-        # What coordinators returned, by group, and when that was requested; and the rows that changed by it.
+        # The lags that coordinators returned, by group, with the time of the request. The rows that changed.
         self._described: dict[str, dict[Row, tuple[ShareLag, int]]] = {}
         self._changed: set[Row] = set()
 

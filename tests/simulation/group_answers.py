@@ -85,12 +85,8 @@ class Coordinators:
 
     def fetch(self, request: FetchGroups, now_s: float) -> None:
         """Asks the coordinators of the partitions; there is a result for each of them."""
-        latency_s, effect = self._conditions.draw("groups")
+        latency_s = self._draw_latency(request.id, now_s)
         if latency_s is None:
-            return
-        if effect is not None:
-            failed = Failed(request.id, f"groups {effect}", denied=effect == "denied")
-            self._schedule(now_s + latency_s, lambda _: self._deliver(failed))
             return
         deadline_s = now_s + self._rng.choice([5.0, 25.0])
         parts = self._split(request.partitions, -1 if request.together else request.partition_count)
@@ -98,14 +94,19 @@ class Coordinators:
             answer = _GroupsAnswer(replace(request, partitions=part), latency_s, deadline_s, parts)
             self._begin_round(answer, now_s)
 
+    def _draw_latency(self, request_id: int, now_s: float) -> float | None:
+        """How long the coordinators take; None if the request is lost, or fails: that is then delivered."""
+        latency_s, effect = self._conditions.draw("groups")
+        if latency_s is None or effect is None:
+            return latency_s
+        failed = Failed(request_id, f"groups {effect}", denied=effect == "denied")
+        self._schedule(now_s + latency_s, lambda _: self._deliver(failed))
+        return None
+
     def fetch_share_lags(self, request: FetchShareLags, now_s: float) -> None:
         """Asks the coordinators of the partitions for the lags of share groups; each responds for itself."""
-        latency_s, effect = self._conditions.draw("groups")
+        latency_s = self._draw_latency(request.id, now_s)
         if latency_s is None:
-            return
-        if effect is not None:
-            failed = Failed(request.id, f"groups {effect}", denied=effect == "denied")
-            self._schedule(now_s + latency_s, lambda _: self._deliver(failed))
             return
         parts = self._split(request.partitions, request.partition_count)
         for part in list(parts):

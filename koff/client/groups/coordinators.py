@@ -136,8 +136,8 @@ def fetch_from_coordinators(
     after the start: the groups of the other brokers are returned, and `FetchedGroups.find_incomplete` says
     where groups may be missing. Without it, koff tries until `deadline_s`.
 
-    Of the partitions of the offsets topic, only groups of `partitions` are fetched, and `empty` have no
-    records: see `FetchedGroups.astray`.
+    `partitions` limits the fetch to groups of these partitions of the offsets topic. `empty` are partitions
+    without records (see `FetchedGroups.astray`).
 
     Raises `ConnectError` (`Denied` for a refused log-in) when no broker responds, `ConfigError` for
     properties that koff's own connections do not support, and `UnsupportedVersion` when a broker is too old.
