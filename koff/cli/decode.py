@@ -14,6 +14,7 @@ import click
 from koff.cli.decode_segments import segments
 from koff.cli.options import option
 from koff.cli.record_formats import FORMATS, find_format
+from koff.errors import ConfigError
 from koff.records import decode as decode_offsets
 from koff.records import decode_share_state
 
@@ -39,6 +40,8 @@ def decode(ctx: click.Context, form: str, as_base64: bool, share_state: bool) ->
     """
     if ctx.invoked_subcommand is not None:
         return
+    if sys.stdin is None:
+        raise ConfigError("standard input is closed: give koff decode pairs to read, or name log segments")
     if sys.stdin.isatty():
         click.echo("reading pairs KEYHEX VALUEHEX from the terminal, one per line; Ctrl-D ends", err=True)
     decode_record = decode_share_state if share_state else decode_offsets

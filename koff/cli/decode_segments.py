@@ -105,6 +105,8 @@ def find_logs(paths: Sequence[Path], topic: str) -> Iterator[SegmentLog]:
     """
     for path in paths:
         if not path.is_dir():
+            if not path.is_file():  # to read a pipe or a device could take for ever
+                raise ConfigError(f"{path} is neither a file nor a folder")
             yield _build_log(path.absolute().parent, [path])
             continue
         folders = [path, *sorted(path.glob(f"{topic}-*"), key=_partition_number)]

@@ -19,6 +19,7 @@ from typing import TextIO
 
 import click
 
+from koff.cli.options import FiniteRange
 from koff.errors import KoffError
 
 _PORT = 9850
@@ -29,12 +30,22 @@ _READY_S = 30.0
 
 @click.command()
 @click.option(
-    "--rate", default=200.0, show_default=True, help="Messages written per second, over all topics."
+    "--rate",
+    default=200.0,
+    show_default=True,
+    type=FiniteRange(min=0),
+    help="Messages written per second, over all topics.",
 )
 @click.option(
-    "--port", type=int, help=f"Port of koff monitor.  [default: {_PORT}, or a free port if that is in use]"
+    "--port",
+    type=click.IntRange(1, 65_535),
+    help=f"Port of koff monitor.  [default: {_PORT}, or a free port if that is in use]",
 )
-@click.option("--seconds", type=float, help="End after this many seconds of traffic, and not only at Ctrl-C.")
+@click.option(
+    "--seconds",
+    type=FiniteRange(min=0),
+    help="End after this many seconds of traffic, and not only at Ctrl-C.",
+)
 def demo(rate: float, port: int | None, seconds: float | None) -> None:
     """Show koff at work on a real Kafka with live groups.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from koff.cli.options import (
+    FiniteRange,
     build_cluster_conf,
     cluster_options,
     exact_option,
@@ -44,7 +45,7 @@ from koff.serve import ServeConf
 @option(
     "--end-offset-interval",
     default=5.0,
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     metavar="SECONDS",
     help="How often to sample the end offsets of all partitions.",
 )

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import sys
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, TextIO, TypeVar, cast
+from typing import Any, TypeVar
 
 import click
 import structlog
 
 from koff.client import ClusterConf
+from koff.client.wire.credentials import parse_addresses
 from koff.config.properties import gather_properties
+from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_PROTOCOLS = frozenset({"plaintext", "ssl", "sasl_plaintext", "sasl_ssl"})
 
 
 def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
@@ -40,6 +43,24 @@ class Regex(click.ParamType):  # type: ignore[type-arg]  # generic only in newer
             return re.compile(value)
         except re.error as error:
             self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
+
+
+class FiniteRange(click.FloatRange):
+    """The type of an option that takes a number in a range, and neither `nan` nor `inf`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number. Fails with click's error."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
+
+
+def check_name(ctx: click.Context, param: click.Parameter, name: str) -> str:
+    """The value of an option, for click's `callback`. Fails with click's error if it is empty."""
+    if not name.strip():
+        raise click.BadParameter("the name is empty", ctx, param)
+    return name
 
 
 def cluster_options(command: Command) -> Command:
@@ -65,6 +86,7 @@ def cluster_options(command: Command) -> Command:
             option(
                 "--offsets-topic",
                 default=OFFSETS_TOPIC,
+                callback=check_name,
                 help="The topic to read; change it to read a mirrored copy.",
             ),
         )
@@ -75,8 +97,23 @@ def cluster_options(command: Command) -> Command:
 
 def build_cluster_conf(brokers: str, properties: tuple[str, ...], property_file: str | None) -> ClusterConf:
     """How to reach the cluster: the options, with the environment's properties. Raises `ConfigError`."""
+    _check_brokers(brokers)
     merged = gather_properties(pairs=properties, file=property_file, environment=os.environ)
     return ClusterConf(brokers, merged)
+
+
+def _check_brokers(brokers: str) -> None:
+    """Raises `ConfigError` for an address that librdkafka would read as another one, or skip."""
+    example = "write HOST:PORT[,HOST:PORT...], for example localhost:9092"
+    for protocol in re.findall(r"([^\s,]*)://", brokers):
+        if protocol.lower() not in _PROTOCOLS:
+            raise ConfigError(f"{protocol}:// in --brokers is not a protocol of Kafka: {example}")
+    addresses = list(parse_addresses(brokers))
+    if not addresses:
+        raise ConfigError(f"--brokers names no broker: {example}")
+    for host, port in addresses:
+        if not host or not 0 < port < 65_536:
+            raise ConfigError(f"{host}:{port} in --brokers is not an address: {example}")
 
 
 def source_option(command: Command) -> Command:
@@ -130,24 +167,6 @@ def logging_options(command: Command) -> Command:
     )(command)
 
 
-class LossyStream:
-    """A text stream that drops what cannot be written: a full disk or a closed pipe must not end a thread."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Writes the text, or drops it."""
-        with suppress(OSError, ValueError):  # ValueError: the stream is closed
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Writes what is buffered, or drops it."""
-        with suppress(OSError, ValueError):
-            self._stream.flush()
-
-
 def set_up_logs(form: str = "auto", level: str = "warning") -> None:
     """Sends logs to standard error: as text on a terminal, else as JSON lines (with `form` "auto").
 
@@ -166,6 +185,6 @@ def set_up_logs(form: str = "auto", level: str = "warning") -> None:
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, LossyStream(sys.stderr))),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )

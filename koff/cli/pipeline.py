@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from koff.cli.options import Regex, build_cluster_conf, logging_options, option, set_up_logs
+from koff.cli.options import Regex, build_cluster_conf, check_name, logging_options, option, set_up_logs
 from koff.cli.progress_bar import BackfillCounts, format_megabytes, format_offsets, show_bar, show_status_line
 from koff.cli.times import When
 from koff.config.clusters import WatchedCluster, read_clusters
@@ -92,6 +92,7 @@ def _clusters_options(command: Any) -> Any:
         option(
             "--offsets-topic",
             default=OFFSETS_TOPIC,
+            callback=check_name,
             help="The topic to read; change it to read a mirrored copy.",
         ),
         option(

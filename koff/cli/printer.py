@@ -48,7 +48,7 @@ Filter = Callable[[Message], Any]
 @option(
     "--partition",
     "partitions",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, 2**31 - 1),
     multiple=True,
     help="Only this partition; repeatable.",
 )
@@ -104,8 +104,8 @@ def printer(
         brokers,
         follow,
         properties=conf.properties,
-        # None: the topic of share state, unless the user names a copy of it
-        topic=None if share_state and offsets_topic == OFFSETS_TOPIC else offsets_topic,
+        # None: the internal topic, unless the user names a copy of it
+        topic=None if offsets_topic == OFFSETS_TOPIC else offsets_topic,
         partitions=partitions or None,
         start=start,
         until_ms=until,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+import threading
 from typing import Any, NoReturn
 
 import click
@@ -15,51 +15,68 @@ from koff.cli.lag import lag
 from koff.cli.monitor import monitor
 from koff.cli.pipeline import pipeline
 from koff.cli.printer import printer
+from koff.cli.standard_streams import OutputError, set_up_standard_streams
 from koff.errors import ConfigError, KoffError
 from koff.version import VERSION
 
-_WITH_THREADS = frozenset({"lag", "monitor"})
-"""Commands that leave threads behind, which may hang in librdkafka or log at any moment."""
+_FLUSH_S = 1.0
+"""How long the last write to standard error may take."""
 
 
 class _Commands(click.Group):
     """Prints koff's errors without a traceback. Exits with 0 at Ctrl-C, or if a pipe's reader has ended."""
 
-    _leaves_threads = False
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs a command as this process. Click's test runner calls `main` instead."""
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Runs a command as this process, and ends the process. Click's test runner calls `main` instead."""
+        code = 1
         try:
-            return super().__call__(*args, **kwargs)
+            set_up_standard_streams()
+            super().__call__(*args, **kwargs)
         except SystemExit as end:
-            if self._leaves_threads:
-                _exit_at_once(end.code if isinstance(end.code, int) else bool(end.code))
-            raise
+            code = _read_code(end)
+        except BaseException:  # a fault of koff
+            sys.excepthook(*sys.exc_info())
+        finally:
+            _end_process(code)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()  # here: otherwise Python notices a broken pipe only after this function
+            return super().invoke(ctx)
         except ConfigError as error:
             raise click.UsageError(str(error)) from error  # exit code 2
         except KoffError as error:
             raise click.ClickException(str(error)) from error  # exit code 1
-        except BrokenPipeError:
-            # Python flushes stdout once more at its exit: that must not fail again, with a traceback.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(0)
         except KeyboardInterrupt:
             ctx.exit(0)
-        finally:
-            self._leaves_threads = ctx.invoked_subcommand in _WITH_THREADS
-        return result
 
 
-def _exit_at_once(code: int) -> NoReturn:
-    """Ends the process. Python's own exit aborts, or hangs, if a thread is writing to standard error."""
-    with suppress(OSError, ValueError):
-        sys.stdout.flush()
-    os._exit(code)
+def _read_code(end: SystemExit) -> int:
+    if isinstance(end.code, str):  # as `sys.exit` documents it
+        click.echo(end.code, err=True)
+        return 1
+    return int(end.code or 0)
+
+
+def _end_process(code: int) -> NoReturn:
+    """Ends the process once standard output is written, without waiting for any thread.
+
+    Commands leave threads behind, which may hang in librdkafka or log at any moment. Python's own exit waits
+    for some of them, and aborts or hangs if a thread is writing to standard error.
+    """
+    try:
+        try:
+            sys.stdout.flush()
+        except OutputError as error:
+            code = error.exit_code
+            error.show()
+        except click.exceptions.Exit:  # the reader of the pipe has ended
+            pass
+        # In a thread: the lock of standard error may be held by a thread that cannot write.
+        flushing = threading.Thread(target=sys.stderr.flush, daemon=True)
+        flushing.start()
+        flushing.join(_FLUSH_S)
+    finally:
+        os._exit(code & 0xFF)
 
 
 @click.group(

@@ -28,17 +28,27 @@ class When(click.ParamType):  # type: ignore[type-arg]  # generic only in newer 
         """The time in ms, or one of `words`. Fails with click's error."""
         if isinstance(value, int) or value in self._words:
             return value  # type: ignore[no-any-return]  # `value` is Any: one of `words` is a str
-        if ago := re.fullmatch(r"-(\d+)([smhd])", value):
-            return int((time.time() - int(ago[1]) * _UNITS_S[ago[2]]) * 1000)
-        if value.isdecimal():
-            return int(value)
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
+        timestamp_ms = _parse_time(value)
+        if timestamp_ms is None:
             words = "".join(f"{word}, " for word in self._words)
             self.fail(
                 f"{value!r} is not a time: write {words}-1h, 2026-01-31T12:00 or milliseconds since 1970",
                 param,
                 ctx,
             )
-        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        if not 0 <= timestamp_ms < 2**63:  # Kafka has other meanings for negative timestamps
+            self.fail(f"{value!r} is before 1970, or further in the future than Kafka's times go", param, ctx)
+        return timestamp_ms
+
+
+def _parse_time(text: str) -> int | None:
+    """The time in ms since 1970. None if the text is no time."""
+    if ago := re.fullmatch(r"-(\d+)([smhd])", text):
+        return int(time.time() * 1000) - int(ago[1]) * _UNITS_S[ago[2]] * 1000
+    if text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

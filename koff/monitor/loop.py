@@ -54,9 +54,9 @@ class Loop:
         self._beat_s: float | None = None
         self._view_failures: _ViewFailures | None = None
         self._faults: set[str] = set()
-        self._changed = threading.Condition()  # guards the four below
+        self._changed = threading.Condition()  # guards the five below
         self._view: ClusterView | None = None
-        self._fresh_until_s = self._asked_s = float("-inf")
+        self._fresh_until_s = self._asked_s = self._failed_s = float("-inf")
         self._is_stopped = False
 
     @property
@@ -100,20 +100,24 @@ class Loop:
         self._send_all(requests, send)
 
     def take_view(self) -> ClusterView:
-        """What may be served now. Raises `NoProgress` if the owner does not give a view in time."""
+        """What may be served now. Raises `NoProgress` if the owner cannot build a view, or not in time."""
         asked_s = time.monotonic()
         with self._changed:
             if asked_s > self._fresh_until_s and not self._is_stopped:
                 self._asked_s = asked_s
                 self.wake()
                 self._changed.wait_for(
-                    lambda: asked_s <= self._fresh_until_s or self._is_stopped, VIEW_TIMEOUT_S
+                    lambda: asked_s <= max(self._fresh_until_s, self._failed_s) or self._is_stopped,
+                    VIEW_TIMEOUT_S,
                 )
             if self._is_stopped:
                 raise NoProgress("the monitor has stopped")
-            if self._view is None or asked_s > self._fresh_until_s:
-                raise NoProgress(f"the monitor gave no view within {VIEW_TIMEOUT_S:g} s")
-            return self._view
+            if self._view is not None and asked_s <= self._fresh_until_s:
+                return self._view
+            failures = self._view_failures
+            if failures is not None and asked_s <= self._failed_s:
+                raise NoProgress(f"the monitor could not build a view: {failures.why}")
+            raise NoProgress(f"the monitor gave no view within {VIEW_TIMEOUT_S:g} s")
 
     def find_stall(self) -> str | None:
         """Why the owner makes no progress; None while it does, or before `run`."""
@@ -157,9 +161,12 @@ class Loop:
         try:
             view = self.build_view()
         except Exception as error:
-            self._asked_s = float("-inf")  # whoever asks again makes the next attempt
             first_s = began_s if self._view_failures is None else self._view_failures.first_s
             self._view_failures = _ViewFailures(first_s, began_s, f"{type(error).__name__}: {error}")
+            with self._changed:
+                self._asked_s = float("-inf")  # who asks again makes the next attempt
+                self._failed_s = time.monotonic()  # who asked before learns of this one
+                self._changed.notify_all()
             self._note_fault(error)
             return
         self._view_failures = None

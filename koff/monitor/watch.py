@@ -134,7 +134,8 @@ def _connect(conf: ClusterConf, timeout_s: float) -> Cluster:
 def _limit_zookeeper(conf: MonitorConf, deadline_s: float) -> MonitorConf:
     """The configuration with as much time to connect to ZooKeeper as is left."""
     timeout_s = max(0.1, min(conf.zookeeper.connect_timeout_s, deadline_s - time.monotonic()))
-    return replace(conf, zookeeper=replace(conf.zookeeper, connect_timeout_s=timeout_s))
+    # Rounded: an error says how long it was.
+    return replace(conf, zookeeper=replace(conf.zookeeper, connect_timeout_s=round(timeout_s, 1)))
 
 
 def _is_known(loop: Loop, progress: Callable[[str], None]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Literal
 
 from koff.client import Closing, Cluster, ClusterConf, RawRecord, Run
-from koff.errors import Closed
+from koff.errors import Closed, ConfigError
 from koff.records import Message, decode, decode_share_state
 from koff.records.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from koff.tail.reader import TailReader, TailReaderConf
@@ -26,7 +26,8 @@ class Consumer(Closing):
     has passed. With `share_state`, `__share_group_state` is read instead.
 
     Raises `ConnectError` if the brokers cannot be reached or refuse this user, `ConfigError` if the topic
-    does not have one of `partitions`, and `Closed` from an iterator after `close`.
+    does not have one of `partitions`, or, without `watch`, if there is no `topic`, and `Closed` from an
+    iterator after `close`.
 
         with koff.Consumer("localhost:9092", watch=False) as messages:
             for message in messages:
@@ -51,6 +52,7 @@ class Consumer(Closing):
         # A time that has passed needs no watching: the reader ends at the offsets of that time.
         self._watch = watch and not (until_ms is not None and until_ms <= _now_ms())
         self._decode = decode_share_state if share_state else decode
+        self._named_topic = topic
         conf = TailReaderConf(
             topic=topic or (SHARE_STATE_TOPIC if share_state else OFFSETS_TOPIC),
             partitions=None if partitions is None else frozenset(partitions),
@@ -84,6 +86,8 @@ class Consumer(Closing):
             if batch:
                 yield batch
             if not self._watch and self._reader.caught_up:
+                if self._named_topic and not self._reader.topic_exists:
+                    raise ConfigError(f"there is no topic {self._named_topic}, or koff may not DESCRIBE it")
                 return
             # Only after an empty poll: records from before `until_ms` may still be on their way here.
             if self._until_ms is not None and not polled.runs and _now_ms() >= self._until_ms:

@@ -165,7 +165,7 @@ class TailReader(Closing):
         topic = self._cluster.fetch_topic(self.conf.topic)
         count = topic.partitions if topic else 0
         if topic is None and self.topic_exists is not False:
-            log.info("topic does not exist yet: waiting for it", topic=self.conf.topic)
+            log.warning("topic does not exist yet, or may not be described", topic=self.conf.topic)
         self._topic_check_due = time.monotonic() + (
             self.conf.growth_interval_s if topic else self.conf.missing_topic_interval_s
         )

@@ -208,6 +208,13 @@ def test_partitions_are_chosen_and_a_missing_one_is_an_error(kafka):
     assert "no partition 7" in result.stderr
 
 
+def test_a_topic_that_does_not_exist_is_an_error_when_nothing_is_waited_for(kafka):
+    args = ("printer", "--brokers", kafka.bootstrap, "--offsets-topic", "no-such-topic", "--no-follow")
+    result = run_koff(*args)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "there is no topic no-such-topic, or koff may not DESCRIBE it" in result.stderr
+
+
 def test_a_span_of_time_is_chosen_by_from_and_until(kafka):
     topic = kafka.create_topic(partitions=1)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})

@@ -1,0 +1,179 @@
+"""How a process of koff ends: its exit code, all of its output, and no thread that delays it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import IO
+
+import pytest
+
+from tests.koff_process import KOFF
+
+PAIR = "000100016700017400000000 -\n"
+DECODED = "offset  g t/0 deleted\n"
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+# `koff lag`, but what it does is `work`. Its output is not flushed.
+LAG = """
+import os, signal, sys, threading
+import click
+from koff.cli import main
+from koff.cli.root import lag
+from koff.errors import ConfigError, KoffError
+
+def work(**_):
+    print("result")
+{work}
+
+lag.callback = work
+main(["lag", "--brokers", "b:1"], prog_name="koff")
+"""
+
+
+def run(
+    command: Sequence[str], *, stdin: str = "", stdout: int | IO[str] = subprocess.PIPE, timeout_s: float = 30
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        input=stdin,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=BUFFERED,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def build_lag(*work: str) -> list[str]:
+    """The command of a `koff lag` that does only `work`."""
+    return [sys.executable, "-c", LAG.format(work="\n".join(f"    {line}" for line in work))]
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "message"),
+    [
+        ("return", 0, ""),
+        ("sys.exit(3)", 3, ""),
+        ("sys.exit('why')", 1, "why\n"),
+        ("raise KoffError('why')", 1, "Error: why\n"),
+        ("raise ConfigError('why')", 2, "Error: why\n"),
+        ("raise click.Abort", 1, "Aborted!\n"),
+        ("signal.raise_signal(signal.SIGINT)", 0, ""),
+        ("raise LookupError('a fault')", 1, "LookupError: a fault\n"),
+    ],
+)
+def test_a_thread_that_hangs_delays_no_end_and_all_output_is_there(end, code, message):
+    ended = run(build_lag("threading.Thread(target=threading.Event().wait).start()", end))
+    assert (ended.returncode, ended.stdout) == (code, "result\n")
+    assert ended.stderr.endswith(message)
+    assert ("Traceback" in ended.stderr) == ("LookupError" in message)
+
+
+def test_a_thread_that_cannot_write_its_log_line_does_not_keep_koff_from_ending():
+    work = (
+        "begun = threading.Event()",
+        "def write():",
+        "    while True:",
+        "        begun.set()",
+        "        sys.stderr.write('a line ' * 100_000)  # more than the pipe holds",
+        "threading.Thread(target=write, daemon=True).start()",
+        "begun.wait()",
+        "sys.exit(3)",
+    )
+    with subprocess.Popen(
+        build_lag(*work), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=BUFFERED
+    ) as process:
+        try:
+            assert process.wait(30) == 3
+            assert process.stdout is not None
+            assert process.stdout.read() == b"result\n"
+        finally:
+            process.kill()
+
+
+def test_a_message_without_the_end_of_its_line_is_not_lost():
+    assert run(build_lag("sys.stderr.write('half a line')")).stderr == "half a line"
+
+
+@pytest.mark.parametrize("args", [("decode",), ("decode", "--help"), ("--version",)])
+def test_a_full_disk_is_an_error_in_one_line(args):
+    with open("/dev/full", "w") as full:
+        ended = run([*KOFF, *args], stdin=PAIR, stdout=full)
+    assert (ended.returncode, ended.stderr) == (1, "Error: write error: No space left on device\n")
+
+
+@pytest.mark.parametrize("end", ["return", "sys.exit(3)"])
+def test_a_full_disk_that_shows_only_at_the_end_is_an_error_too(end):
+    with open("/dev/full", "w") as full:
+        ended = run(build_lag(end), stdout=full)
+    assert (ended.returncode, ended.stderr) == (1, "Error: write error: No space left on device\n")
+
+
+def test_a_closed_standard_output_is_an_error_in_one_line():
+    ended = run(["sh", "-c", 'exec "$@" >&-', "sh", *KOFF, "decode"], stdin=PAIR)
+    assert (ended.returncode, ended.stderr) == (1, "Error: write error: Bad file descriptor\n")
+
+
+def test_nothing_is_printed_into_a_file_that_is_opened_while_standard_output_is_closed(tmp_path):
+    path = tmp_path / "state"
+    work = f"file = open({str(path)!r}, 'w')", "sys.stdout.flush()"
+    ended = run(["sh", "-c", 'exec "$@" >&-', "sh", *build_lag(*work)])
+    assert (ended.returncode, path.read_text()) == (1, "")
+
+
+def test_a_pipe_whose_reader_has_ended_ends_koff_silently():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as pipe:
+        ended = run([*KOFF, "decode"], stdin=PAIR, stdout=pipe)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_pipe_that_another_program_has_made_non_blocking_gets_all_output():
+    size = 1 << 20  # more than a pipe holds
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETFL, os.O_NONBLOCK)
+    work = f"sys.stdout.write('x' * {size})"
+    with (
+        open(reader, "rb") as pipe,
+        subprocess.Popen(build_lag(work), stdout=writer, stderr=subprocess.PIPE) as process,
+    ):
+        os.close(writer)
+        assert len(pipe.read()) == len("result\n") + size
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, b"")
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
+def test_a_message_that_cannot_be_written_changes_neither_the_output_nor_the_exit_code(redirection):
+    ended = run(["sh", "-c", f'exec "$@" {redirection}', "sh", *KOFF, "decode"], stdin=PAIR + "zz\n")
+    assert ended.returncode == 1
+    assert ended.stdout == DECODED + '{"error": "line 2 is not a pair KEY VALUE in hex"}\n'
+
+
+def test_a_log_line_that_cannot_be_written_ends_nothing():
+    work = (
+        "from koff.cli.options import set_up_logs",
+        "import structlog",
+        "set_up_logs()",
+        "structlog.get_logger(component='test').warning('lost')",
+        "print('alive')",
+    )
+    ended = run(["sh", "-c", 'exec "$@" 2>/dev/full', "sh", *build_lag(*work)])
+    assert (ended.returncode, ended.stdout) == (0, "result\nalive\n")
+
+
+def test_a_closed_standard_input_is_an_error_of_the_command_that_reads_it():
+    ended = run(["sh", "-c", 'exec "$@" <&-', "sh", *KOFF, "decode"])
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("Error: standard input is closed")
+
+
+def test_a_name_that_the_locale_cannot_encode_is_escaped():
+    ended = run(["env", "PYTHONIOENCODING=ascii", *build_lag("print('gr\\u00fcn')")])
+    assert (ended.returncode, ended.stdout) == (0, "result\ngr\\xfcn\n")
