@@ -22,6 +22,7 @@ from bench.catchup import PARTITIONS_A_GROUP, write
 from koff.client import ClusterConf
 from koff.client.groups.admin import fetch_through_admin
 from koff.client.groups.coordinators import fetch_from_coordinators
+from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import FetchedGroups
 from koff.kafkatest import LocalKafka
 
@@ -29,7 +30,7 @@ ALONE = """
 import sys, time
 began = time.perf_counter()
 from koff.client import ClusterConf
-from koff.client.groups.coordinators import fetch_groups
+from koff.client.groups.all_groups import fetch_groups
 answers = fetch_groups(ClusterConf(sys.argv[1]))
 print(time.perf_counter() - began, answers.seconds, len(answers.offsets))
 """
@@ -77,7 +78,7 @@ def main(groups: int, times: int) -> None:
         conf = ClusterConf(kafka.bootstrap)
         cold = fetch_from_coordinators(conf)
         warm = [fetch_from_coordinators(conf) for _ in range(times)]
-        admin = fetch_through_admin(conf, deadline_s=120)
+        admin = fetch_through_admin(conf, FetchOptions(deadline_s=120))
         process = in_a_process(kafka.bootstrap)
     best = min(warm, key=lambda answers: answers.seconds)
     median = statistics.median(answers.seconds for answers in warm)

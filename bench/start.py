@@ -31,7 +31,7 @@ IMPORTS = "import koff.cli, koff.cli.monitor, koff.monitor.run"
 ASKING = """
 import sys
 from koff.client import ClusterConf
-from koff.client.groups.coordinators import fetch_groups
+from koff.client.groups.all_groups import fetch_groups
 print(fetch_groups(ClusterConf(sys.argv[1])).seconds)
 print(fetch_groups(ClusterConf(sys.argv[1])).seconds)
 """

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
+import numpy as np
+
 from koff.errors import KoffError
 from koff.monitor.commit_history import CommitHistory
 from koff.monitor.followed_log import FollowedLog
@@ -27,7 +29,7 @@ from koff.monitor.requests import (
 from koff.monitor.resume_rules import measure_pause_ms, reason_not_to_restore_ends
 from koff.monitor.savings import Savings
 from koff.monitor.topic_retention import TopicRetention
-from koff.records.placement import group_partition
+from koff.records.placement import group_partition, hash_groups
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import Described, State, Tracker
 from koff.tracker.commit_columns import CommitColumns, split_by_offsets_partition
@@ -35,10 +37,13 @@ from koff.tracker.commit_columns import CommitColumns, split_by_offsets_partitio
 LONG_DENIAL_S = 30.0
 """After a denial of so long, partitions begin again instead of reading all that was written meanwhile."""
 LOAD_TIMEOUT_S, GROUPS_TIMEOUT_S, HISTORY_TIMEOUT_S = 30.0, 30.0, 60.0
-NO_SUCH_GROUP = frozenset({"GROUP_ID_NOT_FOUND", "NOT_COORDINATOR"})
+NO_SUCH_GROUP, NOT_COORDINATOR = "GROUP_ID_NOT_FOUND", "NOT_COORDINATOR"
 """What coordinators return, each time they are asked, for a group that they list and that does not exist.
 
 After the offsets topic has grown, brokers list what a group has left in its earlier partition."""
+MOVING_S = 30.0
+"""So long, a group that responses lack is kept if koff may not know the leaders of the offsets topic: it may
+be moving to another coordinator."""
 NO_GROUP = "the coordinators describe no group: there is none, or koff may not DESCRIBE groups"
 GROWN = "its coordinator may have groups by an earlier partition count: the topic may have grown"
 NAMED = 20
@@ -168,16 +173,12 @@ class OffsetsStart:
         That is: an open transaction has held them back since `older_than_s`, or the topic may not be read.
         """
         is_denied = self._log.denied is not None
-        being_asked = {
-            number
-            for ask in self._outbox.of_kind(FetchGroups)
-            for number in ask.request.partitions - ask.answered
-        }
+        being_fetched = self._outbox.being_fetched(FetchGroups)
         held_back = {
             number: part
             for number, part in self._log.reading()
             if is_denied or (part.is_held_back and (part.current is None or part.current.at_s < older_than_s))
-            if number not in being_asked
+            if number not in being_fetched
         }
         if held_back and self._log.topic == OFFSETS_TOPIC:
             for part in held_back.values():
@@ -253,7 +254,7 @@ class OffsetsStart:
         unusable = {p: why for p, why in given.incomplete.items() if p in asked_for}
         is_denied = self._log.denied is not None
         # Only the log says which partition these groups are in.
-        unusable |= dict.fromkeys(self._find_earlier_places(given.astray) & seeds, GROWN)
+        unusable |= dict.fromkeys(self._find_earlier_places(given.elsewhere, seeds), GROWN)
         is_refused = is_denied and not self._has_seen_group
         is_suspect = is_refused if is_denied else seeds == asked_for
         if not given.groups and is_suspect and not self._log.is_never_read:
@@ -268,15 +269,13 @@ class OffsetsStart:
         count, elsewhere = max(self._log.partition_count, 1), self._tracker.find_groups_elsewhere()
         failed: dict[int, set[str]] = {}
         for name, why in given.failed.items():
-            if why not in NO_SUCH_GROUP:
+            if why not in {NO_SUCH_GROUP, NOT_COORDINATOR}:
                 failed.setdefault(elsewhere.get(name, group_partition(name, count)), set()).add(name)
         if not is_denied:
-            # A partition that can be read from its start needs no response that lacks some of its groups. In
-            # the others, a group that is missing may be one that koff may not DESCRIBE: the log will say.
+            # A partition that can be read from its start needs no response that lacks some of its groups.
             unusable |= dict.fromkeys(seeds & failed.keys() - unusable.keys(), "its coordinator failed")
-            for number in asked_for - seeds:
-                missing = self._tracker.group_names(number) - given.groups.keys()
-                failed.setdefault(number, set()).update(missing)
+        for number in asked_for - seeds:
+            failed.setdefault(number, set()).update(self._find_missing(number, given, now))
         good = asked_for - unusable.keys()
         for name, number in elsewhere.items():  # it may have moved to a partition of which nothing is known
             if group_partition(name, count) not in good and name not in given.groups:
@@ -293,15 +292,34 @@ class OffsetsStart:
         self._stop_asking(unusable, now)
         return sorted(good)
 
-    def _find_earlier_places(self, astray: Iterable[str]) -> set[int]:
-        """The partitions that these groups are in, if brokers use an earlier partition count.
+    def _find_missing(self, number: int, given: GroupsFetched, now: Moment) -> set[str]:
+        """The groups of a partition that the response lacks, and that may exist all the same.
+
+        Such a group may be one that koff may not DESCRIBE: if the log may be read, the log will say. If koff
+        may not know the leaders of the offsets topic, the group may be moving to another coordinator, which
+        does not list it before it has begun to load it: no request shows that.
+        """
+        part = self._log.partitions[number]
+        missing = self._tracker.group_names(number) - given.groups.keys()
+        if self._log.denied is None:
+            return missing
+        if not self._log.is_hidden:
+            return set()
+        missing -= {name for name, why in given.failed.items() if why == NO_SUCH_GROUP}
+        known = {name: part.stale_groups.get(name, part.current) for name in missing}
+        return {name for name, upto in known.items() if upto is not None and now.at_s - upto.at_s < MOVING_S}
+
+    def _find_earlier_places(self, elsewhere: Iterable[str], among: Collection[int]) -> set[int]:
+        """Those of the partitions `among` that have one of these groups, if brokers use an earlier count.
 
         That count is above every partition with records. None if the log may not be read.
         """
-        if self._log.denied is not None:
+        if self._log.denied is not None or not among:
             return set()
-        earlier = range(max(self._log.last_written + 1, 1), self._log.partition_count)
-        return {group_partition(name, count) for name in astray for count in earlier}
+        hashes, is_place = hash_groups(list(elsewhere)), np.zeros(self._log.partition_count, np.bool_)
+        for count in range(max(self._log.last_written + 1, 1), self._log.partition_count):
+            is_place[hashes % count] = True
+        return set(np.flatnonzero(is_place).tolist()).intersection(among)
 
     def _overwrite(
         self,

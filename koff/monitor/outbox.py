@@ -10,7 +10,9 @@ from typing import Any, Generic, TypeVar
 
 from koff.monitor.requests import (
     Answered,
+    FetchGroups,
     FetchOffsets,
+    FetchShareLags,
     Moment,
     OffsetKind,
     Read,
@@ -29,9 +31,9 @@ class Ask(Generic[_Kind]):
     """A request, when it was sent, and until when its result is waited for.
 
     `waiting` are the partitions of a `FetchOffsets` that have no result yet, `answered` those of a
-    `FetchGroups` that have one, `without_groups` those whose coordinator has returned no group. `positions`
-    has, for partitions of internal topics, how often they were reset and their position when the request
-    was sent.
+    `FetchGroups` or a `FetchShareLags` that have one, `without_groups` those of a `FetchGroups` whose
+    coordinator has returned no group. `positions` has, for partitions of internal topics, how often they
+    were reset and their position when the request was sent.
     """
 
     request: _Kind
@@ -168,6 +170,11 @@ class Outbox:
         """The partitions whose offset of that kind is being fetched."""
         waiting: set[TopicPartition] = set()
         return waiting.union(*(ask.waiting for ask in self.of_kind(FetchOffsets) if ask.request.kind == kind))
+
+    def being_fetched(self, kind: type[FetchGroups] | type[FetchShareLags]) -> set[int]:
+        """The partitions of the offsets topic that open requests of that kind have no result for yet."""
+        fetching: set[int] = set()
+        return fetching.union(*(ask.request.partitions - ask.answered for ask in self.of_kind(kind)))
 
     def waiting_since_reset(
         self, kind: OffsetKind, positions: Mapping[TopicPartition, tuple[int, int]]

@@ -1,5 +1,8 @@
 """The committed offsets of a shard as rows, each with its window of commits.
 
+A row from share state is never that of a commit in the offsets topic. A name may be that of a share group and
+then of another group, and their records come in any order. `Shard` shows the rows of the group that exists.
+
 Rows are numpy columns, so that a batch is applied without a Python loop over its records. The row of a commit
 is found by Python's 64-bit hash of the record key. The hash differs in each process; with a million keys, two
 keys have the same hash in one process of thirty million.
@@ -14,7 +17,7 @@ from numpy.typing import NDArray
 
 from koff.lag import UNKNOWN, Features, FirstRecords, lacks_commit_time, window_features
 from koff.tracker.commit_columns import Commits, find_possible_commits
-from koff.tracker.commit_keys import commit_key, key_hashes
+from koff.tracker.commit_keys import commit_key, convert_to_share_keys, key_hashes
 from koff.tracker.first_records import FirstRecordTable
 from koff.tracker.impossible import is_possible_name
 from koff.tracker.layout import Layout
@@ -108,31 +111,29 @@ class CommitRows:
         at_ms: Ints | int,
         topic_id: Ints | int = 0,
         seen_at_ms: int = UNKNOWN,
-        share_partition: Ints | int = NOT_SHARED,
+        share_partition: Ints | None = None,
     ) -> None:
         """Applies commits that are in no offsets topic. No (group, topic, partition) may occur twice.
 
-        `at_ms` are the commit times, `topic_id` the folded topic ids. `share_partition` is the partition of
-        `__share_group_state` that a commit is from. `seen_at_ms` is as in `Tracker.apply`.
+        `at_ms` are the commit times, `topic_id` the folded topic ids. If the commits are from
+        `__share_group_state`, `share_partition` are its partitions. `seen_at_ms` is as in `Tracker.apply`.
         """
         self._registry.forget_unused()  # before any name is looked up
         size = len(commits.group)
         commits, kept = find_possible_commits(commits, self._registry.impossible_counts)
-        times, topic_ids, share = (
-            np.broadcast_to(column, size)[kept] for column in (at_ms, topic_id, share_partition)
-        )
+        times, topic_ids = (np.broadcast_to(column, size)[kept] for column in (at_ms, topic_id))
         if not kept.size:
             return
         self.version = next(self._registry.versions)
-        hashes, rows = self._find_commit_rows(commits)
+        hashes, rows = self._find_commit_rows(commits, shared=share_partition is not None)
         self._make_commit_rows(commits, hashes, rows)
         self._committed[rows], self._committed_at[rows] = commits.offset, times
         self._topic_id[rows], self._seen_at[rows] = topic_ids, seen_at_ms
-        self._set_share_partition(rows, share)
+        if share_partition is not None:
+            self._set_share_partition(rows, share_partition[kept])
         known = commits.offset >= 0
         if known.any():
-            live = seen_at_ms != UNKNOWN
-            self._add_to_windows(rows[known], commits.offset[known], times[known], live=live)
+            self._add_to_windows(rows[known], commits.offset[known], times[known], seen_at_ms)
 
     def set_share_lags(self, lags: Commits, *, topic_id: Ints, asked_ms: Ints) -> None:
         """Makes rows without a commit, each with the lag of a share group in place of `lags.offset`.
@@ -143,7 +144,7 @@ class CommitRows:
             return
         self._registry.forget_unused()  # before any name is looked up
         lags, kept = find_possible_commits(lags, self._registry.impossible_counts)
-        hashes, rows = self._find_commit_rows(lags)
+        hashes, rows = self._find_commit_rows(lags, shared=True)
         self._make_commit_rows(lags, hashes, rows)
         self._committed[rows] = self._committed_at[rows] = UNKNOWN
         self._topic_id[rows], self._seen_at[rows] = topic_id[kept], asked_ms[kept]
@@ -161,14 +162,18 @@ class CommitRows:
             return None
         return np.where(self._share_partition[rows] == DESCRIBED, self._share_lag[rows], UNKNOWN)
 
-    def remove_commits(self, keys: Iterable[tuple[str, str, int]]) -> None:
-        """Removes the commits of these (group, topic, partition), where there are any."""
-        hashes = [
+    def remove_commits(self, keys: Iterable[tuple[str, str, int]], *, shared: bool = False) -> None:
+        """Removes the commits of these (group, topic, partition), where there are any.
+
+        `shared`: those from share state, and described lags, in place of those from the offsets topic.
+        """
+        found = [
             hash(commit_key(group, topic, partition))
             for group, topic, partition in keys
             if partition >= 0 and is_possible_name(group) and is_possible_name(topic)
         ]
-        rows = self._index.find(np.array(hashes, np.int64))
+        hashes = np.array(found, np.int64)
+        rows = self._index.find(convert_to_share_keys(hashes) if shared else hashes)
         self._remove_rows(rows[rows != NO_ROW])
 
     def remove_share_commits(self, groups: Collection[str]) -> None:
@@ -238,9 +243,13 @@ class CommitRows:
         self._index.add(self._hash[rows], rows)
         return rows
 
-    def _find_commit_rows(self, commits: Commits) -> tuple[Ints, Ints]:
-        """The key hash and the row of each commit, NO_ROW where there is none."""
+    def _find_commit_rows(self, commits: Commits, *, shared: bool = False) -> tuple[Ints, Ints]:
+        """The key hash and the row of each commit, NO_ROW where there is none.
+
+        `shared`: the commits are from share state.
+        """
         hashes = key_hashes(commits.groups, commits.topics, commits.group, commits.topic, commits.partition)
+        hashes = convert_to_share_keys(hashes) if shared else hashes
         return hashes, self._index.find(hashes)
 
     def _make_commit_rows(self, commits: Commits, hashes: Ints, rows: Ints) -> None:
@@ -266,12 +275,10 @@ class CommitRows:
         return np.flatnonzero(self._live[: self._rows] & ~kept & ~np.isin(self._group[: self._rows], codes))
 
     def _find_different(self, rows: Ints, offset: Ints) -> NDArray[np.bool_]:
-        """A mask of the `rows` that do not have that offset yet. Rows from share state do not count."""
+        """A mask of the `rows` that do not have that offset yet."""
         different = np.ones(len(rows), np.bool_)
         old = np.flatnonzero(rows != NO_ROW)
         different[old] = self._committed[rows[old]] != offset[old]
-        if self._share_partition is not None:
-            different[old] &= self._share_partition[rows[old]] == NOT_SHARED
         return different
 
     def _remove_rows(self, rows: Ints) -> None:
@@ -305,23 +312,14 @@ class CommitRows:
         return features.empty_rows(lacks_commit_time(committed=self._committed[rows], committed_at_ms=times))
 
     def _set_share_partition(self, rows: Ints, share: Ints | int) -> None:
-        """Sets the partition of `__share_group_state` that the commits of `rows` are from, or NOT_SHARED."""
-        shared = np.not_equal(share, NOT_SHARED)
+        """Sets the partition of `__share_group_state` that the commits of `rows` are from, or DESCRIBED."""
         if self._share_partition is None:
-            if not shared.any():
-                return
             self._share_partition = np.full(len(self._hash), NOT_SHARED, np.int32)
-        # A row from share state is shown only with its group, any other row always.
-        if ((self._share_partition[rows] != NOT_SHARED) != shared).any():
-            self._layout = None
         self._share_partition[rows] = share
 
-    def _add_to_windows(self, rows: Ints, offset: Ints, at_ms: Ints, *, live: bool) -> None:
-        """Adds commits to the windows of `rows`, with their lag at commit; it is unknown unless `live`."""
-        lag = np.full(len(rows), UNKNOWN, np.int64)
-        if live:
-            end = self._registry.partitions.end[self._partition[rows]]
-            lag = np.where(end >= 0, np.maximum(end - offset, 0), UNKNOWN)
+    def _add_to_windows(self, rows: Ints, offset: Ints, at_ms: Ints, seen_at_ms: int) -> None:
+        """Adds commits to the windows of `rows`, with their lag at commit."""
+        lag = self._registry.partitions.lags_at_commit(self._partition[rows], offset, seen_at_ms)
         self._windows.add(rows, offset, at_ms, lag)
         self._changed[rows] = True
 

@@ -8,10 +8,12 @@ more. Whether brokers use the new count shows in the log: only then is anything 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+
+import numpy as np
 
 from koff.lag import UNKNOWN
-from koff.records.placement import group_partition
+from koff.records.placement import hash_groups
 from koff.tracker.shard import Shard
 
 
@@ -26,6 +28,8 @@ class GroupPlaces:
         self._several: dict[str, set[int]] = {}
         # Groups outside the partition that their hash says, with these partitions.
         self._elsewhere: dict[str, set[int]] = {}
+        # Of these partitions, those that no broker uses for the group: they have only what it left there.
+        self._left: dict[str, set[int]] = {}
         # What `find_elsewhere` has found, and the groups of which it has to be found again.
         self._found: dict[str, int] = {}
         self._stale: set[str] = set()
@@ -34,25 +38,26 @@ class GroupPlaces:
         self._last_written = -1
         # Whether the choice is to be made again: groups changed, or a commit may change it.
         self._unsettled = False
-        self.hidden_count = 0
-        """How many groups are hidden, each counted once for each shard that hides it."""
+        self.is_hiding = False
+        """Whether any shard hides a group."""
 
     def set_topic(self, partition_count: int, last_written: int) -> None:
         """Sets the partition count of the offsets topic (0: unknown), and its last partition with records.
 
         -1 if that is unknown: then groups outside the partition of their hash are shown.
         """
+        if (partition_count, last_written) == (self._partition_count, self._last_written):
+            return
         if partition_count != self._partition_count:
             # A topic with fewer partitions is another one.
             grown = 0 < self._partition_count < partition_count
             self._earlier_counts = {*self._earlier_counts, self._partition_count} if grown else set()
-            self._partition_count, self._elsewhere = partition_count, {}
-            for number, names in self._names.items():
-                self._note_elsewhere(number, names)
-            self._stale_all()
-        if last_written != self._last_written:
-            self._last_written = last_written
-            self._stale_all()
+        self._partition_count, self._last_written = partition_count, last_written
+        self._elsewhere, self._left = {}, {}
+        for number, names in self._names.items():
+            self._note_elsewhere(number, names)
+        self._unsettled = True
+        self._stale |= self._elsewhere.keys() | self._found.keys()
 
     def update(self, shards: Mapping[int, Shard]) -> None:
         """Finds the groups that came or went, and sets which groups each shard hides."""
@@ -63,7 +68,7 @@ class GroupPlaces:
                 changed |= self._replace_shard(number, shard)
             elif shard is not None and shard.groups_changed:
                 changed |= self._update_shard(number, shard)
-        if (changed and (self._several or self._elsewhere or self.hidden_count)) or self._unsettled:
+        if (changed and (self._several or self._elsewhere or self.is_hiding)) or self._unsettled:
             self._choose()
 
     def remove_shard(self, number: int) -> None:
@@ -82,7 +87,7 @@ class GroupPlaces:
             numbers = self._elsewhere.get(name)
             if numbers is not None:
                 shown = self._choose_shard(name, self._several.get(name, numbers))
-                if shown in numbers and self._may_be_at(name, shown):
+                if shown in numbers and shown not in self._left.get(name, ()):
                     self._found[name] = shown
         self._stale.clear()
         return self._found
@@ -91,10 +96,6 @@ class GroupPlaces:
     def may_be_elsewhere(self) -> bool:
         """Whether the topic was seen to grow, and brokers may still use the earlier partition count."""
         return bool(self._earlier_counts) and max(self._earlier_counts) > self._last_written
-
-    def _stale_all(self) -> None:
-        self._unsettled = True
-        self._stale |= self._elsewhere.keys() | self._found.keys()
 
     def _replace_shard(self, number: int, shard: Shard | None) -> bool:
         self._remove(number, self._names.pop(number, set()))
@@ -116,13 +117,29 @@ class GroupPlaces:
         self._add(number, came)
         return bool(came or gone)
 
-    def _note_elsewhere(self, number: int, names: Iterable[str]) -> None:
+    def _note_elsewhere(self, number: int, names: Collection[str]) -> None:
+        """Notes which of these groups of a shard are outside the partition of their hash.
+
+        Brokers may use an earlier count, by which a group belongs to that shard. An earlier count is below
+        the present one, and above every partition with records. If the topic was seen with another count, it
+        is that one.
+        """
         count = self._partition_count
-        if count and number >= 0:  # shards below 0 are of no partition
-            for name in names:
-                if group_partition(name, count) != number:
-                    self._elsewhere.setdefault(name, set()).add(number)
-                    self._stale.add(name)
+        if not count or number < 0:  # shards below 0 are of no partition
+            return
+        ordered = list(names)
+        hashes = hash_groups(ordered)
+        outside = np.flatnonzero(hashes % count != number)
+        is_left = np.full(len(outside), self._last_written >= 0)
+        for earlier in self._earlier_counts or range(1, count):
+            if earlier > self._last_written:
+                is_left &= hashes[outside] % earlier != number
+        for index, left in zip(outside.tolist(), is_left.tolist(), strict=True):
+            name = ordered[index]
+            self._stale.add(name)
+            self._elsewhere.setdefault(name, set()).add(number)
+            if left:
+                self._left.setdefault(name, set()).add(number)
 
     def _add(self, number: int, names: Iterable[str]) -> None:
         names = list(names)
@@ -139,7 +156,9 @@ class GroupPlaces:
             if name in self._elsewhere:
                 self._stale.add(name)
                 self._elsewhere[name].discard(number)
+                self._left.get(name, set()).discard(number)
                 if not self._elsewhere[name]:
+                    self._left.pop(name, None)
                     del self._elsewhere[name]
                     if name not in self._found:
                         self._stale.discard(name)
@@ -160,33 +179,20 @@ class GroupPlaces:
             shown = self._choose_shard(name, numbers)
             for number in numbers - {shown}:
                 hidden.setdefault(number, set()).add(name)
-        for name, numbers in self._elsewhere.items():
+        for name, numbers in self._left.items():
             for number in numbers:
-                if not self._may_be_at(name, number):
-                    hidden.setdefault(number, set()).add(name)
+                hidden.setdefault(number, set()).add(name)
         for number, shard in self._shards.items():
             shard.hide_groups(frozenset(hidden.get(number, ())))
-        self.hidden_count = sum(map(len, hidden.values()))
-
-    def _may_be_at(self, name: str, number: int) -> bool:
-        """Whether brokers may use an earlier count, by which the group belongs to that partition.
-
-        An earlier count is below the present one, and above every partition with records. If the topic was
-        seen with another count, it is that one.
-        """
-        earlier = self._earlier_counts or range(self._partition_count)
-        return self._last_written < 0 or any(
-            count > self._last_written and group_partition(name, count) == number for count in earlier
-        )
+        self.is_hiding = bool(hidden)
 
     def _choose_shard(self, name: str, numbers: set[int]) -> int:
         # Shards below 0 are of no partition: their groups come last.
-        elsewhere = self._elsewhere.get(name, set())
-        possible = {number for number in numbers if number not in elsewhere or self._may_be_at(name, number)}
+        possible = numbers - self._left.get(name, set())
         candidates = {number for number in possible if number >= 0} or possible or numbers
         if len(candidates) == 1:
             return next(iter(candidates))
-        by_hash = candidates - elsewhere
+        by_hash = candidates - self._elsewhere.get(name, set())
         newest_ms = {number: self._shards[number].newest_commit_ms(name) for number in candidates}
         if self._partition_count and by_hash:
             shown = min(by_hash)

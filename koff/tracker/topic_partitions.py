@@ -95,10 +95,23 @@ class PartitionTable:
         """The upper bound of the numbers: every number is below it. Free numbers count too."""
         return self._count
 
-    @property
-    def end(self) -> Ints:
-        """The sampled end offsets by number. The array may be longer than `room`."""
-        return self._end
+    def lags_at_commit(self, numbers: NDArray[np.integer[Any]], committed: Ints, seen_at_ms: int) -> Ints:
+        """The lag that each of these commits, which were read at `seen_at_ms`, had at that time.
+
+        It is UNKNOWN without an end offset, and for history (`seen_at_ms` is UNKNOWN). It is UNKNOWN too if
+        the end offset was requested after the commits were read: commits may wait before they are applied.
+        """
+        if seen_at_ms == UNKNOWN:
+            return np.full(len(committed), UNKNOWN, np.int64)
+        end = self._end[numbers]
+        known = (end >= 0) & (self._sampled_at[numbers] <= seen_at_ms)
+        return np.where(known, np.maximum(end - committed, 0), UNKNOWN)
+
+    def lag_at_commit(self, number: int, committed: int, seen_at_ms: int) -> int:
+        """The same for one commit, in less time."""
+        end = self._end.item(number)
+        is_known = end >= 0 and self._sampled_at.item(number) <= seen_at_ms != UNKNOWN
+        return max(end - committed, 0) if is_known else UNKNOWN
 
     def expect_past_ends(self, reach_s: float, *, gap_ms: int = 30_000) -> None:
         """Promises that `add_past_ends` fills the history of end offsets, as far back as `reach_s`.
@@ -150,20 +163,25 @@ class PartitionTable:
     def add_past_ends(self, offsets: Offsets, at_ms: int) -> None:
         """Adds past end offsets to the history. Partitions without a number are ignored.
 
-        An offset is the first with a record at `at_ms` or later; -1: there is no such record.
+        An offset is the first with a record at `at_ms` or later.
         """
         rows = self._find_numbers(offsets)
         known = np.flatnonzero(rows != NO_ROW)
         ends = np.fromiter(offsets.values(), np.int64, len(offsets))
         self._history.add_past_points(rows[known], ends[known], at_ms)
 
-    def clear_history(self) -> None:
-        """Drops the history of end offsets of all partitions, but for their newest samples."""
+    def clear_history(self, partitions: Collection[tuple[str, int]] | None = None) -> None:
+        """Drops the history of end offsets of these partitions, or of all, but for their newest samples."""
         size = min(self._count, len(self._history))
-        self._history.clear(np.arange(len(self._history)))
+        cleared = np.arange(len(self._history))
+        if partitions is not None:
+            found = self._find_numbers(partitions)
+            cleared = found[(found != NO_ROW) & (found < size)]
+        self._history.clear(cleared)
         at, end = self._sampled_at[:size], self._end[:size]
         # Samples that are much older than others would look like a clock that was set.
         recent = (at != UNKNOWN) & (end != UNKNOWN) & (at > at.max(initial=UNKNOWN) - RECENT_MS)
+        recent &= np.isin(np.arange(size), cleared)
         for at_ms in np.unique(at[recent]).tolist():
             rows = np.flatnonzero(recent & (at == at_ms))
             self._history.add_samples(rows, end[rows], at_ms)
@@ -378,15 +396,6 @@ class PartitionTable:
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The topic codes and the partitions of the partition numbers `rows`."""
         return self._topic[rows], self._partition[rows]
-
-    def named_partitions(self) -> list[tuple[str, int]]:
-        """All (topic, partition) that have a number, in the order of the numbers."""
-        topics, n = self._topics.names, self._count
-        return [
-            (topics[t], p)
-            for t, p in zip(self._topic[:n].tolist(), self._partition[:n].tolist(), strict=True)
-            if p >= 0
-        ]
 
     def assign_numbers_by_name(self, partitions: Iterable[tuple[str, int]]) -> Ints:
         """The number of each (topic, partition). Partitions without a number get one."""

@@ -25,7 +25,9 @@ from confluent_kafka.admin import (
 
 from koff.client import ClusterConf
 from koff.client.groups.admin import fetch_through_admin
-from koff.client.groups.coordinators import fetch_from_coordinators, fetch_groups
+from koff.client.groups.all_groups import fetch_groups
+from koff.client.groups.coordinators import fetch_from_coordinators
+from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import DescribedGroup, FetchedGroups
 from koff.client.wire.connection import Connection
 from koff.client.wire.requests import Api
@@ -167,7 +169,9 @@ def test_a_streams_group_is_described_with_its_tasks_and_the_topics_they_read(th
 
     def settled() -> FetchedGroups | None:
         """It commits a moment after it has counted."""
-        asked = fetch_from_coordinators(ClusterConf(three.bootstrap), group_filter=only.__contains__)
+        asked = fetch_from_coordinators(
+            ClusterConf(three.bootstrap), FetchOptions(group_filter=only.__contains__)
+        )
         return asked if len(asked.offsets) > 3 and offsets(asked) == kafkas_offsets(three, only) else None
 
     answers = wait_until(settled, timeout_s=20, what="commits of the streams group")
@@ -208,8 +212,7 @@ def test_both_ways_agree(three):
 def test_groups_are_left_out_by_the_filter_and_descriptions_when_not_asked_for(three):
     answers = fetch_from_coordinators(
         ClusterConf(three.bootstrap),
-        group_filter=lambda name: name in ("classic", "simple-1"),
-        describe=False,
+        FetchOptions(group_filter=lambda name: name in ("classic", "simple-1"), describe=False),
     )
     assert groups(answers).keys() == {"classic", "simple-1"}
     assert groups(answers)["classic"].members == ()
@@ -221,7 +224,7 @@ def test_metadata_of_commits_comes_along(three):
     long = "m" * 300
     commit(three, "with-metadata", ("orders", 0, 3, "marked"), ("orders", 1, 4), ("orders", 2, 5, long))
     answers = fetch_from_coordinators(
-        ClusterConf(three.bootstrap), group_filter=lambda n: n == "with-metadata"
+        ClusterConf(three.bootstrap), FetchOptions(group_filter=lambda n: n == "with-metadata")
     )
     # confluent-kafka writes C's zero byte behind the text, too.
     found = {row.partition: (row.offset, row.metadata.rstrip("\0")) for row in answers.offsets.rows()}
@@ -230,7 +233,7 @@ def test_metadata_of_commits_comes_along(three):
 
 def test_a_broker_killed_in_the_middle_loses_no_group(three):
     conf = ClusterConf(three.bootstrap)
-    before = offsets(fetch_from_coordinators(conf, group_filter=SIMPLE.__contains__))
+    before = offsets(fetch_from_coordinators(conf, FetchOptions(group_filter=SIMPLE.__contains__)))
     victim = three.nodes[2]
     dying = threading.Lock()
 
@@ -242,8 +245,8 @@ def test_a_broker_killed_in_the_middle_loses_no_group(three):
         return group in SIMPLE
 
     try:
-        answers = fetch_from_coordinators(conf, deadline_s=60, group_filter=wanted)
-        again = fetch_from_coordinators(conf, deadline_s=60, group_filter=SIMPLE.__contains__)
+        answers = fetch_from_coordinators(conf, FetchOptions(deadline_s=60, group_filter=wanted))
+        again = fetch_from_coordinators(conf, FetchOptions(deadline_s=60, group_filter=SIMPLE.__contains__))
     finally:
         victim.start()
         three.wait_until_up()
@@ -262,7 +265,7 @@ def test_a_broker_that_does_not_answer_is_said_at_the_deadline(three):
     three.nodes[1].pause()
     try:
         started = time.monotonic()
-        answers = fetch_from_coordinators(conf, deadline_s=2.0)
+        answers = fetch_from_coordinators(conf, FetchOptions(deadline_s=2.0))
         assert time.monotonic() - started < 10  # of two
     finally:
         three.nodes[1].resume()

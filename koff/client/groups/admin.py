@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient
 
 from koff.client.cluster import ClusterConf
 from koff.client.foreign_errors import extract_kafka_error, make_connect_error
+from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import (
     Assigned,
     DescribedGroup,
@@ -49,35 +50,30 @@ _STATES = {
 }
 
 
-def fetch_through_admin(
-    conf: ClusterConf,
-    *,
-    group_filter: Callable[[str], bool] | None = None,
-    deadline_s: float = 30.0,
-    describe: bool = True,
-) -> FetchedGroups:
+def fetch_through_admin(conf: ClusterConf, options: FetchOptions | None = None) -> FetchedGroups:
     """All groups that this user may describe, and the offsets of the classic and consumer groups among them.
 
-    Brokers with ListGroups below version 5 return no group types: then no offsets are fetched. Raises
-    `ConnectError` when the cluster cannot be reached.
+    Of the options, only `group_filter`, `deadline_s` and `describe` are used. Brokers with ListGroups below
+    version 5 return no group types: then no offsets are fetched. Raises `ConnectError` when the cluster
+    cannot be reached.
     """
-    return _AdminFetch(conf, deadline_s).run(group_filter, describe)
+    return _AdminFetch(conf, options or FetchOptions()).run()
 
 
 class _AdminFetch:
     """The state of one `fetch_through_admin`."""
 
-    def __init__(self, conf: ClusterConf, deadline_s: float) -> None:
-        self._conf = conf
-        self._deadline = time.monotonic() + deadline_s
+    def __init__(self, conf: ClusterConf, options: FetchOptions) -> None:
+        self._conf, self._options = conf, options
+        self._deadline = time.monotonic() + options.deadline_s
         self._errors: list[KafkaError] = []
         properties = conf.librdkafka_properties()
         self._admin = new_client(AdminClient, properties, error_cb=self._errors.append)
         self._failed: dict[str, str] = {}
 
-    def run(self, group_filter: Callable[[str], bool] | None, describe: bool) -> FetchedGroups:
+    def run(self) -> FetchedGroups:
         times = [time.monotonic()]
-        groups, incomplete = self._list_groups(group_filter)
+        groups, incomplete = self._list_groups()
         times.append(time.monotonic())
 
         # Offsets, only of classic and consumer groups. A group whose type is "" gets none: ListGroups below
@@ -88,7 +84,7 @@ class _AdminFetch:
 
         # Descriptions. A group without members has nothing more to describe.
         described: dict[str, DescribedGroup] = {}
-        if describe:
+        if self._options.describe:
             with_offsets = set(names)
             not_empty = [group for group in groups if group.name in with_offsets and group.state != "Empty"]
             described = {group.name: group for group in self._describe_groups(not_empty)}
@@ -106,9 +102,7 @@ class _AdminFetch:
             seconds_by_step={step: until - since for step, since, until in steps},
         )
 
-    def _list_groups(
-        self, group_filter: Callable[[str], bool] | None
-    ) -> tuple[tuple[DescribedGroup, ...], tuple[str, ...]]:
+    def _list_groups(self) -> tuple[tuple[DescribedGroup, ...], tuple[str, ...]]:
         """The groups, and the errors of the brokers that did not list theirs.
 
         Raises `ConnectError` if no broker lists groups.
@@ -124,7 +118,7 @@ class _AdminFetch:
         groups = (
             _convert_listing(listing)
             for listing in response.valid
-            if group_filter is None or group_filter(listing.group_id)
+            if self._options.is_chosen(listing.group_id)
         )
         return tuple(groups), tuple(_error_text(error) for error in response.errors)
 

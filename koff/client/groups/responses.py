@@ -136,7 +136,7 @@ class FetchedGroups:
     why there may be more groups, with unknown names: for example a coordinator that did not respond.
     `find_incomplete` says which partitions of the offsets topic these groups would belong to. Kafka
     silently leaves out groups and topics on which this user lacks DESCRIBE: no field shows them.
-    `astray` are the groups that a broker has, or may have, although it does not lead the partition that
+    `elsewhere` are the groups that a broker has, or may have, although it does not lead the partition that
     their names belong to, or although that partition is empty: after the offsets topic has grown, a broker
     uses the earlier partition count until it is restarted. Groups that the caller's filter has excluded are
     among them.
@@ -149,7 +149,7 @@ class FetchedGroups:
     brokers: int
     seconds: float
     share_offsets: tuple[ShareOffset, ...] = ()
-    astray: frozenset[str] = frozenset()
+    elsewhere: frozenset[str] = frozenset()
     incomplete: tuple[str, ...] = ()
     source: str = "wire"
     """"wire" (koff's own connections) or "admin" (confluent-kafka's admin client)."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from koff.monitor.offsets_start import MOVING_S
 from koff.monitor.requests import (
     Failed,
     FetchGroups,
@@ -203,7 +204,7 @@ def test_the_log_says_where_a_group_is_that_its_coordinator_has_by_an_earlier_pa
     nothing = CommitColumns.from_offsets({})
     driven.give(GroupsFetched(request.id, nothing, {}, partitions=others, final=False))
     driven.give(
-        GroupsFetched(request.id, nothing, {}, partitions=frozenset({BEFORE}), astray=frozenset({MOVING}))
+        GroupsFetched(request.id, nothing, {}, partitions=frozenset({BEFORE}), elsewhere=frozenset({MOVING}))
     )
     place = driven.last(Read).starts[BEFORE]
     assert place.offset == 0
@@ -216,9 +217,9 @@ def test_the_log_says_where_a_group_is_that_its_coordinator_has_by_an_earlier_pa
     assert driven.core.tracker.group_names(BEFORE) == {MOVING}
 
 
-def test_a_group_astray_changes_nothing_once_brokers_use_the_new_partition_count() -> None:
+def test_a_group_elsewhere_changes_nothing_once_brokers_use_the_new_partition_count() -> None:
     driven = start()  # the last partition has records
-    respond(driven, 0, 1, 2, astray=frozenset({MOVING}))
+    respond(driven, 0, 1, 2, elsewhere=frozenset({MOVING}))
     assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
     assert driven.last(Read).starts.keys() == {0, 1, 2}
 
@@ -283,6 +284,47 @@ def test_a_new_cluster_is_ready_once_the_coordinators_have_returned_no_group() -
     respond(driven)
     assert is_ready(driven)
     assert driven.groups() == set()
+
+
+MOVED = pytest.mark.parametrize("failed", [{}, {name_in(1): "NOT_COORDINATOR"}], ids=["unlisted", "listed"])
+
+
+@MOVED
+def test_a_group_is_kept_that_may_be_moving_to_another_coordinator(failed: dict[str, str]) -> None:
+    driven = Driven(start="snapshot")
+    list_without_offsets_topic(driven)
+    everything = [name_in(p) for p in range(PARTITIONS)]
+    respond_with(driven, *everything)
+    part = driven.core.logs.offsets.partitions[0]
+    before = part.current
+    respond_with(driven, name_in(0), name_in(2), failed=failed)
+    assert driven.groups() == set(everything)
+    assert part.stale_groups == {name_in(1): before}
+    respond_with(driven, *everything)
+    assert part.stale_groups == {}
+
+
+@MOVED
+def test_a_group_that_responses_go_on_to_lack_is_dropped(failed: dict[str, str]) -> None:
+    driven = Driven(start="snapshot")
+    list_without_offsets_topic(driven)
+    respond_with(driven, name_in(0), name_in(1))
+    part = driven.core.logs.offsets.partitions[0]
+    since_s = part.current.at_s if part.current else 0.0
+    while driven.groups() == {name_in(0), name_in(1)}:
+        respond_with(driven, name_in(0), failed=failed)
+        assert driven.now().at_s < since_s + 2 * MOVING_S
+    assert driven.groups() == {name_in(0)}
+    assert driven.now().at_s >= since_s + MOVING_S
+    assert part.stale_groups == {}
+
+
+def test_a_group_that_its_coordinator_does_not_find_is_dropped_at_once() -> None:
+    driven = Driven(start="snapshot")
+    list_without_offsets_topic(driven)
+    respond_with(driven, name_in(0), name_in(1))
+    respond_with(driven, name_in(0), failed={name_in(1): "GROUP_ID_NOT_FOUND"})
+    assert driven.groups() == {name_in(0)}
 
 
 def test_a_hidden_topic_is_not_waited_for_if_the_log_is_the_source() -> None:

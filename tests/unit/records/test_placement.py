@@ -1,8 +1,10 @@
 """Which partition a group's records are in is what Kafka says it is."""
 
+import random
+
 import pytest
 
-from koff.records.placement import group_partition, java_hash, share_state_partition
+from koff.records.placement import group_partition, hash_groups, java_hash, share_state_partition
 from tests.unit.records.decoding import decoded, golden, key_and_value
 
 
@@ -40,3 +42,15 @@ def test_the_hash_is_javas(text: str, expected: int) -> None:
 
 def test_the_hash_without_an_absolute_value_counts_as_0() -> None:
     assert group_partition("polygenelubricants", 50) == 0
+
+
+@pytest.mark.parametrize("count", [0, 1, 16, 17, 500])
+def test_many_groups_are_where_each_of_them_is(count: int) -> None:
+    rng = random.Random(count)
+    alphabet = "\0\1aZ\x7f\u00e9\uffff\ud800\U0001f600"
+    odd = ["", "\0", "a", "a\0", "\0a", "polygenelubricants", "x" * 256, "y" * 257, "payments"]
+    groups = [rng.choice([*odd, "".join(rng.choices(alphabet, k=rng.randrange(9)))]) for _ in range(count)]
+    groups[:9] = odd[:count]
+    for partitions in (1, 7, 50):
+        found = (hash_groups(groups) % partitions).tolist()
+        assert found == [group_partition(group, partitions) for group in groups]

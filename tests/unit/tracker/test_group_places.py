@@ -43,7 +43,6 @@ def test_the_partition_that_the_name_belongs_to_shows_the_group_whatever_is_newe
     assert sorted(group.name for group in snapshot.groups()) == [MOVED, "other"]
     assert [total.partitions for total in snapshot.totals() if total.group.name == MOVED] == [1]
     assert grown.watched_partitions() == [("t", 0)]
-    assert grown.hidden_groups == 1
 
 
 def test_the_hidden_group_is_kept_and_comes_back_when_the_other_goes(grown):
@@ -56,7 +55,6 @@ def test_the_hidden_group_is_kept_and_comes_back_when_the_other_goes(grown):
         ("other", "t", 0): 1,
     }
     assert grown.watched_partitions() == [("old", 3), ("t", 0), ("t", 1)]
-    assert grown.hidden_groups == 0
 
 
 def test_a_partition_that_is_reset_or_replaced_no_longer_hides_anything(grown):
@@ -152,7 +150,6 @@ def test_whatever_comes_and_goes_the_groups_shown_are_those_of_a_tracker_that_sa
             newest = max(there, key=lambda p: there[p])
             expected[name, "t", 0] = there.get(group_partition(name, 4), there[newest])
         assert rows(tracker) == expected
-        assert tracker.hidden_groups == len(state) - len(expected)
 
 
 def test_groups_elsewhere_are_shown_until_brokers_use_the_new_count():
@@ -162,7 +159,6 @@ def test_groups_elsewhere_are_shown_until_brokers_use_the_new_count():
     assert rows(tracker) == {(MOVED, "t", 0): 1}
     tracker.set_offsets_partitions(60, last_written=59)
     assert rows(tracker) == {}
-    assert tracker.hidden_groups == 1
     assert tracker.watched_partitions() == []
 
 

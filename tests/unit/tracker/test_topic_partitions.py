@@ -56,9 +56,9 @@ def test_what_is_older_than_a_week_is_at_least_a_week_old():
     assert age(table, 4_627, NOW_MS + 60_000) == f">= {WEEK_S + 60}"
 
 
-def test_no_record_since_then_means_that_the_end_has_not_moved():
+def test_a_past_end_may_be_that_of_the_next_sample():
     table = table_of()
-    table.add_past_ends({AT: UNKNOWN}, NOW_MS - 3_600_000)
+    table.add_past_ends({AT: 30_000}, NOW_MS - 3_600_000)
     table.add_past_ends({AT: 3_000}, NOW_MS - 3_700_000)
     table.add_samples(ends={AT: 30_001}, at_ms=NOW_MS + 5_000)
     assert age(table, 29_999, NOW_MS + 5_000) == pytest.approx(3_605, abs=1)
@@ -67,7 +67,7 @@ def test_no_record_since_then_means_that_the_end_has_not_moved():
 def test_past_ends_of_partitions_without_a_number_are_ignored():
     table = table_of()
     table.add_past_ends({("u", 7): 5_000}, NOW_MS - WEEK_S * 1000)
-    assert table.named_partitions() == [AT]
+    assert len(table) == 1
     assert age(table, 4_627) is None
 
 
@@ -113,6 +113,30 @@ def test_a_tracker_serves_no_time_lag_for_a_group_before_all_its_records_are_dat
     (total,) = snapshot.totals()
     assert total.time_lag_s == WEEK_S
     assert {row.partition: row.at_least for row in snapshot.rows()} == {0: True, 1: False}
+
+
+# The lag at a commit
+
+
+def test_the_lag_at_a_commit_is_that_to_the_end_offset_before_it():
+    table = table_of(end=100)
+    numbers, committed = table.assign_numbers_by_name([AT, AT, OTHER]), np.array([70, 120, 70])
+    expected = {NOW_MS: [30, 0, UNKNOWN], NOW_MS - 1: [UNKNOWN] * 3, UNKNOWN: [UNKNOWN] * 3}
+    for seen_at_ms, lags in expected.items():
+        assert table.lags_at_commit(numbers, committed, seen_at_ms).tolist() == lags
+        each = zip(numbers.tolist(), committed.tolist(), strict=True)
+        assert [table.lag_at_commit(*one, seen_at_ms) for one in each] == lags
+
+
+@pytest.mark.parametrize(("waited_s", "status"), [(0, "OK"), (20, "UNKNOWN")])
+def test_a_commit_that_waited_has_no_lag_to_an_end_offset_that_is_newer(waited_s, status):
+    tracker = Tracker()
+    for step in range(12):  # the group commits the end offset each time
+        at_ms, end = NOW_MS + step * 5_000, 1_000 + step * 500
+        tracker.add_samples(ends={AT: end + 100 * waited_s}, at_ms=at_ms + waited_s * 1_000)
+        tracker.apply(0, *([part] for part in commit("g", "t", 0, end, at=at_ms)), seen_at_ms=at_ms)
+    (row,) = tracker.take_snapshot(at_ms + 20_000).rows()
+    assert row.status.name == status
 
 
 # A history that was saved
@@ -169,7 +193,7 @@ def test_a_history_from_the_future_is_not_restored():
         table.restore_ends(state, now_ms=NOW_MS) == "its newest end offset is of a time that is in the future"
     )
     assert table.restore_ends(state, now_ms=NOW_MS, pause_ms=-10_000) is not None
-    assert table.named_partitions() == []
+    assert len(table) == 0
     table.add_samples(ends={AT: 5}, at_ms=1_000)
     assert age(table, 4, 11_000) == ">= 10"
 

@@ -15,6 +15,7 @@ from kio.serial import entity_reader
 from koff.client import ClusterConf
 from koff.client.groups import coordinators
 from koff.client.groups.coordinators import fetch_from_coordinators
+from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.offset_fetch import FetchedOffsets
 from koff.client.groups.responses import FetchedGroups, PackedOffsets, ShareOffset
 from koff.client.wire.connection import UnsupportedVersion
@@ -188,7 +189,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 def fetch(cluster: FakeCluster, **more: Any) -> tuple[FetchedGroups, float]:
     """The groups, and the seconds that it took."""
     began = cluster.clock.now
-    fetched = fetch_from_coordinators(ClusterConf("fake:1,fake:2,fake:3"), **more)
+    fetched = fetch_from_coordinators(ClusterConf("fake:1,fake:2,fake:3"), FetchOptions(**more))
     return fetched, cluster.clock.now - began
 
 
@@ -302,12 +303,12 @@ def test_every_partition_may_be_incomplete_if_the_brokers_have_another_partition
 def test_a_group_in_the_partition_of_another_broker_does_not_delay_the_others(
     cluster: FakeCluster, patience: Mapping[str, float]
 ) -> None:
-    astray = "hostile" + name_in(0)
-    home = group_partition(astray, PARTITIONS) % 3 + 1
-    cluster.groups[home % 3 + 1].append(astray)
+    elsewhere = "hostile" + name_in(0)
+    home = group_partition(elsewhere, PARTITIONS) % 3 + 1
+    cluster.groups[home % 3 + 1].append(elsewhere)
     fetched, seconds = fetch(cluster, **patience)
     assert seconds < 1
-    assert fetched.failed == {astray: "NOT_COORDINATOR"}
+    assert fetched.failed == {elsewhere: "NOT_COORDINATOR"}
     assert fetched.find_incomplete(range(PARTITIONS), PARTITIONS) == {}
 
 
@@ -333,6 +334,62 @@ def test_a_group_whose_coordinator_loads_for_seconds_is_waited_for(
     fetched, _ = fetch(cluster)
     assert not fetched.failed
     assert name_in(1) in names(fetched)
+
+
+def move_group(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, *, loads_s: float) -> str:
+    """The leaders are unknown, and a group moves from broker 2 to broker 3. Broker 2 lists it still.
+
+    From the next round on it does not. Broker 3 lists the group once it has begun to load it.
+    """
+    cluster.leaders, moving, began = None, name_in(1), cluster.clock.now
+
+    def find_error(self: FakeConnection, name: str) -> str | None:
+        return "NOT_COORDINATOR" if (self.broker, name) == (2, moving) else None
+
+    def pause(seconds: float) -> None:
+        cluster.clock.now += seconds
+        cluster.groups[2] = [name_in(4)]
+        if cluster.clock.now >= began + loads_s and moving not in cluster.groups[3]:
+            cluster.groups[3].append(moving)
+
+    monkeypatch.setattr(FakeConnection, "_error_of", find_error)
+    monkeypatch.setattr(cluster.clock, "sleep", pause)
+    return moving
+
+
+def test_a_group_that_moves_is_waited_for_if_the_leaders_are_unknown(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moving = move_group(cluster, monkeypatch, loads_s=2)
+    fetched, seconds = fetch(cluster, patience_s=5.0)
+    assert (fetched.failed, fetched.incomplete) == ({}, ())
+    assert moving in names(fetched)
+    assert seconds < 3
+
+
+def test_a_group_that_moves_for_long_has_failed_if_the_leaders_are_unknown(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moving = move_group(cluster, monkeypatch, loads_s=60)
+    fetched, seconds = fetch(cluster, patience_s=5.0)
+    assert fetched.failed == {moving: "NOT_COORDINATOR"}
+    assert names(fetched) == {name_in(p) for p in range(PARTITIONS)} - {moving}
+    assert seconds <= 5
+
+
+def test_a_group_that_was_deleted_meanwhile_has_not_failed(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted = name_in(1)
+    monkeypatch.setattr(
+        FakeConnection, "_error_of", lambda self, name: "GROUP_ID_NOT_FOUND" if name == deleted else None
+    )
+    monkeypatch.setattr(cluster.clock, "sleep", lambda seconds: cluster.groups.update({2: [name_in(4)]}))
+    for cluster.leaders in ([1, 2, 3, 1, 2, 3], None):
+        cluster.groups[2] = [deleted, name_in(4)]
+        fetched, _ = fetch(cluster, patience_s=5.0)
+        assert (fetched.failed, fetched.rounds) == ({}, 2)
+        assert names(fetched) == {name_in(p) for p in range(PARTITIONS)} - {deleted}
 
 
 # --- Offsets of share groups ------------------------------------------------------------------------------
@@ -372,8 +429,10 @@ def test_a_broker_that_cannot_describe_offsets_of_share_groups_is_an_error_if_on
 # --- Brokers that use an earlier partition count ----------------------------------------------------------
 
 
-def test_groups_that_a_broker_lists_without_leading_their_partition_are_astray(cluster: FakeCluster) -> None:
-    assert fetch(cluster)[0].astray == set()
+def test_groups_are_elsewhere_if_the_broker_that_lists_them_does_not_lead_their_partition(
+    cluster: FakeCluster,
+) -> None:
+    assert fetch(cluster)[0].elsewhere == set()
     mine = frozenset({0, 3})  # the partitions of broker 1
     cluster.groups[1].append(name_in(1))
 
@@ -382,12 +441,12 @@ def test_groups_that_a_broker_lists_without_leading_their_partition_are_astray(c
 
     fetched, _ = fetch(cluster, group_filter=is_mine, partitions=mine)
     assert names(fetched) == {name_in(0), name_in(3)}
-    assert fetched.astray == {name_in(1)}
+    assert fetched.elsewhere == {name_in(1)}
     # All together: the broker does not respond for the group, which therefore is what it has left there.
-    assert fetch(cluster)[0].astray == set()
+    assert fetch(cluster)[0].elsewhere == set()
 
 
-def test_a_group_that_its_broker_has_by_an_earlier_partition_count_is_fetched_and_astray(
+def test_a_group_that_its_broker_has_by_an_earlier_partition_count_is_fetched_and_elsewhere(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.groups[2].remove(name_in(1))
@@ -395,13 +454,13 @@ def test_a_group_that_its_broker_has_by_an_earlier_partition_count_is_fetched_an
     monkeypatch.setattr(FakeConnection, "_error_of", lambda self, name: None)
     fetched, _ = fetch(cluster)
     assert names(fetched) == {name_in(p) for p in range(PARTITIONS)}
-    assert fetched.astray == {name_in(1)}
+    assert fetched.elsewhere == {name_in(1)}
 
 
-def test_a_group_in_an_empty_partition_is_astray(cluster: FakeCluster) -> None:
+def test_a_group_in_an_empty_partition_is_elsewhere(cluster: FakeCluster) -> None:
     fetched, _ = fetch(cluster, empty=frozenset({4}))
     assert names(fetched) == {name_in(p) for p in range(PARTITIONS)}
-    assert fetched.astray == {name_in(4)}
+    assert fetched.elsewhere == {name_in(4)}
 
 
 def test_a_group_that_a_broker_lists_twice_has_each_row_once(cluster: FakeCluster) -> None:

@@ -192,7 +192,7 @@ def test_addresses_are_read_as_librdkafka_reads_them():
 
 
 def test_kio_is_not_imported_before_it_is_needed():
-    modules = "koff.client.groups.coordinators, koff.client.groups.admin"
+    modules = "koff.client.groups.all_groups, koff.client.groups.admin"
     code = f"import sys, {modules}; assert 'kio' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 

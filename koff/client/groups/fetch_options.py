@@ -1,0 +1,34 @@
+"""What is fetched of the groups of a cluster, and for how long koff tries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+ShareOffsets = Literal["too", "only", "not"]
+"""Whether offsets of share groups are fetched besides those of the others. "only": no other groups at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOptions:
+    """Which groups are fetched, and what of them. Without `describe`, members are not fetched.
+
+    Only groups that pass `group_filter` are fetched, and of the offsets topic's partitions only those of
+    `partitions`. `empty` are the partitions without records (see `FetchedGroups.elsewhere`).
+
+    koff tries until `deadline_s` is over. With `patience_s`, a broker that is silent for so long is given up,
+    and no round begins later than that after the start.
+    """
+
+    group_filter: Callable[[str], bool] | None = None
+    deadline_s: float = 30.0
+    patience_s: float | None = None
+    describe: bool = True
+    partitions: frozenset[int] | None = None
+    share_offsets: ShareOffsets = "too"
+    empty: frozenset[int] = frozenset()
+
+    def is_chosen(self, group: str) -> bool:
+        """Whether the group passes the filter."""
+        return self.group_filter is None or self.group_filter(group)
