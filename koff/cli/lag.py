@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from koff.cli.options import (
+    FiniteRange,
     Regex,
     build_cluster_conf,
     cluster_options,
@@ -30,6 +31,7 @@ from koff.monitor.zookeeper import ZooKeeperConf
 from koff.serve import ClusterView
 from koff.tracker import GroupTotal, PartitionLag
 
+_NAMED = 5
 ABOVE, UNKNOWN = 3, 4
 """Exit codes: a lag is above the limit of --fail-above; a lag is unknown. Without --fail-above, only a lag
 that koff could not find out in time counts as unknown."""
@@ -67,7 +69,7 @@ that koff could not find out in time counts as unknown."""
     "--timeout",
     "timeout_s",
     default=30.0,
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     metavar="SECONDS",
     help="Print what is known after this time at the latest. If a lag could not be found out until then, say "
     "why on standard error, and exit with code 4.",
@@ -76,7 +78,7 @@ that koff could not find out in time counts as unknown."""
 @option(
     "--interval",
     default=2.0,
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     metavar="SECONDS",
     help="Time between two outputs of --watch.",
 )
@@ -137,19 +139,24 @@ def lag(
         totals = [total for total in view.snapshot.totals() if is_selected(total.group.name)]
         _FORMATS[form](view.cluster, rows, totals)
         sys.stdout.flush()
-        is_unknown = _print_unknown(view, rows)
+        is_unknown = _print_unknown(view, rows, totals)
         if not watch:
             sys.exit(_check_limit(totals, fail_above) or (UNKNOWN if is_unknown else 0))
 
 
-def _print_unknown(view: ClusterView, rows: list[PartitionLag]) -> bool:
-    """Whether koff could not find out a lag in time. Prints how many and why on standard error."""
+def _print_unknown(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> bool:
+    """Whether koff could not find out a lag. Prints how many and why on standard error."""
     causes = [] if view.readiness.ready else [view.readiness.text]
     withheld = [row for row in rows if row.reasons & WITHHELD]
     if withheld:
         names = sorted({name for row in withheld for name in (row.reasons & WITHHELD).names})
         causes.append(f"{len(withheld)} of {len(rows)} lags are not known ({', '.join(names)})")
     causes += view.stats.missing
+    shares = sorted(total.group.name for total in totals if not total.whole)
+    if shares and view.stats.missing_shares_why is not None:
+        named = ", ".join([*shares[:_NAMED], *(["..."] if len(shares) > _NAMED else [])])
+        why = view.stats.missing_shares_why
+        causes.append(f"lags of {len(shares)} share groups are missing ({named}): {why}")
     if causes:
         click.echo(f"not all is known: {'; '.join(causes)}", err=True)
     return bool(causes)

@@ -154,8 +154,8 @@ class EndHistory:
         """Adds the end offsets (N,) that the distinct `rows` (N,) had at `at_ms`, before their newest sample.
 
         An end offset in the past is the answer to a request by time: the first offset with a record at
-        `at_ms` or later. UNKNOWN stands for the answer that there is none; then the end offset was the same
-        as in the row's next point. Rows may have no sample yet.
+        `at_ms` or later; or the end offset of a sample at `at_ms` or later, if the answer to a later request
+        is that there is no such record. Rows may have no sample yet.
 
         Such offsets are by the timestamps of records, which come from the clocks of producers and need not be
         in order. An offset above that of the next point is replaced by the latter. If an offset is below that
@@ -365,7 +365,7 @@ class EndHistory:
         inside = np.flatnonzero(self._newest_tick[row] > tick)
         slot[inside] = self._find_first_above(self._ticks, row[inside], ticks[inside])
         # Records that had arrived before: the point goes to where its offset belongs.
-        early = (slot > 0) & (offset >= 0) & (offset < self._offsets[np.maximum(slot - 1, 0), row])
+        early = (slot > 0) & (offset < self._offsets[np.maximum(slot - 1, 0), row])
         moved = np.flatnonzero(early)
         slot[moved] = self._find_first_above(self._offsets, row[moved], offset[moved])
         ticks[moved] = self._ticks[slot[moved], row[moved]].astype(np.int64) - 1
@@ -376,7 +376,7 @@ class EndHistory:
         since = np.where(slot > 0, self._ticks[left, row], np.int64(-1))
         until = np.where(slot < count, self._ticks[right, row], np.int64(_NO_LIMIT))
         is_gap = (slot == 0) | (slot == count) | self._gaps[right, row]
-        end = np.clip(np.where(offset < 0, after, offset), before, after)
+        end = np.clip(offset, before, after)
         # A point on a flat stretch shows nothing, nor does one after the newest sample.
         useful = (since < ticks) & (before < after) & (end < _NO_LIMIT) & (is_gap | ~early)
         useful &= (slot < count) | (self._live[row] == _NEVER)

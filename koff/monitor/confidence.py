@@ -68,9 +68,12 @@ class ViewFacts:
     """The facts that a view depends on, besides the snapshot.
 
     `cluster` is the name of the cluster. `source` is where commits come from. `doubtful_topics` are the
-    internal topics that may have been created again since koff read them. `elsewhere` maps each group that is
-    not shown by the partition of its hash to the partition that shows it. `history` is the partition whose
-    history is being read. `stored_groups_at` is when ZooKeeper's groups were requested; without
+    internal topics that may have been created again since koff read them. `described_shares_ms` has the share
+    groups whose lags coordinators returned: when all of each were requested, None if never.
+    `nameless_shares` are share groups with state of topics whose names are overdue. `missing_shares_why` is
+    why lags of share groups may be missing, while the log is not their source. `elsewhere` maps each group
+    that is not shown by the partition of its hash to the partition that shows it. `history` is the partition
+    whose history is being read. `stored_groups_at` is when ZooKeeper's groups were requested; without
     `are_stored_groups_known`, ZooKeeper has not responded yet; `refused_groups` are left out of its response.
     `oldest_ms` is the oldest time that counts as current, and `steady_ms` converts to such times. `failure`
     is the newest error while nothing is answered. `skipped` counts what could not be used.
@@ -81,6 +84,9 @@ class ViewFacts:
     offsets: FollowedLog
     share: FollowedLog
     doubtful_topics: Collection[str]
+    described_shares_ms: Mapping[str, int | None]
+    nameless_shares: Collection[str]
+    missing_shares_why: str | None
     elsewhere: Mapping[str, int]
     history: Replayed | None
     stored_groups_at: Moment | None
@@ -139,6 +145,21 @@ class ViewFacts:
         times = np.where(sources == DESCRIBED, shard.seen_at, times)
         return np.where(sources == NOT_SHARED, at_ms, np.minimum(at_ms, times))
 
+    def find_whole(self, shard: ShardSnapshot, *, share_ms: int) -> NDArray[np.bool_]:
+        """A mask of the groups of a shard that have no rows besides those in it.
+
+        The rows of a share group are in any partitions of `__share_group_state`, all of which were current at
+        `share_ms`, or its coordinator returned them. State has no names of topics, only their ids.
+        """
+
+        def is_whole(name: str) -> bool:
+            if name in self.described_shares_ms:
+                at_ms = self.described_shares_ms[name]
+                return at_ms is not None and at_ms >= self.oldest_ms
+            return share_ms >= self.oldest_ms and name not in self.nameless_shares
+
+        return np.array([g.type != "share" or is_whole(g.name) for g in shard.groups], np.bool_)
+
     def has_old_stored_groups(self, snapshot: Snapshot) -> bool:
         """Whether there are groups of ZooKeeper that are not current."""
         return STORED_GROUPS_SHARD in snapshot.shards and self._to_ms(self.stored_groups_at) < self.oldest_ms
@@ -148,7 +169,9 @@ class ViewFacts:
         part = log.partitions.get(number)
         if part is None or log.topic in self.doubtful_topics:
             return NEVER_MS
-        return self._to_ms(part.current)
+        at_ms = self._to_ms(part.current)
+        # Groups of a topic that has grown have moved. A coordinator returns its groups wherever they are.
+        return at_ms if log.denied is not None else min(at_ms, self._to_ms(log.counted))
 
     def _to_ms(self, moment: Moment | None) -> int:
         return NEVER_MS if moment is None else self.steady_ms(moment)
@@ -159,6 +182,8 @@ def build_view(snapshot: Snapshot, facts: ViewFacts) -> ClusterView:
     topics_ms = facts.steady_ms(facts.topics_asked) if facts.topics_asked else NEVER_MS
     withheld: dict[int, NDArray[np.uint8]] = {}
     are_current: dict[int, NDArray[np.bool_] | bool] = {}
+    are_whole: dict[int, NDArray[np.bool_] | bool] = {}
+    share_ms = min((facts.current_ms(facts.share, p) for p in facts.share.partitions), default=NEVER_MS)
     rows = 0
     for number, shard in snapshot.shards.items():
         found, with_lag = find_withheld(
@@ -172,11 +197,13 @@ def build_view(snapshot: Snapshot, facts: ViewFacts) -> ClusterView:
         if found.any():
             withheld[number] = found
         are_current[number] = facts.groups_ms(number, shard) >= facts.oldest_ms
+        are_whole[number] = facts.find_whole(shard, share_ms=share_ms)
     count = sum(int(np.count_nonzero(found)) for found in withheld.values())
     readiness = assess_readiness(snapshot, facts, rows=rows, withheld=count)
     stats = build_stats(snapshot, facts, rows=rows, withheld=count, up=readiness.ready)
     old_ends = snapshot.partitions.sampled_at < facts.oldest_ms
-    return ClusterView(facts.cluster, snapshot.withhold(withheld, are_current, old_ends), readiness, stats)
+    served = snapshot.withhold(withheld, are_current, old_ends, are_whole)
+    return ClusterView(facts.cluster, served, readiness, stats)
 
 
 def build_stats(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withheld: int, up: bool) -> MonitorStats:
@@ -194,6 +221,7 @@ def build_stats(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withheld: in
         rows=rows,
         withheld=withheld,
         missing=tuple(_describe_missing(facts)),
+        missing_shares_why=facts.missing_shares_why,
         not_current=sum(len(_find_old_partitions(facts, log)) for log in (offsets, facts.share)),
         source=facts.source,
         up=up,

@@ -26,6 +26,7 @@ from koff.monitor.requests import (
     Failed,
     FetchGroups,
     FetchOffsets,
+    FetchPartitionCounts,
     FetchRetention,
     FetchShareLags,
     FetchStoredGroups,
@@ -39,6 +40,7 @@ from koff.monitor.requests import (
     Loaded,
     Moment,
     OffsetsFetched,
+    PartitionCountsFetched,
     Polled,
     ReadFailed,
     ReadFirstRecords,
@@ -70,6 +72,10 @@ LIST_AGAIN_S, MISSING_INTERVAL_S = 2.0, 10.0
 """The pause between two lists of topics while they contradict each other or there is no offsets topic; and
 while there is no topic of share groups' state, or only the coordinators can be asked."""
 
+_TO_THE_CLUSTER = (
+    FetchTopics | FetchPartitionCounts | FetchOffsets | FetchGroups | FetchRetention | ReadHistory
+)
+
 
 class Core:
     """Watches one cluster. See the module's docstring; only one thread may call it."""
@@ -82,7 +88,9 @@ class Core:
         self._began = now
         self._savings = Savings(now)
         self.logs = InternalLogs(conf, self.tracker, self._savings, self.outbox, self._steady_ms)
-        self._share_lags = ShareLags(self.logs.share, self.logs.offsets, self.tracker, self.outbox)
+        self._share_lags = ShareLags(
+            self.logs.share, self.logs.offsets, self.tracker, self.outbox, asks=conf.source != "log"
+        )
         self._ends = EndOffsets(self.tracker, self.topics, self.outbox, conf.start_interval_s)
         self.end_times = EndTimes(self.tracker, self.outbox, gap_ms=round(conf.limit_s * 1000))
         self._stored = StoredGroups(
@@ -179,6 +187,11 @@ class Core:
             offsets=logs.offsets,
             share=logs.share,
             doubtful_topics=logs.find_doubtful(self.topics),
+            described_shares_ms=self.tracker.described_shares_ms,
+            nameless_shares=self.tracker.find_share_groups_of(
+                self.topics.find_overdue(now.at_s - self.conf.limit_s)
+            ),
+            missing_shares_why=self._share_lags.missing_why,
             elsewhere=self.tracker.find_groups_elsewhere(),
             history=logs.start.history.replayed,
             stored_groups_at=self._stored.current,
@@ -246,6 +259,8 @@ class Core:
             case TopicsFetched(), FetchTopics():
                 self.outbox.note_answer(ask.asked)
                 self._receive_topics(given, ask.asked, now)
+            case PartitionCountsFetched(), FetchPartitionCounts():
+                self._receive_counts(given, ask, now)
             case OffsetsFetched(), FetchOffsets():
                 self._receive_offsets(given, ask, now)
             case RetentionFetched(), FetchRetention():
@@ -255,7 +270,7 @@ class Core:
                     self.outbox.note_answer(ask.asked)
                 self.logs.receive_groups(given, ask, now)
             case ShareLagsFetched(), FetchShareLags():
-                self._share_lags.receive(given, ask, self._steady_ms(ask.asked))
+                self._share_lags.receive(given, ask, self._steady_ms(ask.asked), now)
             case Loaded(), Load():
                 self.logs.start.receive_loaded(given, ask, now, self._steady_ms(now))
             case HistoryRead(), _:
@@ -269,7 +284,7 @@ class Core:
 
     def _note_failure(self, ask: Ask[Any], why: str) -> None:
         """Notes that the cluster did not answer, if the request was to the cluster."""
-        if isinstance(ask.request, FetchTopics | FetchOffsets | FetchGroups | FetchRetention | ReadHistory):
+        if isinstance(ask.request, _TO_THE_CLUSTER):
             self.outbox.note_failure(why, ask.asked)
 
     def _give_up(self, ask: Ask[Any], why: str, now: Moment) -> None:
@@ -314,6 +329,13 @@ class Core:
         elif not logs.offsets.exists or not logs.share.exists:
             pause_s = min(pause_s, MISSING_INTERVAL_S)
         self._topics_due_s = now.at_s + pause_s
+
+    def _receive_counts(
+        self, given: PartitionCountsFetched, ask: Ask[FetchPartitionCounts], now: Moment
+    ) -> None:
+        self.outbox.note_answer(ask.asked)
+        if not self.logs.receive_counts(given.counts, ask):
+            self._topics_due_s = min(self._topics_due_s, now.at_s)
 
     def _receive_offsets(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
         ask.waiting.difference_update(given.offsets)
@@ -367,8 +389,7 @@ class Core:
         if due:
             self._sample_due_s = now.at_s + self.conf.end_interval_s
             self.logs.sample(now, interval_s=self.conf.end_interval_s)
-            if self.conf.source != "log":
-                self._share_lags.request(now)
+            self._share_lags.request(now)
         if due or (new_s is not None and now.at_s >= new_s):
             self._ends.sample(now, everything=due)
             again_s = self.topics.list_again_s(self._ends.unknown_topics(), LIST_AGAIN_S, now)
@@ -378,7 +399,7 @@ class Core:
         """Requests offsets by time, once the logs are read: commits that are half read change soon."""
         self.end_times.forget(self._ends.take_dropped())
         if self._does_more:
-            self.end_times.request(now, self._steady_ms(now))
+            self.end_times.request(now, self._steady_ms(now), self._ends.believed)
 
     def _save(self, now: Moment) -> None:
         if self.conf.saves:

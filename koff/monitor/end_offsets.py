@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from koff.lag import UNKNOWN
 from koff.monitor.outbox import Ask, Outbox
@@ -15,6 +16,14 @@ NEW_INTERVAL_S = 1.0
 """The pause between two requests for new partitions: a stream of new topics costs no more than that."""
 AGREE_S = 1.0
 """An end offset that went back is believed if another response, so much later, says so too."""
+
+
+class SampledEnd(NamedTuple):
+    """An end offset. `asked_ms` is when it was requested, by the tracker's clock."""
+
+    end: int
+    request_id: int
+    asked_ms: int
 
 
 class EndOffsets:
@@ -31,11 +40,11 @@ class EndOffsets:
     def __init__(self, tracker: Tracker, topics: TopicList, outbox: Outbox, start_interval_s: float) -> None:
         self.watched: set[TopicPartition] = set()
         """The partitions that groups committed to, or are assigned."""
+        self.believed: dict[TopicPartition, SampledEnd] = {}
+        """By partition, the newest end offset that is believed."""
         self._tracker, self._topics, self._outbox = tracker, topics, outbox
         self._answered: set[TopicPartition] = set()
         self._slowly_asked: set[TopicPartition] = set()
-        # By partition, the newest end offset that is believed, and the id of its request.
-        self._believed: dict[TopicPartition, tuple[int, int]] = {}
         self._lower_since: dict[TopicPartition, float] = {}
         # Since when partitions are watched that the list of topics does not have.
         self._missing_since: dict[TopicPartition, float] = {}
@@ -119,7 +128,7 @@ class EndOffsets:
             return False
         match ask.request.kind:
             case "end":
-                believed, lower = self._believe(known, ask)
+                believed, lower = self._believe(known, ask, asked_ms)
                 self._tracker.add_samples(ends=believed, at_ms=asked_ms)
                 if lower:
                     self._drop_bounds(lower, ask.request.id)
@@ -156,7 +165,7 @@ class EndOffsets:
         if not gone:
             return
         for at in gone:
-            self._believed.pop(at, None)
+            self.believed.pop(at, None)
             self._lower_since.pop(at, None)
         self._answered.difference_update(gone)
         self._slowly_asked.difference_update(gone)
@@ -176,7 +185,7 @@ class EndOffsets:
         self._numbered = self._tracker.partition_count
         self._answered &= self.watched
         self._slowly_asked &= self.watched
-        for known in (self._believed, self._lower_since):
+        for known in (self.believed, self._lower_since):
             for at in known.keys() - self.watched:
                 del known[at]
         self.forget_gone()
@@ -204,7 +213,7 @@ class EndOffsets:
             self._answered -= partitions
             self._dropped |= partitions
             for at in partitions:
-                self._believed.pop(at, None)
+                self.believed.pop(at, None)
                 self._lower_since.pop(at, None)
             self._drop_bounds(partitions, self._outbox.next_id(), ends=True)
 
@@ -239,15 +248,15 @@ class EndOffsets:
             self._outbox.send(FetchOffsets(self._outbox.next_id(), kind, partitions), now, TIMEOUT_S)
 
     def _believe(
-        self, ends: Mapping[TopicPartition, int], ask: Ask[FetchOffsets]
+        self, ends: Mapping[TopicPartition, int], ask: Ask[FetchOffsets], asked_ms: int
     ) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
         """The end offsets of a response that are believed, and which of them went back."""
         believed, lower, id_ = {}, set(), ask.request.id
         for at, end in ends.items():
-            newest, newest_id = self._believed.get(at, (0, -1))
-            if id_ < newest_id:
+            newest = self.believed.get(at, SampledEnd(0, -1, 0))
+            if id_ < newest.request_id:
                 continue  # a later request was answered before
-            if end < newest:
+            if end < newest.end:
                 first_s = self._lower_since.setdefault(at, ask.asked.at_s)
                 if ask.asked.at_s - first_s < AGREE_S:
                     continue
@@ -255,6 +264,6 @@ class EndOffsets:
             if self._lower_since:
                 self._lower_since.pop(at, None)
             believed[at] = end
-            self._believed[at] = end, id_
+            self.believed[at] = SampledEnd(end, id_, asked_ms)
         self._dropped |= lower
         return believed, lower

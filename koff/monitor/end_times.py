@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from koff.monitor.broker_clock import BrokerClock
 from koff.monitor.confirmations import Confirmations
+from koff.monitor.end_offsets import SampledEnd
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.past_ends import OLDEST_MS, PastEnds
+from koff.monitor.past_ends import NO_RECORD, OLDEST_MS, PastEnds
 from koff.monitor.requests import FetchOffsets, Moment, TopicPartition
 from koff.tracker import Tracker
 
@@ -48,6 +49,19 @@ class _Pace:
         self.changed_s = self.due_s = math.inf
 
 
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """An open request: its time by the tracker's clock, and the partitions without a result.
+
+    `ends` has the newest end offset of each partition that was sampled at that time or later. If no record is
+    that late, that was the end offset at that time, too. An older sample, or a newer one, may be another.
+    """
+
+    at_ms: int
+    waiting: set[TopicPartition]
+    ends: Mapping[TopicPartition, int]
+
+
 class EndTimes:
     """Fetches offsets by time until the tracker knows the age of each uncommitted record within 20 %.
 
@@ -65,8 +79,7 @@ class EndTimes:
         self.clock = BrokerClock()
         self._tracker, self._outbox = tracker, outbox
         self._plan = PastEnds()
-        # By id of each open request: its time by the tracker's clock, and the partitions without a result.
-        self._open: dict[int, tuple[int, set[TopicPartition]]] = {}
+        self._open: dict[int, _Open] = {}  # by id of the request
         self._confirmations = Confirmations(outbox)
         self._topic_ids: dict[str, str] = {}
         # Partitions with records of unknown age, as of the last look at all rows, and the offsets of these.
@@ -95,7 +108,7 @@ class EndTimes:
         self._topic_ids = dict(ids)
         if again:
             known = {*self._plan.partitions(), *self._confirmations.partitions()}
-            known = known.union(*(waiting for _, waiting in self._open.values()))
+            known = known.union(*(request.waiting for request in self._open.values()))
             self.forget(at for at in known if at[0] in again)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
@@ -104,12 +117,15 @@ class EndTimes:
         if not gone:
             return
         self._plan.forget(gone)
-        for _, waiting in self._open.values():
-            waiting.difference_update(gone)
+        for request in self._open.values():
+            request.waiting.difference_update(gone)
         self._confirmations.forget(gone)
 
-    def request(self, now: Moment, now_ms: int) -> None:
-        """Sends the requests that are wanted now. `now_ms` is now by the tracker's clock."""
+    def request(self, now: Moment, now_ms: int, sampled: Mapping[TopicPartition, SampledEnd]) -> None:
+        """Sends the requests that are wanted now. `now_ms` is now by the tracker's clock.
+
+        `sampled` are the newest end offsets that are believed.
+        """
         shows_clock = not self.clock.is_known and self._tracker.is_skew_known
         if now.at_s < self.due_s and not shows_clock:
             return
@@ -120,10 +136,16 @@ class EndTimes:
         self._partitions.begin(now, PAUSE_PER_PARTITION_S * len(self._undated))
         for at_ms, partitions in self._plan.wanted(self._undated, now_ms):
             request_id = self._outbox.next_id()
-            self._open[request_id] = at_ms, set(partitions)
+            newest = ((at, sampled[at]) for at in partitions if at in sampled)
+            ends = {at: sample.end for at, sample in newest if sample.asked_ms >= at_ms}
+            self._open[request_id] = _Open(at_ms, set(partitions), ends)
             kafka_ms = max(at_ms + self.clock.ahead_ms, 0)
             self._outbox.send(FetchOffsets(request_id, kafka_ms, partitions), now, TIMEOUT_S)
-        asking = set[TopicPartition]().union(*(waiting for _, waiting in self._open.values()))
+        # Where a result was not confirmed, the history could not take it yet.
+        lost = self._plan.take_lost() - self._confirmations.partitions()
+        if lost:
+            self._tracker.forget_past_ends(lost)
+        asking = set[TopicPartition]().union(*(request.waiting for request in self._open.values()))
         self._confirmations.request(asking, now)
 
     def receive(
@@ -138,14 +160,20 @@ class EndTimes:
         """Takes a result, or a part of it."""
         if ask.request.id not in self._open:
             return
-        at_ms, waiting = self._open[ask.request.id]
+        request = self._open[ask.request.id]
         # The results of partitions that were forgotten meanwhile may be of another log.
-        known = {at: offset for at, offset in offsets.items() if at in waiting and isinstance(offset, int)}
-        failed = [at for at, offset in offsets.items() if at in waiting and isinstance(offset, str)]
-        waiting.difference_update(offsets)
-        self._plan.note(known, at_ms)
-        self._confirmations.add(known, at_ms)
-        self._plan.note_failed(failed, at_ms, now_ms)
+        results = {at: offset for at, offset in offsets.items() if at in request.waiting}
+        failed = [at for at, offset in results.items() if isinstance(offset, str)]
+        known = {
+            at: request.ends.get(at, NO_RECORD) if offset == NO_RECORD else offset
+            for at, offset in results.items()
+            if isinstance(offset, int)
+        }
+        request.waiting.difference_update(results)
+        self._plan.note(known, request.at_ms)
+        ends = {at: offset for at, offset in known.items() if offset != NO_RECORD}
+        self._confirmations.add(ends, request.at_ms)
+        self._plan.note_failed(failed, request.at_ms, now_ms)
         self._partitions.note_change(now)
         if final:
             self.give_up(ask, now, now_ms)
@@ -182,8 +210,8 @@ class EndTimes:
         self._confirmations.give_up(ask)
         if ask.request.id not in self._open:
             return
-        at_ms, waiting = self._open.pop(ask.request.id)
-        self._plan.note_failed(waiting, at_ms, now_ms)
+        request = self._open.pop(ask.request.id)
+        self._plan.note_failed(request.waiting, request.at_ms, now_ms)
         self._partitions.note_change(now)  # others may have waited for their turn
 
     def _compare_clocks(self, now: Moment, now_ms: int) -> None:

@@ -8,7 +8,9 @@ from functools import partial
 import structlog
 
 from koff.client import Cluster
-from koff.client.groups.coordinators import fetch_from_coordinators, fetch_groups
+from koff.client.groups.all_groups import fetch_groups
+from koff.client.groups.coordinators import fetch_from_coordinators
+from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import FetchedGroups
 from koff.errors import ConnectError
 from koff.monitor.described import build_group
@@ -21,13 +23,13 @@ DEADLINE_S = 15.0
 """Less than the core waits for the result."""
 PATIENCE_S = 5.0
 """A coordinator that does not answer for so long is given up: the groups of the others are not to wait."""
+_NO_LAG = "the coordinator returned no lag, as brokers before Kafka 4.2 do"
 
 
 def fetch_described_groups(cluster: Cluster, request: FetchGroups, *, quiet: bool) -> GroupsFetched:
     """The result of the request. Raises `ConnectError` if no broker answers. `quiet`: logs at debug only."""
     count = request.partition_count
-    fetched = fetch_groups(
-        cluster.conf,
+    options = FetchOptions(
         group_filter=partial(_is_wanted, count, request.partitions),
         deadline_s=DEADLINE_S,
         patience_s=PATIENCE_S,
@@ -35,6 +37,7 @@ def fetch_described_groups(cluster: Cluster, request: FetchGroups, *, quiet: boo
         empty=request.empty,
         share_offsets="not",  # a request of its own asks for them, where they are needed
     )
+    fetched = fetch_groups(cluster.conf, options)
     write = log.debug if quiet else log.info
     write(
         "asked the coordinators",
@@ -53,27 +56,34 @@ def fetch_described_groups(cluster: Cluster, request: FetchGroups, *, quiet: boo
         fetched.find_incomplete(request.partitions, count),
         ids,
         request.partitions,
-        astray=fetched.astray,
+        elsewhere=fetched.elsewhere,
     )
 
 
 def fetch_share_lags(cluster: Cluster, request: FetchShareLags) -> ShareLagsFetched:
     """The result of the request. Raises `KoffError`: also if a broker or the log-in do not support it."""
-    fetched = fetch_from_coordinators(
-        cluster.conf,
+    options = FetchOptions(
         deadline_s=DEADLINE_S,
         describe=False,
         patience_s=PATIENCE_S,
         partitions=request.partitions if request.partition_count > 1 else None,
         share_offsets="only",
     )
+    fetched = fetch_from_coordinators(cluster.conf, options)
     lags: dict[str, list[ShareLag]] = {
         group.name: [] for group in fetched.groups if group.name not in fetched.failed
     }
+    failed = dict(fetched.failed)
     for row in fetched.share_offsets:
-        lag = ShareLag(row.topic, row.topic_id, row.partition, row.lag)
-        lags.setdefault(row.group, []).append(lag)
-    return ShareLagsFetched(request.id, lags, request.partitions, frozenset(fetched.failed) & lags.keys())
+        rows = lags.setdefault(row.group, [])
+        if row.lag is None and row.start >= 0:  # the group has read the partition
+            failed.setdefault(row.group, _NO_LAG)
+        else:
+            rows.append(ShareLag(row.topic, row.topic_id, row.partition, row.lag))
+    errors = [*(f"{group}: {error}" for group, error in failed.items()), *fetched.incomplete]
+    return ShareLagsFetched(
+        request.id, lags, request.partitions, frozenset(failed) & lags.keys(), why=errors[0] if errors else ""
+    )
 
 
 def _is_wanted(partition_count: int, partitions: Collection[int], group: str) -> bool:

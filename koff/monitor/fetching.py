@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -17,17 +18,20 @@ from koff.client import (
     TopicPartition,
 )
 from koff.client.wire.credentials import check_support
-from koff.errors import ConnectError, KoffError
+from koff.errors import ConnectError, Denied, KoffError
 from koff.monitor.fetched_groups import fetch_described_groups, fetch_share_lags
 from koff.monitor.requests import (
     Answered,
     FetchGroups,
+    FetchPartitionCounts,
     FetchRetention,
     FetchShareLags,
     FetchTopics,
     GroupsFetched,
     Input,
     OffsetKind,
+    PartitionCount,
+    PartitionCountsFetched,
     RetentionFetched,
     ShareLagsFetched,
     Topic,
@@ -61,6 +65,8 @@ class Fetching:
         match request:
             case FetchTopics():
                 return TopicsFetched(request.id, self._fetch_topics())
+            case FetchPartitionCounts():
+                return PartitionCountsFetched(request.id, self._fetch_counts(request.topics))
             case FetchRetention():
                 retention_ms = self._cluster.fetch_topic_configs(request.topic).get("delete.retention.ms")
                 if retention_ms is None:
@@ -84,6 +90,14 @@ class Fetching:
             for name, leaders in self._leaders.items()
             if name in ids
         }
+
+    def _fetch_counts(self, topics: Iterable[str]) -> dict[str, PartitionCount]:
+        counts = {}
+        for topic in sorted(topics):
+            with suppress(Denied):  # the other topic may be described all the same
+                for name, described in self._cluster.describe_topics([topic]).items():
+                    counts[name] = PartitionCount(described.topic_id, described.partitions)
+        return counts
 
     def split_by_leader(self, partitions: Iterable[tuple[str, int]]) -> list[list[TopicPartition]]:
         """The partitions of each leader, as of the newest list of topics."""
@@ -123,14 +137,15 @@ class Fetching:
         )
 
     def fetch_share_lags(self, request: FetchShareLags) -> Callable[..., ShareLagsFetched]:
-        """The lags of share groups of one coordinator, none if they are unknown. Raises nothing."""
+        """The lags of share groups of one coordinator, or why they are unknown. Raises nothing."""
         try:
             return partial(replace, fetch_share_lags(self._cluster, request))
         except KoffError as error:
-            log.debug("no lags of share groups", why=str(error))
-        except Exception:  # a fault of koff must not end the process
+            why = str(error)
+        except Exception as error:  # a fault of koff must not end the process
             log.exception("lags of share groups cannot be fetched")
-        return partial(ShareLagsFetched, request.id, {}, request.partitions)
+            why = f"{type(error).__name__}: {error}"
+        return partial(ShareLagsFetched, request.id, {}, request.partitions, why=why)
 
     def fetch_offsets(
         self, kind: OffsetKind, partitions: Iterable[TopicPartition]

@@ -23,7 +23,7 @@ from koff.lag.end_history import SHORT_MS
 from koff.monitor.requests import TopicPartition
 
 NO_RECORD = -1
-"""Answer to a request for the offset at a time: no record is that late. The end offset was then the same."""
+"""Answer to a request for the offset at a time: no record is that late."""
 YOUNGEST_MS = 5_000
 """Ages below this are not asked for: the next samples of end offsets tell them."""
 OLDEST_MS = 7 * 24 * 3_600_000
@@ -33,7 +33,6 @@ RETRY_MS = 5_000
 LOST_MS = 30_000
 """When an open request counts as failed, and when results count as lost (see `PastEnds.wanted`)."""
 _STEP = math.log(1.1)  # ages are rounded to powers of 1.1, so that partitions share requests
-_END = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -42,7 +41,8 @@ class _Search:
 
     `asked` are the times of open requests, sent at `asked_ms`. `answered` are the committed offsets for which
     there is nothing more to ask, and `answered_ms` is since when there is nothing for any. The partition is
-    left alone until `due_ms`. At `seen_ms`, the record at offset `seen` was in the log.
+    left alone until `due_ms`. At `seen_ms`, before the open requests were sent, the record at offset `seen`
+    was in the log.
     """
 
     points: list[tuple[int, int]] = field(default_factory=list)
@@ -81,7 +81,7 @@ class _Search:
 
     def choose_times(self, committed: Sequence[int], now_ms: int) -> None:
         """Sets `asked` to the times that divide the ages of the records at `committed`."""
-        if self.answered_ms is not None and now_ms - self.answered_ms >= LOST_MS:
+        if self.is_lost(now_ms):
             self.points, self.answered_ms = [], None
         if (newest := max(committed, default=-1)) > self.seen:
             self.seen, self.seen_ms = newest, now_ms
@@ -101,8 +101,11 @@ class _Search:
         """Whether `choose_times` may find something to ask."""
         if self.asked or self.due_ms > now_ms:
             return False
-        is_lost = self.answered_ms is not None and now_ms - self.answered_ms >= LOST_MS
-        return self.answered != committed or is_lost
+        return self.answered != committed or self.is_lost(now_ms)
+
+    def is_lost(self, now_ms: int) -> bool:
+        """Whether records are still undated long after the last result."""
+        return self.answered_ms is not None and now_ms - self.answered_ms >= LOST_MS
 
 
 class PastEnds:
@@ -119,6 +122,7 @@ class PastEnds:
         self._searches: dict[TopicPartition, _Search] = {}  # the order is that of their turns
         self._open = 0
         self._now_ms = 0
+        self._lost: set[TopicPartition] = set()
 
     def wanted(
         self, rows: Mapping[TopicPartition, Sequence[int]], now_ms: int
@@ -129,7 +133,7 @@ class PastEnds:
         offset of a group, or the log start offset if that is higher. Other partitions are forgotten. Give the
         results to the history of end offsets too; then the ages are known, and the rows are left out. Where a
         row is still there half a minute after the last result, the history has lost the results (the log was
-        truncated, or the clock was set), and the partition is asked anew.
+        truncated, or the clock was set), or they contradict it: see `take_lost`. The partition is asked anew.
         """
         self._now_ms = now_ms
         self.forget([partition for partition in self._searches if partition not in rows])
@@ -141,6 +145,8 @@ class PastEnds:
         picked = []
         for partition, search in self._searches.items():
             if self._open < self._at_once and search.is_due(rows[partition], now_ms):
+                if search.is_lost(now_ms):
+                    self._lost.add(partition)
                 search.choose_times(rows[partition], now_ms)
                 self._open += len(search.asked)
                 picked.append(partition)
@@ -155,6 +161,16 @@ class PastEnds:
             for first in range(0, len(partitions), self._per_request)
         ]
 
+    def take_lost(self) -> set[TopicPartition]:
+        """The partitions that the last `wanted` asked anew: of which the history did not take the results.
+
+        The history may have samples of a log that was truncated since, or records may have timestamps long
+        before or after the moment when they were written. Its samples and the results then contradict each
+        other for ever, unless it begins again.
+        """
+        lost, self._lost = self._lost, set()
+        return lost
+
     def note(self, offsets: Mapping[TopicPartition, int], timestamp_ms: int) -> None:
         """Notes results: the first offset with a record at `timestamp_ms` or later, or `NO_RECORD`."""
         for partition, offset in offsets.items():
@@ -163,7 +179,8 @@ class PastEnds:
                 continue
             self._close(search, timestamp_ms)
             search.failures = 0
-            point = (timestamp_ms, _END if offset < 0 else offset)
+            # No record is that late: then those that were seen are older. Later ones may be younger.
+            point = (timestamp_ms, search.seen + 1 if offset == NO_RECORD else offset)
             index = bisect_left(search.points, (timestamp_ms, -1))
             if search.points[index : index + 1] and search.points[index][0] == timestamp_ms:
                 search.points[index] = point

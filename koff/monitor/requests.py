@@ -40,6 +40,14 @@ class FetchTopics:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchPartitionCounts:
+    """The ids and partition counts of these topics. Answered by `PartitionCountsFetched`."""
+
+    id: int
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class FetchOffsets:
     """One offset of each of these partitions. Answered by one `OffsetsFetched` for each broker."""
 
@@ -217,6 +225,7 @@ class ReadFirstRecords:
 
 Answered = (
     FetchTopics
+    | FetchPartitionCounts
     | FetchOffsets
     | FetchRetention
     | FetchGroups
@@ -269,6 +278,21 @@ class TopicsFetched:
     topics: Mapping[str, Topic]
 
 
+class PartitionCount(NamedTuple):
+    """The id of a topic ("" if brokers have no topic ids), and its number of partitions."""
+
+    topic_id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCountsFetched:
+    """The partition counts of a request, without topics that do not exist or may not be described."""
+
+    id: int
+    counts: Mapping[str, PartitionCount]
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetsFetched:
     """Some of the offsets of a request, or why they are unknown. -1: no record is that late.
@@ -297,9 +321,9 @@ class GroupsFetched:
 
     `partitions` of the offsets topic are those that it is about; None: all of the request. `final` is set in
     the last result of a request. `incomplete` has, by partition, the reason why groups of it may be missing.
-    `topic_ids` maps names to ids. `astray` are groups that a coordinator has, or may have, although it does
-    not lead the partition that their names belong to, or although that partition is empty. The brokers may
-    use an earlier partition count.
+    `topic_ids` maps names to ids. `elsewhere` are groups that a coordinator has, or may have, although it
+    does not lead the partition that their names belong to, or although that partition is empty. The brokers
+    may use an earlier partition count.
     """
 
     id: int
@@ -310,7 +334,7 @@ class GroupsFetched:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     partitions: frozenset[int] | None = None
     final: bool = True
-    astray: frozenset[str] = frozenset()
+    elsewhere: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +342,7 @@ class ShareLagsFetched:
     """The lags of share groups, from the coordinators of these `partitions`.
 
     Groups that are missing are unknown. Of the groups in `partial`, only some partitions are known. `final`
-    is set in the last result of a request.
+    is set in the last result of a request. `why` is an error, if lags are missing because of one.
     """
 
     id: int
@@ -326,6 +350,7 @@ class ShareLagsFetched:
     partitions: frozenset[int]
     partial: frozenset[str] = frozenset()
     final: bool = True
+    why: str = ""
 
 
 class Records(NamedTuple):
@@ -462,6 +487,7 @@ Input = (
     Failed
     | Done
     | TopicsFetched
+    | PartitionCountsFetched
     | OffsetsFetched
     | RetentionFetched
     | GroupsFetched

@@ -8,6 +8,7 @@ from koff.monitor.requests import FetchShareLags, Moment, ShareLagsFetched
 from koff.tracker import Tracker
 
 TIMEOUT_S = 30.0
+_NOT_RETURNED = "their coordinators returned no lags lately; koff needs DESCRIBE on the groups"
 
 
 class ShareLags:
@@ -16,24 +17,51 @@ class ShareLags:
     The list of topics may lack the topic because koff may not DESCRIBE it. So that counts as denied, too.
     """
 
-    def __init__(self, share: FollowedLog, offsets: FollowedLog, tracker: Tracker, outbox: Outbox) -> None:
+    def __init__(
+        self, share: FollowedLog, offsets: FollowedLog, tracker: Tracker, outbox: Outbox, *, asks: bool
+    ) -> None:
+        """`asks`: coordinators may be the source."""
         self._share, self._offsets, self._tracker, self._outbox = share, offsets, tracker, outbox
+        self._asks = asks
         self._is_source = self._was_requested = False
+        # By partition of the offsets topic: the error of its coordinator, "" if there was none.
+        self._errors: dict[int, str] = {}
+        self._has_failed = False
+
+    @property
+    def missing_why(self) -> str | None:
+        """Why lags of share groups may be missing; None while the log is their source."""
+        share = self._share
+        if not self._is_closed:
+            return None
+        if not self._asks:
+            return share.denied or f"there is no topic {share.topic}, or koff may not DESCRIBE it"
+        if not self._errors:
+            return "their coordinators have not responded yet"
+        return self._find_error() or _NOT_RETURNED
+
+    @property
+    def _is_closed(self) -> bool:
+        """Whether the log cannot be the source."""
+        return self._share.exists is False or self._share.denied is not None
+
+    def _find_error(self) -> str:
+        return next(filter(None, self._errors.values()), "")
 
     def request(self, now: Moment) -> None:
         """Requests the lags from coordinators that have responded since the last request."""
-        share = self._share
-        is_closed = share.exists is False or share.denied is not None
+        if not self._asks:
+            return
+        is_closed = self._is_closed
         if not is_closed and self._is_source:
             self._tracker.forget_described_shares()
+            self._errors = {}
         self._is_source = is_closed
         self._was_requested &= is_closed
         if not (is_closed and self._tracker.has_share_groups):
             return
-        open_requests = self._outbox.of_kind(FetchShareLags)
-        being_asked = {p for ask in open_requests for p in ask.request.partitions - ask.answered}
         count = self._offsets.partition_count
-        wanted = frozenset(range(count)) - being_asked
+        wanted = frozenset(range(count)) - self._outbox.being_fetched(FetchShareLags)
         if wanted:
             self._was_requested = True
             self._outbox.send(FetchShareLags(self._outbox.next_id(), wanted, count), now, TIMEOUT_S)
@@ -44,8 +72,18 @@ class ShareLags:
         is_due = self._is_source and not self._was_requested and self._tracker.has_share_groups
         return not is_due and not self._outbox.has(FetchShareLags)
 
-    def receive(self, given: ShareLagsFetched, ask: Ask[FetchShareLags], asked_ms: int) -> None:
+    def receive(self, given: ShareLagsFetched, ask: Ask[FetchShareLags], asked_ms: int, now: Moment) -> None:
         """Takes a response. `asked_ms` is when it was requested, by the clock of the tracker."""
         ask.answered |= given.partitions
         if self._is_source:  # else the log is the source again
             self._tracker.describe_share_groups(given.lags, given.partial, asked_ms=asked_ms)
+            self._errors.update(dict.fromkeys(given.partitions, given.why))
+            self._report_errors(now)
+
+    def _report_errors(self, now: Moment) -> None:
+        error, had_failed = self._find_error(), self._has_failed
+        self._has_failed = bool(error)
+        if error and not had_failed:
+            self._outbox.note(now, "lags of share groups are missing", warn=True, why=error)
+        elif had_failed and not error:
+            self._outbox.note(now, "all lags of share groups were returned")

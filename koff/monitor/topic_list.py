@@ -35,7 +35,7 @@ class TopicList:
         self.undoubted: Moment | None = None
         """When the newest response was requested that is believed in all."""
         self._doubts: dict[str, _Doubt] = {}
-        self._unknown: set[str] = set()
+        self._unknown: dict[str, Moment] = {}  # since when
         self._lists_without = 0  # how many lists in a row have not made the unknown topics known
         self._counted: Moment | None = None
 
@@ -101,15 +101,24 @@ class TopicList:
         The pause after a list is `pause_s`, and doubles with each list that has none of them: an id may be
         that of a topic that was deleted, and never gets a name.
         """
-        if not unknown or unknown - self._unknown:
+        if not unknown or unknown - self._unknown.keys():
             self._lists_without = 0
         elif self.asked != self._counted:
             self._lists_without += 1
-        self._unknown, self._counted = unknown, self.asked
+        self._unknown = {topic: self._unknown.get(topic, now) for topic in unknown}
+        self._counted = self.asked
         if not unknown:
             return float("inf")
         listed_s = self.asked.at_s if self.asked else now.at_s
         return listed_s + pause_s * 2.0 ** min(self._lists_without, 10)
+
+    def find_overdue(self, since_s: float) -> set[str]:
+        """The topics (names or ids) that are unknown since `since_s` or longer, and not by a later list.
+
+        A topic that a later list lacks was deleted, or may not be described.
+        """
+        listed_s = self.undoubted.at_s if self.undoubted else float("-inf")
+        return {topic for topic, since in self._unknown.items() if listed_s < since.at_s <= since_s}
 
     def _is_agreed(self, name: str, seen: Topic | None, asked: Moment) -> bool:
         """Whether enough responses in a row say the same about the topic."""

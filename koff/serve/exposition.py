@@ -53,7 +53,7 @@ class _ShardNumbers:
     current_groups: NDArray[np.bool_]
     """Whose members and state are current."""
     whole_groups: NDArray[np.bool_]
-    """Which groups have no row that is withheld. A partial sum looks like a recovery: it is not served."""
+    """Which groups have no row that is withheld or may be missing: a partial sum looks like a recovery."""
     whole_topics: NDArray[np.bool_]
     """The same for each topic of a group."""
 
@@ -87,7 +87,7 @@ class Exposition:
             labels = self._build_labels(shard, snapshot)
         lags = snapshot.lags(shard)
         current = shard.current_groups()
-        whole_topics = current[labels.group_of_topic]
+        whole_topics = shard.summable_groups()[labels.group_of_topic]
         whole_topics[labels.topic_of_row[shard.is_withheld()]] = False
         return _ShardNumbers(
             labels,

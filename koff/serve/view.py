@@ -50,6 +50,8 @@ class MonitorStats:
     """How many partitions of internal topics are not current: groups in them are withheld or missing."""
     missing: tuple[str, ...] = ()
     """What may be missing from the snapshot, and why."""
+    missing_shares_why: str | None = None
+    """Why lags of share groups may be missing, while `__share_group_state` is not their source; else None."""
     source: Literal["log", "coordinators"] = "log"
     """Where commits come from."""
     up: bool = True

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from koff.tracker.row_index import Ints
 
 _TYPE = b"\0\1"  # OffsetCommit
+_OF_SHARE_STATE = np.int64(0x5DEECE66D1CE4E5B)
+"""Makes another hash of that of a commit's key."""
 
 
 def commit_key(group: str, topic: str, partition: int) -> bytes:
@@ -34,6 +36,14 @@ def key_hashes(
     fronts = map(add, map(heads.__getitem__, group.tolist()), map(middles.__getitem__, topic.tolist()))
     keys = map(add, fronts, map(tails.__getitem__, number.tolist()))
     return np.fromiter(map(hash, keys), np.int64, len(partition))
+
+
+def convert_to_share_keys(hashes: Ints) -> Ints:
+    """The hashes under which rows from share state are found, from those of the same keys of commits.
+
+    So a group that has taken the name of a share group, or has given its name to one, has rows of its own.
+    """
+    return hashes ^ _OF_SHARE_STATE
 
 
 def _encode_text(name: str) -> bytes:

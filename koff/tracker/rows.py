@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koff.lag import (
     NEVER,
@@ -84,7 +85,8 @@ class GroupTotal:
 
     `lag` is the sum of the known lags, None if none is known; `unknown` is the number of unknown lags. Of
     these, `withheld` are not current: then there are no totals, for a partial sum looks like a recovery.
-    Without `current`, members and state of the group are not current either, and there are no totals.
+    Without `current`, members and state of the group are not current either. Without `whole`, rows may be
+    missing. There are no totals then either.
     `time_lag_s` is the longest of its partitions, None unless all are known; `status` is the worst.
     `complete` is the share of its committed partitions that have a full window of commits, None without any.
     `pace` has no produce rate.
@@ -100,6 +102,7 @@ class GroupTotal:
     complete: float | None
     withheld: int = 0
     current: bool = True
+    whole: bool = True
 
     @property
     def member_count(self) -> int | None:
@@ -162,6 +165,10 @@ def build_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> Iterator[Part
     yield from _build_uncommitted_rows(snapshot, shard, owners)
 
 
+_Verdict = tuple[Status, Reason, Pace, float | None]
+"""`status`, `reasons`, `pace` and `complete`."""
+_WITHOUT_COMMIT: _Verdict = (Status.NOTFOUND, Reason.NO_COMMIT, Pace(), 0.0)
+_NOT_READ: _Verdict = (Status.UNKNOWN, Reason.COMMITS_NOT_CURRENT, Pace(), None)
 Owners = dict[str, dict[tuple[str, int], Member]]
 """The member of each assigned (topic, partition), by group."""
 
@@ -174,19 +181,22 @@ def _list_owners(snapshot: SnapshotColumns, group: Group) -> dict[tuple[str, int
 def _build_uncommitted_rows(
     snapshot: SnapshotColumns, shard: ShardSnapshot, owners: Owners
 ) -> Iterator[PartitionLag]:
-    """The assigned partitions without a commit, which are left in `owners`: their lag is null."""
+    """The assigned partitions without a commit, which are left in `owners`: their lag is null.
+
+    Where rows of the group may be missing, these are some of them.
+    """
     if not any(owners.values()):
         return
     partitions = snapshot.partitions
     keys = zip(partitions.topic, partitions.partition, strict=True)
     current = np.where(snapshot.withheld_ends(), UNKNOWN, partitions.end)
     ends = dict(zip(keys, current.tolist(), strict=True))
-    for group in shard.groups:
+    for group, is_whole in zip(shard.groups, shard.summable_groups().tolist(), strict=True):
+        verdict = _WITHOUT_COMMIT if is_whole else _NOT_READ
         for (topic, partition), member in owners[group.name].items():
             end = _none_if_unknown(ends.get((topic, partition), UNKNOWN))
             # committed, end, lag, readable, lost, lag_to_stable, time_lag_s, time_lag_source, at_least
             offsets = (None, end, None, None, None, None, None, None, None)
-            verdict = (Status.NOTFOUND, Reason.NO_COMMIT, Pace(), 0.0)
             yield PartitionLag(group.name, group.state, topic, partition, *offsets, *verdict, member)
 
 
@@ -202,9 +212,11 @@ def build_totals(snapshot: SnapshotColumns) -> Iterator[GroupTotal]:
             _round_known(snapshot.summed_consume_rates(shard, shard.group, len(shard.groups))),
             strict=True,
         )
-        groups = zip(shard.groups, sums, verdicts, shard.current_groups().tolist(), strict=True)
-        for group, own, verdict, is_current in groups:
-            yield _total_group(group, own, *verdict, current=is_current)
+        are_whole = np.broadcast_to(shard.groups_whole, len(shard.groups)).tolist()
+        flags = zip(shard.current_groups().tolist(), are_whole, strict=True)
+        groups = zip(shard.groups, sums, verdicts, flags, strict=True)
+        for group, own, verdict, (is_current, is_whole) in groups:
+            yield _total_group(group, own, *verdict, current=is_current, whole=is_whole)
 
 
 class _Sums(NamedTuple):
@@ -233,20 +245,24 @@ def _sum_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> Iterator[_Sums
         np.maximum.at(longest_s, groups[times.known], times.seconds[times.known])
         undated = lag.known & ~times.known
     known, undated_, withheld = (
-        np.bincount(groups[mask], minlength=size).tolist()
-        for mask in (lag.known, undated, shard.is_withheld())
+        np.bincount(groups[mask], minlength=size) for mask in (lag.known, undated, shard.is_withheld())
     )
-    return map(_Sums, lags, longest_s.tolist(), _count_rows(snapshot, shard), known, undated_, withheld)
+    # Where rows may be missing, assigned partitions without a commit are withheld (`_NOT_READ`).
+    rows = _count_rows(snapshot, shard)
+    withheld += np.where(shard.summable_groups(), 0, rows - np.bincount(groups, minlength=size))
+    columns = (column.tolist() for column in (longest_s, rows, known, undated_, withheld))
+    return map(_Sums, lags, *columns)
 
 
-def _count_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> list[int]:
+def _count_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> NDArray[np.int64]:
     """How many rows each group of the shard has, with the assigned partitions that have no commit."""
     counts: list[int] = np.bincount(shard.group, minlength=len(shard.groups)).tolist()
     names, numbers = snapshot.partitions.topic, snapshot.partitions.partition
     without = [set(_list_owners(snapshot, group)) for group in shard.groups]
     for group, number in zip(shard.group.tolist(), shard.partition.tolist(), strict=True):
         without[group].discard((names[number], numbers[number]))
-    return [count + len(partitions) for count, partitions in zip(counts, without, strict=True)]
+    more = [count + len(partitions) for count, partitions in zip(counts, without, strict=True)]
+    return np.array(more, np.int64)
 
 
 def _total_group(
@@ -258,8 +274,9 @@ def _total_group(
     consume_per_s: float | None,
     *,
     current: bool,
+    whole: bool,
 ) -> GroupTotal:
-    served = current and not own.withheld
+    served = current and whole and not own.withheld
     return GroupTotal(
         group,
         own.lag if own.known and served else None,
@@ -271,6 +288,7 @@ def _total_group(
         complete,
         own.withheld,
         current,
+        whole,
     )
 
 

@@ -321,7 +321,7 @@ class Shard(CommitRows):
             layout = layout if is_same else None
         if layout is None:
             described, self._layout_share_groups = self.groups.names(), self._find_share_groups()
-            live = self._drop_orphans(np.flatnonzero(self._live[: self._rows]))
+            live = self._select_existing(np.flatnonzero(self._live[: self._rows]))
             codes, group = np.unique(self._group[live], return_inverse=True)
             names = [self._registry.names.groups.names[code] for code in codes.tolist()]
             with_commits = set(names)
@@ -340,21 +340,21 @@ class Shard(CommitRows):
         return self._has_share_groups[1]
 
     def _find_share_groups(self) -> frozenset[str]:
-        """The names of the share groups; none if no row is from share state."""
-        if self._share_partition is None:
+        """The names of the share groups."""
+        if not self.has_share_groups:
             return frozenset()
         return frozenset(name for name in self.groups.names() if self.groups.is_share_group(name))
 
-    def _drop_orphans(self, rows: Ints) -> Ints:
-        """The rows without those from share state of groups that are not, or no longer, share groups.
+    def _select_existing(self, rows: Ints) -> Ints:
+        """The rows of groups as they exist: of share groups those from share state, of others all others.
 
         A share group exists as long as it has records in the offsets topic.
         """
-        if self._share_partition is None:
+        if self._share_partition is None and not self._layout_share_groups:
             return rows
-        existing = list(map(self._registry.names.groups.assign_code, self._layout_share_groups))
-        is_shared = self._share_partition[rows] != NOT_SHARED
-        kept: Ints = rows[~is_shared | np.isin(self._group[rows], existing)]
+        share_groups = list(map(self._registry.names.groups.assign_code, self._layout_share_groups))
+        is_shared = False if self._share_partition is None else self._share_partition[rows] != NOT_SHARED
+        kept: Ints = rows[np.isin(self._group[rows], share_groups) == is_shared]
         return kept
 
     def _apply_record(self, key: bytes | None, value: bytes | None, seen_at_ms: int) -> int:
@@ -390,15 +390,10 @@ class Shard(CommitRows):
         offset, at_ms = record.value.offset, record.value.commit_timestamp
         self._committed[row], self._committed_at[row] = offset, at_ms
         self._topic_id[row], self._seen_at[row] = fold_topic_id(record.value.topic_id), seen_at_ms
-        # A row from share state is shown only with its group, any other row always.
-        if self._share_partition is not None and self._share_partition[row] != NOT_SHARED:
-            self._share_partition[row], self._layout = NOT_SHARED, None
-        # The lag at commit is known only for a record that was read live, of a partition with a known end.
         if offset >= 0:
-            end = (
-                UNKNOWN if seen_at_ms == UNKNOWN else int(self._registry.partitions.end[self._partition[row]])
-            )
-            self._windows.add_one(row, offset, at_ms, UNKNOWN if end < 0 else max(end - offset, 0))
+            partitions, number = self._registry.partitions, self._partition.item(row)
+            lag = partitions.lag_at_commit(number, offset, seen_at_ms)
+            self._windows.add_one(row, offset, at_ms, lag)
             self._changed[row] = True
         return row
 
@@ -436,7 +431,6 @@ class Shard(CommitRows):
         # Set the columns, then the windows, then free the rows that ended up deleted.
         self._committed[rows], self._committed_at[rows] = offset, at_ms
         self._topic_id[rows], self._seen_at[rows] = topic_id, seen_at_ms
-        self._set_share_partition(rows, NOT_SHARED)
         if not self._live[rows].all():  # a row becomes live; `_release_rows` handles deleted rows
             self._layout = None
         self._live[rows] = kept
@@ -444,9 +438,8 @@ class Shard(CommitRows):
         if not kept.all():
             in_window &= self._clear_deleted(rows, ~kept)
         if in_window.any():
-            live = seen_at_ms != UNKNOWN
-            self._add_to_windows(rows[in_window], offset[in_window], at_ms[in_window], live=live)
-            if live:
+            self._add_to_windows(rows[in_window], offset[in_window], at_ms[in_window], seen_at_ms)
+            if seen_at_ms != UNKNOWN:
                 self.skew.add_batch(self._group[rows[in_window]], at_ms[in_window], seen_at_ms)
         if bad.size or not kept.all():
             self._release_rows(all_rows)

@@ -93,18 +93,19 @@ class ShareCommits:
         self._groups_by_partition = _GroupsByPartition()
         # State that changed. It waits while the shard of its group is unknown.
         self._pending: set[ShareKey] = set()
-        # State that changed and waits for the name of its topic, by topic id.
-        self._unnamed: dict[str, set[ShareKey]] = {}
+        # State that changed and waits for a list of topics that has its topic, by topic id.
+        self._unlisted: dict[str, set[ShareKey]] = {}
         # Rows that belong to another topic than before.
         self._again: set[Row] = set()
         # The lags that coordinators returned, by group, with the time of the request. The rows that changed.
         self._described: dict[str, dict[Row, tuple[ShareLag, int]]] = {}
+        self._described_ms: dict[str, int | None] = {}
         self._changed: set[Row] = set()
 
     def topic_ids(self) -> set[str]:
         """The topic ids in the state, and in tombstones that are not applied yet."""
         pending = {key[1] for key in self._pending}
-        return pending.union(self._unnamed, *(state.topic_ids for state in self._states.values()))
+        return pending.union(self._unlisted, *(state.topic_ids for state in self._states.values()))
 
     def apply(self, partition: int, message: Message) -> None:
         """Applies the next record of that partition of `__share_group_state`."""
@@ -130,32 +131,42 @@ class ShareCommits:
     ) -> None:
         """Sets what coordinators returned for these groups.
 
-        Of groups in `partial`, rows that the response lacks stay as they are.
+        Of groups in `partial`, rows that the response lacks stay as they are. `asked_ms` is when it was
+        requested.
         """
         for group, described in lags.items():
             before = self._described.get(group, {})
             rows = {(group, lag.topic, lag.partition): (lag, asked_ms) for lag in described}
             self._changed.update(before, rows, () if before else self._rows_from_state(group))
             self._described[group] = {**before, **rows} if group in partial else rows
+            self._described_ms[group] = self._described_ms.get(group) if group in partial else asked_ms
             self._note_group(group)
 
     def forget_descriptions(self, groups: Iterable[str]) -> None:
         """Forgets what coordinators returned: the rows are set from the state again."""
         for group in groups:
             if (before := self._described.pop(group, None)) is not None:
+                del self._described_ms[group]
                 self._changed.update(before, self._rows_from_state(group))
                 self._note_group(group)
 
     @property
-    def described_groups(self) -> list[str]:
-        """The groups whose rows are what coordinators returned."""
-        return list(self._described)
+    def described_ms(self) -> Mapping[str, int | None]:
+        """The groups whose rows are what coordinators returned, with the time when all were requested.
+
+        None: no response had all rows of the group.
+        """
+        return self._described_ms
 
     def _rows_from_state(self, group: str) -> Iterator[Row]:
         for state in self._states.values():
             for each in state.partitions_of(group):
                 if (topic := self._names.names.get(each.topic_id)) is not None:
                     yield group, topic, each.partition
+
+    def find_groups_of(self, topic_ids: Iterable[str]) -> set[str]:
+        """The groups with state of these topics, as far as no list of topics has had them."""
+        return {key[0] for topic_id in topic_ids for key in self._unlisted.get(topic_id, ())}
 
     def groups_at(self, partition: int, partition_count: int) -> Collection[str]:
         """The groups with state that belong to that partition of the offsets topic."""
@@ -189,24 +200,24 @@ class ShareCommits:
     def drain(
         self, partition_count: int, places: Mapping[str, int], seen_at_ms: int = UNKNOWN
     ) -> Mapping[int, ShareRows]:
-        """The rows to be set and removed, by shard, as far as the topics have names.
+        """The rows to be set and removed, by shard, as far as the topics are listed.
 
         `partition_count` is that of the offsets topic. While it is 0, there are none. `places` are the shards
         of the groups that are not in the partition that their name's hash says.
         """
         if not partition_count:
             return {}
-        for topic_id in [topic_id for topic_id in self._unnamed if topic_id in self._names.names]:
-            self._pending |= self._unnamed.pop(topic_id)
+        for topic_id in filter(self._names.is_listed, list(self._unlisted)):
+            self._pending |= self._unlisted.pop(topic_id)
         if not (self._pending or self._again or self._changed):
             return {}
         again, rows = self._again, self._again | self._changed
         for key in self._pending:
             group, topic_id, partition = key
-            if (topic := self._names.names.get(topic_id)) is None:
-                self._wait_for_name(key)
+            if not self._names.is_listed(topic_id):
+                self._wait_for_list(key)
             elif self._names.is_present(topic_id):
-                rows.add((group, topic, partition))
+                rows.add((group, self._names.names[topic_id], partition))
         self._pending, self._again, self._changed = set(), set(), set()
         shards: dict[int, set[Row]] = {}
         for row in rows:
@@ -215,15 +226,15 @@ class ShareCommits:
             shards.setdefault(place, set()).add(row)
         return {shard: self._build_rows(each, again, seen_at_ms) for shard, each in shards.items()}
 
-    def _wait_for_name(self, key: ShareKey) -> None:
-        """Keeps state until its topic has a name, or until it is deleted."""
-        waiting = self._unnamed.setdefault(key[1], set())
+    def _wait_for_list(self, key: ShareKey) -> None:
+        """Keeps state until its topic is listed, or until it is deleted."""
+        waiting = self._unlisted.setdefault(key[1], set())
         if self._find(key) is not None:
             waiting.add(key)
         else:
             waiting.discard(key)
         if not waiting:
-            del self._unnamed[key[1]]
+            del self._unlisted[key[1]]
 
     def _note_group(self, group: str) -> None:
         """Notes that a group may have come, or gone."""

@@ -55,7 +55,8 @@ class ShardSnapshot:
     is no such lag. `seen_at` is then when koff requested it. `withheld` has the `WITHHELD` bits of each row;
     None if no row is withheld. Where `groups_current` (one for all groups, or one for each) is False, what
     the shard knows of the group may be half read, or old: its members, its state, its committed offsets and
-    all its other values are unknown.
+    all its other values are unknown. Where `groups_whole` (the same) is False, rows of the group may be
+    missing: it has no sums.
 
     `skew_ms` is how far koff's clock is ahead of that of the broker that set the commit timestamps, below 0
     if it is behind; 0 if it is not known.
@@ -75,13 +76,17 @@ class ShardSnapshot:
     share_lag: NDArray[np.int64] | None = None
     withheld: NDArray[np.uint8] | None = None
     groups_current: NDArray[np.bool_] | bool = True
+    groups_whole: NDArray[np.bool_] | bool = True
     skew_ms: int = 0
 
     def withhold(
-        self, withheld: NDArray[np.uint8] | None, groups_current: NDArray[np.bool_] | bool
+        self,
+        withheld: NDArray[np.uint8] | None,
+        groups_current: NDArray[np.bool_] | bool,
+        groups_whole: NDArray[np.bool_] | bool,
     ) -> ShardSnapshot:
         """A copy with these. Of groups that are not current, only the names are left."""
-        shard = replace(self, withheld=withheld, groups_current=groups_current)
+        shard = replace(self, withheld=withheld, groups_current=groups_current, groups_whole=groups_whole)
         current = shard.current_groups()
         if current.all():
             return shard
@@ -94,6 +99,11 @@ class ShardSnapshot:
     def current_groups(self) -> NDArray[np.bool_]:
         """A mask of the groups that are current."""
         return np.broadcast_to(np.asarray(self.groups_current, np.bool_), (len(self.groups),))
+
+    def summable_groups(self) -> NDArray[np.bool_]:
+        """A mask of the groups that are current, and that have no rows besides these."""
+        mask: NDArray[np.bool_] = self.current_groups() & self.groups_whole
+        return mask
 
     def lacks_commit_time(self) -> NDArray[np.bool_]:
         """A mask of the rows with a commit, or a lag, from coordinators, which return no commit times."""
@@ -139,17 +149,21 @@ class SnapshotColumns:
         shards: Mapping[int, NDArray[np.uint8]],
         groups_current: Mapping[int, NDArray[np.bool_] | bool],
         old_ends: NDArray[np.bool_] | None = None,
+        groups_whole: Mapping[int, NDArray[np.bool_] | bool] | None = None,
     ) -> Self:
-        """A copy in which rows are withheld: `ShardSnapshot.withheld` and `groups_current`, by shard.
+        """A copy in which rows are withheld: by shard, what `ShardSnapshot` has under these names.
 
         A shard that is not in a mapping keeps what it has. So do the end offsets, if `old_ends` is None.
         """
+        whole = groups_whole or {}
         return replace(
             self,
             old_ends=self.old_ends if old_ends is None else old_ends,
             shards={
                 number: shard.withhold(
-                    shards.get(number, shard.withheld), groups_current.get(number, shard.groups_current)
+                    shards.get(number, shard.withheld),
+                    groups_current.get(number, shard.groups_current),
+                    whole.get(number, shard.groups_whole),
                 )
                 for number, shard in self.shards.items()
             },
@@ -169,11 +183,11 @@ class SnapshotColumns:
         return mask
 
     def withheld_groups(self, shard: ShardSnapshot) -> NDArray[np.bool_]:
-        """A mask of the groups of the shard that have a withheld row, or are not current."""
+        """A mask of the groups of the shard that have no sums: a row of them is withheld, or may be."""
         return self._groups_with(shard, shard.is_withheld())
 
     def _groups_with(self, shard: ShardSnapshot, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        mask = ~shard.current_groups()
+        mask = ~shard.summable_groups()
         mask[shard.group[rows]] = True
         return mask
 
@@ -266,7 +280,7 @@ class SnapshotColumns:
     def group_statuses(self, shard: ShardSnapshot) -> NDArray[np.uint8]:
         """The `Status` of each group of the shard: the worst of its rows (`koff.lag.group_status`).
 
-        UNKNOWN if a row of the group is withheld. UNKNOWN, not OK, if a row is behind and its commit has no
+        UNKNOWN if the group has no sums. UNKNOWN, not OK, if a row is behind and its commit has no
         time.
         """
         rows = self.statuses(shard)
@@ -277,7 +291,7 @@ class SnapshotColumns:
     def group_completeness(self, shard: ShardSnapshot) -> NDArray[np.float64]:
         """The share of each group's rows that have a full window, 0 to 1; NaN without rows.
 
-        NaN too if a commit of the group is not current.
+        NaN too if a commit of the group is not current, or rows may be missing.
         """
         shares = group_completeness(shard.features, shard.group, len(shard.groups))
         unknown = self._groups_with(shard, shard.is_withheld(Reason.COMMITS_NOT_CURRENT))
@@ -293,12 +307,13 @@ class SnapshotColumns:
         """The consume rate of `size` sums, as of topics or of groups. `sums` (N,) is the sum of each row.
 
         A sum is over the rows with a known rate. It is unknown if there are none, if a row in it is withheld,
-        and if a commit in it has no time: a partial sum looks as if the group became slower.
+        or may be missing, and if a commit has no time: a partial sum looks as if the group became slower.
         """
         rates = self.consume_rates(shard)
         per_s = np.bincount(sums, weights=rates.per_s, minlength=size)
         known = np.bincount(sums[rates.known], minlength=size) > 0
-        known[sums[shard.lacks_commit_time() | shard.is_withheld()]] = False
+        without = shard.lacks_commit_time() | shard.is_withheld() | ~shard.summable_groups()[shard.group]
+        known[sums[without]] = False
         return Rates(np.where(known, per_s, 0.0), known)
 
     def produce_rates(self, shard: ShardSnapshot) -> Rates:
@@ -327,7 +342,7 @@ class SnapshotColumns:
         """When each group of the shard will have caught up: when its slowest row has.
 
         Rows with an unknown lag are left out. Unknown if the result of any other row is unknown, if no row
-        has a known lag, and if a row is withheld.
+        has a known lag, and if the group has no sums.
         """
         rows, lag_known = self.catch_ups(shard), self.lags(shard).known
         # The slowest of the rows with a known result.

@@ -14,6 +14,7 @@ class TopicNames:
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
         self._present: dict[str, str] = {}
+        self._listed: set[str] = set()  # the ids that were present at some time
         self._limit = SPARE
 
     def present_id(self, name: str) -> str | None:
@@ -24,6 +25,10 @@ class TopicNames:
         """Whether no later topic has taken the name of that topic."""
         return self._present.get(self.names.get(topic_id, "")) == topic_id
 
+    def is_listed(self, topic_id: str) -> bool:
+        """Whether that topic has been the present one of its name. Then its name is known."""
+        return topic_id in self._listed
+
     def identify(self, ids: Mapping[str, str], find_referenced: Callable[[], set[str]]) -> set[str]:
         """Sets the present ids of topics, by name. Returns the names that have another id than before.
 
@@ -32,6 +37,7 @@ class TopicNames:
         replaced = {name for name, id_ in ids.items() if id_ and self._present.setdefault(name, id_) != id_}
         present = {id_: name for name, id_ in ids.items() if id_}
         self.names.update(present)
+        self._listed.update(present)
         for name in replaced:
             self._present[name] = ids[name]
         self._forget_unused(present.keys(), find_referenced)
@@ -49,4 +55,5 @@ class TopicNames:
         needed = {*present, *find_referenced()}
         self.names = {id_: name for id_, name in self.names.items() if id_ in needed}
         self._present = {name: id_ for name, id_ in self._present.items() if id_ in self.names}
+        self._listed &= self.names.keys()
         self._limit = 2 * len(self.names) + SPARE

@@ -62,14 +62,6 @@ class Tracker:
         """What was left out of records: the number of impossible "partition"s and "name"s."""
         return self._registry.impossible_counts
 
-    @property
-    def hidden_groups(self) -> int:
-        """How many groups are hidden, because another partition of the offsets topic has them too.
-
-        As of the last snapshot. A group counts once for each partition that hides it.
-        """
-        return self._places.hidden_count
-
     def set_offsets_partitions(self, count: int, *, last_written: int = -1) -> None:
         """Sets the partition count of the offsets topic (0: unknown), and its last partition with records.
 
@@ -99,7 +91,7 @@ class Tracker:
         """Applies records of one partition of the offsets topic, in log order.
 
         `seen_at_ms` is when the records were read. It is UNKNOWN for history: the present end offsets do not
-        show the lag at those commits.
+        show the lag at those commits. End offsets that were requested after `seen_at_ms` do not, either.
         """
         self._shard(partition).apply(keys, values, seen_at_ms=seen_at_ms)
 
@@ -172,11 +164,6 @@ class Tracker:
         descriptions; None keeps them. Rows from share state stay as they are.
         """
         self._shard(partition).overwrite_commits(commits, groups, failed)
-
-    def group_names_outside(self, offsets_partition: int) -> set[str]:
-        """The groups of all shards but that of `offsets_partition` (see `apply_external_commits`)."""
-        others = [shard for number, shard in self._shards.items() if number != offsets_partition]
-        return set().union(*(shard.group_names() for shard in others))
 
     def create_shard(self) -> Shard:
         """An empty shard, to be filled and passed to `replace_shard`."""
@@ -272,17 +259,30 @@ class Tracker:
         """Sets the lags that coordinators returned for these share groups, in place of their share state.
 
         Of groups in `partial`, the response lacks partitions, whose rows stay as they are. `asked_ms` is when
-        the lags were requested, by the clock of `apply`. Groups that exist no more are forgotten.
+        the lags were requested, by the clock of `apply`. Groups that are share groups no more are forgotten.
         """
-        described = set(self._share_commits.described_groups) - lags.keys()
-        unknown = [name for name in described if not any(s.has_group(name) for s in self._shards.values())]
+        described = self._share_commits.described_ms.keys() - lags.keys()
+        shards = self._shards.values()
+        unknown = [name for name in described if not any(s.groups.is_share_group(name) for s in shards)]
         self._share_commits.forget_descriptions(unknown)
         self._share_commits.describe_groups(lags, partial, asked_ms=asked_ms)
         self._update_share_commits()
 
+    @property
+    def described_shares_ms(self) -> Mapping[str, int | None]:
+        """The share groups whose rows are what coordinators returned: when all rows of each were requested.
+
+        None: no response had all rows of the group. The mapping changes: do not keep it.
+        """
+        return self._share_commits.described_ms
+
+    def find_share_groups_of(self, topic_ids: Iterable[str]) -> set[str]:
+        """The share groups that lack rows of these topics, because no list of topics has had them."""
+        return self._share_commits.find_groups_of(topic_ids)
+
     def forget_described_shares(self) -> None:
         """Sets the rows of share groups from their state again: it may be read."""
-        self._share_commits.forget_descriptions(self._share_commits.described_groups)
+        self._share_commits.forget_descriptions(list(self._share_commits.described_ms))
         self._update_share_commits()
 
     def _update_share_commits(self, seen_at_ms: int = UNKNOWN) -> None:
@@ -290,7 +290,7 @@ class Tracker:
         drained = self._share_commits.drain(self._offsets_partitions, self._share_places, seen_at_ms)
         for number, rows in drained.items():
             shard = self._shard(number)
-            shard.remove_commits(rows.gone)
+            shard.remove_commits(rows.gone, shared=True)
             shard.set_commits(
                 rows.commits,
                 at_ms=rows.at_ms,
@@ -323,13 +323,15 @@ class Tracker:
         The same list until there is a change: do not modify it.
         """
         self._refresh()
-        return self._watched.list_partitions(self._shards.values(), hiding=self._places.hidden_count > 0)
+        return self._watched.list_partitions(self._shards.values(), hiding=self._places.is_hiding)
 
     def unnamed_topic_ids(self) -> set[str]:
-        """The topic ids in assignments and in share state whose topic names are not known."""
+        """The topic ids in assignments without a known name, and those in share state that no list had."""
         self._refresh()
-        assigned = (shard.assignments.unnamed_ids for shard in self._shards.values())
-        return self._share_commits.topic_ids().union(*assigned) - self._topic_names.names.keys()
+        names = self._topic_names
+        assigned = set[str]().union(*(shard.assignments.unnamed_ids for shard in self._shards.values()))
+        unlisted = {each for each in self._share_commits.topic_ids() if not names.is_listed(each)}
+        return unlisted | (assigned - names.names.keys())
 
     def _refresh(self) -> None:
         """Brings up to date what follows from groups that came, went or changed."""
@@ -375,12 +377,14 @@ class Tracker:
         self._registry.partitions.expect_past_ends(reach_s, gap_ms=gap_ms)
 
     def add_past_ends(self, offsets: Offsets, at_ms: int) -> None:
-        """Adds to the history: the first offsets with a record at `at_ms` or later, -1 if there is none."""
+        """Adds to the history: the first offsets with a record at `at_ms` or later."""
         self._registry.partitions.add_past_ends(offsets, at_ms)
 
-    def forget_past_ends(self) -> None:
-        """Drops the history of end offsets, which begins again with the newest samples."""
-        self._registry.partitions.clear_history()
+    def forget_past_ends(self, partitions: Collection[tuple[str, int]] | None = None) -> None:
+        """Drops the history of end offsets of these partitions, or of all. It begins again with the newest
+        samples.
+        """
+        self._registry.partitions.clear_history(partitions)
 
     def find_undated(self, now_ms: int) -> dict[tuple[str, int], list[int]]:
         """By partition, the offsets of the oldest uncommitted records whose age is unknown."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,11 +29,15 @@ class ContractBroken(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The time in which both sides of a served lag must have been true."""
+    """The time in which both sides of a served lag must have been true.
+
+    `with_kept`: a commit to an earlier topic of that name counts if the coordinator has kept it.
+    """
 
     truth: Truth
     since_s: float
     until_s: float
+    with_kept: bool = True
     # What several rows and checks ask of the truth, which does not change during a check.
     _ends: dict[tuple[str, int], set[int]] = field(default_factory=dict, init=False)
     _committed: dict[Row, set[int]] = field(default_factory=dict, init=False)
@@ -53,7 +57,8 @@ class Window:
     def committed(self, row: Row) -> set[int]:
         found = self._committed.get(row)
         if found is None:
-            found = self._committed[row] = _known(self.truth.committed(*row, self.since_s, self.until_s))
+            committed = self.truth.committed(*row, self.since_s, self.until_s, with_kept=self.with_kept)
+            found = self._committed[row] = _known(committed)
         return found
 
     def is_any(self, group: str) -> bool:
@@ -116,11 +121,13 @@ def check(
     *,
     with_totals: bool = True,
     knows_clock: bool = True,
+    hidden_topics: Collection[str] = (),
 ) -> list[PartitionLag]:
     """Raises `ContractBroken` if the view shows anything that was not true. Returns the rows of the view.
 
     `limit_s` is how old both sides of a lag may be. `knows_clock`: koff could compare its clock with that of
-    the brokers, which record timestamps are by.
+    the brokers, which record timestamps are by. `hidden_topics` are those that koff could not describe at
+    some time: coordinators then leave out what is committed to them.
     """
     window = Window(cluster.truth, now_s - limit_s, now_s)
     rows = list(view.snapshot.rows())
@@ -130,20 +137,28 @@ def check(
     _check_members(view.snapshot, rows, window)
     if with_totals:
         _check_totals(view.snapshot, rows)
+        _check_whole(view.snapshot, rows, window, hidden_topics)
     return rows
 
 
 def check_recovered(
-    view: ClusterView, cluster: Cluster, now_s: float, settled_s: float, *, knows_clock: bool = True
+    view: ClusterView,
+    cluster: Cluster,
+    now_s: float,
+    settled_s: float,
+    *,
+    knows_clock: bool = True,
+    knows_ids: bool = False,
 ) -> None:
     """Raises `ContractBroken` if anything is withheld or missing, although all faults are long over.
 
     `settled_s`: a row that has existed for so long must be served, and what it shows must have been true in
-    that time. 0 if the cluster is at rest.
+    that time. 0 if the cluster is at rest. `knows_ids`: koff knows which topic a commit is to, if the record
+    says so: the log does, the coordinators do not.
     """
     if not view.readiness.ready:
         raise ContractBroken(f"not ready: {view.readiness.text}")
-    window = Window(cluster.truth, now_s - settled_s, now_s)
+    window = Window(cluster.truth, now_s - settled_s, now_s, with_kept=not knows_ids)
     rows = list(view.snapshot.rows())
     for row in rows:
         # A commit that is younger than the last sample may lack its end offset.
@@ -160,6 +175,9 @@ def check_recovered(
             seen = next((row for row in rows if _key(row) == key), None)
             raise ContractBroken(f"{key} is not served; the row is {_show(seen)}, {_explain(key, window)}")
     _check_all_groups(view.snapshot.groups(), cluster.truth, window)
+    for total in view.snapshot.totals():
+        if not total.whole and not window.is_any(total.group.name):
+            raise ContractBroken(f"{total.group.name!r} has no total")
 
 
 def check_not_hidden(
@@ -227,17 +245,31 @@ def _check_totals(snapshot: Snapshot, rows: Iterable[PartitionLag]) -> None:
         own = by_group.get(total.group.name, [])
         lags = [row.published_lag for row in own if row.published_lag is not None]
         withheld = any(row.reasons & WITHHELD for row in own)
-        expected = None if withheld or not lags else sum(lags)
+        expected = None if withheld or not total.whole or not lags else sum(lags)
         if total.lag != expected:
             raise ContractBroken(f"the total of {total.group.name!r} is {total.lag}, not {expected}")
-        if withheld and total.time_lag_s is not None:
-            raise ContractBroken(f"{total.group.name!r} has rows withheld, and a time lag")
+        if expected is None and total.time_lag_s is not None:
+            raise ContractBroken(f"{total.group.name!r} has no total, and a time lag")
         if total.time_lag_s is not None and any(
             row.lag is not None and row.time_lag_s is None for row in own
         ):
             raise ContractBroken(f"{total.group.name!r} has a time lag, but not one of its rows")
         if total.partitions != len(own):
             raise ContractBroken(f"{total.group.name!r} has {len(own)} rows, not {total.partitions}")
+
+
+def _check_whole(
+    snapshot: Snapshot, rows: Iterable[PartitionLag], window: Window, hidden_topics: Collection[str]
+) -> None:
+    """Raises `ContractBroken` if the total of a group lacks a row that existed all the time."""
+    with_total = {total.group.name for total in snapshot.totals() if total.lag is not None}
+    shown = {_key(row): row for row in rows}
+    for key in sorted(window.truth.rows()):
+        if key[0] not in with_total or key[1] in hidden_topics:
+            continue
+        row = shown.get(key)
+        if (row is None or row.lag is None) and window.existed_all_the_time(key):
+            raise ContractBroken(f"the total of {key[0]!r} lacks {key}; the row is {_show(row)}")
 
 
 def _check_members(snapshot: Snapshot, rows: Iterable[PartitionLag], window: Window) -> None:
@@ -274,7 +306,9 @@ def _check_all_dated(rows: Iterable[PartitionLag], window: Window) -> None:
 
 def _check_all_groups(groups: Iterable[Group], truth: Truth, window: Window) -> None:
     shown: Mapping[str, Group] = {group.name: group for group in groups}
-    with_rows = {row[0] for row in truth.rows()}
+    with_rows = {
+        row[0] for row in truth.rows() if None not in truth.committed(*row, window.since_s, window.until_s)
+    }
     for name, members in sorted(truth.groups().items()):
         if None in truth.members(name, window.since_s, window.until_s):
             continue

@@ -46,7 +46,10 @@ class CommitColumns(NamedTuple):
 
 @dataclass(eq=False)
 class _GroupsAnswer:
-    """A FetchGroups under way. `leaders` are those of the offsets topic when the present round began."""
+    """A FetchGroups under way.
+
+    `leaders` are those of the offsets topic when the present round began, `brokers` those that it asks.
+    """
 
     request: FetchGroups
     latency_s: float
@@ -55,11 +58,17 @@ class _GroupsAnswer:
     """The parts of the request that have no result yet; shared by the answers to all of them."""
     rounds: int = 0
     leaders: list[int | None] = field(default_factory=list)
+    brokers: set[int] = field(default_factory=set)
     commits: dict[tuple[str, str, int], int] = field(default_factory=dict)
     groups: dict[str, Described] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     incomplete: dict[int, str] = field(default_factory=dict)
-    astray: set[str] = field(default_factory=set)
+    elsewhere: set[str] = field(default_factory=set)
+
+    @property
+    def asks_all(self) -> bool:
+        """Whether all coordinators are asked."""
+        return self.request.together or self.request.partition_count <= 1
 
     def forget(self) -> None:
         """Forgets what the round before has found."""
@@ -168,15 +177,14 @@ class Coordinators:
         """Asks every coordinator, as the client does: again, if they changed meanwhile or one is silent."""
         answer.forget()
         answer.leaders, is_hidden = self._leaders(), not self._conditions.may_read(OFFSETS)
-        request = answer.request
-        asks_all = request.together or request.partition_count <= 1
         brokers = {
             leader
             for number, leader in enumerate(answer.leaders)
-            if leader is not None and (asks_all or number in request.partitions)
+            if leader is not None and (answer.asks_all or number in answer.request.partitions)
         }
         if is_hidden:  # who leads what is unknown, so all brokers are asked
             brokers = {broker for broker, is_up in self._cluster.brokers.items() if is_up}
+        answer.brokers = brokers
         for broker in sorted(brokers):
             if self._conditions.can_reach(broker):
                 at_s = now_s + self._rng.uniform(0, answer.latency_s)
@@ -189,11 +197,18 @@ class Coordinators:
 
     def _end_round(self, answer: _GroupsAnswer, now_s: float) -> None:
         leaders = self._leaders()
+        # The client waits for leaders of the partitions that it fetches, and probes the brokers that it asks.
+        # A leader that has changed makes another round, whatever partition it is of.
         for number, (before, leader) in enumerate(zip_longest(answer.leaders, leaders)):
-            if before is None or before != leader:
+            if before != leader:
                 why = "has no leader" if leader is None else "its coordinator has changed"
                 answer.incomplete[number] = why
-            elif not self._cluster.is_coordinator(leader, _probes(len(leaders))[number]):
+            elif leader is None:
+                if answer.asks_all or number in answer.request.partitions:
+                    answer.incomplete[number] = "has no leader"
+            elif leader in answer.brokers and not self._cluster.is_coordinator(
+                leader, _probes(len(leaders))[number]
+            ):
                 answer.incomplete[number] = "its coordinator is not ready"
         answer.failed = {name: why for name, why in answer.failed.items() if name not in answer.groups}
         answer.rounds += 1
@@ -214,7 +229,7 @@ class Coordinators:
                 {name: topic.id for name, topic in self._cluster.topics.items()},
                 answer.request.partitions,
                 not answer.open_parts,
-                frozenset(answer.astray),
+                frozenset(answer.elsewhere),
             )
         )
 
@@ -237,9 +252,9 @@ class Coordinators:
             if name in denied:
                 continue
             place = kafka_hash(name) % max(len(answer.leaders), 1)
-            is_astray = bool(led) and (place not in led or place in request.empty)
+            is_elsewhere = bool(led) and (place not in led or place in request.empty)
             if kafka_hash(name) % request.partition_count not in request.partitions:
-                answer.astray |= {name} if is_astray else set()
+                answer.elsewhere |= {name} if is_elsewhere else set()
                 continue
             # After the offsets topic has grown, brokers list what groups have left in earlier partitions.
             if not self._cluster.is_coordinator(broker, name):
@@ -249,7 +264,7 @@ class Coordinators:
             if described is None:
                 answer.failed[name] = "GROUP_ID_NOT_FOUND"
                 continue
-            answer.astray |= {name} if is_astray and request.together else set()
+            answer.elsewhere |= {name} if is_elsewhere and request.together else set()
             answer.groups[name] = build_group(_describe(described), {})
             if described.kind != "share":
                 for (topic, partition), offset in self._cluster.committed(name).items():

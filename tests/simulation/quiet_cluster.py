@@ -51,6 +51,7 @@ class QuietCluster:
         self._topic_names: dict[str, str] = {}
         """The names of ordinary topics by id, also of those that are gone; the newest come last."""
         self._served: dict[str, dict[tuple[str, int], int]] = {}
+        self._kept: dict[str, dict[tuple[str, int], int]] = {}
         self._transactions: dict[int, tuple[PartitionLog, int]] = {}
         """The log and the partition of the open transaction of each producer."""
         self._hostile: set[str] = set()
@@ -126,9 +127,11 @@ class QuietCluster:
         """The committed offsets that the coordinator answers; without a coordinator, none.
 
         For share groups: the start offset plus the completed deliveries. Commits that are pending in a
-        transaction, negative ones, and those of an earlier topic of that name are left out.
+        transaction, and negative ones, are left out. A commit to an earlier topic of that name is not: the
+        coordinator compares topic ids only if the request names them (`fetchAllOffsets` of
+        OffsetMetadataManager).
         """
-        return {} if self.coordinator(group)[0] is None else self._rows_of(group)
+        return {} if self.coordinator(group)[0] is None else self._rows_of(group) | self._kept_of(group)
 
     def described(self, group: str) -> DescribedGroup | None:
         """The group as its coordinator describes it. None: no such group, or no coordinator."""
@@ -313,22 +316,47 @@ class QuietCluster:
                 if before.get(place) != after.get(place):
                     self.truth.set_committed((group, *place), self.now, after.get(place))
             self._served[group] = after
+            self._sync_kept(group)
             self.truth.set_members(group, self.now, self._members_of(group))
             if self._is_any_now(group):
                 self._any_until[group] = float("inf")
             elif self._any_until.get(group) == float("inf"):
                 self._any_until[group] = self.now + GRACE_S
 
+    def _sync_kept(self, group: str) -> None:
+        before, after = self._kept.pop(group, {}), self._kept_of(group)
+        for place in {**before, **after}:
+            if before.get(place) != after.get(place):
+                self.truth.set_kept((group, *place), self.now, after.get(place))
+        if after:
+            self._kept[group] = after
+
+    def _kept_of(self, group: str) -> dict[tuple[str, int], int]:
+        """The commits to earlier topics of these names.
+
+        Its coordinator deletes the commits of a topic at the moment of the deletion. A partition that has no
+        leader then keeps them. Kafka's own tool shows them, and so does koff until it knows the topic's id.
+        """
+        shard = self._shards[self._partition(group)] if OFFSETS in self.topics else GroupShard()
+        return {
+            place: slot.offset
+            for place, slot in shard.commits.get(group, {}).items()
+            if slot.offset >= 0 and place[1] >= 0 and self._is_of_earlier_topic(place[0], slot.topic_id)
+        }
+
+    def _is_of_earlier_topic(self, name: str, id_: str) -> bool:
+        return bool(id_) and name in self.topics and self.topics[name].id != id_
+
     def _rows_of(self, group: str) -> dict[tuple[str, int], int]:
         if OFFSETS not in self.topics:
             return {}
         shard = self._shards[self._partition(group)]
-        state, topics = shard.groups.get(group), self.topics
+        state = shard.groups.get(group)
         rows = {
             place: slot.offset
             for place, slot in shard.commits.get(group, {}).items()
             if slot.offset >= 0 and place[1] >= 0
-            if not slot.topic_id or place[0] not in topics or topics[place[0]].id == slot.topic_id
+            if not self._is_of_earlier_topic(place[0], slot.topic_id)
         }
         return rows | self._share_rows_of(group) if state and state.kind == "share" else rows
 

@@ -155,6 +155,7 @@ class Simulation:
         self._next_check_s = 0.0
         self._rests = self._rng.random() < 0.5
         self._choose_rights(random.Random(rng.getrandbits(64)))
+        self._ever_denied: set[str] = set()
         self._steps = self._checks = self._served = self._starts = 0
 
     def _choose_rights(self, rng: random.Random) -> None:
@@ -231,6 +232,7 @@ class Simulation:
         spins = self._steps
         self._cluster.advance(now_s)
         happened = self._plan.advance(now_s)
+        self._ever_denied |= self._conditions.denied_topics
         for name in happened:
             self._note(name)
         if happened:
@@ -301,6 +303,7 @@ class Simulation:
             limit_s,
             with_totals=self._checks % 3 == 0,
             knows_clock=self._knows_clock(self._core),
+            hidden_topics=self._ever_denied | self._conditions.hidden_topics,
         )
         self._served += sum(row.lag is not None for row in rows)
         # A failure hides only what depends on it, once koff has found its feet.
@@ -327,7 +330,12 @@ class Simulation:
         # At rest, what is served is exactly what is true. Else it is as old as samples may be.
         settled_s = 0.0 if self._rests else self._conf.limit_s
         check_recovered(
-            view, self._cluster, self._cluster.now, settled_s, knows_clock=self._knows_clock(self._core)
+            view,
+            self._cluster,
+            self._cluster.now,
+            settled_s,
+            knows_clock=self._knows_clock(self._core),
+            knows_ids=self._conf.source != "coordinators" and OFFSETS not in self._conditions.hidden_topics,
         )
 
     def _knows_clock(self, core: Core) -> bool:

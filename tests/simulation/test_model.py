@@ -272,15 +272,31 @@ def test_the_commits_of_a_deleted_topic_are_deleted_within_a_second():
     assert cluster.truth.members("g", cluster.now - 1, cluster.now) == {0, None}
 
 
-def test_a_commit_to_an_earlier_topic_of_that_name_does_not_count():
+def test_a_leaderless_partition_keeps_commits_to_an_earlier_topic_and_they_may_count_or_not():
     cluster = make_cluster()
     cluster.write("g", [Commit("g", "topic-0", 0, 5, cluster.topics["topic-0"].id)])
-    cluster.take_leader(OFFSETS, cluster.coordinator("g")[1])  # so that the commit stays
+    partition = cluster.coordinator("g")[1]
+    cluster.take_leader(OFFSETS, partition)  # so that the commit stays
     cluster.delete_topic("topic-0")
     cluster.advance(cluster.now + 2)
     assert committed_now(cluster, "g") == {5}
     cluster.create_topic("topic-0", 1)
-    assert committed_now(cluster, "g") == {None}
+    assert committed_now(cluster, "g") == {5, None}
+    assert ("g", "topic-0", 0) not in cluster.truth.rows()  # so koff need not show it
+    cluster.give_leader(OFFSETS, partition)
+    assert cluster.committed("g") == {("topic-0", 0): 5}  # Kafka's own tool shows it
+    cluster.write("g", [Commit("g", "topic-0", 0, 7, cluster.topics["topic-0"].id)])
+    assert committed_now(cluster, "g") == {7}
+
+
+def test_coordinators_do_not_return_commits_to_an_earlier_topic_that_they_have_deleted():
+    cluster = make_cluster()
+    cluster.write("g", [Commit("g", "topic-0", 0, 5, cluster.topics["topic-0"].id)])
+    cluster.delete_topic("topic-0")
+    cluster.create_topic("topic-0", 1)
+    assert cluster.committed("g") == {("topic-0", 0): 5}
+    cluster.advance(cluster.now + 2)
+    assert (cluster.committed("g"), committed_now(cluster, "g")) == ({}, {None})
 
 
 def test_a_commit_to_the_present_topic_outlives_the_deletion_of_an_earlier_one():

@@ -6,6 +6,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 
 from koff.lag import Reason
 from koff.monitor.requests import (
+    Failed,
     FetchGroups,
     FetchOffsets,
+    FetchPartitionCounts,
     FetchTopics,
     FirstRecord,
     FirstRecordsRead,
@@ -22,6 +25,8 @@ from koff.monitor.requests import (
     HistoryRead,
     Input,
     OffsetsFetched,
+    PartitionCount,
+    PartitionCountsFetched,
     Polled,
     Read,
     ReadFailed,
@@ -106,6 +111,18 @@ def test_a_lag_that_was_true_before_the_limit_breaks_the_contract() -> None:
 def test_a_row_without_a_commit_in_the_model_breaks_the_contract() -> None:
     with pytest.raises(ContractBroken, match="was never true"):
         check(_view(_row(lag=50, group="nobody")), _cluster(), 100.0, limit_s=25.0)
+
+
+def test_a_kept_commit_to_an_earlier_topic_may_be_served_unless_koff_knows_the_topic_ids() -> None:
+    cluster, view = _cluster(), _view(_row(lag=30))
+    cluster.truth.set_committed(ROW, 150.0, None)
+    with pytest.raises(ContractBroken, match="was never true"):
+        check(view, cluster, 200.0, limit_s=25.0)
+    cluster.truth.set_kept(ROW, 150.0, 120)
+    check(view, cluster, 200.0, limit_s=25.0)
+    check_recovered(view, cluster, 200.0, 0.0, knows_clock=False)
+    with pytest.raises(ContractBroken, match="was never true"):
+        check_recovered(view, cluster, 200.0, 0.0, knows_clock=False, knows_ids=True)
 
 
 def test_two_rows_with_the_same_labels_break_the_contract() -> None:
@@ -203,6 +220,15 @@ def test_a_row_may_only_be_hidden_by_a_fault_that_concerns_it() -> None:
         check_not_hidden(rows, _cluster(), 100.0, 25.0, lambda row: False)
 
 
+@pytest.mark.parametrize(("now_s", "broken"), [(100.0, False), (130.0, True)])
+def test_a_simple_group_may_be_missing_only_if_it_had_no_commit_lately(now_s: float, broken: bool) -> None:
+    cluster = _cluster()
+    cluster.truth.set_members("simple", 0.0, 0)
+    cluster.truth.set_committed(("simple", "t", 0), 90.0, 7)
+    with pytest.raises(ContractBroken, match="simple") if broken else nullcontext():
+        check_recovered(_view(_row(lag=30, time_lag_s=now_s + 900.0)), cluster, now_s, settled_s=25.0)
+
+
 def _cluster(hostile: str = "", age_s: float = 1_000.0) -> Any:
     """A cluster with one row: its end is 150 from 90 s on, its commit 100, and 120 from 95 s on.
 
@@ -256,7 +282,7 @@ def _view(*rows: Any, total: int | None = -1, members: int = 2, ready: bool = Tr
     snapshot = SimpleNamespace(
         rows=lambda: iter(rows),
         totals=lambda: [
-            SimpleNamespace(group=group, lag=total_lag, time_lag_s=None, partitions=len(rows)),
+            SimpleNamespace(group=group, lag=total_lag, time_lag_s=None, partitions=len(rows), whole=True),
         ],
         groups=lambda: iter([group]),
     )
@@ -496,6 +522,19 @@ def test_groups_of_an_unreachable_coordinator_are_incomplete(bench: Bench) -> No
     assert given.incomplete
 
 
+def test_only_the_response_about_a_leaderless_partition_waits_for_its_leader(bench: Bench) -> None:
+    count = len(bench.cluster.topics[OFFSETS].partitions)
+    bench.cluster.take_leader(OFFSETS, 0)
+    request = FetchGroups(1, frozenset(range(count)), count)
+    at_once = [given for given in bench.receive(1.0, request) if isinstance(given, GroupsFetched)]
+    fetched = {number for given in at_once for number in given.partitions or ()}
+    assert fetched == set(range(1, count))
+    assert not any(given.incomplete for given in at_once)
+    (late,) = [given for given in bench.receive(30.0) if isinstance(given, GroupsFetched)]
+    assert (late.partitions, late.final) == (frozenset({0}), True)
+    assert late.incomplete == {0: "has no leader"}
+
+
 def test_what_a_group_has_left_in_an_earlier_partition_is_listed_but_not_found(bench: Bench) -> None:
     cluster, count = bench.cluster, len(bench.cluster.topics[OFFSETS].partitions)
     cluster.grow_topic(OFFSETS, count + 7)
@@ -511,6 +550,23 @@ def test_what_a_group_has_left_in_an_earlier_partition_is_listed_but_not_found(b
     assert given.failed.keys() == moved
     assert set(given.failed.values()) <= {"GROUP_ID_NOT_FOUND", "NOT_COORDINATOR"}
     assert not given.incomplete
+
+
+def test_the_partition_count_tells_at_once_that_a_topic_has_grown(bench: Bench) -> None:
+    topic = bench.cluster.topics[OFFSETS]
+    for more in (0, 7):
+        bench.cluster.grow_topic(OFFSETS, count := len(topic.partitions) + more)
+        (given,) = bench.receive(1.0, FetchPartitionCounts(1, frozenset({OFFSETS, "no such topic"})))
+        assert given == PartitionCountsFetched(1, {OFFSETS: PartitionCount(topic.id, count)})
+    bench.conditions.hidden_topics = frozenset({OFFSETS})
+    (given,) = bench.receive(1.0, FetchPartitionCounts(1, frozenset({OFFSETS})))
+    assert given == PartitionCountsFetched(1, {})
+
+
+def test_partition_counts_fail_as_offsets_do(bench: Bench) -> None:
+    bench.conditions.disturbances.append(Disturbance("failed", frozenset({"offsets"})))
+    (given,) = bench.receive(1.0, FetchPartitionCounts(1, frozenset({OFFSETS})))
+    assert isinstance(given, Failed)
 
 
 def test_coordinators_are_not_ready_for_partitions_that_they_do_not_know_yet(bench: Bench) -> None:

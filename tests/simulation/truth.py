@@ -55,6 +55,7 @@ class Truth:
         self._is_any = is_any
         self._ends: dict[tuple[str, int], History] = {}
         self._committed: dict[Row, History] = {}
+        self._kept: dict[Row, History] = {}
         self._members: dict[str, History] = {}
         self._starts: dict[tuple[str, int], History] = {}
         self._logs: dict[tuple[str, int], list[tuple[float, PlainLog]]] = {}
@@ -64,13 +65,23 @@ class Truth:
         return _within(self._ends.get((topic, partition)), since_s, until_s)
 
     def committed(
-        self, group: str, topic: str, partition: int, since_s: float, until_s: float
+        self,
+        group: str,
+        topic: str,
+        partition: int,
+        since_s: float,
+        until_s: float,
+        *,
+        with_kept: bool = True,
     ) -> set[int | None]:
         """All committed offsets in that time. None: there was no commit, or a negative one.
 
-        For share groups it is the start offset plus the number of completed deliveries.
+        For share groups it is the start offset plus the number of completed deliveries. `with_kept`: a commit
+        to an earlier topic of that name, which the coordinator has kept, is there too, beside None.
         """
-        return _within(self._committed.get((group, topic, partition)), since_s, until_s)
+        row = (group, topic, partition)
+        kept = _within(self._kept.get(row), since_s, until_s) - {None} if with_kept else set()
+        return _within(self._committed.get(row), since_s, until_s) | kept
 
     def members(self, group: str, since_s: float, until_s: float) -> set[int | None]:
         """All numbers of members that were present. None: there was no such group."""
@@ -147,6 +158,10 @@ class Truth:
         """The committed offset from now on. None or negative: there is no commit."""
         known = offset is not None and offset >= 0
         _history(self._committed, row).append(at_s, offset if known else None)
+
+    def set_kept(self, row: Row, at_s: float, offset: int | None) -> None:
+        """The commit to an earlier topic of that name that the coordinator has from now on; None: none."""
+        _history(self._kept, row).append(at_s, offset)
 
     def set_members(self, group: str, at_s: float, members: int | None) -> None:
         """The number of members from now on. None: the group does not exist."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
 import sys
 
 import numpy as np
@@ -15,10 +13,11 @@ from click.testing import CliRunner
 from koff.cli import main
 from koff.cli.text_table import format_table
 from koff.lag import Reason
+from koff.records import encode
 from koff.serve.view import ClusterView, MonitorStats, Readiness
 from koff.tracker import Tracker
 from koff.version import VERSION
-from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, Share, classic_group, commit
 
 
 def run(*args: str, **environment: str):
@@ -44,6 +43,23 @@ def test_help_has_examples_and_names_the_environment_variables(command):
         ("lag",),
         ("lag", "--brokers", "a:1", "--group", "("),
         ("lag", "--brokers", "a:1", "--fail-above", "-1"),
+        ("lag", "--brokers", ""),
+        ("lag", "--brokers", ","),
+        ("lag", "--brokers", "a:b"),
+        ("lag", "--brokers", "a:0"),
+        ("lag", "--brokers", "a:1,b:65536"),
+        ("lag", "--brokers", ":9092"),
+        ("lag", "--brokers", "http://a:1"),
+        ("lag", "--brokers", "a:1", "--timeout", "nan"),
+        ("lag", "--brokers", "a:1", "--offsets-topic", ""),
+        ("monitor", "--brokers", "a:1", "--end-offset-interval", "inf"),
+        ("printer", "--brokers", "a:1", "--from", "1969-12-31"),
+        ("printer", "--brokers", "a:1", "--from", "-999999999999d"),
+        ("printer", "--brokers", "a:1", "--until", "9223372036854775808"),
+        ("printer", "--brokers", "a:1", "--partition", "2147483648"),
+        ("demo", "--port", "65536"),
+        ("demo", "--rate", "nan"),
+        ("decode", "segments", "/dev/zero"),
         ("lag", "--brokers", "a:1", "--property", "nonsense"),
         ("lag", "--brokers", "a:1", "--property", "no.such=1"),
         ("printer", "--brokers", "a:1", "--format", "xml"),
@@ -55,40 +71,6 @@ def test_bad_options_end_with_code_2_and_say_which(args):
     result = run(*args)
     assert result.exit_code == 2
     assert "Error: " in result.output
-
-
-LEAVES_A_THREAD_THAT_WRITES = """
-import sys, threading
-from koff.cli import main
-from koff.cli.root import lag
-
-def write():
-    while True:
-        begun.set()
-        sys.stderr.write("a line " * 100_000)  # more than the pipe holds
-
-def work(**_):
-    threading.Thread(target=write, daemon=True).start()
-    begun.wait()
-    print("result")
-    sys.exit(3)
-
-begun = threading.Event()
-lag.callback = work
-main(["lag", "--brokers", "b:1"], prog_name="koff")
-"""
-
-
-def test_a_thread_that_cannot_write_its_log_line_does_not_keep_koff_from_ending():
-    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    command = [sys.executable, "-c", LEAVES_A_THREAD_THAT_WRITES]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=buffered) as process:
-        try:
-            assert process.wait(20) == 3
-            assert process.stdout is not None
-            assert process.stdout.read() == b"result\n"
-        finally:
-            process.kill()
 
 
 def test_options_come_from_the_environment():
@@ -183,6 +165,36 @@ def test_what_is_not_known_after_the_timeout_is_counted_on_standard_error_with_e
 def test_only_the_chosen_groups_decide_about_the_exit_code(withheld):
     assert run("lag", "--brokers", "a:1", "--group", "^g$").exit_code == 4
     assert run("lag", "--brokers", "a:1", "--group", "^none$").exit_code == 0
+
+
+@pytest.fixture
+def missing_shares(monkeypatch):
+    """`koff lag` of a cluster with a classic group g, and the share group s, whose lags nobody returns."""
+    tracker = Tracker()
+    records = [commit("g", "t", 0, 4), encode(Share.own("s", 1))]
+    tracker.apply(0, [key for key, _ in records], [value for _, value in records])
+    tracker.add_samples(ends={("t", 0): 10})
+    snapshot = tracker.take_snapshot()
+    whole = np.array([group.type != "share" for group in snapshot.shards[0].groups])
+    snapshot = snapshot.withhold({}, {}, groups_whole={0: whole})
+    stats = MonitorStats(rows=1, missing_shares_why="grant READ")
+    view = ClusterView("c", snapshot, Readiness(True, "ready"), stats)
+    monkeypatch.setattr(sys.modules["koff.cli.lag"], "take_views", lambda *_, **__: iter([view]))
+
+
+def test_lags_of_share_groups_that_nobody_returns_are_named_with_the_reason_and_exit_code_4(missing_shares):
+    result = run("lag", "--brokers", "a:1")
+    assert result.exit_code == 4
+    assert "not all is known: lags of 1 share groups are missing (s): grant READ" in result.stderr
+    assert ["s", "share", "Empty", "0", "0", "-", "0"] in [
+        line.split() for line in result.stdout.splitlines()
+    ]
+    assert run("lag", "--brokers", "a:1", "--fail-above", "9").exit_code == 4
+
+
+def test_lags_of_share_groups_that_are_missing_do_not_matter_to_other_groups(missing_shares):
+    result = run("lag", "--brokers", "a:1", "--group", "^g$")
+    assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_a_lag_that_is_withheld_is_an_unknown_lag_to_fail_above(withheld):

@@ -167,13 +167,13 @@ def test_a_first_sample_below_points_in_the_past_drops_them():
     assert history.oldest_ends(ROW).tolist() == [30]
 
 
-def test_where_no_record_was_late_enough_the_end_was_that_of_the_next_point():
+def test_a_point_may_have_the_offset_of_the_next_one():
     history = filled([100, 150])
-    add_past(history, UNKNOWN, -3_600_000)
+    add_past(history, 100, -3_600_000)
     add_past(history, 40, -7_200_000)
-    add_past(history, UNKNOWN, -9_000_000)
+    add_past(history, 40, -9_000_000)
     assert points_of(history)[:3] == [(-9000, 40), (-7200, 40), (-3600, 100)]
-    add_past(history, UNKNOWN, -1_000_000)  # between two equal ends
+    add_past(history, 100, -1_000_000)  # between two equal ends
     assert len(points_of(history)) == 5
 
 
@@ -214,7 +214,7 @@ def test_whatever_points_are_added_curves_stay_in_order_and_keep_their_reach(poi
         at_ms = now_ms - int(rng.integers(0, DAY_MS))
         some = rng.permutation(30)[:20]
         newest = history.newest_ends(some)
-        history.add_past_points(some, rng.integers(-1, np.maximum(newest, 0) + 30), at_ms)
+        history.add_past_points(some, rng.integers(0, np.maximum(newest, 0) + 30), at_ms)
         assert (history.newest_ends(some) == newest).all()
         for row in range(30):
             count = history._count[row]

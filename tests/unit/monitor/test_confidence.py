@@ -17,8 +17,10 @@ from koff.monitor.requests import Moment, Topic
 from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.records.placement import group_partition
 from koff.serve import ClusterView
-from koff.tracker import Tracker
+from koff.serve.exposition import Exposition
+from koff.tracker import GroupTotal, Tracker
 from tests.unit.builders import Share, commit
+from tests.unit.tracker.test_share_commits import share, snapshot_of
 
 NOW_MS, LIMIT_MS = 100_000, 25_000
 OLD, FRESH = Moment(70.0, 0), Moment(90.0, 0)
@@ -29,6 +31,7 @@ def follow(topic: str, partitions: int, current: Moment | None) -> FollowedLog:
     log = FollowedLog(topic, lambda *_: None)
     log.note_topic(Topic("id", partitions))
     log.begin({p: Replay(0, "") for p in range(partitions)}, Moment(0, 0))
+    log.counted = FRESH
     for part in log.partitions.values():
         part.current, part.is_read = current, current is not None
     return log
@@ -48,6 +51,9 @@ class Known:
             offsets=follow("__consumer_offsets", 2, FRESH),
             share=follow("__share_group_state", 0, None),
             doubtful_topics=set(),
+            described_shares_ms={},
+            nameless_shares=(),
+            missing_shares_why=None,
             elsewhere={},
             history=None,
             stored_groups_at=None,
@@ -100,6 +106,18 @@ def test_a_row_with_two_current_sides_is_served(known: Known) -> None:
 def test_commits_that_are_not_current_hide_only_their_partition(known: Known, current: Moment | None) -> None:
     known.facts.offsets.partitions[1].current = current
     assert known.reasons() == {"g0": Reason(0), "g1": Reason.COMMITS_NOT_CURRENT}
+
+
+@pytest.mark.parametrize("counted", [None, OLD])
+def test_commits_are_as_old_as_the_partition_count(known: Known, counted: Moment | None) -> None:
+    """The topic may have grown since then, and groups have moved to other partitions."""
+    known.facts.offsets.counted = counted
+    assert set(known.reasons().values()) == {Reason.COMMITS_NOT_CURRENT}
+
+
+def test_what_coordinators_return_is_current_whatever_the_partition_count_is(known: Known) -> None:
+    known.facts.offsets.counted, known.facts.offsets.denied = OLD, "grant READ"
+    assert set(known.reasons().values()) == {Reason(0)}
 
 
 def test_an_old_end_offset_hides_its_rows(known: Known) -> None:
@@ -261,6 +279,83 @@ def test_the_view_has_the_cluster_and_counts_lags_and_those_that_are_withheld(kn
     assert (view.cluster, stats.rows, stats.withheld, stats.up, stats.source) == ("c", 2, 1, True, "log")
     assert (stats.skipped, stats.undecodable) == ({"record: ValueError": 3}, 2)
     assert view.snapshot.withheld_rows() == 1
+
+
+def share_group(known: Known) -> None:
+    """A share group s with state in two partitions of `__share_group_state`. A member has t-2 too."""
+    tracker, held = known.tracker, {TOPIC_ID: (0, 1, 2)}
+    tracker.identify_topics({"t": TOPIC_ID})
+    tracker.set_offsets_partitions(2)
+    place = group_partition("s", 2)
+    for record in (Share.own("s", 1), Share.member("s", "m"), Share.current("s", "m", 1, held)):
+        tracker.apply(place, *([part] for part in encode(record)))
+    for partition in (0, 1):
+        share(tracker, partition, snapshot_of("s", 4, partition=partition))
+    tracker.add_samples(ends={("t", p): 9 for p in range(3)}, at_ms=90_000)
+    known.facts = dataclasses.replace(known.facts, share=follow("__share_group_state", 3, FRESH))
+
+
+def see_shares(view: ClusterView) -> dict[int, tuple[int | None, Reason]]:
+    rows = [row for row in view.snapshot.rows() if row.group == "s"]
+    return {row.partition: (row.lag, row.reasons) for row in rows}
+
+
+def total_of(view: ClusterView, name: str) -> GroupTotal:
+    (found,) = (total for total in view.snapshot.totals() if total.group.name == name)
+    return found
+
+
+def test_a_share_group_has_a_total_only_while_all_partitions_of_its_state_are_current(known: Known) -> None:
+    share_group(known)
+    view = known.view()
+    assert (total_of(view, "s").lag, total_of(view, "s").whole) == (10, True)
+    assert see_shares(view)[2] == (None, Reason.NO_COMMIT)
+    known.facts.share.partitions[2].current = OLD  # no row is from there, as far as koff knows
+    view, withheld = known.view(), Reason.COMMITS_NOT_CURRENT
+    assert see_shares(view) == {0: (5, Reason(0)), 1: (5, Reason(0)), 2: (None, withheld)}
+    found = total_of(view, "s")
+    assert (found.lag, found.time_lag_s, found.complete, found.status.name) == (None, None, None, "UNKNOWN")
+    assert (found.whole, found.withheld, found.member_count, found.state) == (False, 1, 1, "Stable")
+    assert total_of(view, "g0").lag == 4
+    assert view.stats.missing[0].startswith("1 partitions of __share_group_state are not read")
+
+
+def test_the_sums_of_a_share_group_are_absent_while_a_part_of_its_state_is_not_read(known: Known) -> None:
+    share_group(known)
+    sums = ("koff_group_total_lag", "koff_group_topic_lag", "koff_group_status")
+    assert {name for name in sums if f'{name}{{cluster="c",group="s"' in render(known.view())} == set(sums)
+    known.facts.share.partitions[0].current = None
+    text = render(known.view())
+    assert not [name for name in sums if f'{name}{{cluster="c",group="s"' in text]
+    assert 'koff_group_lag{cluster="c",group="s",topic="t",partition="1"} 5' in text
+    assert 'koff_group_members{cluster="c",group="s"} 1' in text
+    assert 'koff_group_total_lag{cluster="c",group="g0"} 4' in text
+
+
+def render(view: ClusterView) -> str:
+    return "".join(Exposition().render_chunks(view))
+
+
+def test_state_of_a_topic_that_may_be_another_one_makes_no_total(known: Known) -> None:
+    share_group(known)
+    found = total_of(known.view(doubtful_topics={"__share_group_state"}), "s")
+    assert (found.lag, found.whole) == (None, False)
+
+
+def test_a_share_group_with_state_of_a_topic_whose_name_is_overdue_has_no_total(known: Known) -> None:
+    share_group(known)
+    found = total_of(known.view(nameless_shares={"s"}), "s")
+    assert (found.lag, found.whole) == (None, False)
+
+
+@pytest.mark.parametrize(("at_ms", "is_whole"), [(None, False), (70_000, False), (90_000, True)])
+def test_a_group_that_coordinators_describe_has_a_total_if_a_late_response_had_all_its_lags(
+    known: Known, at_ms: int | None, is_whole: bool
+) -> None:
+    share_group(known)
+    known.facts.share.partitions[0].current = None
+    found = total_of(known.view(described_shares_ms={"s": at_ms}, missing_shares_why="why"), "s")
+    assert found.whole == is_whole
 
 
 def test_the_age_of_end_offsets_is_that_of_the_oldest_that_a_row_uses(known: Known) -> None:

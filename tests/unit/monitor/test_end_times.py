@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from koff.monitor import end_times
+from koff.monitor.end_offsets import SampledEnd
 from koff.monitor.end_times import GATHER_S, SHORTEST_PAUSE_S, EndTimes
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.past_ends import OLDEST_MS, RETRY_MS
+from koff.monitor.past_ends import LOST_MS, NO_RECORD, OLDEST_MS, RETRY_MS
 from koff.monitor.requests import FetchOffsets, Moment, OffsetsFetched, TopicPartition
 from koff.tracker import Tracker
 from tests.unit.builders import commit
@@ -32,6 +33,11 @@ class Dated:
             self.tracker.apply(0, [key], [value])
         self.sample()
 
+    def commit(self, offset: int) -> None:
+        """The first group commits."""
+        key, value = commit("g0", "t", 0, offset)
+        self.tracker.apply(0, [key], [value])
+
     @property
     def now_ms(self) -> int:
         return WALL_MS + round(self.second * 1000)
@@ -39,14 +45,15 @@ class Dated:
     def now(self) -> Moment:
         return Moment(self.second, self.now_ms)
 
-    def sample(self, *, final: bool = True) -> None:
-        self.tracker.add_samples(ends={T0: 100}, starts={T0: 0}, at_ms=self.now_ms)
+    def sample(self, *, final: bool = True, end: int = 100) -> None:
+        self.end, self.sampled = end, {T0: SampledEnd(end, 0, self.now_ms)}
+        self.tracker.add_samples(ends={T0: end}, starts={T0: 0}, at_ms=self.now_ms)
         self.times.note_samples(self.now(), final=final)
 
     def step(self, after_s: float = STEP_S) -> list[FetchOffsets]:
         """Time passes. Returns the requests that are sent."""
         self.second += after_s
-        self.times.request(self.now(), self.now_ms)
+        self.times.request(self.now(), self.now_ms, self.sampled)
         return [r for r in self.outbox.take_requests() if isinstance(r, FetchOffsets)]
 
     def receive(
@@ -67,7 +74,7 @@ class Dated:
         return max(100 - hours, 0) if hours > 0 else -1
 
     def respond(self, request: FetchOffsets) -> None:
-        bounds = {"start": 0, "end": 100}
+        bounds = {"start": 0, "end": self.end}
         kind = request.kind
         self.receive(request, self.offset_at(kind) if isinstance(kind, int) else bounds[str(kind)])
 
@@ -219,6 +226,38 @@ def test_on_a_small_cluster_all_ages_are_known_at_once() -> None:
     dated.settle(after_s=SHORTEST_PAUSE_S)
     assert dated.second < 0.3
     assert None not in dated.hours()
+
+
+def test_that_no_record_is_so_late_says_nothing_of_the_records_after_the_response() -> None:
+    dated = Dated(99)
+    dated.second = 20.0  # the last sample is older than what is asked first
+    (request,) = dated.step()
+    dated.receive(request, NO_RECORD)
+    written_ms = WALL_MS + 25_000
+    dated.offset_at = lambda kafka_ms: 100 if kafka_ms <= written_ms else NO_RECORD  # type: ignore[method-assign]
+    dated.second = 30.0
+    dated.sample(end=110)
+    dated.commit(105)
+    dated.settle()
+    (hours,) = dated.hours()
+    assert hours is not None
+    assert hours * 3600 == pytest.approx(dated.second - 25.0, abs=5.0)
+
+
+def test_a_history_that_contradicts_the_log_begins_again() -> None:
+    dated = Dated(100)
+    # The log was truncated to 50. A minute after the sample, 70 records were written at once.
+    written_ms = WALL_MS + 60_000
+    dated.offset_at = lambda kafka_ms: 50 if kafka_ms <= written_ms else NO_RECORD  # type: ignore[method-assign]
+    dated.second = 100.0
+    dated.commit(110)
+    for _ in range(5):
+        dated.sample(end=120)
+        dated.settle()
+        dated.second += LOST_MS / 1000
+    (hours,) = dated.hours()
+    assert hours is not None
+    assert hours * 3600 == pytest.approx(dated.second - 60.0, rel=0.2)
 
 
 def test_results_that_come_close_together_cause_one_round_of_requests() -> None:

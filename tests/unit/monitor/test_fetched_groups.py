@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import DescribedGroup, FetchedGroups, ShareOffset, join_columns
 from koff.monitor import fetched_groups
 from koff.monitor.fetched_groups import fetch_share_lags
@@ -17,10 +18,10 @@ from tests.unit.monitor.fakes import FakeCluster
 def test_groups_without_an_answer_are_missing_and_those_with_half_of_one_are_partial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wanted: dict[str, Any] = {}
+    asked: list[FetchOptions] = []
 
-    def fetch(conf: Any, **options: Any) -> FetchedGroups:
-        wanted.update(options)
+    def fetch(conf: Any, options: FetchOptions) -> FetchedGroups:
+        asked.append(options)
         return FetchedGroups(
             offsets=join_columns([]),
             groups=tuple(DescribedGroup(name, "share", "Stable", "share") for name in "abcd"),
@@ -46,7 +47,33 @@ def test_groups_without_an_answer_are_missing_and_those_with_half_of_one_are_par
         },
         frozenset({1, 4}),
         frozenset({"c"}),
+        why="b: NOT_COORDINATOR",
     )
-    assert (wanted["partitions"], wanted["share_offsets"]) == ({1, 4}, "only")
+    assert asked[-1].partitions == frozenset({1, 4})
+    assert asked[-1].share_offsets == "only"
     fetch_share_lags(cluster, FetchShareLags(5, frozenset({0}), 1))  # the offsets topic is hidden
-    assert wanted["partitions"] is None
+    assert asked[-1].partitions is None
+
+
+def test_a_group_is_partial_without_the_lag_of_a_partition_that_it_has_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fetch(conf: Any, options: FetchOptions) -> FetchedGroups:
+        return FetchedGroups(
+            offsets=join_columns([]),
+            groups=(DescribedGroup("a", "share", "Stable", "share"),),
+            failed={},
+            brokers=1,
+            seconds=0.1,
+            share_offsets=(
+                ShareOffset("a", "t", "id", 0, 3, 1, None),
+                ShareOffset("a", "t", "id", 1, 3, 1, 7),
+            ),
+        )
+
+    monkeypatch.setattr(fetched_groups, "fetch_from_coordinators", fetch)
+    cluster: Any = FakeCluster()
+    fetched = fetch_share_lags(cluster, FetchShareLags(5, frozenset({0}), 1))
+    assert fetched.lags == {"a": [ShareLag("t", "id", 1, 7)]}
+    assert fetched.partial == frozenset({"a"})
+    assert fetched.why == "a: the coordinator returned no lag, as brokers before Kafka 4.2 do"

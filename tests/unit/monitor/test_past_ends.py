@@ -61,8 +61,8 @@ class Watch:
         self.sample()
 
     def sample(self):
-        ends = np.array([log.end(self.now_ms) for log in self.logs])
-        self.history.add_samples(np.arange(len(self.logs)), ends, self.now_ms)
+        self.sampled_ms, self.ends = self.now_ms, np.array([log.end(self.now_ms) for log in self.logs])
+        self.history.add_samples(np.arange(len(self.logs)), self.ends, self.now_ms)
 
     def time_lags(self):
         """Of each committed offset: partition, offset, seconds (None: unknown), and whether at least."""
@@ -83,13 +83,17 @@ class Watch:
     def step(self, wait_ms=700):
         """Sends what is wanted and brings the answers; returns whether there was anything to send."""
         wanted = self.plan.wanted(self.rows(), self.now_ms)
+        sampled_ms, ends = self.sampled_ms, self.ends
         self.pass_time(wait_ms)
         for at_ms, partitions in wanted:
             answers = {p: self.logs[p[1]].offset_by_time(at_ms, self.now_ms) for p in partitions}
             self.requests += len(answers)
+            for at, offset in answers.items():  # as `EndTimes` does
+                if offset == NO_RECORD and sampled_ms >= at_ms:
+                    answers[at] = int(ends[at[1]])
             self.plan.note(answers, at_ms)
-            rows = np.array([row for _, row in answers])
-            self.history.add_past_points(rows, np.array(list(answers.values())), at_ms)
+            known = {at[1]: offset for at, offset in answers.items() if offset != NO_RECORD}
+            self.history.add_past_points(np.array(list(known)), np.array(list(known.values())), at_ms)
         return bool(wanted)
 
     def pass_time(self, ms):
@@ -271,6 +275,16 @@ def test_an_end_that_has_not_moved_for_long_enough_is_as_old_as_is_asked_for():
     assert NOW_MS - at_ms == OLDEST_MS
     assert rounds <= ROUNDS
     assert plan.is_done("t", 0, 5)
+
+
+def test_that_no_record_was_so_late_says_nothing_of_later_records():
+    plan, asked_ms = PastEnds(), []
+    while wanted := plan.wanted({AT: [5]}, NOW_MS):
+        ((at_ms, _),) = wanted
+        asked_ms.append(at_ms)
+        plan.note({AT: NO_RECORD}, at_ms)
+    ((at_ms, _),) = plan.wanted({AT: [9]}, NOW_MS + 20_000)
+    assert at_ms > min(asked_ms)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -67,10 +67,11 @@ def respond(driven: Driven, lag: int | None, **more: Any) -> None:
 
 
 def go_on(driven: Driven, seconds: int) -> None:
-    """So many seconds pass. All offsets are answered, coordinators are silent."""
+    """So many seconds pass. All offsets and partition counts are answered, coordinators are silent."""
     for _ in range(seconds):
         driven.give(None, after_s=1)
         answer_offsets(driven)
+        driven.count_partitions()
 
 
 def row(driven: Driven, group: str = "s") -> PartitionLag:
@@ -156,6 +157,70 @@ def test_the_log_takes_over_when_it_may_be_read_and_a_late_response_is_ignored()
     go_on(driven, 5)
     assert row(driven).committed == 95
     assert driven.last(FetchShareLags) is late
+
+
+def total(driven: Driven, group: str = "s") -> int | None:
+    """The total lag of the group, as it is served."""
+    totals = driven.core.take_view(driven.now()).snapshot.totals()
+    (found,) = (each for each in totals if each.group.name == group)
+    return found.lag
+
+
+def test_a_total_waits_for_a_response_with_all_partitions_of_the_group() -> None:
+    driven = start()
+    for _ in range(7):
+        respond(driven, 7, partial=frozenset({"s"}))
+        assert (row(driven).lag, total(driven)) == (7, None)
+        go_on(driven, 5)
+    respond(driven, 8)
+    assert (row(driven).lag, total(driven)) == (8, 8)
+
+
+def test_a_total_needs_a_response_with_all_partitions_within_the_limit() -> None:
+    driven = start()
+    respond(driven, 7)
+    for _ in range(5):
+        assert total(driven) == 7
+        go_on(driven, 5)
+        respond(driven, 7, partial=frozenset({"s"}))
+    go_on(driven, 5)
+    respond(driven, 7, partial=frozenset({"s"}))
+    assert (row(driven).lag, total(driven)) == (7, None)
+    respond_again(driven, 9)
+    assert total(driven) == 9
+
+
+def respond_again(driven: Driven, lag: int) -> None:
+    """The coordinators respond to the next request."""
+    go_on(driven, 5)
+    respond(driven, lag)
+
+
+def why_missing(driven: Driven) -> str | None:
+    """Why lags of share groups are missing, if the total of s is not known."""
+    view = driven.core.take_view(driven.now())
+    (found,) = (each for each in view.snapshot.totals() if each.group.name == "s")
+    return None if found.whole else view.stats.missing_shares_why
+
+
+def test_missing_lags_have_a_reason() -> None:
+    driven = start()
+    assert why_missing(driven) == "their coordinators have not responded yet"
+    driven.give(ShareLagsFetched(driven.last(FetchShareLags).id, {}, ALL, why="b1: too old"))
+    assert why_missing(driven) == "b1: too old"
+    go_on(driven, 5)
+    driven.give(ShareLagsFetched(driven.last(FetchShareLags).id, {}, ALL))
+    assert "koff needs DESCRIBE on the groups" in str(why_missing(driven))
+    respond_again(driven, 7)
+    assert why_missing(driven) is None
+    warnings = [event.text for event in driven.core.take_events() if "share" in event.text]
+    assert warnings == ["lags of share groups are missing", "all lags of share groups were returned"]
+
+
+def test_lags_are_missing_with_the_log_as_the_only_source_which_may_not_be_read() -> None:
+    driven = start(source="log", groups=True)
+    go_on(driven, 10)
+    assert "__share_group_state" in str(why_missing(driven))
 
 
 def test_koff_is_settled_only_after_the_coordinators_have_responded() -> None:

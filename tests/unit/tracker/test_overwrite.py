@@ -194,7 +194,7 @@ def test_rows_from_share_state_stay_as_they_are(sharing):
     overwrite(sharing, {}, groups, partition=home)
     assert rows(sharing) == {("s", "t", 0): 4}
     overwrite(sharing, {("s", "t", 0): 9, ("s", "t", 1): 7}, groups, partition=home)
-    assert rows(sharing) == {("s", "t", 0): 4, ("s", "t", 1): 7}
+    assert rows(sharing) == {("s", "t", 0): 4}
 
 
 def test_rows_from_share_state_are_shown_as_long_as_the_coordinators_have_the_group(sharing):

@@ -112,15 +112,14 @@ def test_shards_without_share_groups_have_no_share_partitions(tracker):
     assert share_partitions(tracker) == {}
 
 
-def test_a_commit_to_the_offsets_topic_makes_a_row_one_of_that_topic_again(tracker):
+@pytest.mark.parametrize("times", [1, 100])
+def test_a_commit_to_the_offsets_topic_does_not_replace_the_row_of_a_share_group(tracker, times):
     home = group_partition("s", 50)
-    share(tracker, 3, snapshot_of("s", 4))
-    for times in (1, 100):
-        share(tracker, 3, snapshot_of("s", 5))
-        pairs = [commit("s", "t", 0, 40)] * times
-        tracker.apply(home, [key for key, _ in pairs], [value for _, value in pairs])
-        (place,) = tracker.take_snapshot().shards[home].share_partition
-        assert place == -1
+    share(tracker, 3, snapshot_of("s", 5))
+    pairs = [commit("s", "t", 0, 40)] * times
+    tracker.apply(home, [key for key, _ in pairs], [value for _, value in pairs])
+    assert commits(tracker) == {("s", "t", 0): 5}
+    assert share_partitions(tracker)[home].tolist() == [3]
 
 
 def test_the_tombstone_of_a_deleted_topics_state_leaves_the_row_of_its_successor(tracker):
@@ -301,6 +300,7 @@ def test_state_without_a_topic_name_costs_nothing_until_it_has_one(tracker, look
 def test_state_that_was_deleted_before_its_topic_had_a_name_keeps_no_id(tracker):
     share(tracker, 3, snapshot_of("s", 4, topic_id=NEW))
     assert tracker.unnamed_topic_ids() == {NEW}
+    assert tracker.find_share_groups_of([NEW, OLD]) == {"s"}
     share(tracker, 3, snapshot_of("s", None, topic_id=NEW))
     assert tracker.unnamed_topic_ids() == set()
 
@@ -333,3 +333,14 @@ def test_rows_follow_their_group_to_the_partition_that_shows_it(tracker):
     add_share_groups(tracker, name, count=60)
     assert commits(tracker) == {(name, "t", 0): 5}
     assert len(share_partitions(tracker)[after]) == 1
+
+
+def test_state_of_a_topic_that_only_coordinators_have_named_waits_for_a_list_of_topics(tracker):
+    tracker.name_topics({"t": NEW})
+    add_share_groups(tracker, "s")
+    share(tracker, 3, snapshot_of("s", 4, topic_id=NEW))
+    assert commits(tracker) == {}
+    assert (tracker.unnamed_topic_ids(), tracker.find_share_groups_of([NEW])) == ({NEW}, {"s"})
+    tracker.identify_topics({"t": NEW})
+    assert commits(tracker) == {("s", "t", 0): 4}
+    assert (tracker.unnamed_topic_ids(), tracker.find_share_groups_of([NEW])) == (set(), set())

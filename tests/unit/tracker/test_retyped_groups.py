@@ -1,0 +1,101 @@
+"""A name that is that of a share group, and then of another group, or the other way round.
+
+The records of both groups come from several partitions, in any order.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from koff.records import encode
+from koff.records.placement import group_partition
+from koff.tracker import ShareLag, Tracker
+from tests.unit.builders import Consumer, Pair, Share, commit, gone
+from tests.unit.tracker.test_share_commits import NOW_MS, OLD, commits, share, snapshot_of
+
+HOME = group_partition("s", 50)
+AS_SHARE, AS_CONSUMER = Share.own("s", 1), Consumer.own("s", 1)
+
+
+def apply(tracker: Tracker, *pairs: Pair) -> None:
+    tracker.apply(HOME, [key for key, _ in pairs], [value for _, value in pairs])
+
+
+def describe(tracker: Tracker, **lags: int) -> None:
+    tracker.describe_share_groups(
+        {name: [ShareLag("t", OLD, 0, lag)] for name, lag in lags.items()}, asked_ms=NOW_MS
+    )
+
+
+def lags(tracker: Tracker) -> list[int | None]:
+    return [row.lag for row in tracker.take_snapshot(NOW_MS).rows() if row.group == "s"]
+
+
+@pytest.fixture
+def tracker() -> Tracker:
+    """A tracker that knows the share group s, and the topic t, which ends at 100."""
+    tracker = Tracker()
+    tracker.identify_topics({"t": OLD})
+    tracker.set_offsets_partitions(50)
+    apply(tracker, encode(AS_SHARE))
+    tracker.add_samples(ends={("t", 0): 100}, at_ms=NOW_MS)
+    return tracker
+
+
+def retype(tracker: Tracker, times: int = 1) -> None:
+    """The share group is deleted, and a consumer group with that name commits 90."""
+    apply(tracker, encode(gone(AS_SHARE)), encode(AS_CONSUMER), *[commit("s", "t", 0, 90)] * times)
+
+
+@pytest.mark.parametrize("start", [None, 5], ids=["tombstone", "snapshot"])
+@pytest.mark.parametrize("times", [1, 100])
+def test_share_state_that_is_read_late_changes_no_commit_of_a_consumer_group(tracker, start, times):
+    share(tracker, 3, snapshot_of("s", 4))
+    retype(tracker, times)
+    share(tracker, 3, snapshot_of("s", start))
+    assert commits(tracker) == {("s", "t", 0): 90}
+
+
+def test_state_of_a_lost_partition_changes_no_commit_of_a_consumer_group(tracker):
+    share(tracker, 3, snapshot_of("s", 4))
+    retype(tracker)
+    tracker.reset_share_partition(3)
+    assert commits(tracker) == {("s", "t", 0): 90}
+
+
+def test_described_lags_that_come_late_or_go_change_no_commit_of_a_consumer_group(tracker):
+    describe(tracker, s=7)
+    retype(tracker)
+    describe(tracker, s=8)
+    assert lags(tracker) == [10]
+    tracker.forget_described_shares()
+    assert lags(tracker) == [10]
+
+
+def test_a_shard_that_is_read_anew_has_the_commits_of_the_consumer_group(tracker):
+    describe(tracker, s=7)
+    retype(tracker)
+    shard = tracker.create_shard()
+    shard.apply(*([part] for part in commit("s", "t", 0, 90)))
+    tracker.replace_shard(HOME, shard)
+    assert lags(tracker) == [10]
+
+
+def test_described_lags_of_a_group_that_is_no_share_group_any_more_are_forgotten(tracker):
+    describe(tracker, s=7)
+    retype(tracker)
+    describe(tracker)
+    apply(tracker, encode(gone(AS_CONSUMER)), commit("s", "t", 0, None), encode(AS_SHARE))
+    assert lags(tracker) == []
+
+
+@pytest.mark.parametrize("times", [1, 100])
+def test_deleted_commits_of_a_consumer_group_take_no_row_of_the_share_group_after_it(times):
+    tracker = Tracker()
+    tracker.identify_topics({"t": OLD})
+    tracker.set_offsets_partitions(50)
+    apply(tracker, encode(AS_CONSUMER), *[commit("s", "t", 0, 90)] * times)
+    share(tracker, 3, snapshot_of("s", 4))  # its partition is ahead of that of the group
+    assert commits(tracker) == {("s", "t", 0): 90}
+    apply(tracker, *[commit("s", "t", 0, None)] * times, encode(gone(AS_CONSUMER)), encode(AS_SHARE))
+    assert commits(tracker) == {("s", "t", 0): 4}
