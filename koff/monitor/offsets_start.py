@@ -46,6 +46,7 @@ MOVING_S = 30.0
 be moving to another coordinator."""
 NO_GROUP = "the coordinators describe no group: there is none, or koff may not DESCRIBE groups"
 GROWN = "its coordinator may have groups by an earlier partition count: the topic may have grown"
+NOWHERE = -1
 NAMED = 20
 """So many of the groups that only the log showed are named in an event."""
 
@@ -331,9 +332,12 @@ class OffsetsStart:
         """Makes the state of these partitions equal to the response, but for the groups in `failed`.
 
         The groups in `elsewhere` stay in these partitions: where a group is, only the log says. In another
-        partition, the records of a group that begins anew there would be added to its earlier ones.
+        partition, the records of a group that begins anew there would be added to its earlier ones. For the
+        same reason, a group that is hidden stays hidden.
         """
         count = max(self._log.partition_count, 1)
+        if self._log.denied is None:
+            elsewhere = {**dict.fromkeys(self._tracker.find_hidden_groups(), NOWHERE), **elsewhere}
         commits = dict(split_by_offsets_partition(given.commits, count, elsewhere))
         groups: dict[int, dict[str, Described]] = {}
         for name, group in given.groups.items():

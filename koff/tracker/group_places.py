@@ -92,6 +92,12 @@ class GroupPlaces:
         self._stale.clear()
         return self._found
 
+    def find_hidden(self) -> set[str]:
+        """The groups that no shard shows: they are only in partitions that no broker uses for them."""
+        return {
+            name for name, left in self._left.items() if self._several.get(name, {self._first[name]}) <= left
+        }
+
     @property
     def may_be_elsewhere(self) -> bool:
         """Whether the topic was seen to grow, and brokers may still use the earlier partition count."""

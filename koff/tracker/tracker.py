@@ -185,6 +185,13 @@ class Tracker:
         shard = self._shards.get(partition)
         return shard.group_names() if shard else set()
 
+    def find_hidden_groups(self) -> set[str]:
+        """The groups that are only in partitions of the offsets topic that no broker uses for them.
+
+        As of the last snapshot.
+        """
+        return self._places.find_hidden()
+
     @property
     def may_be_elsewhere(self) -> bool:
         """Whether brokers may still use an earlier partition count of the offsets topic, which has grown."""

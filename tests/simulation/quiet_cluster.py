@@ -44,6 +44,7 @@ class QuietCluster:
         self._alive = True
         self._shards: list[GroupShard] = []
         self._share_shards: list[ShareShard] = []
+        self._share_needed: dict[PartitionLog, int] = {}  # when the logs were cleaned last
         # The partition count of the offsets topic that each broker knows: it is read when the broker starts.
         self._counts: dict[int, int] = {}
         self._partitions: dict[str, int] = {}
@@ -272,11 +273,17 @@ class QuietCluster:
         self.after(self.rng.expovariate(rate), partial(self._produce, topic, rate))
 
     def _clean_share_state(self) -> None:
-        """Share coordinators cut off the front of their logs, up to what a share partition still needs."""
+        """Share coordinators cut off the front of their logs, up to what a share partition still needs.
+
+        Brokers do it every five minutes. So what was needed until a moment ago is not cut off.
+        """
+        needed: dict[PartitionLog, int] = {}
         if SHARE_STATE in self.topics:
             for log, shard in zip(self.topics[SHARE_STATE].partitions, self._share_shards, strict=True):
+                needed[log] = shard.first_needed(log.end)
                 if log.leader is not None:
-                    log.trim(shard.first_needed(log.end))
+                    log.trim(min(needed[log], self._share_needed.get(log, 0)))
+        self._share_needed = needed
         self.after(self.rng.uniform(20, 60), self._clean_share_state)
 
     # The coordinators' state, and the truth

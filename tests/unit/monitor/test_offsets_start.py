@@ -160,6 +160,21 @@ def test_a_group_stays_in_the_partition_that_the_log_shows_it_in_after_the_topic
         assert driven.core.tracker.group_names(AFTER) == set()
 
 
+def test_a_group_that_no_partition_shows_is_not_taken_out_of_a_response() -> None:
+    driven = start()
+    respond_with(driven, MOVING)
+    grow(driven)
+    driven.core.tracker.set_offsets_partitions(GROWN, last_written=GROWN - 1)  # not by a coordinator
+    assert driven.groups() == set()
+    part = driven.core.logs.offsets.partitions[AFTER]
+    part.stable, part.end = part.position, part.position + 2  # a transaction is open
+    driven.core.logs.start.fetch_held_back(driven.now(), driven.second)
+    driven.give(None)
+    assert driven.last(FetchGroups).partitions == {AFTER}
+    respond_with(driven, MOVING)
+    assert driven.core.tracker.group_names(AFTER) == set()
+
+
 def test_what_a_group_has_left_in_its_earlier_partition_is_dropped() -> None:
     driven = grown(source="coordinators")
     respond_with(driven, failed={MOVING: "GROUP_ID_NOT_FOUND"})
