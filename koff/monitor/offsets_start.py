@@ -44,6 +44,7 @@ After the offsets topic has grown, brokers list what a group has left in its ear
 MOVING_S = 30.0
 """So long, a group that responses lack is kept if koff may not know the leaders of the offsets topic: it may
 be moving to another coordinator."""
+MAY_READ = "the topic may be read again"
 NO_GROUP = "the coordinators describe no group: there is none, or koff may not DESCRIBE groups"
 GROWN = "its coordinator may have groups by an earlier partition count: the topic may have grown"
 NOWHERE = -1
@@ -62,6 +63,7 @@ class OffsetsStart:
         self._saved: dict[int, Saved | str] | None = None if way == "resume" else {}
         self.retention = TopicRetention(log.topic, outbox)
         self._to_seed: set[int] = set()
+        self._to_replay: set[int] = set()
         # Partitions that responses have removed groups from while the topic may not be read.
         self._reduced: set[int] = set()
         self.history = CommitHistory()
@@ -82,6 +84,7 @@ class OffsetsStart:
         """The partition is not what it was: neither what was saved of it, nor its history, is of use."""
         self.history.forget(partition)
         self._to_seed.discard(partition)
+        self._to_replay.discard(partition)
         self._reduced.discard(partition)
         if self._saved is not None:
             self._saved.pop(partition, None)
@@ -111,13 +114,17 @@ class OffsetsStart:
         )
         for number in self._to_seed & plans.keys():
             if bounds[number].stable > bounds[number].start:
-                plans[number] = Seed(bounds[number].stable, "the topic may be read again")
+                plans[number] = Seed(bounds[number].stable, MAY_READ)
+        for number in self._to_replay & plans.keys():
+            self._tracker.reset_partition(number)
+            plans[number] = Replay(bounds[number].start, MAY_READ)
         if self._log.is_never_read and not any(self._log.reading()):
             # At the start, an empty partition does not show that there is no group: brokers may use an
             # earlier partition count.
             why = self._log.denied or ""
             plans = {number: Seed(bounds[number].stable, why) for number in plans}
         self._to_seed -= plans.keys()
+        self._to_replay -= plans.keys()
         plans = {number: self._restore(number, plan, now) for number, plan in plans.items()}
         starts = self._log.begin(plans, now)
         if not self._log.is_never_read:
@@ -146,14 +153,20 @@ class OffsetsStart:
         responses contain. So partitions that have such a response begin again, with a new one. So do those
         that a response has removed groups from: while koff may not describe the topic, the response does not
         say which coordinators it lacks, and what it lacks may be before the position.
+
+        If the topic has grown, responses may have had groups that were in other partitions then. So all
+        partitions are read from their start.
         """
         log, again = self._log, set(self._reduced)
         if log.denied_since_s is not None and now.at_s - log.denied_since_s >= LONG_DENIAL_S:
             again |= {number for number, part in log.reading() if part.is_overtaken}
         self._reduced.clear()
+        has_grown = self._tracker.has_offsets_topic_grown
+        if has_grown:
+            again = {number for number, _ in log.reading()}
         if again:
             self._outbox.command(StopReading(log.topic, frozenset(again)))
-            self._to_seed.update(again)
+            (self._to_replay if has_grown else self._to_seed).update(again)
             for number in again:
                 log.reset(number)
 

@@ -99,6 +99,11 @@ class GroupPlaces:
         }
 
     @property
+    def has_grown(self) -> bool:
+        """Whether the topic was seen to grow."""
+        return bool(self._earlier_counts)
+
+    @property
     def may_be_elsewhere(self) -> bool:
         """Whether the topic was seen to grow, and brokers may still use the earlier partition count."""
         return bool(self._earlier_counts) and max(self._earlier_counts) > self._last_written

@@ -193,6 +193,11 @@ class Tracker:
         return self._places.find_hidden()
 
     @property
+    def has_offsets_topic_grown(self) -> bool:
+        """Whether `set_offsets_partitions` was called with a larger count than before."""
+        return self._places.has_grown
+
+    @property
     def may_be_elsewhere(self) -> bool:
         """Whether brokers may still use an earlier partition count of the offsets topic, which has grown."""
         return self._places.may_be_elsewhere

@@ -459,3 +459,16 @@ def test_after_a_denial_partitions_begin_again_that_a_response_has_removed_group
     assert {p: s.offset for p, s in driven.last(Read).starts.items()} == {1: 6}
     respond(driven, 1)
     assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+
+
+def test_after_a_denial_a_topic_that_has_grown_is_read_from_its_start() -> None:
+    driven = start()
+    respond(driven, 0, 1, 2)
+    grow(driven)
+    deny(driven, 10)
+    answer_watermarks(driven, 5)
+    poll_partition(driven, 0, 5)
+    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+    answer_watermarks(driven, 5)
+    assert {p: s.offset for p, s in driven.last(Read).starts.items()} == dict.fromkeys(range(GROWN), 0)
+    assert driven.groups() == set()
