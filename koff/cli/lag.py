@@ -106,7 +106,9 @@ def lag(
     offset, and shows no total of the group. For a known lag, WHY may be below_log_start (retention deleted
     records before the group read them) or ahead_of_log (the commit is beyond the end offset). SECONDS, shown
     with --exact-time-lag, is the age of the oldest record that is not committed. A total is the sum of the
-    known lags; UNKNOWN is the number of partitions without one.
+    known lags; UNKNOWN is the number of partitions without one. WHY of a group without a total is
+    commits_not_current, rows_missing (koff does not know all partitions of a share group), lags_withheld,
+    lags_unknown or no_partitions.
 
     \b
     Examples:
@@ -153,10 +155,10 @@ def _print_unknown(view: ClusterView, rows: list[PartitionLag], totals: list[Gro
         causes.append(f"{len(withheld)} of {len(rows)} lags are not known ({', '.join(names)})")
     causes += view.stats.missing
     shares = sorted(total.group.name for total in totals if not total.whole)
-    if shares and view.stats.missing_shares_why is not None:
+    if shares:
         named = ", ".join([*shares[:_NAMED], *(["..."] if len(shares) > _NAMED else [])])
-        why = view.stats.missing_shares_why
-        causes.append(f"lags of {len(shares)} share groups are missing ({named}): {why}")
+        why = f": {view.stats.missing_shares_why}" if view.stats.missing_shares_why else ""
+        causes.append(f"lags of {len(shares)} share groups are missing ({named}){why}")
     if causes:
         click.echo(f"not all is known: {'; '.join(causes)}", err=True)
     return bool(causes)
@@ -177,13 +179,8 @@ def _check_limit(totals: list[GroupTotal], fail_above: int | None) -> int:
         click.echo(f"lag above {fail_above}: {', '.join(t.group.name for t in above)}", err=True)
         return ABOVE
     if unknown or not totals:
-        names = ", ".join(t.group.name for t in unknown)
-        message = (
-            f"lag unknown: {names}; the output names the reasons"
-            if totals
-            else "lag unknown: no group found; check --group"
-        )
-        click.echo(message, err=True)
+        named = ", ".join(f"{t.group.name} ({t.reason or 'lags_unknown'})" for t in unknown)
+        click.echo(f"lag unknown: {named or 'no group found; check --group'}", err=True)
         return UNKNOWN
     return 0
 
@@ -211,10 +208,11 @@ def _print_table(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal
             ],
         )
     )
-    # Groups
+    # Groups, with the column WHY only if there is a group without a total
+    why = ["WHY"] if any(t.reason for t in totals) else []
     click.echo(
         format_table(
-            ("TOTAL OF GROUP", "TYPE", "STATE", "MEMBERS", "PARTITIONS", "LAG", "UNKNOWN"),
+            ("TOTAL OF GROUP", "TYPE", "STATE", "MEMBERS", "PARTITIONS", "LAG", "UNKNOWN", *why),
             [
                 (
                     t.group.name,
@@ -224,6 +222,7 @@ def _print_table(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal
                     t.partitions,
                     t.lag,
                     t.unknown,
+                    *([t.reason] if why else []),
                 )
                 for t in totals
             ],
@@ -249,6 +248,7 @@ def _print_json(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]
                 "members": t.member_count,
                 "partitions": t.partitions,
                 "lag": t.lag,
+                "reason": t.reason,
                 "unknown": t.unknown,
                 "withheld": t.withheld,
                 "time_lag_s": t.time_lag_s,

@@ -25,6 +25,7 @@ from koff.serve.view import ClusterView, MonitorStats, Readiness
 from koff.tracker import ShardSnapshot, Snapshot
 from koff.tracker.commit_rows import DESCRIBED, NOT_SHARED
 
+_NAMELESS = "the list of topics is too old to have the names of their topics"
 NEVER_MS = -(1 << 62)
 """Stands for "never": before every time that counts as current."""
 
@@ -169,9 +170,7 @@ class ViewFacts:
         part = log.partitions.get(number)
         if part is None or log.topic in self.doubtful_topics:
             return NEVER_MS
-        at_ms = self._to_ms(part.current)
-        # Groups of a topic that has grown have moved. A coordinator returns its groups wherever they are.
-        return at_ms if log.denied is not None else min(at_ms, self._to_ms(log.counted))
+        return self._to_ms(part.current)
 
     def _to_ms(self, moment: Moment | None) -> int:
         return NEVER_MS if moment is None else self.steady_ms(moment)
@@ -221,7 +220,7 @@ def build_stats(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withheld: in
         rows=rows,
         withheld=withheld,
         missing=tuple(_describe_missing(facts)),
-        missing_shares_why=facts.missing_shares_why,
+        missing_shares_why=_find_missing_shares_why(facts),
         not_current=sum(len(_find_old_partitions(facts, log)) for log in (offsets, facts.share)),
         source=facts.source,
         up=up,
@@ -233,6 +232,13 @@ def _find_old_partitions(facts: ViewFacts, log: FollowedLog) -> list[int]:
     if log is facts.share and log.denied is not None:
         return []
     return [p for p in log.partitions if facts.current_ms(log, p) < facts.oldest_ms]
+
+
+def _find_missing_shares_why(facts: ViewFacts) -> str | None:
+    """Why lags of share groups are missing, unless `_describe_missing` says it."""
+    if facts.nameless_shares and not _find_old_partitions(facts, facts.share):
+        return facts.missing_shares_why or _NAMELESS
+    return facts.missing_shares_why
 
 
 def _describe_missing(facts: ViewFacts) -> Iterator[str]:

@@ -26,7 +26,6 @@ from koff.monitor.requests import (
     Failed,
     FetchGroups,
     FetchOffsets,
-    FetchPartitionCounts,
     FetchRetention,
     FetchShareLags,
     FetchStoredGroups,
@@ -40,7 +39,6 @@ from koff.monitor.requests import (
     Loaded,
     Moment,
     OffsetsFetched,
-    PartitionCountsFetched,
     Polled,
     ReadFailed,
     ReadFirstRecords,
@@ -72,9 +70,7 @@ LIST_AGAIN_S, MISSING_INTERVAL_S = 2.0, 10.0
 """The pause between two lists of topics while they contradict each other or there is no offsets topic; and
 while there is no topic of share groups' state, or only the coordinators can be asked."""
 
-_TO_THE_CLUSTER = (
-    FetchTopics | FetchPartitionCounts | FetchOffsets | FetchGroups | FetchRetention | ReadHistory
-)
+_TO_THE_CLUSTER = FetchTopics | FetchOffsets | FetchGroups | FetchShareLags | FetchRetention | ReadHistory
 
 
 class Core:
@@ -188,10 +184,11 @@ class Core:
             share=logs.share,
             doubtful_topics=logs.find_doubtful(self.topics),
             described_shares_ms=self.tracker.described_shares_ms,
+            # That a topic is unknown is noted up to an interval late.
             nameless_shares=self.tracker.find_share_groups_of(
-                self.topics.find_overdue(now.at_s - self.conf.limit_s)
+                self.topics.find_overdue(now.at_s - self.conf.limit_s + self.conf.end_interval_s)
             ),
-            missing_shares_why=self._share_lags.missing_why,
+            missing_shares_why=self._share_lags.find_missing_why(now.at_s - self.conf.limit_s),
             elsewhere=self.tracker.find_groups_elsewhere(),
             history=logs.start.history.replayed,
             stored_groups_at=self._stored.current,
@@ -259,8 +256,6 @@ class Core:
             case TopicsFetched(), FetchTopics():
                 self.outbox.note_answer(ask.asked)
                 self._receive_topics(given, ask.asked, now)
-            case PartitionCountsFetched(), FetchPartitionCounts():
-                self._receive_counts(given, ask, now)
             case OffsetsFetched(), FetchOffsets():
                 self._receive_offsets(given, ask, now)
             case RetentionFetched(), FetchRetention():
@@ -297,6 +292,8 @@ class Core:
                 self.end_times.give_up(ask, now, self._steady_ms(now))
             case FetchGroups():
                 self.logs.start.give_up_groups(ask, why, now)
+            case FetchShareLags():
+                self._share_lags.give_up(ask, why, now)
             case Load():
                 self.logs.start.receive_loaded(Failed(request.id, why), ask, now, self._steady_ms(now))
             case ReadHistory():
@@ -329,13 +326,6 @@ class Core:
         elif not logs.offsets.exists or not logs.share.exists:
             pause_s = min(pause_s, MISSING_INTERVAL_S)
         self._topics_due_s = now.at_s + pause_s
-
-    def _receive_counts(
-        self, given: PartitionCountsFetched, ask: Ask[FetchPartitionCounts], now: Moment
-    ) -> None:
-        self.outbox.note_answer(ask.asked)
-        if not self.logs.receive_counts(given.counts, ask):
-            self._topics_due_s = min(self._topics_due_s, now.at_s)
 
     def _receive_offsets(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
         ask.waiting.difference_update(given.offsets)

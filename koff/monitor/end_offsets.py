@@ -26,6 +26,9 @@ class SampledEnd(NamedTuple):
     asked_ms: int
 
 
+_NONE = SampledEnd(0, -1, 0)
+
+
 class EndOffsets:
     """The sampled offsets of the watched partitions, which the tracker gets.
 
@@ -253,7 +256,7 @@ class EndOffsets:
         """The end offsets of a response that are believed, and which of them went back."""
         believed, lower, id_ = {}, set(), ask.request.id
         for at, end in ends.items():
-            newest = self.believed.get(at, SampledEnd(0, -1, 0))
+            newest = self.believed.get(at, _NONE)
             if id_ < newest.request_id:
                 continue  # a later request was answered before
             if end < newest.end:

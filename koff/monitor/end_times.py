@@ -142,9 +142,9 @@ class EndTimes:
             kafka_ms = max(at_ms + self.clock.ahead_ms, 0)
             self._outbox.send(FetchOffsets(request_id, kafka_ms, partitions), now, TIMEOUT_S)
         # Where a result was not confirmed, the history could not take it yet.
-        lost = self._plan.take_lost() - self._confirmations.partitions()
-        if lost:
-            self._tracker.forget_past_ends(lost)
+        contradicted = self._plan.take_contradicted() - self._confirmations.partitions()
+        if contradicted:
+            self._tracker.forget_past_ends(contradicted)
         asking = set[TopicPartition]().union(*(request.waiting for request in self._open.values()))
         self._confirmations.request(asking, now)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -18,20 +17,17 @@ from koff.client import (
     TopicPartition,
 )
 from koff.client.wire.credentials import check_support
-from koff.errors import ConnectError, Denied, KoffError
+from koff.errors import ConnectError, KoffError
 from koff.monitor.fetched_groups import fetch_described_groups, fetch_share_lags
 from koff.monitor.requests import (
     Answered,
     FetchGroups,
-    FetchPartitionCounts,
     FetchRetention,
     FetchShareLags,
     FetchTopics,
     GroupsFetched,
     Input,
     OffsetKind,
-    PartitionCount,
-    PartitionCountsFetched,
     RetentionFetched,
     ShareLagsFetched,
     Topic,
@@ -65,8 +61,6 @@ class Fetching:
         match request:
             case FetchTopics():
                 return TopicsFetched(request.id, self._fetch_topics())
-            case FetchPartitionCounts():
-                return PartitionCountsFetched(request.id, self._fetch_counts(request.topics))
             case FetchRetention():
                 retention_ms = self._cluster.fetch_topic_configs(request.topic).get("delete.retention.ms")
                 if retention_ms is None:
@@ -90,14 +84,6 @@ class Fetching:
             for name, leaders in self._leaders.items()
             if name in ids
         }
-
-    def _fetch_counts(self, topics: Iterable[str]) -> dict[str, PartitionCount]:
-        counts = {}
-        for topic in sorted(topics):
-            with suppress(Denied):  # the other topic may be described all the same
-                for name, described in self._cluster.describe_topics([topic]).items():
-                    counts[name] = PartitionCount(described.topic_id, described.partitions)
-        return counts
 
     def split_by_leader(self, partitions: Iterable[tuple[str, int]]) -> list[list[TopicPartition]]:
         """The partitions of each leader, as of the newest list of topics."""

@@ -6,17 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.plan import Bounds, Plan, Resume, Seed
-from koff.monitor.requests import (
-    Lost,
-    Moment,
-    OffsetKind,
-    PartitionCount,
-    Polled,
-    Records,
-    Start,
-    Topic,
-    TopicPartition,
-)
+from koff.monitor.requests import Lost, Moment, OffsetKind, Polled, Records, Start, Topic, TopicPartition
 from koff.tracker.shard import BytesColumn
 
 LIVE_S = 25.0
@@ -39,11 +29,6 @@ class FollowedLog:
         """Whether the topic exists; None if that is not known yet."""
         self.topic_id = ""
         self.partition_count = 0
-        self.counted: Moment | None = None
-        """When the newest response was requested that has this topic with this partition count.
-
-        After the topic has grown, groups move to other partitions. So no commit is known to be the newest one
-        of its group as of a later moment."""
         self.leaderless: frozenset[int] = frozenset()
         self.partitions: dict[int, FollowedPartition] = {}
         self.denied: str | None = None
@@ -96,17 +81,6 @@ class FollowedLog:
                     fresh = FollowedPartition(attempt=self._first_resets, resets=self._first_resets)
                     self.partitions.setdefault(partition, fresh)
         return lost
-
-    def note_count(self, count: PartitionCount | None, asked: Moment) -> bool:
-        """Notes a response that was requested at `asked`; None: it lacks the topic.
-
-        Returns whether the topic is the one that koff knows, with as many partitions.
-        """
-        if count != (self.topic_id, self.partition_count):
-            return False
-        if self.counted is None or asked.at_s > self.counted.at_s:
-            self.counted = asked
-        return True
 
     def _forget_partitions(self) -> list[int]:
         """Forgets all partitions, and returns them."""

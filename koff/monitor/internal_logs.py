@@ -17,12 +17,10 @@ from koff.monitor.plan import Replay
 from koff.monitor.requests import (
     FetchGroups,
     FetchOffsets,
-    FetchPartitionCounts,
     GroupsFetched,
     Moment,
     OffsetKind,
     OffsetsFetched,
-    PartitionCount,
     Polled,
     Read,
     ReadFailed,
@@ -125,12 +123,10 @@ class InternalLogs:
             self._fetch_offsets(log, "end", log.take_started(), now)
 
     def sample(self, now: Moment, *, interval_s: float) -> None:
-        """Requests watermarks and partition counts; begins again the partitions that do not move.
+        """Requests watermarks; begins again the partitions that do not move, or were not current too long.
 
-        Partitions that were not current for too long are read anew. `interval_s` is the time between two
-        samples.
+        `interval_s` is the time between two samples.
         """
-        self._fetch_counts(now)
         for log in self.both:
             if not log.is_hidden:
                 self._sample(log, now)
@@ -148,11 +144,6 @@ class InternalLogs:
             under_way = self._outbox.waiting_since_reset(kind, log.positions())
             numbers = [number for number in unbounded if (log.topic, number) not in under_way]
             self._fetch_offsets(log, kind, numbers, now)
-
-    def _fetch_counts(self, now: Moment) -> None:
-        topics = frozenset(log.topic for log in self.both if log.exists and log.denied is None)
-        if topics and not self._outbox.has(FetchPartitionCounts):
-            self._outbox.send(FetchPartitionCounts(self._outbox.next_id(), topics), now, TIMEOUT_S)
 
     def _sample(self, log: FollowedLog, now: Moment) -> None:
         for kind in _WATERMARKS:
@@ -204,8 +195,6 @@ class InternalLogs:
             seen = listed.get(log.topic)
             if seen is not None and seen.id == log.topic_id:
                 log.leaderless = seen.leaderless
-                if topics.asked is not None:
-                    log.note_count(PartitionCount(seen.id, seen.partitions), topics.asked)
 
     def _receive_topic(self, log: FollowedLog, topic: Topic | None, now: Moment) -> None:
         """The topic came, went, was created again, or has grown."""
@@ -227,14 +216,6 @@ class InternalLogs:
         if log is self.offsets:
             self.start.hide_absent_topic(self._conf.source, self._conf.only, now)
             self._savings.set_origin(self.start.origin)
-
-    def receive_counts(self, counts: Mapping[str, PartitionCount], ask: Ask[FetchPartitionCounts]) -> bool:
-        """Takes partition counts. Returns False if a topic is not as koff believes: the list will tell."""
-        is_believed = True
-        for log in self.both:
-            if log.topic in ask.request.topics:
-                is_believed &= log.note_count(counts.get(log.topic), ask.asked)
-        return is_believed
 
     def receive_offsets(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
         """Takes the offsets of internal topics out of a response."""

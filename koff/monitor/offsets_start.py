@@ -326,7 +326,7 @@ class OffsetsStart:
     def _find_earlier_places(self, elsewhere: Iterable[str], among: Collection[int]) -> set[int]:
         """Those of the partitions `among` that have one of these groups, if brokers use an earlier count.
 
-        That count is above every partition with records. None if the log may not be read.
+        That count is above every partition with records. There are none if the log may not be read.
         """
         if self._log.denied is not None or not among:
             return set()

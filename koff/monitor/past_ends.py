@@ -122,7 +122,7 @@ class PastEnds:
         self._searches: dict[TopicPartition, _Search] = {}  # the order is that of their turns
         self._open = 0
         self._now_ms = 0
-        self._lost: set[TopicPartition] = set()
+        self._contradicted: set[TopicPartition] = set()
 
     def wanted(
         self, rows: Mapping[TopicPartition, Sequence[int]], now_ms: int
@@ -133,7 +133,8 @@ class PastEnds:
         offset of a group, or the log start offset if that is higher. Other partitions are forgotten. Give the
         results to the history of end offsets too; then the ages are known, and the rows are left out. Where a
         row is still there half a minute after the last result, the history has lost the results (the log was
-        truncated, or the clock was set), or they contradict it: see `take_lost`. The partition is asked anew.
+        truncated, or the clock was set), or they contradict it (`take_contradicted`). The partition is asked
+        anew.
         """
         self._now_ms = now_ms
         self.forget([partition for partition in self._searches if partition not in rows])
@@ -146,7 +147,7 @@ class PastEnds:
         for partition, search in self._searches.items():
             if self._open < self._at_once and search.is_due(rows[partition], now_ms):
                 if search.is_lost(now_ms):
-                    self._lost.add(partition)
+                    self._contradicted.add(partition)
                 search.choose_times(rows[partition], now_ms)
                 self._open += len(search.asked)
                 picked.append(partition)
@@ -161,15 +162,15 @@ class PastEnds:
             for first in range(0, len(partitions), self._per_request)
         ]
 
-    def take_lost(self) -> set[TopicPartition]:
+    def take_contradicted(self) -> set[TopicPartition]:
         """The partitions that the last `wanted` asked anew: of which the history did not take the results.
 
         The history may have samples of a log that was truncated since, or records may have timestamps long
         before or after the moment when they were written. Its samples and the results then contradict each
         other for ever, unless it begins again.
         """
-        lost, self._lost = self._lost, set()
-        return lost
+        contradicted, self._contradicted = self._contradicted, set()
+        return contradicted
 
     def note(self, offsets: Mapping[TopicPartition, int], timestamp_ms: int) -> None:
         """Notes results: the first offset with a record at `timestamp_ms` or later, or `NO_RECORD`."""

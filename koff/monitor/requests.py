@@ -40,14 +40,6 @@ class FetchTopics:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchPartitionCounts:
-    """The ids and partition counts of these topics. Answered by `PartitionCountsFetched`."""
-
-    id: int
-    topics: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
 class FetchOffsets:
     """One offset of each of these partitions. Answered by one `OffsetsFetched` for each broker."""
 
@@ -225,7 +217,6 @@ class ReadFirstRecords:
 
 Answered = (
     FetchTopics
-    | FetchPartitionCounts
     | FetchOffsets
     | FetchRetention
     | FetchGroups
@@ -276,21 +267,6 @@ class TopicsFetched:
 
     id: int
     topics: Mapping[str, Topic]
-
-
-class PartitionCount(NamedTuple):
-    """The id of a topic ("" if brokers have no topic ids), and its number of partitions."""
-
-    topic_id: str
-    partitions: int
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionCountsFetched:
-    """The partition counts of a request, without topics that do not exist or may not be described."""
-
-    id: int
-    counts: Mapping[str, PartitionCount]
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,7 +463,6 @@ Input = (
     Failed
     | Done
     | TopicsFetched
-    | PartitionCountsFetched
     | OffsetsFetched
     | RetentionFetched
     | GroupsFetched

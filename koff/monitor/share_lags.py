@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import NamedTuple
+
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.requests import FetchShareLags, Moment, ShareLagsFetched
 from koff.tracker import Tracker
 
 TIMEOUT_S = 30.0
-_NOT_RETURNED = "their coordinators returned no lags lately; koff needs DESCRIBE on the groups"
+_SILENT = "not all of their coordinators have responded lately"
+_NOT_RETURNED = "their coordinators returned no lags; koff needs DESCRIBE on the groups"
+
+
+class _Answer(NamedTuple):
+    """When the lags of a partition's groups were requested, and why there are none ("": there are)."""
+
+    asked_s: float = float("-inf")
+    error: str = ""
 
 
 class ShareLags:
@@ -24,29 +35,34 @@ class ShareLags:
         self._share, self._offsets, self._tracker, self._outbox = share, offsets, tracker, outbox
         self._asks = asks
         self._is_source = self._was_requested = False
-        # By partition of the offsets topic: the error of its coordinator, "" if there was none.
-        self._errors: dict[int, str] = {}
-        self._has_failed = False
+        self._answers: dict[int, _Answer] = {}  # the newest, by partition of the offsets topic
 
-    @property
-    def missing_why(self) -> str | None:
-        """Why lags of share groups may be missing; None while the log is their source."""
+    def find_missing_why(self, since_s: float) -> str | None:
+        """Why lags of share groups may be missing; None while the log is their source.
+
+        Lags that were requested before `since_s` are too old.
+        """
         share = self._share
         if not self._is_closed:
             return None
         if not self._asks:
             return share.denied or f"there is no topic {share.topic}, or koff may not DESCRIBE it"
-        if not self._errors:
-            return "their coordinators have not responded yet"
-        return self._find_error() or _NOT_RETURNED
+        if error := self._find_error():
+            return error
+        is_silent = any(answer.asked_s < since_s for answer in self._present_answers())
+        return _SILENT if is_silent else _NOT_RETURNED
 
     @property
     def _is_closed(self) -> bool:
         """Whether the log cannot be the source."""
         return self._share.exists is False or self._share.denied is not None
 
+    def _present_answers(self) -> list[_Answer]:
+        """The newest answer of each partition that there is."""
+        return [self._answers.get(number, _Answer()) for number in range(self._offsets.partition_count)]
+
     def _find_error(self) -> str:
-        return next(filter(None, self._errors.values()), "")
+        return next((answer.error for answer in self._present_answers() if answer.error), "")
 
     def request(self, now: Moment) -> None:
         """Requests the lags from coordinators that have responded since the last request."""
@@ -55,7 +71,7 @@ class ShareLags:
         is_closed = self._is_closed
         if not is_closed and self._is_source:
             self._tracker.forget_described_shares()
-            self._errors = {}
+            self._answers = {}
         self._is_source = is_closed
         self._was_requested &= is_closed
         if not (is_closed and self._tracker.has_share_groups):
@@ -74,15 +90,22 @@ class ShareLags:
 
     def receive(self, given: ShareLagsFetched, ask: Ask[FetchShareLags], asked_ms: int, now: Moment) -> None:
         """Takes a response. `asked_ms` is when it was requested, by the clock of the tracker."""
-        ask.answered |= given.partitions
         if self._is_source:  # else the log is the source again
             self._tracker.describe_share_groups(given.lags, given.partial, asked_ms=asked_ms)
-            self._errors.update(dict.fromkeys(given.partitions, given.why))
-            self._report_errors(now)
+            self._note(given.partitions, _Answer(ask.asked.at_s, given.why), now)
+        ask.answered |= given.partitions
 
-    def _report_errors(self, now: Moment) -> None:
-        error, had_failed = self._find_error(), self._has_failed
-        self._has_failed = bool(error)
+    def give_up(self, ask: Ask[FetchShareLags], why: str, now: Moment) -> None:
+        """The request failed: coordinators that have not responded to it will not."""
+        if self._is_source:
+            self._note(ask.request.partitions - ask.answered, _Answer(ask.asked.at_s, why), now)
+
+    def _note(self, partitions: Collection[int], answer: _Answer, now: Moment) -> None:
+        """Notes the answer of these partitions. The first error is an event, and the end of all errors."""
+        had_failed, count = bool(self._find_error()), self._offsets.partition_count
+        answers = self._answers | dict.fromkeys(partitions, answer)
+        self._answers = {number: newest for number, newest in answers.items() if number < count}
+        error = self._find_error()
         if error and not had_failed:
             self._outbox.note(now, "lags of share groups are missing", warn=True, why=error)
         elif had_failed and not error:

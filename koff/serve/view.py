@@ -51,7 +51,7 @@ class MonitorStats:
     missing: tuple[str, ...] = ()
     """What may be missing from the snapshot, and why."""
     missing_shares_why: str | None = None
-    """Why lags of share groups may be missing, while `__share_group_state` is not their source; else None."""
+    """Why lags of share groups may be missing. None: none are, or `missing` says it."""
     source: Literal["log", "coordinators"] = "log"
     """Where commits come from."""
     up: bool = True

@@ -142,9 +142,10 @@ class GroupPlaces:
         hashes = hash_groups(ordered)
         outside = np.flatnonzero(hashes % count != number)
         is_left = np.full(len(outside), self._last_written >= 0)
-        for earlier in self._earlier_counts or range(1, count):
-            if earlier > self._last_written:
-                is_left &= hashes[outside] % earlier != number
+        if is_left.any():
+            for earlier in self._earlier_counts or range(self._last_written + 1, count):
+                if earlier > self._last_written:
+                    is_left &= hashes[outside] % earlier != number
         for index, left in zip(outside.tolist(), is_left.tolist(), strict=True):
             name = ordered[index]
             self._stale.add(name)

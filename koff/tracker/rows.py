@@ -86,7 +86,7 @@ class GroupTotal:
     `lag` is the sum of the known lags, None if none is known; `unknown` is the number of unknown lags. Of
     these, `withheld` are not current: then there are no totals, for a partial sum looks like a recovery.
     Without `current`, members and state of the group are not current either. Without `whole`, rows may be
-    missing. There are no totals then either.
+    missing. There are no totals then either. `reason` is why `lag` is None.
     `time_lag_s` is the longest of its partitions, None unless all are known; `status` is the worst.
     `complete` is the share of its committed partitions that have a full window of commits, None without any.
     `pace` has no produce rate.
@@ -113,6 +113,19 @@ class GroupTotal:
     def state(self) -> str | None:
         """The state of the group; None if it is not current."""
         return self.group.state if self.current else None
+
+    @property
+    def reason(self) -> str:
+        """Why `lag` is None, as JSON names it, so the names never change; "" if it is known."""
+        if self.lag is not None:
+            return ""
+        causes = (
+            (not self.current, "commits_not_current"),
+            (not self.whole, "rows_missing"),
+            (self.withheld, "lags_withheld"),
+            (self.partitions, "lags_unknown"),
+        )
+        return next((name for is_so, name in causes if is_so), "no_partitions")
 
 
 def build_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> Iterator[PartitionLag]:

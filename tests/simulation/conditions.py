@@ -54,16 +54,13 @@ class Conditions:
     deposed: dict[tuple[str, int], int] = field(default_factory=dict)
     old_end_age_s: float = 0.0
 
-    def draw(
-        self, kind: Kind, broker: int | None = None, *, rng: random.Random | None = None
-    ) -> tuple[float | None, Effect | None]:
+    def draw(self, kind: Kind, broker: int | None = None) -> tuple[float | None, Effect | None]:
         """How long a response takes (None: it never comes), and what is wrong with it."""
-        rng = rng or self.rng
-        latency_s = rng.uniform(0.001, self.latency_s)
+        latency_s = self.rng.uniform(0.001, self.latency_s)
         for disturbance in self.disturbances:
             if kind not in disturbance.kinds or disturbance.broker not in {None, broker}:
                 continue
-            if disturbance.share < 1.0 and rng.random() >= disturbance.share:
+            if disturbance.share < 1.0 and self.rng.random() >= disturbance.share:
                 continue
             match disturbance.effect:
                 case "lost" | "silent":
@@ -73,7 +70,7 @@ class Conditions:
                 case "failed" | "denied":
                     return latency_s, disturbance.effect
                 case "slow":
-                    latency_s += rng.uniform(0.1, 1.0) * disturbance.seconds
+                    latency_s += self.rng.uniform(0.1, 1.0) * disturbance.seconds
         return latency_s, None
 
     def may_read(self, topic: str) -> bool:

@@ -17,7 +17,6 @@ from koff.monitor.requests import (
     Failed,
     FetchGroups,
     FetchOffsets,
-    FetchPartitionCounts,
     FetchRetention,
     FetchShareLags,
     FetchStoredGroups,
@@ -29,8 +28,6 @@ from koff.monitor.requests import (
     Load,
     OffsetKind,
     OffsetsFetched,
-    PartitionCount,
-    PartitionCountsFetched,
     Read,
     ReadFirstRecords,
     ReadHistory,
@@ -50,6 +47,7 @@ from tests.simulation.conditions import Conditions, Effect, Kind
 from tests.simulation.disk import Disk
 from tests.simulation.group_answers import Coordinators
 from tests.simulation.logs import PartitionLog, PlainLog
+from tests.simulation.quiet_cluster import OFFSETS
 from tests.simulation.reading import Readers
 
 DENIED = "TOPIC_AUTHORIZATION_FAILED"
@@ -82,8 +80,6 @@ class Network:
         self.conditions = conditions
         self.disk = disk
         self._rng = rng
-        # A generator of their own: these requests must not change what happens to the others.
-        self._counts_rng = random.Random(str(rng.getstate()))
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = itertools.count()
         self._arrived: list[Input] = []
@@ -128,8 +124,6 @@ class Network:
         match request:
             case FetchTopics():
                 self._ask(request.id, "topics", now_s, lambda: self._list_topics(request))
-            case FetchPartitionCounts():
-                self._ask_counts(request, now_s)
             case FetchOffsets():
                 self._ask_offsets(request, now_s)
             case FetchRetention():
@@ -194,32 +188,6 @@ class Network:
             if name not in hidden
         }
         return TopicsFetched(request.id, topics)
-
-    def _ask_counts(self, request: FetchPartitionCounts, now_s: float) -> None:
-        """Any broker responds. It fails as requests for offsets do: without it, no client finds leaders."""
-        latency_s, effect = self.conditions.draw("offsets", rng=self._counts_rng)
-        if latency_s is None:
-            return
-        answer_at_s = now_s + latency_s
-        if effect is not None:
-            failed = Failed(request.id, f"partition counts {effect}", denied=effect == "denied")
-            self._schedule(answer_at_s, lambda _: self._deliver(failed))
-            return
-
-        def carry_out(_: float) -> None:
-            answer = self._count_partitions(request)
-            self._schedule(answer_at_s, lambda _: self._deliver(answer))
-
-        self._schedule(self._counts_rng.uniform(now_s, answer_at_s), carry_out)
-
-    def _count_partitions(self, request: FetchPartitionCounts) -> PartitionCountsFetched:
-        missing = self.conditions.missing_topics if self.conditions.wrong_topic_lists > 0 else frozenset()
-        counts = {
-            name: PartitionCount(self.cluster.topics[name].id, len(self.cluster.topics[name].partitions))
-            for name in request.topics & self.cluster.topics.keys() - missing
-            if self.conditions.may_read(name)
-        }
-        return PartitionCountsFetched(request.id, counts)
 
     def _read_first_records(self, request: ReadFirstRecords) -> FirstRecordsRead:
         """All records of ordinary topics exist: there are no gaps, and no control records."""
@@ -349,6 +317,8 @@ class Network:
 
     def _deliver(self, arrived: Input) -> None:
         self._arrived.append(arrived)
+        if isinstance(arrived, TopicsFetched) and (offsets := arrived.topics.get(OFFSETS)) is not None:
+            self.cluster.note_listed(offsets.partitions)
 
 
 def _look_up(log: PartitionLog | PlainLog, kind: OffsetKind) -> int:

@@ -57,6 +57,7 @@ class QuietCluster:
         """The log and the partition of the open transaction of each producer."""
         self._hostile: set[str] = set()
         self._any_until: dict[str, float] = {}
+        self._listed = 0  # the partition count of the offsets topic that koff was told last
         self.lives: list[Life] = []
         self.create_internal_topics(rng.randint(2, 6), rng.randint(1, 4))
         for number in range(rng.randint(2, 6)):
@@ -402,8 +403,21 @@ class QuietCluster:
     def _any_broker(self) -> int:
         return self.rng.choice([broker for broker, up in self.brokers.items() if up])
 
+    def note_listed(self, count: int) -> None:
+        """koff gets a list of topics, in which the offsets topic has so many partitions."""
+        for group in self._served:
+            if self._listed and self._moves(group, self._listed, count):
+                self._any_until[group] = max(self._any_until.get(group, 0.0), self.now + GRACE_S)
+        self._listed = count
+
+    def _moves(self, group: str, before: int, after: int) -> bool:
+        return kafka_hash(group) % before != kafka_hash(group) % after
+
     def _is_any(self, group: str) -> bool:
-        return group in self._hostile or self._any_until.get(group, self.now) > self.now
+        if group in self._hostile or self._any_until.get(group, self.now) > self.now:
+            return True
+        count = len(self.topics[OFFSETS].partitions) if OFFSETS in self.topics else 0
+        return bool(count and self._listed) and self._moves(group, self._listed, count)
 
     def _is_any_now(self, group: str) -> bool:
         if OFFSETS not in self.topics:

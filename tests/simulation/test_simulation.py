@@ -14,10 +14,8 @@ import pytest
 
 from koff.lag import Reason
 from koff.monitor.requests import (
-    Failed,
     FetchGroups,
     FetchOffsets,
-    FetchPartitionCounts,
     FetchTopics,
     FirstRecord,
     FirstRecordsRead,
@@ -25,8 +23,6 @@ from koff.monitor.requests import (
     HistoryRead,
     Input,
     OffsetsFetched,
-    PartitionCount,
-    PartitionCountsFetched,
     Polled,
     Read,
     ReadFailed,
@@ -550,23 +546,6 @@ def test_what_a_group_has_left_in_an_earlier_partition_is_listed_but_not_found(b
     assert given.failed.keys() == moved
     assert set(given.failed.values()) <= {"GROUP_ID_NOT_FOUND", "NOT_COORDINATOR"}
     assert not given.incomplete
-
-
-def test_the_partition_count_tells_at_once_that_a_topic_has_grown(bench: Bench) -> None:
-    topic = bench.cluster.topics[OFFSETS]
-    for more in (0, 7):
-        bench.cluster.grow_topic(OFFSETS, count := len(topic.partitions) + more)
-        (given,) = bench.receive(1.0, FetchPartitionCounts(1, frozenset({OFFSETS, "no such topic"})))
-        assert given == PartitionCountsFetched(1, {OFFSETS: PartitionCount(topic.id, count)})
-    bench.conditions.hidden_topics = frozenset({OFFSETS})
-    (given,) = bench.receive(1.0, FetchPartitionCounts(1, frozenset({OFFSETS})))
-    assert given == PartitionCountsFetched(1, {})
-
-
-def test_partition_counts_fail_as_offsets_do(bench: Bench) -> None:
-    bench.conditions.disturbances.append(Disturbance("failed", frozenset({"offsets"})))
-    (given,) = bench.receive(1.0, FetchPartitionCounts(1, frozenset({OFFSETS})))
-    assert isinstance(given, Failed)
 
 
 def test_coordinators_are_not_ready_for_partitions_that_they_do_not_know_yet(bench: Bench) -> None:

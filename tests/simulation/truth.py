@@ -128,9 +128,9 @@ class Truth:
     def is_any(self, group: str) -> bool:
         """Whether nothing is asserted of this group, but that no two of its rows have the same labels.
 
-        These are the groups of hostile records; groups that are in the wrong partition, while coordinators do
-        not know that `__consumer_offsets` has grown; and groups whose records were lost, but not their share
-        state. The last two until half a minute after that.
+        These are the groups of hostile records; groups that are in the wrong partition, while coordinators
+        or koff do not know that `__consumer_offsets` has grown; and groups whose records were lost, but not
+        their share state. The last two until half a minute after that.
         """
         return self._is_any(group)
 

@@ -17,7 +17,6 @@ from koff.client import (
     TopicPartition,
 )
 from koff.client.cluster import ListedOffset
-from koff.errors import Denied
 from koff.kafkatest import wait_until
 from koff.monitor.requests import Input
 
@@ -74,7 +73,6 @@ class FakeCluster:
         self.starts: dict[TopicPartition, int | str] = {}
         self.fault: Exception | None = None
         self.undescribed: set[str] = set()
-        self.denied: set[str] = set()
 
     def fetch_metadata(self) -> Metadata:
         if self.fault is not None:
@@ -87,8 +85,6 @@ class FakeCluster:
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         known = [name for name in names if name not in self.undescribed]
-        if not self.denied.isdisjoint(known):
-            raise Denied("grant DESCRIBE")
         return {name: TopicInfo(name, len(self.leaders[name]), f"id of {name}") for name in known}
 
     def fetch_topic_configs(self, topic: str) -> dict[str, str]:

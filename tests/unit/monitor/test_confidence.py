@@ -31,7 +31,6 @@ def follow(topic: str, partitions: int, current: Moment | None) -> FollowedLog:
     log = FollowedLog(topic, lambda *_: None)
     log.note_topic(Topic("id", partitions))
     log.begin({p: Replay(0, "") for p in range(partitions)}, Moment(0, 0))
-    log.counted = FRESH
     for part in log.partitions.values():
         part.current, part.is_read = current, current is not None
     return log
@@ -106,18 +105,6 @@ def test_a_row_with_two_current_sides_is_served(known: Known) -> None:
 def test_commits_that_are_not_current_hide_only_their_partition(known: Known, current: Moment | None) -> None:
     known.facts.offsets.partitions[1].current = current
     assert known.reasons() == {"g0": Reason(0), "g1": Reason.COMMITS_NOT_CURRENT}
-
-
-@pytest.mark.parametrize("counted", [None, OLD])
-def test_commits_are_as_old_as_the_partition_count(known: Known, counted: Moment | None) -> None:
-    """The topic may have grown since then, and groups have moved to other partitions."""
-    known.facts.offsets.counted = counted
-    assert set(known.reasons().values()) == {Reason.COMMITS_NOT_CURRENT}
-
-
-def test_what_coordinators_return_is_current_whatever_the_partition_count_is(known: Known) -> None:
-    known.facts.offsets.counted, known.facts.offsets.denied = OLD, "grant READ"
-    assert set(known.reasons().values()) == {Reason(0)}
 
 
 def test_an_old_end_offset_hides_its_rows(known: Known) -> None:
@@ -344,8 +331,13 @@ def test_state_of_a_topic_that_may_be_another_one_makes_no_total(known: Known) -
 
 def test_a_share_group_with_state_of_a_topic_whose_name_is_overdue_has_no_total(known: Known) -> None:
     share_group(known)
-    found = total_of(known.view(nameless_shares={"s"}), "s")
-    assert (found.lag, found.whole) == (None, False)
+    view = known.view(nameless_shares={"s"})
+    assert (total_of(view, "s").lag, total_of(view, "s").reason) == (None, "rows_missing")
+    assert "the list of topics is too old" in str(view.stats.missing_shares_why)
+    assert known.view().stats.missing_shares_why is None
+    known.facts.share.partitions[2].current = OLD  # why lags are missing is said already
+    view = known.view(nameless_shares={"s"})
+    assert (view.stats.missing_shares_why, len(view.stats.missing)) == (None, 1)
 
 
 @pytest.mark.parametrize(("at_ms", "is_whole"), [(None, False), (70_000, False), (90_000, True)])

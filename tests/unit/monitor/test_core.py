@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from koff.monitor.requests import (
     Failed,
     FetchGroups,
     FetchOffsets,
-    FetchPartitionCounts,
     FetchRetention,
     FetchStoredGroups,
     FetchTopics,
@@ -30,8 +28,6 @@ from koff.monitor.requests import (
     Moment,
     OffsetsFetched,
     Origin,
-    PartitionCount,
-    PartitionCountsFetched,
     Polled,
     Read,
     ReadFailed,
@@ -74,12 +70,6 @@ class Driven:
     def list_topics(self, **partitions: int) -> None:
         topics = {name: Topic(IDS[name], count) for name, count in partitions.items()}
         self.give(TopicsFetched(self.last(FetchTopics).id, topics))
-
-    def count_partitions(self, count: int = 1) -> None:
-        """Responds to an open request for the partition count of the offsets topic."""
-        for ask in self.core.outbox.of_kind(FetchPartitionCounts):
-            counts = {name: PartitionCount(IDS[name], count) for name in ask.request.topics & IDS.keys()}
-            self.give(PartitionCountsFetched(ask.request.id, counts))
 
     def read(self) -> Driven:
         """The offsets topic has one partition, of which 0 to 5 can be read."""
@@ -288,31 +278,6 @@ def test_a_loss_is_settled_by_the_next_list_of_topics_soon(up: Driven) -> None:
     up.list_topics(**{OFFSETS: 1, "t": 1})  # it was requested before the loss
     up.give(None, after_s=2)
     assert any(isinstance(request, FetchTopics) for request in up.sent[sent:])
-
-
-@pytest.mark.parametrize(("count", "lists"), [(1, 0), (2, 1)])
-def test_a_list_of_topics_is_requested_at_once_if_the_partition_count_differs(
-    up: Driven, count: int, lists: int
-) -> None:
-    while up.core.outbox.has(FetchTopics) or not up.core.outbox.has(FetchPartitionCounts):
-        pass_time(up, 1)
-    sent = len(up.sent)
-    up.count_partitions(count)
-    assert sum(isinstance(request, FetchTopics) for request in up.sent[sent:]) == lists
-
-
-def test_commits_are_served_as_long_as_the_partition_count_is_confirmed(up: Driven) -> None:
-    up.core.conf = replace(up.core.conf, topics_interval_s=1e9)
-    served = []
-    for does_answer in (True, False):
-        for _ in range(60):
-            up.give(None, after_s=1)
-            for kind in ("start", "stable", "end"):
-                answer_offsets(up, kind, 0 if kind == "start" else 5)
-            if does_answer:
-                up.count_partitions()
-        served.append(null_reasons(up))
-    assert served == [{0: Reason(0)}, {0: Reason.COMMITS_NOT_CURRENT}]
 
 
 def test_koff_is_not_up_if_the_only_other_row_is_of_a_topic_that_is_gone() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from koff.monitor.followed_log import LIVE_S, STALL_S, FollowedLog
 from koff.monitor.plan import Plan, Replay, Seed
-from koff.monitor.requests import Lost, Moment, PartitionCount, Polled, Records, Topic
+from koff.monitor.requests import Lost, Moment, Polled, Records, Topic
 
 TOPIC = "__consumer_offsets"
 Applied = list[tuple[int, list[bytes | None]]]
@@ -258,12 +258,3 @@ def test_only_a_partition_whose_bounds_are_known_counts_as_empty() -> None:
     assert log.find_empty() == set()
     log.receive_offsets("stable", {0: 0, 1: 5}, at(1), {}, log.positions())
     assert log.find_empty() == {0}
-
-
-def test_a_partition_count_is_confirmed_only_by_a_response_that_has_the_same_topic_and_count() -> None:
-    log, _ = follow(Replay(0, ""))
-    assert log.note_count(PartitionCount("id", 1), at(2))
-    for other in (None, PartitionCount("id", 2), PartitionCount("other", 1)):
-        assert not log.note_count(other, at(3))
-    assert log.note_count(PartitionCount("id", 1), at(1))  # a late response
-    assert log.counted == at(2)

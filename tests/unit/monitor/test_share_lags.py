@@ -67,11 +67,10 @@ def respond(driven: Driven, lag: int | None, **more: Any) -> None:
 
 
 def go_on(driven: Driven, seconds: int) -> None:
-    """So many seconds pass. All offsets and partition counts are answered, coordinators are silent."""
+    """So many seconds pass. All offsets are answered, coordinators are silent."""
     for _ in range(seconds):
         driven.give(None, after_s=1)
         answer_offsets(driven)
-        driven.count_partitions()
 
 
 def row(driven: Driven, group: str = "s") -> PartitionLag:
@@ -114,7 +113,8 @@ def test_no_coordinator_is_asked_without_share_groups_nor_with_the_log_as_the_on
         assert not [request for request in driven.sent if isinstance(request, FetchShareLags)]
 
 
-def test_a_coordinator_that_has_responded_is_asked_again_while_another_one_is_silent() -> None:
+def with_three_partitions() -> Driven:
+    """A core that has read the share group s in an offsets topic with three partitions."""
     driven = Driven(start="replay")
     driven.list_topics(**{OFFSETS: 3, "t": 1})
     answer_offsets(driven)
@@ -125,6 +125,11 @@ def test_a_coordinator_that_has_responded_is_asked_again_while_another_one_is_si
     driven.give(Polled(OFFSETS, records, empty))
     answer_offsets(driven)
     go_on(driven, 6)
+    return driven
+
+
+def test_a_coordinator_that_has_responded_is_asked_again_while_another_one_is_silent() -> None:
+    driven = with_three_partitions()
     first = driven.last(FetchShareLags)
     assert (first.partitions, first.partition_count) == ({0, 1, 2}, 3)
     respond(driven, 7, partitions=frozenset({0, 2}), final=False)
@@ -203,9 +208,12 @@ def why_missing(driven: Driven) -> str | None:
     return None if found.whole else view.stats.missing_shares_why
 
 
+SILENT = "not all of their coordinators have responded lately"
+
+
 def test_missing_lags_have_a_reason() -> None:
     driven = start()
-    assert why_missing(driven) == "their coordinators have not responded yet"
+    assert why_missing(driven) == SILENT
     driven.give(ShareLagsFetched(driven.last(FetchShareLags).id, {}, ALL, why="b1: too old"))
     assert why_missing(driven) == "b1: too old"
     go_on(driven, 5)
@@ -215,6 +223,61 @@ def test_missing_lags_have_a_reason() -> None:
     assert why_missing(driven) is None
     warnings = [event.text for event in driven.core.take_events() if "share" in event.text]
     assert warnings == ["lags of share groups are missing", "all lags of share groups were returned"]
+
+
+def test_a_silent_coordinator_is_not_taken_for_one_that_may_not_say() -> None:
+    driven = start()
+    respond(driven, 7)
+    go_on(driven, 29)
+    assert why_missing(driven) == SILENT
+    go_on(driven, 41)
+    assert why_missing(driven) == "no answer in time"
+    respond(driven, 7)
+    assert why_missing(driven) is None
+
+
+def test_lags_are_missing_because_of_the_error_of_a_request_that_failed() -> None:
+    driven = start()
+    for _ in range(2):
+        driven.give(Failed(driven.last(FetchShareLags).id, "no thread for it"))
+        assert why_missing(driven) == "no thread for it"
+        go_on(driven, 5)
+    respond(driven, 7)
+    assert why_missing(driven) is None
+    events = [event for event in driven.core.take_events() if "share" in event.text]
+    assert [event.text for event in events] == [
+        "lags of share groups are missing",
+        "all lags of share groups were returned",
+    ]
+    assert events[0].details == {"why": "no thread for it"}
+
+
+def test_a_failed_request_for_share_lags_shows_that_the_cluster_does_not_answer() -> None:
+    driven = start()
+    go_on(driven, 5)
+    assert driven.core.outbox.failure is None
+    driven.give(None, after_s=30)
+    driven.give(Failed(driven.last(FetchShareLags).id, "b1 refuses"))
+    assert driven.core.outbox.failure == "b1 refuses"
+
+
+def test_a_request_that_fails_has_failed_only_for_those_that_have_not_responded_to_it() -> None:
+    driven = with_three_partitions()
+    respond(driven, 7, partitions=frozenset({0, 2}), final=False)
+    driven.give(Failed(driven.last(FetchShareLags).id, "b1 is gone"))
+    view = driven.core.take_view(driven.now())
+    assert view.stats.missing_shares_why == "b1 is gone"
+    go_on(driven, 5)
+    respond(driven, 7, partitions=frozenset({1}), final=False)
+    assert "b1 is gone" not in str(driven.core.take_view(driven.now()).stats.missing_shares_why)
+
+
+def test_the_error_of_a_partition_that_is_hidden_now_is_no_reason() -> None:
+    driven = with_three_partitions()
+    respond(driven, None, partitions=frozenset({2}), why="b3: too old")
+    assert driven.core.take_view(driven.now()).stats.missing_shares_why == "b3: too old"
+    driven.core.logs.offsets.hide("may not be described")
+    assert driven.core.take_view(driven.now()).stats.missing_shares_why == SILENT
 
 
 def test_lags_are_missing_with_the_log_as_the_only_source_which_may_not_be_read() -> None:

@@ -28,7 +28,6 @@ from koff.monitor.requests import (
     Failed,
     FetchGroups,
     FetchOffsets,
-    FetchPartitionCounts,
     FetchRetention,
     FetchShareLags,
     FetchStoredGroups,
@@ -42,8 +41,6 @@ from koff.monitor.requests import (
     Moment,
     OffsetsFetched,
     Origin,
-    PartitionCount,
-    PartitionCountsFetched,
     ReadFirstRecords,
     RecordPlace,
     RetentionFetched,
@@ -127,13 +124,6 @@ def test_topics_come_with_their_ids_and_their_leaderless_partitions() -> None:
     assert fetched == TopicsFetched(
         1, {"a": Topic("id of a", 3, frozenset({1})), "b": Topic("id of b", 1, frozenset())}
     )
-
-
-def test_partition_counts_come_without_topics_that_are_gone_or_denied() -> None:
-    cluster: Any = FakeCluster({"a": [1, -1, 2], "gone": [1], "denied": [1]})
-    cluster.undescribed, cluster.denied = {"gone"}, {"denied"}
-    fetched = Fetching(cluster).fetch(FetchPartitionCounts(1, frozenset({"a", "gone", "denied"})))
-    assert fetched == PartitionCountsFetched(1, {"a": PartitionCount("id of a", 3)})
 
 
 def test_the_retention_is_fetched() -> None:

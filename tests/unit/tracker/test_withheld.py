@@ -91,6 +91,25 @@ def test_a_group_with_one_row_that_is_withheld_has_no_totals_and_others_have_the
     assert total(after, "h") == total(served, "h")
 
 
+def test_a_total_that_is_null_has_a_reason(served):
+    assert (total(served, "g").lag, total(served, "g").reason) == (100, "")
+    part = withhold(served, END, ("g", "t", 1))
+    assert (total(part, "g").lag, total(part, "g").reason) == (None, "lags_withheld")
+    missing = part.withhold({}, {}, groups_whole={0: False})
+    assert [total(missing, name).reason for name in "gh"] == ["rows_missing"] * 2
+    old = missing.withhold({}, {0: False})
+    assert [total(old, name).reason for name in "gh"] == ["commits_not_current"] * 2
+
+
+def test_a_total_without_a_known_lag_or_without_partitions_has_a_reason():
+    tracker = Tracker()
+    pairs = [commit("g", "nowhere", 0, 4), classic_group("empty", {})]
+    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    snapshot = tracker.take_snapshot(NOW_MS)
+    assert (total(snapshot, "g").lag, total(snapshot, "g").reason) == (None, "lags_unknown")
+    assert (total(snapshot, "empty").lag, total(snapshot, "empty").reason) == (None, "no_partitions")
+
+
 def test_rows_that_are_unknown_for_another_reason_are_left_out_of_sums_as_ever(served):
     found = total(served, "g")
     assert (found.lag, found.unknown, found.withheld) == (100, 2, 0)
