@@ -21,6 +21,8 @@ from koff.records.topics import OFFSETS_TOPIC
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _PROTOCOLS = frozenset({"plaintext", "ssl", "sasl_plaintext", "sasl_ssl"})
+_ADDRESS = re.compile(r"(\w+://)?[\w.:%\[\]-]+", re.ASCII)
+"""The characters of a broker's address: a name, an IPv4 or IPv6 address, and maybe a protocol and a port."""
 
 
 def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
@@ -108,6 +110,10 @@ def _check_brokers(brokers: str) -> None:
     for protocol in re.findall(r"([^\s,]*)://", brokers):
         if protocol.lower() not in _PROTOCOLS:
             raise ConfigError(f"{protocol}:// in --brokers is not a protocol of Kafka: {example}")
+    for entry in brokers.split(","):
+        address = entry.strip()
+        if address and not _ADDRESS.fullmatch(address):
+            raise ConfigError(f"{address!r} in --brokers is not an address: {example}")
     addresses = list(parse_addresses(brokers))
     if not addresses:
         raise ConfigError(f"--brokers names no broker: {example}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import click
@@ -15,68 +17,77 @@ from koff.cli.lag import lag
 from koff.cli.monitor import monitor
 from koff.cli.pipeline import pipeline
 from koff.cli.printer import printer
-from koff.cli.standard_streams import OutputError, set_up_standard_streams
+from koff.cli.standard_streams import set_up_standard_streams
 from koff.errors import ConfigError, KoffError
 from koff.version import VERSION
 
-_FLUSH_S = 1.0
-"""How long the last write to standard error may take."""
+PRINT_S = 1.0
+"""How long each last message on standard error may take."""
 
 
 class _Commands(click.Group):
     """Prints koff's errors without a traceback. Exits with 0 at Ctrl-C, or if a pipe's reader has ended."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Runs a command as this process, and ends the process. Click's test runner calls `main` instead."""
+        """Runs a command as this process, and ends the process without waiting for any thread.
+
+        Commands leave threads behind, which may hang in librdkafka or log at any moment. Python's own exit
+        waits for some of them, and aborts or hangs if a thread is writing to standard error. Click's test
+        runner calls `main` instead.
+        """
         code = 1
         try:
-            set_up_standard_streams()
-            super().__call__(*args, **kwargs)
-        except SystemExit as end:
-            code = _read_code(end)
-        except BaseException:  # a fault of koff
-            sys.excepthook(*sys.exc_info())
+            call = functools.partial(super().__call__, *args, standalone_mode=False, **kwargs)
+            code = _run(set_up_standard_streams) or _run(call)
+            code = _run(sys.stdout.flush) or code
+            _print_last(sys.stderr.flush)
         finally:
-            _end_process(code)
+            os._exit(code & 0xFF)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> None:
         try:
-            return super().invoke(ctx)
+            super().invoke(ctx)  # what a command returns is no exit code
         except ConfigError as error:
             raise click.UsageError(str(error)) from error  # exit code 2
         except KoffError as error:
             raise click.ClickException(str(error)) from error  # exit code 1
+        except EOFError as error:  # click raises the same, but first writes to standard error
+            raise click.Abort from error
         except KeyboardInterrupt:
             ctx.exit(0)
 
 
-def _read_code(end: SystemExit) -> int:
-    if isinstance(end.code, str):  # as `sys.exit` documents it
-        click.echo(end.code, err=True)
-        return 1
-    return int(end.code or 0)
-
-
-def _end_process(code: int) -> NoReturn:
-    """Ends the process once standard output is written, without waiting for any thread.
-
-    Commands leave threads behind, which may hang in librdkafka or log at any moment. Python's own exit waits
-    for some of them, and aborts or hangs if a thread is writing to standard error.
-    """
+def _run(work: Callable[[], int | None]) -> int:
+    """The exit code of `work`. Prints its error, in click's format if the error is not a fault of koff."""
     try:
-        try:
-            sys.stdout.flush()
-        except OutputError as error:
-            code = error.exit_code
-            error.show()
-        except click.exceptions.Exit:  # the reader of the pipe has ended
-            pass
-        # In a thread: the lock of standard error may be held by a thread that cannot write.
-        flushing = threading.Thread(target=sys.stderr.flush, daemon=True)
-        flushing.start()
-        flushing.join(_FLUSH_S)
-    finally:
-        os._exit(code & 0xFF)
+        return work() or 0
+    except click.ClickException as error:
+        _print_last(error.show)
+        return error.exit_code
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.Abort:
+        _print_last(functools.partial(click.echo, "Aborted!", err=True))
+    except KeyboardInterrupt:
+        return 0
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        _print_last(functools.partial(click.echo, end.code, err=True))  # as `sys.exit` documents it
+    except BaseException:  # a fault of koff
+        _print_last(functools.partial(sys.excepthook, *sys.exc_info()))
+    return 1
+
+
+def _print_last(write: Callable[[], None]) -> None:
+    """Calls `write`, but does not wait long: another thread may hold the lock of standard error, and hang."""
+    printing = threading.Thread(target=write, daemon=True)
+    try:
+        printing.start()
+    except RuntimeError:  # the process may have no more threads
+        write()
+    else:
+        printing.join(PRINT_S)
 
 
 @click.group(

@@ -11,7 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from koff.cli import main
+from koff.cli.options import build_cluster_conf
 from koff.cli.text_table import format_table
+from koff.errors import ConfigError
 from koff.lag import Reason
 from koff.records import encode
 from koff.serve.view import ClusterView, MonitorStats, Readiness
@@ -71,6 +73,32 @@ def test_bad_options_end_with_code_2_and_say_which(args):
     result = run(*args)
     assert result.exit_code == 2
     assert "Error: " in result.output
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["a b", "h:9092 h2:9092", "h ssl://h2:9092", "h;h2", "user@h:9092", "h/path", "h:\u0663", "h:9092\tx"],
+)
+def test_a_character_that_no_address_of_a_broker_has_is_refused(address):
+    with pytest.raises(ConfigError, match="is not an address: write HOST:PORT"):
+        build_cluster_conf(f"localhost, {address}", (), None)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "h",
+        "h_1.example-2.com.:9092",
+        "10.0.0.1:9092",
+        "::1",
+        "[::1]:9092",
+        "[fe80::1%eth0]:1",
+        "SASL_SSL://h:9093",
+    ],
+)
+def test_addresses_of_brokers_may_have_a_protocol_and_spaces_around_them(address):
+    brokers = f" {address} , localhost:9092,"
+    assert build_cluster_conf(brokers, (), None).brokers == brokers
 
 
 def test_options_come_from_the_environment():
@@ -133,8 +161,8 @@ def test_the_table_shows_a_dash_and_the_reason_for_a_lag_that_is_withheld(withhe
     assert ["g", "Stable", "t", "0", "4", "10", "6", "app@/10.0.0.1", "-"] in lines
     assert ["g", "Stable", "t", "1", "4", "-", "-", "app@/10.0.0.1", "end_not_current"] in lines
     assert ["h", "-", "t", "0", "-", "10", "-", "-", "commits_not_current"] in lines
-    assert ["g", "classic", "Stable", "1", "2", "-", "1"] in lines
-    assert ["h", "-", "-", "-", "1", "-", "1"] in lines
+    assert ["g", "classic", "Stable", "1", "2", "-", "1", "lags_withheld"] in lines
+    assert ["h", "-", "-", "-", "1", "-", "1", "commits_not_current"] in lines
 
 
 def test_json_shows_null_and_the_reason_for_a_lag_that_is_withheld(withheld):
@@ -167,9 +195,8 @@ def test_only_the_chosen_groups_decide_about_the_exit_code(withheld):
     assert run("lag", "--brokers", "a:1", "--group", "^none$").exit_code == 0
 
 
-@pytest.fixture
-def missing_shares(monkeypatch):
-    """`koff lag` of a cluster with a classic group g, and the share group s, whose lags nobody returns."""
+def show_missing_shares(monkeypatch, **stats):
+    """`koff lag` is of a cluster with a classic group g, and the share group s, whose lags are missing."""
     tracker = Tracker()
     records = [commit("g", "t", 0, 4), encode(Share.own("s", 1))]
     tracker.apply(0, [key for key, _ in records], [value for _, value in records])
@@ -177,19 +204,32 @@ def missing_shares(monkeypatch):
     snapshot = tracker.take_snapshot()
     whole = np.array([group.type != "share" for group in snapshot.shards[0].groups])
     snapshot = snapshot.withhold({}, {}, groups_whole={0: whole})
-    stats = MonitorStats(rows=1, missing_shares_why="grant READ")
-    view = ClusterView("c", snapshot, Readiness(True, "ready"), stats)
+    view = ClusterView("c", snapshot, Readiness(True, "ready"), MonitorStats(rows=1, **stats))
     monkeypatch.setattr(sys.modules["koff.cli.lag"], "take_views", lambda *_, **__: iter([view]))
+
+
+@pytest.fixture
+def missing_shares(monkeypatch):
+    show_missing_shares(monkeypatch, missing_shares_why="grant READ")
+
+
+def test_share_groups_whose_lags_are_missing_are_always_named_with_exit_code_4(monkeypatch):
+    show_missing_shares(monkeypatch)
+    result = run("lag", "--brokers", "a:1")
+    assert (result.exit_code, "lags of 1 share groups are missing (s)\n" in result.stderr) == (4, True)
 
 
 def test_lags_of_share_groups_that_nobody_returns_are_named_with_the_reason_and_exit_code_4(missing_shares):
     result = run("lag", "--brokers", "a:1")
     assert result.exit_code == 4
     assert "not all is known: lags of 1 share groups are missing (s): grant READ" in result.stderr
-    assert ["s", "share", "Empty", "0", "0", "-", "0"] in [
-        line.split() for line in result.stdout.splitlines()
-    ]
-    assert run("lag", "--brokers", "a:1", "--fail-above", "9").exit_code == 4
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["s", "share", "Empty", "0", "0", "-", "0", "rows_missing"] in lines
+    document = json.loads(run("lag", "--brokers", "a:1", "--format", "json").stdout)
+    groups = {group["group"]: (group["lag"], group["reason"]) for group in document["groups"]}
+    assert groups == {"g": (6, ""), "s": (None, "rows_missing")}
+    result = run("lag", "--brokers", "a:1", "--format", "csv", "--fail-above", "9")
+    assert (result.exit_code, "lag unknown: s (rows_missing)\n" in result.stderr) == (4, True)
 
 
 def test_lags_of_share_groups_that_are_missing_do_not_matter_to_other_groups(missing_shares):
@@ -199,4 +239,7 @@ def test_lags_of_share_groups_that_are_missing_do_not_matter_to_other_groups(mis
 
 def test_a_lag_that_is_withheld_is_an_unknown_lag_to_fail_above(withheld):
     result = run("lag", "--brokers", "a:1", "--fail-above", "1000")
-    assert (result.exit_code, "lag unknown: g, h" in result.output) == (4, True)
+    assert (
+        result.exit_code,
+        "lag unknown: g (lags_withheld), h (commits_not_current)\n" in result.stderr,
+    ) == (4, True)

@@ -6,7 +6,8 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import IO
 
 import pytest
@@ -16,6 +17,8 @@ from tests.koff_process import KOFF
 PAIR = "000100016700017400000000 -\n"
 DECODED = "offset  g t/0 deleted\n"
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+NAMED_KOFF = (sys.executable, "-c", "from koff.cli import main; main(prog_name='koff')")
 
 # `koff lag`, but what it does is `work`. Its output is not flushed.
 LAG = """
@@ -54,19 +57,22 @@ def build_lag(*work: str) -> list[str]:
     return [sys.executable, "-c", LAG.format(work="\n".join(f"    {line}" for line in work))]
 
 
-@pytest.mark.parametrize(
-    ("end", "code", "message"),
-    [
-        ("return", 0, ""),
-        ("sys.exit(3)", 3, ""),
-        ("sys.exit('why')", 1, "why\n"),
-        ("raise KoffError('why')", 1, "Error: why\n"),
-        ("raise ConfigError('why')", 2, "Error: why\n"),
-        ("raise click.Abort", 1, "Aborted!\n"),
-        ("signal.raise_signal(signal.SIGINT)", 0, ""),
-        ("raise LookupError('a fault')", 1, "LookupError: a fault\n"),
-    ],
-)
+ENDS = [
+    ("return", 0, ""),
+    ("return 5", 0, ""),
+    ("sys.exit(3)", 3, ""),
+    ("sys.exit('why')", 1, "why\n"),
+    ("click.get_current_context().exit(4)", 4, ""),
+    ("raise KoffError('why')", 1, "Error: why\n"),
+    ("raise ConfigError('why')", 2, "Error: why\n"),
+    ("raise click.Abort", 1, "Aborted!\n"),
+    ("raise EOFError", 1, "Aborted!\n"),
+    ("signal.raise_signal(signal.SIGINT)", 0, ""),
+    ("raise LookupError('a fault')", 1, "LookupError: a fault\n"),
+]
+
+
+@pytest.mark.parametrize(("end", "code", "message"), ENDS)
 def test_a_thread_that_hangs_delays_no_end_and_all_output_is_there(end, code, message):
     ended = run(build_lag("threading.Thread(target=threading.Event().wait).start()", end))
     assert (ended.returncode, ended.stdout) == (code, "result\n")
@@ -74,26 +80,68 @@ def test_a_thread_that_hangs_delays_no_end_and_all_output_is_there(end, code, me
     assert ("Traceback" in ended.stderr) == ("LookupError" in message)
 
 
-def test_a_thread_that_cannot_write_its_log_line_does_not_keep_koff_from_ending():
+@contextmanager
+def stuck(end: str, stdout: int | IO[str] = subprocess.PIPE) -> Iterator[subprocess.Popen[bytes]]:
+    """A `koff lag` that ends like this while a thread holds the lock of standard error: the pipe is full."""
     work = (
-        "begun = threading.Event()",
-        "def write():",
-        "    while True:",
-        "        begun.set()",
-        "        sys.stderr.write('a line ' * 100_000)  # more than the pipe holds",
-        "threading.Thread(target=write, daemon=True).start()",
-        "begun.wait()",
-        "sys.exit(3)",
+        "from koff.cli import root",
+        "from koff.cli.standard_streams import StandardError",
+        "root.PRINT_S = 0.05",
+        "write, has_lock = StandardError.write, threading.Event()",
+        "def write_and_tell(self, data):",
+        "    has_lock.set()",
+        "    return write(self, data)",
+        "StandardError.write = write_and_tell",
+        "lines = 'a line ' * 100_000  # more than the pipe holds",
+        "threading.Thread(target=sys.stderr.write, args=(lines,), daemon=True).start()",
+        "has_lock.wait()",
     )
     with subprocess.Popen(
-        build_lag(*work), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=BUFFERED
+        build_lag(*work, end), stdout=stdout, stderr=subprocess.PIPE, env=BUFFERED
     ) as process:
         try:
-            assert process.wait(30) == 3
-            assert process.stdout is not None
-            assert process.stdout.read() == b"result\n"
+            yield process
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize(("end", "code"), [(end, code) for end, code, _ in ENDS])
+def test_a_thread_that_cannot_write_its_log_line_does_not_keep_koff_from_ending(end, code):
+    with stuck(end) as process:
+        assert process.wait(30) == code
+        assert process.stdout is not None
+        assert process.stdout.read() == b"result\n"
+
+
+def test_a_full_disk_ends_koff_although_the_error_cannot_be_printed():
+    with open("/dev/full", "w") as full, stuck("return", full) as process:
+        assert process.wait(30) == 1
+
+
+def test_an_error_is_printed_although_no_thread_can_be_started():
+    work = (
+        "def start(thread):",
+        '    raise RuntimeError("can\'t start new thread")',
+        "threading.Thread.start = start",
+        "threading.Thread().start()",
+    )
+    ended = run(build_lag(*work))
+    assert (ended.returncode, ended.stdout) == (1, "result\n")
+    assert ended.stderr.endswith("RuntimeError: can't start new thread\n")
+
+
+def test_a_bad_option_is_printed_with_the_usage():
+    ended = run([*NAMED_KOFF, "lag", "--no-such-option"])
+    assert (ended.returncode, ended.stdout) == (2, "")
+    lines = ended.stderr.splitlines()
+    assert lines[0] == "Usage: koff lag [OPTIONS]"
+    assert lines[-1].startswith("Error: No such option")
+
+
+def test_a_shell_completes_commands():
+    variables = ("_KOFF_COMPLETE=bash_complete", "COMP_WORDS=koff moni", "COMP_CWORD=1")
+    ended = run(["env", *variables, *NAMED_KOFF])
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "plain,monitor\n", "")
 
 
 def test_a_message_without_the_end_of_its_line_is_not_lost():
