@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import confluent_kafka
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
@@ -25,6 +26,8 @@ from koff.client.foreign_errors import (
 from koff.client.librdkafka import SilenceTimer, new_client
 from koff.client.metadata import Metadata, convert_metadata
 from koff.errors import Closed, ConnectError
+
+T = TypeVar("T")
 
 
 class TopicPartition(NamedTuple):
@@ -156,7 +159,9 @@ class Cluster(Closing):
             return {}
         described = {}
         try:
-            responses = self._retry_with_new_client(lambda timeout_s: self._describe(requested, timeout_s))
+            responses = self._ask_any_broker(
+                lambda admin, timeout_s: self._describe(admin, requested, timeout_s)
+            )
         except KafkaException as error:
             raise self._map_error(error) from error
         for name, future in responses.items():
@@ -181,8 +186,7 @@ class Cluster(Closing):
         """The brokers, and the topics that this user may describe with their leaders, in one request."""
         return convert_metadata(self._list_topics())
 
-    def _describe(self, names: list[str], timeout_s: float) -> dict[str, Any]:
-        admin = self._get_admin()
+    def _describe(self, admin: AdminClient, names: list[str], timeout_s: float) -> dict[str, Any]:
         described = self._call_admin(
             admin, "describe_topics", TopicCollection(names), request_timeout=timeout_s
         )
@@ -195,31 +199,41 @@ class Cluster(Closing):
                 raise KafkaException(error)
         return described
 
-    def _retry_with_new_client(self, request: Callable[[float], Any]) -> Any:
+    def _ask_any_broker(self, request: Callable[[AdminClient, float], T]) -> T:
         """The result of a metadata request, which any broker can answer.
 
-        A broker that hangs seems usable to librdkafka, which may choose it each time. A new client has no
-        connection to that broker, and chooses another one.
+        `request` gets a client and a timeout. A broker that hangs seems usable to librdkafka, which may
+        choose it each time. So as long as there is no response, new clients ask, too: they have no connection
+        to that broker. The first response counts, and its client is kept.
         """
-        deadline_s, timeout_s = time.monotonic() + self.conf.request_timeout_s, METADATA_TIMEOUT_S
+        deadline_s, pause_s = time.monotonic() + self.conf.request_timeout_s, PATIENCE_S
+        admin = self._get_admin()
+        asking = {_call_in_thread(request, admin, self.conf.request_timeout_s): admin}
         while True:
-            left_s = deadline_s - time.monotonic()
-            try:
-                return request(max(0.1, min(timeout_s, left_s)))
-            except KafkaException as error:
+            for future in futures.wait(asking, pause_s, futures.FIRST_COMPLETED).done:
+                admin, error = asking.pop(future), future.exception()
+                if error is None:
+                    if self._admin is not None:  # else it was closed
+                        self._admin = admin
+                    return future.result()
                 kafka_error = extract_kafka_error(error)
-                is_timeout = kafka_error is not None and kafka_error.code() == KafkaError._TIMED_OUT
-                if not is_timeout or self._admin is None or time.monotonic() >= deadline_s:
-                    raise
-            self._admin = self._new_admin()
-            timeout_s *= 1.5
+                if kafka_error is None or kafka_error.code() != KafkaError._TIMED_OUT:
+                    raise error
+                if not asking and time.monotonic() >= deadline_s:
+                    raise error
+            self._get_admin()  # raises if it was closed
+            left_s = deadline_s - time.monotonic()
+            if left_s > 0 or not asking:
+                admin = self._new_admin()
+                asking[_call_in_thread(request, admin, max(left_s, 0.1))] = admin
+            pause_s *= 1.5
 
     def _list_topics(self, *, timeout_s: float | None = None) -> Any:
-        def fetch(each_timeout_s: float) -> Any:
-            return self._get_admin().list_topics(timeout=each_timeout_s)
-
         try:
-            listed = fetch(timeout_s) if timeout_s else self._retry_with_new_client(fetch)
+            if timeout_s:
+                listed = self._get_admin().list_topics(timeout=timeout_s)
+            else:
+                listed = self._ask_any_broker(lambda admin, left_s: admin.list_topics(timeout=left_s))
         except KafkaException as error:
             raise self._map_error(error) from error
         self._silence.restart()
@@ -384,6 +398,20 @@ class Cluster(Closing):
         self._errors.append(error)
 
 
+def _call_in_thread(call: Callable[..., T], *args: Any) -> futures.Future[T]:
+    """The future result of a call in a daemon thread, for which the end of the process does not wait."""
+    future: futures.Future[T] = futures.Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call(*args))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="koff-metadata", daemon=True).start()
+    return future
+
+
 def _convert_spec(spec: OffsetSpec | int) -> Any:
     if isinstance(spec, int):
         return _KafkaOffsetSpec.for_timestamp(spec)
@@ -404,8 +432,8 @@ def _format_topic_id(uuid: object) -> str:
     return str(uuid).rstrip("=").replace("+", "-").replace("/", "_")
 
 
-METADATA_TIMEOUT_S = 2.0
-"""After so long without a response, another broker is asked."""
+PATIENCE_S = 1.0
+"""After so long without a response, another broker is asked, too."""
 TOPIC_PROPAGATION_S = 1.0
 """How long it may take until all brokers know a new topic."""
 _REFRESH_TIMEOUT_S = 1.0

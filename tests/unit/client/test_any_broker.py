@@ -1,0 +1,82 @@
+"""A metadata request goes to other brokers, too, while one does not respond."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from koff.client import Cluster, ClusterConf
+from koff.errors import Closed
+
+TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A cluster whose clients are the numbers from 0 on. It asks the next one after 0.05 s."""
+    monkeypatch.setattr("koff.client.cluster.PATIENCE_S", 0.05)
+    numbers = itertools.count()
+    monkeypatch.setattr(Cluster, "_new_admin", lambda _: next(numbers))
+    with Cluster(ClusterConf("b:1", request_timeout_s=30.0)) as cluster:
+        yield cluster
+
+
+def test_the_first_response_counts_and_its_client_is_kept(cluster):
+    release = threading.Event()
+
+    def respond(client: int, timeout_s: float) -> str:
+        if client < 2:
+            release.wait(timeout_s)
+        return f"from {client}"
+
+    assert cluster._ask_any_broker(respond) == "from 2"
+    assert cluster._ask_any_broker(lambda client, _: client) == 2
+    release.set()
+
+
+def test_a_client_that_gives_up_early_is_followed_by_another_one(cluster):
+    def respond(client: int, timeout_s: float) -> int:
+        if client < 3:
+            raise TIMED_OUT
+        return client
+
+    assert cluster._ask_any_broker(respond) == 3
+
+
+def test_an_error_other_than_a_timeout_is_raised_at_once(cluster):
+    def respond(client: int, timeout_s: float) -> int:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    with pytest.raises(KafkaException, match="TRANSPORT"):
+        cluster._ask_any_broker(respond)
+    assert cluster._get_admin() == 0
+
+
+def test_the_last_timeout_is_raised_when_the_time_is_over(cluster):
+    cluster.conf = ClusterConf("b:1", request_timeout_s=0.2)
+
+    def respond(client: int, timeout_s: float) -> int:
+        threading.Event().wait(timeout_s)
+        raise TIMED_OUT
+
+    with pytest.raises(KafkaException, match="TIMED_OUT"):
+        cluster._ask_any_broker(respond)
+    assert cluster._get_admin() == 0
+
+
+def test_a_cluster_that_is_closed_meanwhile_asks_nobody_else(cluster):
+    release = threading.Event()
+
+    def respond(client: int, timeout_s: float) -> int:
+        cluster.close()
+        release.wait(timeout_s)
+        return client
+
+    with pytest.raises(Closed):
+        cluster._ask_any_broker(respond)
+    release.set()
