@@ -46,16 +46,17 @@ def find_withheld(
     `oldest_ms` the oldest time that counts as current.
 
     A row without a commit, or of a topic that is gone, has no lag and so nothing to withhold. A lag that a
-    coordinator returned (`share_lag`) has its end offset in it. A commit with a
-    topic id that differs from the one in the list belongs to an earlier topic of that name, or to one that is
-    newer than the list: that is only known from a list that is newer than the commit.
+    coordinator returned (`share_lag`) has its end offset in it. A commit to a topic that is gone, or with a
+    topic id that differs from the one in the list, belongs to an earlier topic of that name, or to one that
+    is newer than the list: that is only known from a list that is newer than the commit.
     """
     partitions, rows = snapshot.partitions, shard.partition
     stale = np.less(commits_at_ms, oldest_ms) | np.zeros(len(rows), np.bool_)
     other_id = is_topic_recreated(committed_topic_id=shard.topic_id, topic_id=partitions.topic_id[rows])
-    unsure = other_id & (shard.seen_at > topics_at_ms)
+    is_gone = partitions.gone[rows]
+    unsure = (other_id | is_gone) & (shard.seen_at > topics_at_ms)
     has_commit = shard.replace_described(shard.committed, 0) >= 0
-    has_end_side = has_commit & ~partitions.gone[rows] & (~other_id | unsure)
+    has_end_side = has_commit & (unsure | ~(other_id | is_gone))
     no_end = (partitions.sampled_at[rows] < oldest_ms) | (partitions.end[rows] == UNKNOWN)
     no_end = shard.replace_described(no_end, 0) | unsure
     found = np.zeros(len(rows), np.uint8)
@@ -71,8 +72,8 @@ class ViewFacts:
     `cluster` is the name of the cluster. `source` is where commits come from. `doubtful_topics` are the
     internal topics that may have been created again since koff read them. `described_shares_ms` has the share
     groups whose lags coordinators returned: when all of each were requested, None if never.
-    `nameless_shares` are share groups with state of topics whose names are overdue. `missing_shares_why` is
-    why lags of share groups may be missing, while the log is not their source. `elsewhere` maps each group
+    `nameless_shares` are share groups with state of topics that no list has had yet. `missing_shares_why`
+    is why lags of share groups may be missing, while the log is not their source. `elsewhere` maps each group
     that is not shown by the partition of its hash to the partition that shows it. `history` is the partition
     whose history is being read. `stored_groups_at` is when ZooKeeper's groups were requested; without
     `are_stored_groups_known`, ZooKeeper has not responded yet; `refused_groups` are left out of its response.

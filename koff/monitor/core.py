@@ -184,9 +184,8 @@ class Core:
             share=logs.share,
             doubtful_topics=logs.find_doubtful(self.topics),
             described_shares_ms=self.tracker.described_shares_ms,
-            # That a topic is unknown is noted up to an interval late.
             nameless_shares=self.tracker.find_share_groups_of(
-                self.topics.find_overdue(now.at_s - self.conf.limit_s + self.conf.end_interval_s)
+                self.topics.find_unanswered(self.tracker.unlisted_share_topics)
             ),
             missing_shares_why=self._share_lags.find_missing_why(now.at_s - self.conf.limit_s),
             elsewhere=self.tracker.find_groups_elsewhere(),

@@ -42,10 +42,11 @@ class _Search:
     `asked` are the times of open requests, sent at `asked_ms`. `answered` are the committed offsets for which
     there is nothing more to ask, and `answered_ms` is since when there is nothing for any. The partition is
     left alone until `due_ms`. At `seen_ms`, before the open requests were sent, the record at offset `seen`
-    was in the log.
+    was in the log. The points at the times in `bounded` say only that records up to `seen` are older.
     """
 
     points: list[tuple[int, int]] = field(default_factory=list)
+    bounded: set[int] = field(default_factory=set)
     asked: set[int] = field(default_factory=set)
     asked_ms: int = 0
     answered: Sequence[int] | None = None
@@ -85,6 +86,8 @@ class _Search:
             self.points, self.answered_ms = [], None
         if (newest := max(committed, default=-1)) > self.seen:
             self.seen, self.seen_ms = newest, now_ms
+            self.points = [point for point in self.points if point[0] not in self.bounded]
+            self.bounded.clear()
         intervals = self.list_intervals(committed)
         ages = {self.next_age(interval, now_ms) for interval in intervals}
         self.asked, self.asked_ms = {now_ms - age for age in ages if age is not None}, now_ms
@@ -181,7 +184,10 @@ class PastEnds:
             self._close(search, timestamp_ms)
             search.failures = 0
             # No record is that late: then those that were seen are older. Later ones may be younger.
-            point = (timestamp_ms, search.seen + 1 if offset == NO_RECORD else offset)
+            point = (timestamp_ms, offset)
+            if offset == NO_RECORD:
+                point = (timestamp_ms, search.seen + 1)
+                search.bounded.add(timestamp_ms)
             index = bisect_left(search.points, (timestamp_ms, -1))
             if search.points[index : index + 1] and search.points[index][0] == timestamp_ms:
                 search.points[index] = point

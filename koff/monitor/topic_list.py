@@ -7,7 +7,7 @@ topic and a new partition are believed at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from koff.monitor.requests import Moment, Topic, TopicPartition
@@ -112,13 +112,14 @@ class TopicList:
         listed_s = self.asked.at_s if self.asked else now.at_s
         return listed_s + pause_s * 2.0 ** min(self._lists_without, 10)
 
-    def find_overdue(self, since_s: float) -> set[str]:
-        """The topics (names or ids) that are unknown since `since_s` or longer, and not by a later list.
+    def find_unanswered(self, unknown: Iterable[str]) -> set[str]:
+        """Those of these unknown topics (names or ids) for which no list was requested since they were seen.
 
-        A topic that a later list lacks was deleted, or may not be described.
+        A topic that such a list lacks was deleted, or may not be described.
         """
         listed_s = self.undoubted.at_s if self.undoubted else float("-inf")
-        return {topic for topic, since in self._unknown.items() if listed_s < since.at_s <= since_s}
+        since = self._unknown
+        return {topic for topic in unknown if topic not in since or listed_s < since[topic].at_s}
 
     def _is_agreed(self, name: str, seen: Topic | None, asked: Moment) -> bool:
         """Whether enough responses in a row say the same about the topic."""

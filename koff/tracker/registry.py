@@ -88,10 +88,12 @@ class Registry:
     def numbers_change(self) -> Iterator[None]:
         """Notes whether partitions get numbers in the block, where the table itself assigns them."""
         before = len(self.partitions)
-        yield
-        if len(self.partitions) != before:
-            self.numbering += 1
-            self._new_numbers = None
+        try:
+            yield
+        finally:  # a state that cannot be restored may have given numbers
+            if len(self.partitions) != before:
+                self.numbering += 1
+                self._new_numbers = None
 
     def release_unused(self, at_ms: int = UNKNOWN) -> None:
         """Frees the numbers of partitions without a commit and without a member (`PartitionTable`)."""

@@ -164,6 +164,11 @@ class ShareCommits:
                 if (topic := self._names.names.get(each.topic_id)) is not None:
                     yield group, topic, each.partition
 
+    @property
+    def unlisted_topics(self) -> Collection[str]:
+        """The ids of topics with state that no list of topics had."""
+        return self._unlisted.keys()
+
     def find_groups_of(self, topic_ids: Iterable[str]) -> set[str]:
         """The groups with state of these topics, as far as no list of topics has had them."""
         return {key[0] for topic_id in topic_ids for key in self._unlisted.get(topic_id, ())}

@@ -288,6 +288,11 @@ class Tracker:
         """
         return self._share_commits.described_ms
 
+    @property
+    def unlisted_share_topics(self) -> Collection[str]:
+        """The ids of topics with share state that no list of topics had: they make no rows."""
+        return self._share_commits.unlisted_topics
+
     def find_share_groups_of(self, topic_ids: Iterable[str]) -> set[str]:
         """The share groups that lack rows of these topics, because no list of topics has had them."""
         return self._share_commits.find_groups_of(topic_ids)

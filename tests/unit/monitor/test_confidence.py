@@ -329,7 +329,7 @@ def test_state_of_a_topic_that_may_be_another_one_makes_no_total(known: Known) -
     assert (found.lag, found.whole) == (None, False)
 
 
-def test_a_share_group_with_state_of_a_topic_whose_name_is_overdue_has_no_total(known: Known) -> None:
+def test_a_share_group_with_state_of_a_topic_that_no_list_has_had_has_no_total(known: Known) -> None:
     share_group(known)
     view = known.view(nameless_shares={"s"})
     assert (total_of(view, "s").lag, total_of(view, "s").reason) == (None, "rows_missing")

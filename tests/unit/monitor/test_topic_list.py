@@ -120,11 +120,12 @@ def test_no_list_is_fetched_for_topics_that_are_known() -> None:
     assert topics.list_again_s(set(), 2.0, Moment(1, 0)) == float("inf")
 
 
-def test_an_unknown_topic_is_overdue_until_a_later_list_shows_that_it_has_no_name() -> None:
+def test_an_unknown_topic_is_unanswered_until_a_later_list_shows_that_it_has_no_name() -> None:
     topics = TopicList()
     listed_at(topics, 1)
+    assert topics.find_unanswered({"an id"}) == {"an id"}
     for second in (2, 5):
         topics.list_again_s({"an id"}, 2.0, Moment(second, 0))
-    assert (topics.find_overdue(1.9), topics.find_overdue(2.0)) == (set(), {"an id"})
-    listed_at(topics, 6)
-    assert topics.find_overdue(9.0) == set()
+        assert topics.find_unanswered({"an id"}) == {"an id"}
+    listed_at(topics, 3)
+    assert topics.find_unanswered({"an id", "another"}) == {"another"}

@@ -231,6 +231,20 @@ def test_history_that_has_begun_is_not_written_over():
         tracker.restore_ends(tracker.save_ends())
 
 
+def test_partitions_of_a_history_that_comes_too_late_are_sampled_once_groups_use_them():
+    saved = Tracker()
+    saved.apply(0, *([part] for part in commit("g", "t", 0, 1)))
+    saved.add_samples(ends={("t", 0): 5}, at_ms=START_MS)
+    tracker = Tracker()
+    tracker.apply(0, *([part] for part in commit("g", "u", 0, 1)))
+    tracker.add_samples(ends={("u", 0): 5}, at_ms=START_MS)
+    assert tracker.watched_partitions() == [("u", 0)]
+    with pytest.raises(ValueError, match="sampled already"):
+        tracker.restore_ends(saved.save_ends())
+    tracker.apply(0, *([part] for part in commit("g", "t", 0, 1)))
+    assert tracker.watched_partitions() == [("t", 0), ("u", 0)]
+
+
 def test_what_was_saved_stays_as_it_was_whatever_comes_after():
     log = batches(7)
     tracker = Tracker()
