@@ -166,7 +166,7 @@ class PastEnds:
         ]
 
     def take_contradicted(self) -> set[TopicPartition]:
-        """The partitions that the last `wanted` asked anew: of which the history did not take the results.
+        """The partitions that the last `wanted` asked anew, because the history did not take their results.
 
         The history may have samples of a log that was truncated since, or records may have timestamps long
         before or after the moment when they were written. Its samples and the results then contradict each
@@ -183,7 +183,7 @@ class PastEnds:
                 continue
             self._close(search, timestamp_ms)
             search.failures = 0
-            # No record is that late: then those that were seen are older. Later ones may be younger.
+            # There is no record of that time or later: so the records up to `seen` are older.
             point = (timestamp_ms, offset)
             if offset == NO_RECORD:
                 point = (timestamp_ms, search.seen + 1)

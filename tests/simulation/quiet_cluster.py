@@ -57,7 +57,7 @@ class QuietCluster:
         """The log and the partition of the open transaction of each producer."""
         self._hostile: set[str] = set()
         self._any_until: dict[str, float] = {}
-        self._listed = 0  # the partition count of the offsets topic that koff was told last
+        self._listed = 0  # the partition count of the offsets topic in the last list that koff got
         self.lives: list[Life] = []
         self.create_internal_topics(rng.randint(2, 6), rng.randint(1, 4))
         for number in range(rng.randint(2, 6)):

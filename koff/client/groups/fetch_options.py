@@ -1,4 +1,4 @@
-"""What is fetched of the groups of a cluster, and for how long koff tries."""
+"""The options of `fetch_groups`: which groups, what of them, and for how long koff tries."""
 
 from __future__ import annotations
 
