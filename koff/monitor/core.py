@@ -369,7 +369,8 @@ class Core:
 
     def _sample(self, now: Moment) -> None:
         """Requests end offsets when they are due, and those of new partitions soon."""
-        if not self._was_read and self.logs.is_read:
+        is_first = not self._was_read and self.logs.is_read
+        if is_first:
             self._was_read = True
             self._sample_due_s = now.at_s  # what was requested before does not make koff ready
             self._ends.forget_answers()
@@ -381,8 +382,14 @@ class Core:
             self._share_lags.request(now)
         if due or (new_s is not None and now.at_s >= new_s):
             self._ends.sample(now, everything=due)
-            again_s = self.topics.list_again_s(self._ends.unknown_topics(), LIST_AGAIN_S, now)
-            self._topics_due_s = min(self._topics_due_s, again_s)
+            unknown = self._ends.unknown_topics() | self._find_doubtful_topics()
+            again_s = self.topics.list_again_s(unknown, LIST_AGAIN_S, now)
+            self._topics_due_s = min(self._topics_due_s, now.at_s if unknown and is_first else again_s)
+
+    def _find_doubtful_topics(self) -> set[str]:
+        """The topics that may have been created since the last list: some commits to them are newer."""
+        listed = self.topics.undoubted
+        return self.tracker.find_doubtful_topics(self._steady_ms(listed)) if listed else set()
 
     def _date(self, now: Moment) -> None:
         """Requests offsets by time, once the logs are read: commits that are half read change soon."""

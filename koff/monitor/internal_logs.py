@@ -7,6 +7,7 @@ turns out to be another one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 from koff.lag import UNKNOWN
 from koff.monitor.core_conf import CoreConf
@@ -233,7 +234,9 @@ class InternalLogs:
 
     def receive_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
         """Takes a response of coordinators. Records wait up to the watermarks that are requested now."""
-        self._fetch_offsets(self.offsets, "end", self.start.receive_groups(given, ask, now), now)
+        self._fetch_offsets(
+            self.offsets, "end", self.start.receive_groups(given, ask, now, self._steady_ms(now)), now
+        )
 
     def receive_retention(self, topic: str, given: RetentionFetched) -> None:
         """Takes delete.retention.ms of a topic."""
@@ -267,13 +270,16 @@ class InternalLogs:
     def _apply_commits(
         self, number: int, keys: BytesColumn, values: BytesColumn, is_live: bool, now: Moment
     ) -> None:
-        self._apply(self._tracker.apply, number, keys, values, is_live, now)
+        # Histories have a time too: koff has to know whether a list of topics is newer.
+        apply = partial(self._tracker.apply, is_live=is_live)
+        self._apply(apply, number, keys, values, self._steady_ms(now), now)
         self.start.history.note_applied(number, keys, values)
 
     def _apply_share_state(
         self, number: int, keys: BytesColumn, values: BytesColumn, is_live: bool, now: Moment
     ) -> None:
-        self._apply(self._tracker.apply_share_state, number, keys, values, is_live, now)
+        seen_at_ms = self._steady_ms(now) if is_live else UNKNOWN
+        self._apply(self._tracker.apply_share_state, number, keys, values, seen_at_ms, now)
 
     def _apply(
         self,
@@ -281,11 +287,10 @@ class InternalLogs:
         number: int,
         keys: BytesColumn,
         values: BytesColumn,
-        is_live: bool,
+        seen_at_ms: int,
         now: Moment,
     ) -> None:
         """Applies records. If one of them makes that fail, they are applied one by one, without it."""
-        seen_at_ms = self._steady_ms(now) if is_live else UNKNOWN
         try:
             apply(number, keys, values, seen_at_ms=seen_at_ms)
         except Exception:  # which record it was is found below

@@ -227,7 +227,7 @@ class OffsetsStart:
     # --- Results -----------------------------------------------------------------------------------------
 
     def receive_loaded(self, given: Loaded | Failed, ask: Ask[Load], now: Moment, now_ms: int) -> None:
-        """Takes what was saved. `now_ms` is now by the clock of the tracker's end offsets."""
+        """Takes what was saved. `now_ms` is now by the tracker's clock."""
         self._saved = {}
         if isinstance(given, Failed) or ask.request.origin != self.origin:
             useless = given.why if isinstance(given, Failed) else "the offsets topic has changed"
@@ -254,10 +254,13 @@ class OffsetsStart:
         except (KoffError, LookupError, TypeError) as error:
             return f"they are damaged: {error}"
 
-    def receive_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> list[int]:
+    def receive_groups(
+        self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment, now_ms: int
+    ) -> list[int]:
         """Takes the coordinators' response: for partitions that start with it, and those that are held back.
 
-        Returns the partitions that use it: their high watermarks have to be requested now.
+        `now_ms` is now by the tracker's clock. Returns the partitions that use it: their high watermarks have
+        to be requested now.
         """
         self._tracker.name_topics(given.topic_ids)
         not_reset = self._find_not_reset(ask)
@@ -295,11 +298,11 @@ class OffsetsStart:
             if group_partition(name, count) not in good and name not in given.groups:
                 failed.setdefault(number, set()).add(name)
         if seeds & good:
-            self._tracker.seed_partitions(given.commits, given.groups, count, seeds & good)
+            self._tracker.seed_partitions(given.commits, given.groups, count, seeds & good, seen_at_ms=now_ms)
         if self._log.denied is not None and not self._log.is_never_read:
             self._reduced |= {p for p in good - seeds if self._tracker.group_names(p) - given.groups.keys()}
         if good - seeds:
-            self._overwrite(good - seeds, given, failed, elsewhere)
+            self._overwrite(good - seeds, given, failed, elsewhere, now_ms)
         for number in sorted(good):
             self._log.partitions[number].note_seed(ask.asked, now, sorted(failed.get(number, ())))
         ask.answered |= asked_for
@@ -341,6 +344,7 @@ class OffsetsStart:
         given: GroupsFetched,
         failed: Mapping[int, Collection[str]],
         elsewhere: Mapping[str, int],
+        now_ms: int,
     ) -> None:
         """Makes the state of these partitions equal to the response, but for the groups in `failed`.
 
@@ -358,7 +362,9 @@ class OffsetsStart:
             groups.setdefault(number, {})[name] = group
         for number in sorted(partitions):
             own = commits.get(number) or CommitColumns.from_offsets({})
-            self._tracker.overwrite_commits(number, own, groups.get(number, {}), failed.get(number, ()))
+            self._tracker.overwrite_commits(
+                number, own, groups.get(number, {}), failed.get(number, ()), seen_at_ms=now_ms
+            )
 
     def give_up_groups(self, ask: Ask[FetchGroups], why: str, now: Moment) -> None:
         """There is no response of the coordinators."""
@@ -399,7 +405,8 @@ class OffsetsStart:
         if isinstance(plan, Resume):
             try:
                 self._saved = {p: saved for p, saved in (self._saved or {}).items() if p != number}
-                self._tracker.restore_partition(number, plan.saved.state)
+                # All of it was read before this process began. Saved times may be by another clock.
+                self._tracker.restore_partition(number, plan.saved.state, seen_at_ms=0)
             except Exception as error:  # any damage that a checksum does not show
                 self._tracker.reset_partition(number)
                 self._outbox.skip("saved state", error, now)

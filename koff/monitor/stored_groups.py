@@ -52,8 +52,9 @@ class StoredGroups:
         """Takes all groups. A commit of the first response may be older than any end offset."""
         changed = {at: stored for at, stored in given.offsets.items() if self._offsets.get(at) != stored}
         gone = self._offsets.keys() - given.offsets.keys()
-        seen_at_ms = None if self.current is None else now_ms
-        self._tracker.apply_external_commits(SHARD, changed, gone, given.groups, seen_at_ms=seen_at_ms)
+        self._tracker.apply_external_commits(
+            SHARD, changed, gone, given.groups, seen_at_ms=now_ms, is_live=self.current is not None
+        )
         self._offsets, self.current = dict(given.offsets), asked
         if self._is_failing:
             self._is_failing = False

@@ -111,12 +111,14 @@ class CommitRows:
         at_ms: Ints | int,
         topic_id: Ints | int = 0,
         seen_at_ms: int = UNKNOWN,
+        is_live: bool = True,
         share_partition: Ints | None = None,
     ) -> None:
         """Applies commits that are in no offsets topic. No (group, topic, partition) may occur twice.
 
         `at_ms` are the commit times, `topic_id` the folded topic ids. If the commits are from
-        `__share_group_state`, `share_partition` are its partitions. `seen_at_ms` is as in `Tracker.apply`.
+        `__share_group_state`, `share_partition` are its partitions. `seen_at_ms` and `is_live` are as in
+        `Tracker.apply`.
         """
         self._registry.forget_unused()  # before any name is looked up
         size = len(commits.group)
@@ -133,7 +135,8 @@ class CommitRows:
             self._set_share_partition(rows, share_partition[kept])
         known = commits.offset >= 0
         if known.any():
-            self._add_to_windows(rows[known], commits.offset[known], times[known], seen_at_ms)
+            live_ms = seen_at_ms if is_live else UNKNOWN
+            self._add_to_windows(rows[known], commits.offset[known], times[known], live_ms)
 
     def set_share_lags(self, lags: Commits, *, topic_id: Ints, asked_ms: Ints) -> None:
         """Makes rows without a commit, each with the lag of a share group in place of `lags.offset`.
@@ -185,8 +188,11 @@ class CommitRows:
         live = self._live[: self._rows] & (self._share_partition[: self._rows] != NOT_SHARED)
         self._remove_rows(np.flatnonzero(live & np.isin(self._group[: self._rows], codes)))
 
-    def _overwrite_rows(self, commits: Commits, failed: Collection[str]) -> None:
-        """Sets the commits to these, but not those of `failed` groups, nor those from share state."""
+    def _overwrite_rows(self, commits: Commits, failed: Collection[str], seen_at_ms: int) -> None:
+        """Sets the commits to these, but not those of `failed` groups, nor those from share state.
+
+        `seen_at_ms` is when they were received. A commit that was there before was seen then.
+        """
         commits = find_possible_commits(commits, self._registry.impossible_counts)[0]
         hashes, rows = self._find_commit_rows(commits)
         gone, differs = self._find_unanswered(rows, failed), self._find_different(rows, commits.offset)
@@ -197,7 +203,28 @@ class CommitRows:
         # Without a time, and without a place in the window.
         rows = rows[differs]
         self._committed[rows], self._topic_id[rows] = commits.offset[differs], 0
-        self._committed_at[rows] = self._seen_at[rows] = UNKNOWN
+        self._committed_at[rows], self._seen_at[rows] = UNKNOWN, seen_at_ms
+
+    def list_seen(self) -> tuple[Ints, Ints]:
+        """The keys of all commits, and when each was read."""
+        rows = np.flatnonzero(self._live[: self._rows])
+        return self._hash[rows], self._seen_at[rows]
+
+    def note_seen(self, keys: Ints, seen_at_ms: Ints) -> None:
+        """Sets when the commits of these row keys were read, if later. Ignores keys of other shards."""
+        rows = self._index.find(keys)
+        here = rows != NO_ROW
+        self._seen_at[rows[here]] = np.maximum(self._seen_at[rows[here]], seen_at_ms[here])
+
+    def find_doubtful_partitions(self, listed_ms: int) -> list[int]:
+        """The partition numbers of commits that were read after `listed_ms`, and do not fit their topics.
+
+        See `Tracker.find_doubtful_topics`.
+        """
+        rows = np.flatnonzero(self._live[: self._rows] & (self._seen_at[: self._rows] > listed_ms))
+        numbers, ids = self._partition[rows], self._topic_id[rows]
+        found: list[int] = np.unique(numbers[~self._registry.partitions.fits_topic(numbers, ids)]).tolist()
+        return found
 
     def first_records(self) -> tuple[Ints, Ints, FirstRecords]:
         """The first records that are known and match a present commit: keys, committed offsets, records."""
@@ -317,9 +344,9 @@ class CommitRows:
             self._share_partition = np.full(len(self._hash), NOT_SHARED, np.int32)
         self._share_partition[rows] = share
 
-    def _add_to_windows(self, rows: Ints, offset: Ints, at_ms: Ints, seen_at_ms: int) -> None:
+    def _add_to_windows(self, rows: Ints, offset: Ints, at_ms: Ints, live_ms: int) -> None:
         """Adds commits to the windows of `rows`, with their lag at commit."""
-        lag = self._registry.partitions.lags_at_commit(self._partition[rows], offset, seen_at_ms)
+        lag = self._registry.partitions.lags_at_commit(self._partition[rows], offset, live_ms)
         self._windows.add(rows, offset, at_ms, lag)
         self._changed[rows] = True
 

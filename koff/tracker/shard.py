@@ -67,8 +67,11 @@ class Shard(CommitRows):
         self._layout_names: tuple[Layout, frozenset[str]] | None = None
 
     @classmethod
-    def from_state(cls, registry: Registry, state: State) -> Self:
-        """A shard restored from `to_state`. The state must be of this `STATE_SCHEMA`."""
+    def from_state(cls, registry: Registry, state: State, *, seen_at_ms: int | None = None) -> Self:
+        """A shard restored from `to_state`. The state must be of this `STATE_SCHEMA`.
+
+        `seen_at_ms` is when all its commits had been read; None: as saved.
+        """
         shard, facts, columns = cls(registry), state.facts, state.columns
         # Earlier versions of koff kept commits of impossible partitions.
         kept = columns["partition"] >= 0
@@ -80,12 +83,21 @@ class Shard(CommitRows):
         rows = shard._fill_rows(facts["group_names"], facts["topic_names"], group, topic, partition)
         for name in _SAVED:
             getattr(shard, name)[rows] = columns[name[1:]]
+        if seen_at_ms is not None:
+            shard._seen_at[rows] = seen_at_ms
         shard._windows.restore(rows, columns)
         return shard
 
     @classmethod
-    def from_descriptions(cls, registry: Registry, commits: Commits, groups: Mapping[str, Described]) -> Self:
-        """A shard with the offsets and groups that coordinators returned.
+    def from_descriptions(
+        cls,
+        registry: Registry,
+        commits: Commits,
+        groups: Mapping[str, Described],
+        *,
+        seen_at_ms: int = UNKNOWN,
+    ) -> Self:
+        """A shard with the offsets and groups that coordinators returned; they were received at `seen_at_ms`.
 
         The responses have no commit timestamps, no earlier commits and no topic ids.
         """
@@ -94,7 +106,7 @@ class Shard(CommitRows):
             commits.groups, commits.topics, commits.group, commits.topic, commits.partition
         )
         shard._committed[rows] = commits.offset
-        shard._committed_at[rows] = shard._seen_at[rows] = UNKNOWN  # a topic id of 0 is unknown
+        shard._committed_at[rows], shard._seen_at[rows] = UNKNOWN, seen_at_ms  # a topic id of 0 is unknown
         for name, group in groups.items():
             if registry.is_possible_key(name):
                 shard.groups.put(name, group)
@@ -193,22 +205,29 @@ class Shard(CommitRows):
         self.assignments.update(self.groups, self._hidden, topic_names)
 
     def apply(
-        self, keys: BytesColumn, values: BytesColumn, *, seen_at_ms: int = UNKNOWN, counted: bool = True
+        self,
+        keys: BytesColumn,
+        values: BytesColumn,
+        *,
+        seen_at_ms: int = UNKNOWN,
+        is_live: bool = True,
+        counted: bool = True,
     ) -> None:
         """Applies records in log order; see `Tracker.apply`.
 
         `counted` is False for records that are not from a log: `record_counts` leaves them out.
         """
+        live_ms = seen_at_ms if is_live else UNKNOWN
         self._record_counts = self._registry.record_counts if counted else Counter()
         self._registry.forget_unused()  # before any name of this batch is looked up
         self.version = next(self._registry.versions)
         if len(keys) <= _FEW:
             last = NO_ROW
             for key, value in zip(keys, values, strict=True):
-                row = self._apply_record(key, value, seen_at_ms)
+                row = self._apply_record(key, value, seen_at_ms, live_ms)
                 last = last if row == NO_ROW else row
-            if last != NO_ROW and seen_at_ms != UNKNOWN:  # one commit of a small batch is enough
-                self.skew.add(self._group.item(last), self._committed_at.item(last), seen_at_ms)
+            if last != NO_ROW and live_ms != UNKNOWN:  # one commit of a small batch is enough
+                self.skew.add(self._group.item(last), self._committed_at.item(last), live_ms)
             return
         # Find the row of each key. Keys that are not in the index need to be decoded.
         hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
@@ -222,14 +241,19 @@ class Shard(CommitRows):
                 rows, indexes = rows[kept], kept.tolist()
                 keys, values = [keys[i] for i in indexes], [values[i] for i in indexes]
         if rows.size:
-            self._apply_commits(rows, keys, values, seen_at_ms)
+            self._apply_commits(rows, keys, values, seen_at_ms, live_ms)
 
     def overwrite_commits(
-        self, commits: Commits, groups: Mapping[str, Described] | None, failed: Collection[str]
+        self,
+        commits: Commits,
+        groups: Mapping[str, Described] | None,
+        failed: Collection[str],
+        *,
+        seen_at_ms: int,
     ) -> None:
         """Sets commits and groups to what coordinators answered now; see `Tracker.overwrite_commits`."""
         self._registry.forget_unused()  # before any name is looked up
-        self._overwrite_rows(commits, failed)
+        self._overwrite_rows(commits, failed, seen_at_ms)
         if groups is not None:
             self.version = next(self._registry.versions)
             self.replace_groups(groups, keep=failed)
@@ -357,7 +381,7 @@ class Shard(CommitRows):
         kept: Ints = rows[np.isin(self._group[rows], share_groups) == is_shared]
         return kept
 
-    def _apply_record(self, key: bytes | None, value: bytes | None, seen_at_ms: int) -> int:
+    def _apply_record(self, key: bytes | None, value: bytes | None, seen_at_ms: int, live_ms: int) -> int:
         """Applies one record, faster than numpy could. Returns the row of a commit, else NO_ROW."""
         message, hashed = decode(key, value), hash(key)
         record, row = message.record, self._index.get(hashed)
@@ -392,12 +416,14 @@ class Shard(CommitRows):
         self._topic_id[row], self._seen_at[row] = fold_topic_id(record.value.topic_id), seen_at_ms
         if offset >= 0:
             partitions, number = self._registry.partitions, self._partition.item(row)
-            lag = partitions.lag_at_commit(number, offset, seen_at_ms)
+            lag = partitions.lag_at_commit(number, offset, live_ms)
             self._windows.add_one(row, offset, at_ms, lag)
             self._changed[row] = True
         return row
 
-    def _apply_commits(self, rows: Ints, keys: BytesColumn, values: BytesColumn, seen_at_ms: int) -> None:
+    def _apply_commits(
+        self, rows: Ints, keys: BytesColumn, values: BytesColumn, seen_at_ms: int, live_ms: int
+    ) -> None:
         """Applies commits and deletions to `rows` (N,). A row may repeat: its last record wins.
 
         This relies on numpy assigning repeated indexes in order.
@@ -438,9 +464,9 @@ class Shard(CommitRows):
         if not kept.all():
             in_window &= self._clear_deleted(rows, ~kept)
         if in_window.any():
-            self._add_to_windows(rows[in_window], offset[in_window], at_ms[in_window], seen_at_ms)
-            if seen_at_ms != UNKNOWN:
-                self.skew.add_batch(self._group[rows[in_window]], at_ms[in_window], seen_at_ms)
+            self._add_to_windows(rows[in_window], offset[in_window], at_ms[in_window], live_ms)
+            if live_ms != UNKNOWN:
+                self.skew.add_batch(self._group[rows[in_window]], at_ms[in_window], live_ms)
         if bad.size or not kept.all():
             self._release_rows(all_rows)
 

@@ -18,6 +18,7 @@ from koff.lag import (
     FirstRecords,
     Rates,
     TimeLags,
+    is_topic_recreated,
     produce_rates,
     refine_with_records,
     time_lag_s,
@@ -95,23 +96,31 @@ class PartitionTable:
         """The upper bound of the numbers: every number is below it. Free numbers count too."""
         return self._count
 
-    def lags_at_commit(self, numbers: NDArray[np.integer[Any]], committed: Ints, seen_at_ms: int) -> Ints:
-        """The lag that each of these commits, which were read at `seen_at_ms`, had at that time.
+    def lags_at_commit(self, numbers: NDArray[np.integer[Any]], committed: Ints, live_ms: int) -> Ints:
+        """The lag that each of these commits had at the time `live_ms`, when they were read.
 
-        It is UNKNOWN without an end offset, and for history (`seen_at_ms` is UNKNOWN). It is UNKNOWN too if
+        It is UNKNOWN without an end offset, and for history (`live_ms` is UNKNOWN). It is UNKNOWN too if
         the end offset was requested after the commits were read: commits may wait before they are applied.
         """
-        if seen_at_ms == UNKNOWN:
+        if live_ms == UNKNOWN:
             return np.full(len(committed), UNKNOWN, np.int64)
         end = self._end[numbers]
-        known = (end >= 0) & (self._sampled_at[numbers] <= seen_at_ms)
+        known = (end >= 0) & (self._sampled_at[numbers] <= live_ms)
         return np.where(known, np.maximum(end - committed, 0), UNKNOWN)
 
-    def lag_at_commit(self, number: int, committed: int, seen_at_ms: int) -> int:
+    def lag_at_commit(self, number: int, committed: int, live_ms: int) -> int:
         """The same for one commit, in less time."""
         end = self._end.item(number)
-        is_known = end >= 0 and self._sampled_at.item(number) <= seen_at_ms != UNKNOWN
+        is_known = end >= 0 and self._sampled_at.item(number) <= live_ms != UNKNOWN
         return max(end - committed, 0) if is_known else UNKNOWN
+
+    def fits_topic(self, numbers: NDArray[np.integer[Any]], topic_ids: Ints) -> NDArray[np.bool_]:
+        """Whether these partitions exist, and are of a topic with that (folded) id. An unknown id fits."""
+        if not len(numbers):  # as a rule
+            return np.zeros(0, np.bool_)
+        names = [self._topics.names[code] for code in self._topic[numbers].tolist()]
+        present = np.array([self._topic_ids.get(name, 0) for name in names], np.int64)
+        return ~self._gone[numbers] & ~is_topic_recreated(committed_topic_id=topic_ids, topic_id=present)
 
     def expect_past_ends(self, reach_s: float, *, gap_ms: int = 30_000) -> None:
         """Promises that `add_past_ends` fills the history of end offsets, as far back as `reach_s`.

@@ -86,14 +86,21 @@ class Tracker:
         self._update_share_commits()
 
     def apply(
-        self, partition: int, keys: BytesColumn, values: BytesColumn, *, seen_at_ms: int = UNKNOWN
+        self,
+        partition: int,
+        keys: BytesColumn,
+        values: BytesColumn,
+        *,
+        seen_at_ms: int = UNKNOWN,
+        is_live: bool = True,
     ) -> None:
         """Applies records of one partition of the offsets topic, in log order.
 
-        `seen_at_ms` is when the records were read. It is UNKNOWN for history: the present end offsets do not
-        show the lag at those commits. End offsets that were requested after `seen_at_ms` do not, either.
+        `seen_at_ms` is when the records were read, UNKNOWN if nobody knows. History is not `is_live`: the
+        present end offsets do not show the lag at those commits, nor the present time the skew of clocks. End
+        offsets that were requested after `seen_at_ms` do not show the lag at commit, either.
         """
-        self._shard(partition).apply(keys, values, seen_at_ms=seen_at_ms)
+        self._shard(partition).apply(keys, values, seen_at_ms=seen_at_ms, is_live=is_live)
 
     def reset_partition(self, partition: int) -> None:
         """Drops the state of a partition that is read again from its start, or that no longer exists."""
@@ -107,11 +114,17 @@ class Tracker:
         self._share_commits.set_groups_again(here)
 
     def seed_partitions(
-        self, commits: Commits, groups: Mapping[str, Described], partitions: int, only: Collection[int]
+        self,
+        commits: Commits,
+        groups: Mapping[str, Described],
+        partitions: int,
+        only: Collection[int],
+        *,
+        seen_at_ms: int = UNKNOWN,
     ) -> None:
         """Sets the state of the partitions `only` to the responses of coordinators: `commits` and `groups`.
 
-        `partitions` is the partition count of the offsets topic.
+        `partitions` is the partition count of the offsets topic, `seen_at_ms` when the responses came.
         """
         described: dict[int, dict[str, Described]] = {}
         for name, group in groups.items():
@@ -120,10 +133,9 @@ class Tracker:
         # A partition in `only` without commits gets an empty shard, or one with groups alone.
         for offsets_partition in only:
             own = committed.get(offsets_partition) or CommitColumns.select_rows(commits, np.zeros(0, np.intp))
-            self.replace_shard(
-                offsets_partition,
-                Shard.from_descriptions(self._registry, own, described.get(offsets_partition, {})),
-            )
+            own_groups = described.get(offsets_partition, {})
+            shard = Shard.from_descriptions(self._registry, own, own_groups, seen_at_ms=seen_at_ms)
+            self.replace_shard(offsets_partition, shard)
 
     def apply_external_commits(
         self,
@@ -132,20 +144,21 @@ class Tracker:
         gone: Iterable[tuple[str, str, int]],
         groups: Mapping[str, Group],
         *,
-        seen_at_ms: int | None = None,
+        seen_at_ms: int = UNKNOWN,
+        is_live: bool = True,
     ) -> None:
         """Applies commits that come from no offsets topic (ZooKeeper) to a shard of their own.
 
         `offsets_partition` is the number of that shard, which no partition of the offsets topic has.
         `changed` has the offset and the commit time in ms by group, topic and partition; `gone` are the
-        deleted commits. `groups` are all groups of ZooKeeper, and replace the earlier groups. `seen_at_ms` is
-        as in `apply`.
+        deleted commits. `groups` are all groups of ZooKeeper, and replace the earlier groups. `seen_at_ms`
+        and `is_live` are as in `apply`.
         """
         shard = self._shard(offsets_partition)
         shard.remove_commits(gone)
         commits = CommitColumns.from_offsets({key: offset for key, (offset, _) in changed.items()})
         at_ms = np.array([at_ms for _, at_ms in changed.values()], np.int64)
-        shard.set_commits(commits, at_ms=at_ms, seen_at_ms=UNKNOWN if seen_at_ms is None else seen_at_ms)
+        shard.set_commits(commits, at_ms=at_ms, seen_at_ms=seen_at_ms, is_live=is_live)
         shard.replace_groups(groups)
 
     def overwrite_commits(
@@ -154,6 +167,8 @@ class Tracker:
         commits: Commits,
         groups: Mapping[str, Described] | None,
         failed: Collection[str],
+        *,
+        seen_at_ms: int = UNKNOWN,
     ) -> None:
         """Makes the state of a partition equal to the present response of the coordinators.
 
@@ -163,14 +178,17 @@ class Tracker:
         their rows and descriptions: the coordinators said nothing of them. `groups` replaces all other
         descriptions; None keeps them. Rows from share state stay as they are.
         """
-        self._shard(partition).overwrite_commits(commits, groups, failed)
+        self._shard(partition).overwrite_commits(commits, groups, failed, seen_at_ms=seen_at_ms)
 
     def create_shard(self) -> Shard:
         """An empty shard, to be filled and passed to `replace_shard`."""
         return Shard(self._registry)
 
     def replace_shard(self, partition: int, shard: Shard) -> None:
-        """Makes `shard` the shard of that partition. First records that are still valid are carried over."""
+        """Makes `shard` the shard of that partition.
+
+        First records that are still valid are carried over, and when commits were read.
+        """
         before = self._shards.get(partition)
         self.reset_partition(partition)
         self._shards[partition] = shard
@@ -178,6 +196,7 @@ class Tracker:
         if before is not None:
             shard.skew = before.skew
             shard.note_first_records(*before.first_records())
+            shard.note_seen(*before.list_seen())
         self._update_share_commits()
 
     def group_names(self, partition: int) -> set[str]:
@@ -224,9 +243,12 @@ class Tracker:
         shard = self._shards.get(partition)
         return shard.to_state() if shard else None
 
-    def restore_partition(self, partition: int, state: State) -> None:
-        """Replaces the shard of that partition with the state from `save_partition`."""
-        self.replace_shard(partition, Shard.from_state(self._registry, state))
+    def restore_partition(self, partition: int, state: State, *, seen_at_ms: int | None = None) -> None:
+        """Replaces the shard of that partition with the state from `save_partition`.
+
+        `seen_at_ms` is when all its commits had been read; None: as saved.
+        """
+        self.replace_shard(partition, Shard.from_state(self._registry, state, seen_at_ms=seen_at_ms))
 
     def save_ends(self, now_ms: int | None = None) -> State:
         """A copy of the end offset history of all topic partitions; see `PartitionTable.save_ends`."""
@@ -426,6 +448,16 @@ class Tracker:
         """Sets the sampled offsets of the partitions to unknown. `gone`: the partitions no longer exist."""
         with self._registry.numbers_change():
             self._registry.partitions.forget_offsets(partitions, gone=gone)
+
+    def find_doubtful_topics(self, listed_ms: int) -> set[str]:
+        """The topics of commits that were read after `listed_ms`, and do not fit the topics listed then.
+
+        The topic did not exist, or had another id: it may have been created since.
+        """
+        shards = self._shards.values()
+        found = {number for shard in shards for number in shard.find_doubtful_partitions(listed_ms)}
+        codes = self._registry.partitions.codes_and_partitions(np.array(sorted(found), np.int64))[0]
+        return {self._registry.names.topics.names[code] for code in codes.tolist()}
 
     def identify_topics(self, ids: Mapping[str, str]) -> None:
         """Sets the present ids of topics, by name, as the newest believed list of topics has them."""

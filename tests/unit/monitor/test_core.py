@@ -243,7 +243,7 @@ def test_partitions_do_not_wait_for_ever_after_a_response_that_cannot_be_used(
 ) -> None:
     driven = Driven(start="snapshot").read()
 
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(driven.core.tracker, "seed_partitions", fail)
