@@ -310,6 +310,7 @@ def backfill(
         from koff.spark.job.batch_progress import ProgressCounter
         from koff.spark.job.cluster_stream import PipelineConf
         from koff.spark.job.job import Job, backfill_segments
+        from koff.spark.source.log_segments import segments_size
         from koff.spark.tables.schemas import Tables
     counts = BackfillCounts(tables)
     # Log segments: there is no cluster, so the user must name it
@@ -319,6 +320,7 @@ def backfill(
             raise ConfigError(
                 "--segments needs --cluster-name (their cluster), and neither --brokers nor --config"
             )
+        segments_size(segments)  # a path without segments is an error before Spark starts
         with _open_session(master, spark_conf) as spark:
             koff_tables, counter = Tables(spark, tables), ProgressCounter(spark)
             koff_tables.create_tables()

@@ -216,15 +216,10 @@ class CommitRows:
         here = rows != NO_ROW
         self._seen_at[rows[here]] = np.maximum(self._seen_at[rows[here]], seen_at_ms[here])
 
-    def find_doubtful_partitions(self, listed_ms: int) -> list[int]:
-        """The partition numbers of commits that were read after `listed_ms`, and do not fit their topics.
-
-        See `Tracker.find_doubtful_topics`.
-        """
-        rows = np.flatnonzero(self._live[: self._rows] & (self._seen_at[: self._rows] > listed_ms))
-        numbers, ids = self._partition[rows], self._topic_id[rows]
-        found: list[int] = np.unique(numbers[~self._registry.partitions.fits_topic(numbers, ids)]).tolist()
-        return found
+    def list_seen_after(self, at_ms: int) -> tuple[NDArray[np.int32], Ints]:
+        """The partition numbers and the (folded) topic ids of the commits that were read after `at_ms`."""
+        rows = np.flatnonzero(self._live[: self._rows] & (self._seen_at[: self._rows] > at_ms))
+        return self._partition[rows], self._topic_id[rows]
 
     def first_records(self) -> tuple[Ints, Ints, FirstRecords]:
         """The first records that are known and match a present commit: keys, committed offsets, records."""

@@ -116,11 +116,10 @@ class PartitionTable:
 
     def fits_topic(self, numbers: NDArray[np.integer[Any]], topic_ids: Ints) -> NDArray[np.bool_]:
         """Whether these partitions exist, and are of a topic with that (folded) id. An unknown id fits."""
-        if not len(numbers):  # as a rule
-            return np.zeros(0, np.bool_)
-        names = [self._topics.names[code] for code in self._topic[numbers].tolist()]
-        present = np.array([self._topic_ids.get(name, 0) for name in names], np.int64)
-        return ~self._gone[numbers] & ~is_topic_recreated(committed_topic_id=topic_ids, topic_id=present)
+        present = self._topic_ids_by_code()[self._topic[numbers]]
+        is_another = is_topic_recreated(committed_topic_id=topic_ids, topic_id=present)
+        fits: NDArray[np.bool_] = ~(self._gone[numbers] | is_another)
+        return fits
 
     def expect_past_ends(self, reach_s: float, *, gap_ms: int = 30_000) -> None:
         """Promises that `add_past_ends` fills the history of end offsets, as far back as `reach_s`.
@@ -426,7 +425,6 @@ class PartitionTable:
         # A free row has topic code -1: index -1 is the appended "".
         n, topics = self._count, [*self._topics.names, ""]
         codes = self._topic[:n].tolist()
-        topic_ids = np.array([self._topic_ids.get(name, 0) for name in topics], np.int64)
         return PartitionSnapshot(
             topic=[topics[code] for code in codes],
             partition=self._partition[:n].tolist(),
@@ -435,10 +433,14 @@ class PartitionTable:
             stable=self._stable[:n].copy(),
             sampled_at=self._sampled_at[:n].copy(),
             gone=self._gone[:n].copy(),
-            topic_id=topic_ids[self._topic[:n]],
+            topic_id=self._topic_ids_by_code()[self._topic[:n]],
             end_before=None if now_ms is None else self.ends_at(now_ms - ENDS_SPAN_MS),
             produce=None if now_ms is None else self.produce_rates(),
         )
+
+    def _topic_ids_by_code(self) -> Ints:
+        """The present id of each topic, 0 if unknown, and at last a 0 for code -1."""
+        return np.array([*(self._topic_ids.get(name, 0) for name in self._topics.names), 0], np.int64)
 
     def _grow_columns(self, more: int) -> None:
         size = len(self._topic)

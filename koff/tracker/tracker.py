@@ -454,10 +454,13 @@ class Tracker:
 
         The topic did not exist, or had another id: it may have been created since.
         """
-        shards = self._shards.values()
-        found = {number for shard in shards for number in shard.find_doubtful_partitions(listed_ms)}
-        codes = self._registry.partitions.codes_and_partitions(np.array(sorted(found), np.int64))[0]
-        return {self._registry.names.topics.names[code] for code in codes.tolist()}
+        table, names = self._registry.partitions, self._registry.names.topics.names
+        newer = [shard.list_seen_after(listed_ms) for shard in self._shards.values()]
+        if not newer:
+            return set()
+        numbers, topic_ids = (np.concatenate(column) for column in zip(*newer, strict=True))
+        doubtful = np.unique(numbers[~table.fits_topic(numbers, topic_ids)])
+        return {names[code] for code in table.codes_and_partitions(doubtful)[0].tolist()}
 
     def identify_topics(self, ids: Mapping[str, str]) -> None:
         """Sets the present ids of topics, by name, as the newest believed list of topics has them."""

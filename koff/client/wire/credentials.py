@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 from pathlib import Path
 
 from koff.client.cluster import ClusterConf
@@ -141,11 +142,23 @@ def parse_addresses(brokers: str) -> Iterator[tuple[str, int]]:
         if not address:
             continue
         host, colon, port = address.rpartition(":")
-        if not colon or (":" in host and not host.endswith("]")):  # no port, or a bare IPv6 address
+        if not colon or _is_ipv6_address(address):
             host, port = address, "9092"
-        if not port.isdecimal():
+        is_port = port.isdecimal() and 0 < int(port) < 65_536
+        if not is_port or (set(host) & set(":[]") and not _is_ipv6_address(host)):
             raise ConfigError(f"{entry.strip()!r} in --brokers is not host:port")
         yield host.strip("[]"), int(port)
+
+
+def _is_ipv6_address(text: str) -> bool:
+    """Whether that is an IPv6 address, in brackets or without."""
+    if text.startswith("[") and text.endswith("]"):
+        text = text[1:-1]
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _load_ca(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from koff.lag import Reason
 from koff.monitor.core import TIMEOUT_S
 from koff.monitor.requests import (
     FetchGroups,
@@ -19,7 +20,9 @@ from koff.monitor.requests import (
     Loaded,
     Moment,
     OffsetsFetched,
+    Polled,
     ReadFirstRecords,
+    Records,
     Topic,
     TopicsFetched,
 )
@@ -28,7 +31,7 @@ from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.rows import PartitionLag
 from koff.tracker.topic_partitions import fold_topic_id
 from tests.unit.builders import commit
-from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
+from tests.unit.monitor.test_core import IDS, OFFSETS, Driven, answer_offsets
 
 OLD, NEW = IDS["t"], "AAAAAAAAAAAAAAAAAAAAAQ"
 T0 = ("t", 0)
@@ -213,6 +216,43 @@ def test_a_saved_history_is_dropped_if_a_later_list_shows_another_topic() -> Non
         if driven.core.outbox.has(FetchTopics):
             driven.list_topics(**{OFFSETS: 1, "t": 1})
     assert driven.core.tracker.save_ends().facts["topic_names"] == []
+
+
+# --- Commits that are newer than the list ----------------------------------------------------------------
+
+
+def count_lists(driven: Driven) -> int:
+    return sum(isinstance(request, FetchTopics) for request in driven.sent)
+
+
+@pytest.mark.parametrize(("topic", "lists"), [("t", 1), ("new", 2)])
+def test_topics_that_the_first_list_lacks_are_looked_for_as_soon_as_the_log_is_read(
+    topic: str, lists: int
+) -> None:
+    driven = Driven().read()
+    driven.poll(*[commit("a", topic, 0, offset) for offset in range(5)])
+    answer_offsets(driven, "end", 5)
+    driven.give(None)
+    assert count_lists(driven) == lists
+
+
+def test_commits_of_the_history_to_a_topic_that_was_gone_are_withheld_until_a_newer_list() -> None:
+    """The list that has the topic again may be seconds away."""
+    watched = Watched()
+    topics = {OFFSETS: Topic(IDS[OFFSETS], 1)}
+    while watched.row().reasons != Reason.TOPIC_GONE:
+        watched.give(None, after_s=1)
+        if watched.core.outbox.has(FetchTopics):
+            watched.give(TopicsFetched(watched.last(FetchTopics).id, topics))
+    watched.give(None, after_s=0.5)
+    part = watched.core.logs.offsets.partitions[0]
+    part.caught_up_s = None  # as after an election: what is read now was written at any time
+    key, value = commit("a", "t", 0, 55)
+    watched.give(Polled(OFFSETS, [Records(0, part.attempt, [key], [value], range(5, 6))]))
+    assert watched.row().reasons == Reason.END_NOT_CURRENT
+    for _ in range(8):  # well before the next list is due
+        watched.pass_time(1)
+    assert (watched.row().lag, watched.row().reasons) == (45, Reason(0))
 
 
 # --- Coordinators ----------------------------------------------------------------------------------------

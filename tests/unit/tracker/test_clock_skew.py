@@ -163,8 +163,7 @@ class Watched:
         self, group: str, partition: int, offset: int, *, live: bool = True, at_ms: int | None = None
     ) -> None:
         key, value = commit(group, "t", 0, offset, at=self.broker_ms if at_ms is None else at_ms)
-        seen = {"seen_at_ms": self.koff_ms + 30} if live else {}
-        self.tracker.apply(partition, [key], [value], **seen)
+        self.tracker.apply(partition, [key], [value], seen_at_ms=self.koff_ms + 30, is_live=live)
 
     def statuses(self) -> dict[str, Status]:
         return {row.group: row.status for row in self.tracker.take_snapshot(self.koff_ms).rows()}

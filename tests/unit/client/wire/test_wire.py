@@ -185,10 +185,18 @@ def test_tls_is_checked_unless_the_properties_say_otherwise(tmp_path):
 
 
 def test_addresses_are_read_as_librdkafka_reads_them():
-    given = "a:1, SSL://b:2,[::1]:3,c,::1"
-    assert list(parse_addresses(given)) == [("a", 1), ("b", 2), ("::1", 3), ("c", 9092), ("::1", 9092)]
-    with pytest.raises(ConfigError, match="not host:port"):
-        list(parse_addresses("a:b"))
+    given = "a:1, SSL://b:2,[::1]:3,c,::1,[::1],fe80::1%eth0,"
+    assert list(parse_addresses(given)) == [
+        ("a", 1),
+        ("b", 2),
+        ("::1", 3),
+        ("c", 9092),
+        *[("::1", 9092)] * 2,
+        ("fe80::1%eth0", 9092),
+    ]
+    for impossible in ("a:b", "a:0", "a:65536", "a:9092:1", "[a:1]:2", "[::1"):
+        with pytest.raises(ConfigError, match="not host:port"):
+            list(parse_addresses(f"b:1,{impossible}"))
 
 
 def test_kio_is_not_imported_before_it_is_needed():
