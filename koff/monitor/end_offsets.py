@@ -49,7 +49,7 @@ class EndOffsets:
         self._answered: set[TopicPartition] = set()
         self._slowly_asked: set[TopicPartition] = set()
         self._lower_since: dict[TopicPartition, float] = {}
-        # Since when partitions are watched that the list of topics does not have.
+        # Since when watched partitions are missing in the list of topics.
         self._missing_since: dict[TopicPartition, float] = {}
         self._numbered = 0
         # Partitions whose history of end offsets the tracker has dropped.
@@ -75,13 +75,12 @@ class EndOffsets:
         return self.present <= self._answered
 
     def unknown_topics(self) -> set[str]:
-        """The topics, by name or id, that groups refer to, and that are newer than the list of topics.
+        """The topics, by name or id, that may be newer than the list of topics, or may have grown since.
 
-        Also those of which groups refer to partitions that are newer than the list.
+        Groups refer to partitions of them that no list has had.
         """
-        unlisted = {topic for topic, _ in self.watched if topic not in self._topics.topics}
-        grown = {at[0] for at in self._missing_since if not self._is_gone(at)}
-        return self._tracker.unnamed_topic_ids() | unlisted | grown
+        unlisted = {topic for topic, _ in self._missing_since.keys() - self._find_gone()}
+        return self._tracker.unnamed_topic_ids() | unlisted
 
     def forget_answers(self) -> None:
         """What was requested before does not count for `is_answered`."""
@@ -164,7 +163,7 @@ class EndOffsets:
 
     def forget_gone(self) -> None:
         """Forgets the offsets of partitions that a list lacks which is newer than the first sight of them."""
-        gone = sorted(at for at in self._missing_since if self._is_gone(at))
+        gone = sorted(self._find_gone())
         if not gone:
             return
         for at in gone:
@@ -175,15 +174,16 @@ class EndOffsets:
         self._tracker.forget_offsets(gone)
         self._dropped.update(gone)
 
-    def _is_gone(self, at: TopicPartition) -> bool:
-        asked, since_s = self._topics.asked, self._missing_since.get(at)
-        if asked is None or since_s is None:
-            return False
-        return asked.at_s > since_s and self._topics.has_partition(at) is False
+    def _find_gone(self) -> set[TopicPartition]:
+        """The missing partitions that were missing before the newest list was requested, and do not exist."""
+        if self._topics.asked is None:
+            return set()
+        asked_s, has = self._topics.asked.at_s, self._topics.has_partition
+        return {at for at, since_s in self._missing_since.items() if asked_s > since_s and has(at) is False}
 
     def _watch(self, now: Moment) -> None:
         self.watched = set(self._tracker.watched_partitions())
-        missing = [at for at in self.watched if self._topics.has_partition(at) is False]
+        missing = [at for at in self.watched if not self._topics.has_partition(at)]
         self._missing_since = {at: self._missing_since.get(at, now.at_s) for at in missing}
         self._numbered = self._tracker.partition_count
         self._answered &= self.watched

@@ -1,8 +1,9 @@
 """The topics of the cluster, as far as several responses agree.
 
 One broker that has just started may list no topics, or an old list. So a topic that is missing, that has
-another id or fewer partitions is believed only after `AGREEING` responses over `AGREEING_S` seconds. A new
-topic and a new partition are believed at once.
+another id or fewer partitions is believed only after `AGREEING` responses over `AGREEING_S` seconds; after
+`AGREEING_NEW` over `AGREEING_NEW_S` if no response has had that topic: nothing is forgotten then. A new topic
+and a new partition are believed at once.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from koff.monitor.requests import Moment, Topic, TopicPartition
 
 AGREEING = 3
 AGREEING_S = 4.0
+AGREEING_NEW = 2
+AGREEING_NEW_S = 1.0
 
 
 @dataclass(slots=True)
@@ -128,7 +131,9 @@ class TopicList:
             self._doubts[name] = _Doubt(seen, asked.at_s)
             return False
         doubt.responses += 1
-        if doubt.responses < AGREEING or asked.at_s - doubt.first_s < AGREEING_S:
+        is_new = name not in self.topics
+        enough, enough_s = (AGREEING_NEW, AGREEING_NEW_S) if is_new else (AGREEING, AGREEING_S)
+        if doubt.responses < enough or asked.at_s - doubt.first_s < enough_s:
             return False
         del self._doubts[name]
         return True

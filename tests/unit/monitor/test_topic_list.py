@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from koff.monitor.requests import Moment, Topic
-from koff.monitor.topic_list import AGREEING, AGREEING_S, TopicList
+from koff.monitor.topic_list import AGREEING, AGREEING_NEW, AGREEING_NEW_S, AGREEING_S, TopicList
 
 ORDERS = Topic("id-of-orders", 4)
 
@@ -26,13 +26,13 @@ def test_a_grown_topic_is_believed_at_once() -> None:
 
 
 def test_nothing_is_known_of_a_wanted_topic_before_responses_agree_that_it_is_absent() -> None:
-    topics = listed({}, {})
-    assert topics.partition_count("orders") is None
-    assert topics.is_doubtful
+    for topics in (listed({}), listed(*[{}] * 9, every_s=AGREEING_NEW_S / 10)):
+        assert topics.partition_count("orders") is None
+        assert topics.is_doubtful
 
 
-def test_a_wanted_topic_is_absent_once_responses_agree() -> None:
-    topics = listed({}, {}, {})
+def test_a_wanted_topic_that_was_never_there_is_absent_once_responses_agree() -> None:
+    topics = listed(*[{}] * AGREEING_NEW)
     assert topics.partition_count("orders") == 0
     assert topics.has_partition(("orders", 0)) is False
     assert not topics.is_doubtful
@@ -52,6 +52,12 @@ def test_responses_that_contradict_each_other_change_nothing() -> None:
 def test_agreeing_responses_within_a_moment_change_nothing() -> None:
     responses = [{"orders": ORDERS}, *[{}] * (AGREEING + 1)]
     assert listed(*responses, every_s=AGREEING_S / 10).topics["orders"] == ORDERS
+
+
+def test_a_topic_that_was_there_is_absent_only_after_more_responses_agree() -> None:
+    responses = [{"orders": ORDERS}, *[{}] * AGREEING]
+    assert listed(*responses[:-1]).topics["orders"] == ORDERS
+    assert listed(*responses).topics["orders"] is None
 
 
 def test_a_topic_created_again_is_believed_when_responses_agree() -> None:
