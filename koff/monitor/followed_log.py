@@ -139,6 +139,10 @@ class FollowedLog:
         started, self._started = self._started, []
         return started
 
+    def find_almost_read(self) -> set[int]:
+        """The partitions that another high watermark would show to be read: it is to be requested soon."""
+        return {number for number, part in self.reading() if part.needs_end}
+
     def begin_again(self, now: Moment) -> dict[int, Start]:
         """Begins to read all partitions again, at their positions: the reader has stopped."""
         self.retry_s = None

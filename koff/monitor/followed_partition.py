@@ -1,9 +1,14 @@
 """One partition of an internal topic: the reader's position, watermarks, and up to when it is current.
 
 A partition is current at t if the reader's position has reached the high watermark that was returned for a
-request sent at t. So each high watermark that is not reached yet is kept with its time, and nothing else is
-needed: a position that has reached the watermark of an earlier moment only, because an open transaction holds
-later records back or the reader is behind, proves that the partition is current as of that earlier moment.
+request sent at t. So each high watermark that is not reached yet is kept with its time: a position that has
+reached the watermark of an earlier moment only, because an open transaction holds later records back or the
+reader is behind, proves that the partition is current as of that earlier moment.
+
+But compaction may have removed a commit that the reader had not read yet, because of a newer one behind the
+position. That newer one was there when the reader read up to the position. So a watermark that was reached
+counts once another one is reached that was requested after that; the same one, if nothing was read since its
+request.
 """
 
 from __future__ import annotations
@@ -58,7 +63,10 @@ class FollowedPartition:
     """`wait_asks_from_s` and `wait_until` of an earlier response, while another one is requested."""
     stale_groups: dict[str, Moment | None] = field(default_factory=dict)
     """Groups that are known up to another moment: the coordinators' newest response lacks them."""
+    read_s: float = float("-inf")
+    """When the position moved last."""
     moved_s: float = 0.0
+    """The same, but while there is nothing to read, the present."""
     is_validated: bool = True
     """Whether the reader has read something of the present leader's log: else its position may be one of a
     log that this leader has truncated."""
@@ -71,6 +79,8 @@ class FollowedPartition:
     seeded_at: int = 0
     bounds_due_s: float = 0.0
     _watermarks: deque[tuple[Moment, int]] = field(default_factory=deque)
+    # The watermarks that were reached and do not count yet: when each was requested, and when it was reached.
+    _reached: deque[tuple[Moment, float]] = field(default_factory=deque)
     _low: tuple[int, float] | None = None
 
     @property
@@ -105,6 +115,11 @@ class FollowedPartition:
         return asks_from_s is not None or (until is not None and self.position < until)
 
     @property
+    def needs_end(self) -> bool:
+        """Whether another high watermark would show that the partition is read."""
+        return not self.is_read and bool(self._reached) and not self._watermarks
+
+    @property
     def is_held_back(self) -> bool:
         """Whether all was read that an open transaction does not hold back, and more was written."""
         return (
@@ -116,7 +131,7 @@ class FollowedPartition:
 
     def is_live(self, now: Moment, within_s: float) -> bool:
         """Whether records that are read now were written just before: the reader was lately at the end."""
-        return self.is_read and self.caught_up_s is not None and now.at_s - self.caught_up_s <= within_s
+        return self.caught_up_s is not None and now.at_s - self.caught_up_s <= within_s
 
     def begin(self, position: int, leader_epoch: int, now: Moment) -> Start:
         """Begins to read at `position`. Returns the start for the reader."""
@@ -195,7 +210,7 @@ class FollowedPartition:
     def move(self, position: int, now: Moment) -> None:
         """Notes that the reader has reached `position`."""
         if position > self.position:
-            self.position, self.moved_s = position, now.at_s
+            self.position, self.moved_s, self.read_s = position, now.at_s, now.at_s
             self.find_current()
 
     def find_current(self) -> None:
@@ -206,7 +221,11 @@ class FollowedPartition:
             return
         while self._watermarks and self._watermarks[0][1] <= self.position:
             asked, _ = self._watermarks.popleft()
-            self.is_read, self.caught_up_s = True, asked.at_s
+            self.caught_up_s = asked.at_s
+            self._reached.append((asked, self.read_s))
+        while self._reached and self._reached[0][1] <= self._reached[-1][0].at_s:
+            asked, _ = self._reached.popleft()
+            self.is_read = True
             self.stale_groups.clear()
             if self.current is None or asked.at_s > self.current.at_s:
                 self.current = asked

@@ -121,7 +121,12 @@ class InternalLogs:
         replays = {number: Replay(bound.start, "share state is not saved") for number, bound in bounds}
         self._read(self.share, self.share.begin(replays, now))
         for log in self.both:
-            self._fetch_offsets(log, "end", log.take_started(), now)
+            wanted = set(log.take_started())
+            if almost_read := log.find_almost_read():
+                wanted |= almost_read - {
+                    p for topic, p in self._outbox.waiting_for("end") if topic == log.topic
+                }
+            self._fetch_offsets(log, "end", wanted, now)
 
     def sample(self, now: Moment, *, interval_s: float) -> None:
         """Requests watermarks; begins again the partitions that do not move, or were not current too long.

@@ -19,6 +19,8 @@ OLDEST_S = 7 * 86_400.0
 """Records that are older may be served with this age, as a lower bound."""
 CLOCK_SLACK_S = 4.0
 """How well koff knows the clock of the brokers: from when it sees commits."""
+DATING_S = 5.0
+"""So long, at most, koff needs to find how old a record is."""
 UNKNOWN_STATES = ("", "Unknown")
 """The states of a group of which koff does not claim to know the members."""
 
@@ -192,13 +194,14 @@ def check_not_hidden(
     """Raises `ContractBroken` if a row is not served, although no present fault can be the reason.
 
     Only rows count that existed all the time since `settled_s` ago. Their time lags must be served, too, if
-    the oldest uncommitted record was the same since then.
+    the oldest uncommitted record was the same since `DATING_S` before that: koff may have learned of it last.
     """
     window = Window(cluster.truth, now_s - settled_s, now_s)
+    longer = Window(cluster.truth, window.since_s - DATING_S, now_s)
     shown = {_key(row): row for row in rows}
     for key in sorted(cluster.truth.rows()):
         row = shown.get(key)
-        has_to_be_dated = knows_clock and window.had_one_oldest_record(key) and not _is_described(row)
+        has_to_be_dated = knows_clock and longer.had_one_oldest_record(key) and not _is_described(row)
         if row is not None and row.lag is not None and (row.time_lag_s is not None or not has_to_be_dated):
             continue
         if window.existed_all_the_time(key) and not may_hide(key):

@@ -96,10 +96,13 @@ def _write_group(cluster: Cluster) -> None:
 
 
 def _write_misplaced(cluster: Cluster) -> None:
-    """A commit of an ordinary group in a partition that is not that group's."""
-    group = cluster.rng.choice(cluster.lives).group
-    partition = _any_partition(cluster, OFFSETS)
-    if partition != cluster.coordinator(group)[1]:
+    """A commit of an ordinary group in a partition that is not that group's.
+
+    The partition may become the group's when the topic grows. No share group could be created there then.
+    """
+    life = cluster.rng.choice(cluster.lives)
+    group, partition = life.group, _any_partition(cluster, OFFSETS)
+    if life.kind != "share" and partition != cluster.coordinator(group)[1]:
         fact = Commit(group, "topic-0", 0, cluster.rng.randint(0, 1_000))
         cluster.append_hostile(OFFSETS, partition, [write(fact, cluster.wall_ms())])
 

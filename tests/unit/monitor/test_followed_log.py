@@ -78,7 +78,9 @@ def test_records_wait_until_the_reader_has_passed_what_the_coordinators_said() -
     assert applied == []
     log.receive_polled(polled(5), at(5))
     assert applied == [(0, [b"3"]), (0, [b"4"]), (0, [b"5"])]
-    assert log.partitions[0].current == at(3)
+    assert log.partitions[0].current == at(1)
+    fetch_end(log, 6, 6)
+    assert log.partitions[0].current == at(6)
 
 
 def test_records_that_wait_are_applied_if_the_coordinators_do_not_answer() -> None:

@@ -29,7 +29,34 @@ def test_a_partition_is_not_current_before_its_reader_reaches_the_watermark() ->
     part.move(9, at(4))
     assert part.current is None
     part.move(10, at(5))
+    part.note_end(10, at(6), 10)
+    assert part.current == at(6)
+
+
+def test_a_watermark_counts_once_one_is_reached_that_was_requested_after_that() -> None:
+    """Compaction may have removed a commit below 10 for the sake of one below 12, which exists at 5 s."""
+    part = reading()
+    part.note_end(10, at(3), 0)
+    part.move(10, at(5))
+    assert part.needs_end
+    part.note_end(12, at(6), 10)
+    assert part.current is None
+    assert not part.is_read
+    assert not part.needs_end
+    part.move(12, at(7))
     assert part.current == at(3)
+    assert part.is_read
+    part.note_end(12, at(8), 12)
+    assert part.current == at(8)
+
+
+def test_a_watermark_that_was_requested_before_the_last_records_were_read_confirms_nothing() -> None:
+    part = reading()
+    part.note_end(10, at(3), 0)
+    part.move(10, at(5))
+    part.note_end(10, at(4), 10)
+    assert part.current is None
+    assert part.needs_end
 
 
 def test_an_idle_partition_stays_current_as_its_watermark_is_requested_again() -> None:
@@ -44,6 +71,10 @@ def test_a_reader_that_is_behind_proves_an_earlier_moment() -> None:
     for second, end in ((5, 10), (10, 20), (15, 30)):
         part.note_end(end, at(second), 0)
     part.move(25, at(16))
+    part.note_end(40, at(20), 25)
+    assert part.current is None
+    part.move(30, at(21))
+    part.move(40, at(22))
     assert part.current == at(10)
 
 
@@ -119,6 +150,8 @@ def test_marks_are_thinned_out_and_never_promise_too_much() -> None:
     for second in range(4 * MAX_WATERMARKS):
         part.note_end(second + 1, at(second), 0)
     part.move(2 * MAX_WATERMARKS, at(1000))
+    part.note_end(4 * MAX_WATERMARKS, at(1001), part.position)
+    part.move(4 * MAX_WATERMARKS, at(1002))
     assert part.current is not None
     assert 2 * MAX_WATERMARKS - 20 <= part.current.at_s <= 2 * MAX_WATERMARKS - 1
 

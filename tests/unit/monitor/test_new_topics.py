@@ -43,7 +43,7 @@ class Watched(Driven):
 
     def __init__(self, **conf: Any) -> None:
         super().__init__(**conf)
-        self.id_, self.bounds = OLD, dict(BOUNDS)
+        self.id_, self.bounds, self.log_end = OLD, dict(BOUNDS), 5
         self.read()
         self.poll(*[commit("a", "t", 0, 46 + number) for number in range(5)])
         self.pass_time(8)
@@ -59,7 +59,7 @@ class Watched(Driven):
                 self.respond(ask.request)
 
     def respond(self, request: FetchOffsets) -> None:
-        of_log = {"start": 0, "stable": 5, "end": 5}
+        of_log = {"start": 0, "stable": self.log_end, "end": self.log_end}
         kind = str(request.kind)
         offsets = {
             at: of_log.get(kind, -1) if at[0] == OFFSETS else self.bounds.get(kind, -1)
@@ -248,6 +248,7 @@ def test_commits_of_the_history_to_a_topic_that_was_gone_are_withheld_until_a_ne
     part = watched.core.logs.offsets.partitions[0]
     part.caught_up_s = None  # as after an election: what is read now was written at any time
     key, value = commit("a", "t", 0, 55)
+    watched.log_end = 6
     watched.give(Polled(OFFSETS, [Records(0, part.attempt, [key], [value], range(5, 6))]))
     assert watched.row().reasons == Reason.END_NOT_CURRENT
     for _ in range(8):  # well before the next list is due
