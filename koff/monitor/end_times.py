@@ -107,9 +107,7 @@ class EndTimes:
         again = {name for name, id_ in ids.items() if self._topic_ids.get(name, id_) != id_}
         self._topic_ids = dict(ids)
         if again:
-            known = {*self._plan.partitions(), *self._confirmations.partitions()}
-            known = known.union(*(request.waiting for request in self._open.values()))
-            self.forget(at for at in known if at[0] in again)
+            self.forget(at for at in self._list_known() if at[0] in again)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Forgets what is known, and open requests, of partitions whose history was dropped."""
@@ -214,11 +212,16 @@ class EndTimes:
         self._plan.note_failed(request.waiting, request.at_ms, now_ms)
         self._partitions.note_change(now)  # others may have waited for their turn
 
+    def _list_known(self) -> set[TopicPartition]:
+        """The partitions that something is known of, or asked, also if no row wants it any more."""
+        known = {*self._plan.partitions(), *self._confirmations.partitions()}
+        return known.union(*(request.waiting for request in self._open.values()))
+
     def _compare_clocks(self, now: Moment, now_ms: int) -> None:
         before_ms = self.clock.ahead_ms
         if self._tracker.is_skew_known and self.clock.note(self._tracker.skew_ms, now_ms):
             # What was asked before is of other times than it was taken for.
-            self.forget(self._plan.partitions())
+            self.forget(self._list_known())
             self._tracker.forget_past_ends()
             change_s = round((self.clock.ahead_ms - before_ms) / 1000, 1)
             self._outbox.note(now, "the clock of the brokers differs", warn=True, by_s=change_s)

@@ -355,6 +355,29 @@ def test_what_was_asked_before_the_clock_was_known_is_forgotten() -> None:
     assert dated.hours()[0] == pytest.approx(10, rel=0.2)
 
 
+def test_a_late_result_of_before_the_clock_was_known_is_ignored_though_the_row_was_gone_meanwhile() -> None:
+    dated = Dated(90)
+    dated.broker_ahead_ms = -5 * 3_600_000
+    for _ in range(5):
+        open_ = dated.step()
+        if any(isinstance(request.kind, int) and request.kind < WALL_MS - 3_600_000 for request in open_):
+            break
+        for request in open_:
+            dated.respond(request)
+    (late,) = open_
+    dated.commit(100)
+    dated.sample()
+    dated.step()
+    write_commits(dated, 5)
+    dated.commit(90)
+    dated.sample()
+    for request in dated.step():
+        dated.respond(request)
+    dated.respond(late)
+    dated.settle()
+    assert dated.hours()[0] == pytest.approx(10, rel=0.2)
+
+
 # --- In the core -----------------------------------------------------------------------------------------
 
 
