@@ -266,7 +266,7 @@ class Core:
             case ShareLagsFetched(), FetchShareLags():
                 self._share_lags.receive(given, ask, self._steady_ms(ask.asked), now)
             case Loaded(), Load():
-                self.logs.start.receive_loaded(given, ask, now, self._steady_ms(now))
+                self.logs.start.receive_loaded(given, ask, now)
             case HistoryRead(), _:
                 self.logs.start.receive_history(given, ask, now)
             case StoredGroupsFetched(), _:
@@ -294,7 +294,7 @@ class Core:
             case FetchShareLags():
                 self._share_lags.give_up(ask, why, now)
             case Load():
-                self.logs.start.receive_loaded(Failed(request.id, why), ask, now, self._steady_ms(now))
+                self.logs.start.receive_loaded(Failed(request.id, why), ask, now)
             case ReadHistory():
                 self.logs.start.give_up_history(request, now)
             case FetchStoredGroups():

@@ -71,7 +71,9 @@ class InternalLogs:
             self.offsets.denied, self.offsets.is_never_read = "--source coordinators", True
         self.share = FollowedLog(SHARE_STATE_TOPIC, self._apply_share_state, live_s=live_s)
         self.both = (self.offsets, self.share)
-        self.start = OffsetsStart(conf.start, conf.cluster_id, self.offsets, tracker, savings, outbox)
+        self.start = OffsetsStart(
+            conf.start, conf.cluster_id, self.offsets, tracker, savings, outbox, steady_ms
+        )
         self._share_retention = TopicRetention(SHARE_STATE_TOPIC, outbox)
 
     def find(self, topic: str) -> FollowedLog:
@@ -239,9 +241,7 @@ class InternalLogs:
 
     def receive_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
         """Takes a response of coordinators. Records wait up to the watermarks that are requested now."""
-        self._fetch_offsets(
-            self.offsets, "end", self.start.receive_groups(given, ask, now, self._steady_ms(now)), now
-        )
+        self._fetch_offsets(self.offsets, "end", self.start.receive_groups(given, ask, now), now)
 
     def receive_retention(self, topic: str, given: RetentionFetched) -> None:
         """Takes delete.retention.ms of a topic."""

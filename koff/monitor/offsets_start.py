@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -56,10 +56,19 @@ class OffsetsStart:
     """Begins each partition of the offsets topic as planned, and asks the coordinators where that helps."""
 
     def __init__(
-        self, way: Way, cluster_id: str, log: FollowedLog, tracker: Tracker, savings: Savings, outbox: Outbox
+        self,
+        way: Way,
+        cluster_id: str,
+        log: FollowedLog,
+        tracker: Tracker,
+        savings: Savings,
+        outbox: Outbox,
+        steady_ms: Callable[[Moment], int],
     ) -> None:
+        """`steady_ms` converts to the time of the tracker: by the wall clock when koff began."""
         self._way, self._cluster_id = way, cluster_id
         self._log, self._tracker, self._savings, self._outbox = log, tracker, savings, outbox
+        self._steady_ms = steady_ms
         self._saved: dict[int, Saved | str] | None = None if way == "resume" else {}
         self.retention = TopicRetention(log.topic, outbox)
         self._to_seed: set[int] = set()
@@ -108,7 +117,8 @@ class OffsetsStart:
             self._way,
             self._saved,
             bounds,
-            now,
+            # The wall clock may have been set since koff began: the longer pause is the safe one.
+            now._replace(wall_ms=max(now.wall_ms, self._steady_ms(now))),
             delete_retention_ms=self.retention.retention_ms,
             may_seed=self._log.topic == OFFSETS_TOPIC,
         )
@@ -226,8 +236,8 @@ class OffsetsStart:
 
     # --- Results -----------------------------------------------------------------------------------------
 
-    def receive_loaded(self, given: Loaded | Failed, ask: Ask[Load], now: Moment, now_ms: int) -> None:
-        """Takes what was saved. `now_ms` is now by the tracker's clock."""
+    def receive_loaded(self, given: Loaded | Failed, ask: Ask[Load], now: Moment) -> None:
+        """Takes what was saved."""
         self._saved = {}
         if isinstance(given, Failed) or ask.request.origin != self.origin:
             useless = given.why if isinstance(given, Failed) else "the offsets topic has changed"
@@ -235,15 +245,15 @@ class OffsetsStart:
             return
         self._saved = dict(given.partitions)
         if not isinstance(given.ends, str):
-            why = self._restore_ends(given.ends, given.ends_stamp, now, now_ms)
+            why = self._restore_ends(given.ends, given.ends_stamp, now)
             if why is not None:
                 self._outbox.note(now, "saved end offsets are not used", why=why)
 
-    def _restore_ends(self, ends: State, stamp: Moment | None, now: Moment, now_ms: int) -> str | None:
+    def _restore_ends(self, ends: State, stamp: Moment | None, now: Moment) -> str | None:
         """Gives saved end offsets to the tracker. Returns why not, or None."""
-        pause_ms = None
+        now_ms, pause_ms = self._steady_ms(now), None
         if stamp is not None:
-            why = reason_not_to_restore_ends(stamp, now=now)
+            why = reason_not_to_restore_ends(stamp, now=now, steady_ms=now_ms)
             if why is not None:
                 return why
             pause_ms = max(0, round(measure_pause_ms(stamp, now)))
@@ -254,13 +264,10 @@ class OffsetsStart:
         except (KoffError, LookupError, TypeError) as error:
             return f"they are damaged: {error}"
 
-    def receive_groups(
-        self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment, now_ms: int
-    ) -> list[int]:
+    def receive_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> list[int]:
         """Takes the coordinators' response: for partitions that start with it, and those that are held back.
 
-        `now_ms` is now by the tracker's clock. Returns the partitions that use it: their high watermarks have
-        to be requested now.
+        Returns the partitions that use it: their high watermarks have to be requested now.
         """
         self._tracker.name_topics(given.topic_ids)
         not_reset = self._find_not_reset(ask)
@@ -298,11 +305,14 @@ class OffsetsStart:
             if group_partition(name, count) not in good and name not in given.groups:
                 failed.setdefault(number, set()).add(name)
         if seeds & good:
-            self._tracker.seed_partitions(given.commits, given.groups, count, seeds & good, seen_at_ms=now_ms)
+            seen_at_ms = self._steady_ms(now)
+            self._tracker.seed_partitions(
+                given.commits, given.groups, count, seeds & good, seen_at_ms=seen_at_ms
+            )
         if self._log.denied is not None and not self._log.is_never_read:
             self._reduced |= {p for p in good - seeds if self._tracker.group_names(p) - given.groups.keys()}
         if good - seeds:
-            self._overwrite(good - seeds, given, failed, elsewhere, now_ms)
+            self._overwrite(good - seeds, given, failed, elsewhere, now)
         for number in sorted(good):
             self._log.partitions[number].note_seed(ask.asked, now, sorted(failed.get(number, ())))
         ask.answered |= asked_for
@@ -344,7 +354,7 @@ class OffsetsStart:
         given: GroupsFetched,
         failed: Mapping[int, Collection[str]],
         elsewhere: Mapping[str, int],
-        now_ms: int,
+        now: Moment,
     ) -> None:
         """Makes the state of these partitions equal to the response, but for the groups in `failed`.
 
@@ -363,7 +373,11 @@ class OffsetsStart:
         for number in sorted(partitions):
             own = commits.get(number) or CommitColumns.from_offsets({})
             self._tracker.overwrite_commits(
-                number, own, groups.get(number, {}), failed.get(number, ()), seen_at_ms=now_ms
+                number,
+                own,
+                groups.get(number, {}),
+                failed.get(number, ()),
+                seen_at_ms=self._steady_ms(now),
             )
 
     def give_up_groups(self, ask: Ask[FetchGroups], why: str, now: Moment) -> None:

@@ -44,8 +44,13 @@ def reason_not_to_resume(
     return None
 
 
-def reason_not_to_restore_ends(stamp: Moment, *, now: Moment) -> str | None:
-    """Why the times in a history of end offsets, saved at `stamp`, do not fit the clock of `now`."""
+def reason_not_to_restore_ends(stamp: Moment, *, now: Moment, steady_ms: int) -> str | None:
+    """Why the times in a history of end offsets, saved at `stamp`, do not fit the clock of `now`.
+
+    `steady_ms` is now by the wall clock when koff began.
+    """
+    if abs(now.wall_ms - steady_ms) > ENDS_CLOCK_ERROR_MS:
+        return "the clock was set since koff began"
     passed_ms = now.wall_ms - stamp.wall_ms
     if passed_ms < -ENDS_CLOCK_ERROR_MS:
         return "it was saved at a time that is in the future: a clock was wrong, or is wrong"

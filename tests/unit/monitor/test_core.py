@@ -36,6 +36,7 @@ from koff.monitor.requests import (
     RecordPlace,
     Records,
     Request,
+    RetentionFetched,
     Saved,
     StoredGroupsFetched,
     Topic,
@@ -53,12 +54,12 @@ class Driven:
     """A core, and the requests that it has sent."""
 
     def __init__(self, **conf: Any) -> None:
-        self.second = 0.0
+        self.second, self.wall_step_ms = 0.0, 0
         self.core = Core(CoreConf(start=conf.pop("start", "replay"), **conf), self.now())
         self.sent: list[Request] = list(self.core.handle(None, self.now()))
 
     def now(self) -> Moment:
-        return Moment(self.second, 1_000_000 + round(self.second * 1000))
+        return Moment(self.second, 1_000_000 + self.wall_step_ms + round(self.second * 1000))
 
     def give(self, given: Any, *, after_s: float = 0.0) -> None:
         self.second += after_s
@@ -324,19 +325,34 @@ def test_a_record_that_makes_a_history_fail_is_left_out(monkeypatch: pytest.Monk
 
 def test_saved_states_are_let_go_once_they_are_restored() -> None:
     driven = Driven(start="resume", cluster_id="c")
+    saved = resume(driven, driven.now())
+    assert driven.groups() == {"a"}
+    holders = [each for each in gc.get_referrers(saved) if isinstance(each, dict) and 0 in each]
+    assert holders == []
+
+
+def resume(driven: Driven, stamp: Moment) -> Saved:
+    """koff has saved a commit of group a at `stamp`, and loads it. delete.retention.ms is one minute."""
     driven.list_topics(**{OFFSETS: 1})
     tracker = Tracker()
     tracker.apply(0, *([part] for part in commit("a", "t", 0, 1)))
     state = tracker.save_partition(0)
     assert state is not None
-    saved = Saved(0, 5, -1, driven.now(), state)
+    saved = Saved(0, 5, -1, stamp, state)
     driven.give(Loaded(driven.last(Load).id, {0: saved}, "nothing was saved"))
-    driven.give(Failed(driven.last(FetchRetention).id, "may not be asked"))
+    driven.give(RetentionFetched(driven.last(FetchRetention).id, 60_000))
     for kind, offset in (("start", 0), ("stable", 5)):
         answer_offsets(driven, kind, offset)
-    assert driven.groups() == {"a"}
-    holders = [each for each in gc.get_referrers(saved) if isinstance(each, dict) and 0 in each]
-    assert holders == []
+    return saved
+
+
+@pytest.mark.parametrize("step_s", [0, -300, -250, 300])
+def test_a_clock_that_is_set_back_after_the_start_does_not_make_a_pause_shorter(step_s: int) -> None:
+    driven = Driven(start="resume", cluster_id="c")
+    saved_at = Moment(0, driven.now().wall_ms - 300_000)
+    driven.wall_step_ms = step_s * 1000
+    resume(driven, saved_at)
+    assert driven.groups() == set()
 
 
 def test_a_partition_that_was_added_to_a_topic_is_not_gone() -> None:

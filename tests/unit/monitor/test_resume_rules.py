@@ -188,18 +188,27 @@ def test_the_newest_stamp_is_one_of_the_two_in_either_order(one, other):
 
 @given(pause_ms=pauses_ms, step_ms=st.integers(-9_900, 9_900))
 def test_a_history_is_restored_if_its_times_are_right_within_seconds(pause_ms, step_ms):
-    assert reason_not_to_restore_ends(STAMP, now=after(pause_ms, step_ms=step_ms)) is None
-    assert reason_not_to_restore_ends(STAMP, now=after_reboot(pause_ms)) is None
+    for now in (after(pause_ms, step_ms=step_ms), after_reboot(pause_ms)):
+        assert reason_not_to_restore_ends(STAMP, now=now, steady_ms=now.wall_ms) is None
 
 
 @given(pause_ms=pauses_ms, step_ms=st.one_of(st.integers(-DAY_MS, -10_100), st.integers(10_100, DAY_MS)))
 def test_a_history_is_not_restored_if_the_clock_was_set(pause_ms, step_ms):
-    why = reason_not_to_restore_ends(STAMP, now=after(pause_ms, step_ms=step_ms))
+    now = after(pause_ms, step_ms=step_ms)
+    assert reason_not_to_restore_ends(STAMP, now=now, steady_ms=now.wall_ms) is not None
+
+
+@given(pause_ms=pauses_ms, step_ms=st.one_of(st.integers(-DAY_MS, -10_100), st.integers(10_100, DAY_MS)))
+def test_a_history_is_not_restored_if_the_clock_was_set_between_the_start_and_its_loading(pause_ms, step_ms):
+    now = after_reboot(pause_ms)
+    why = reason_not_to_restore_ends(STAMP, now=now, steady_ms=now.wall_ms + step_ms)
     assert why is not None
+    assert "since koff began" in why
 
 
 @given(ahead_ms=st.integers(10_001, 30 * 365 * DAY_MS))
 def test_a_history_of_the_future_is_not_restored(ahead_ms):
-    why = reason_not_to_restore_ends(STAMP, now=after_reboot(-ahead_ms))
+    now = after_reboot(-ahead_ms)
+    why = reason_not_to_restore_ends(STAMP, now=now, steady_ms=now.wall_ms)
     assert why is not None
     assert "in the future" in why
