@@ -8,16 +8,19 @@ MAKEFLAGS += --no-print-directory
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit check lint format lock bench jars clean
+.PHONY: help demo test test-unit test-versions check lint format lock bench jars clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED) ## a Kafka with live consumer groups, koff watching it, until Ctrl-C
 	@$(BIN)/koff demo $(ARGS)
 
 test: lint jars ## everything: what check looks at, then all tests, on a real Kafka started here
 	@$(BIN)/pytest $(ARGS)
+
+test-versions: $(INSTALLED) jars ## each row on Kafka 2.8 to 4.1, and a rolling upgrade (ten minutes)
+	@$(BIN)/pytest -m versions $(ARGS)
 
 check: lint test-unit ## format, lint, types, imports and the tests that need neither Kafka nor Spark
 

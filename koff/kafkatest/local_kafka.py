@@ -25,8 +25,9 @@ USERS = {"admin": "admin-secret", "alice": "alice-secret"}
 
 
 class LocalKafka(KafkaCluster):
-    """A KRaft cluster of `brokers` nodes, which runs between `start` and `stop`, or inside `with`.
+    """A cluster of `brokers` nodes, which runs between `start` and `stop`, or inside `with`.
 
+    - `version` may be 3.3 or newer. With `zookeeper`, the addresses of a ZooKeeper, also 2.8 to 3.9.
     - `config` overrides server.properties, `jvm_options` the kit's options of Java (a heap of 512 MiB).
     - `security` adds two listeners. At `sasl_bootstrap`, `users` (name -> password) log in by SASL/PLAIN, and
       all but admin need ACLs. At `ssl_bootstrap`, clients use TLS and trust `ca_pem`. The plaintext listener
@@ -48,6 +49,7 @@ class LocalKafka(KafkaCluster):
         proxies: Sequence[int] = (),
         users: Mapping[str, str] | None = None,
         version: str = KAFKA_VERSION,
+        zookeeper: str = "",
         jvm_options: Sequence[str] = (),
         timeout_s: float = 90.0,
         progress: Progress | None = None,
@@ -59,7 +61,7 @@ class LocalKafka(KafkaCluster):
         self._config = dict(config or {})
         self._security = security
         self._proxies = tuple(proxies)
-        self._version = version
+        self._version, self._zookeeper = version, zookeeper
         self._jvm_options = ("-Xmx512m", *jvm_options)
         self._timeout_s = timeout_s
         self._report: Progress = progress or (lambda _line: None)
@@ -201,23 +203,26 @@ class LocalKafka(KafkaCluster):
             KafkaNode(number, ports[number - 1], self.folder / f"node-{number}", jars, self._jvm_options)
             for number in range(1, self._brokers + 1)
         )
-        # Format the storage of all nodes, at the same time.
-        self._report("formatting storage")
-        cluster_id = _new_cluster_id()
-        tools = [
-            node.begin_format(
-                cluster_id,
-                server_properties(node.id, ports, node.data, self._config, security, self._proxies),
+        config, proxies, zookeeper = self._config, self._proxies, self._zookeeper
+        for node in self.nodes:
+            node.configure(
+                server_properties(node.id, ports, node.data, config, security, proxies, zookeeper=zookeeper)
             )
-            for node in self.nodes
-        ]
-        for node, tool in zip(self.nodes, tools, strict=True):
-            node.end_format(tool, self._timeout_s)
+        if not zookeeper:
+            self._format_storage()
         # Start all nodes.
         self._report(f"starting Apache Kafka {self._version}")
         for node in self.nodes:
             node.start()
         self.wait_until_up()
+
+    def _format_storage(self) -> None:
+        """Formats the storage of all nodes, at the same time."""
+        self._report("formatting storage")
+        cluster_id = _new_cluster_id()
+        tools = [node.begin_format(cluster_id) for node in self.nodes]
+        for node, tool in zip(self.nodes, tools, strict=True):
+            node.end_format(tool, self._timeout_s)
 
 
 def _new_cluster_id() -> str:

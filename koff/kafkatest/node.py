@@ -24,7 +24,8 @@ class KafkaNode:
         self.folder = folder
         self.log = folder / "kafka.log"
         self._output = folder / "output.log"
-        self._jars = jars
+        self.jars = jars
+        """Another folder is used from the next start on: so a node is upgraded."""
         self._jvm_options = jvm_options
         self._process: subprocess.Popen[bytes] | None = None
         self._paused = False
@@ -49,11 +50,14 @@ class KafkaNode:
         """Whether the broker's process runs, paused or not."""
         return self._process is not None and self._process.poll() is None
 
-    def begin_format(self, cluster_id: str, properties: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        """Kafka's storage tool, which formats this node's data; the caller hands it to `end_format`."""
+    def configure(self, properties: Mapping[str, str]) -> None:
+        """Writes the node's configuration into its new folder."""
         self.folder.mkdir(parents=True)
         (self.folder / "server.properties").write_text(format_properties(properties))
         (self.folder / "log4j2.properties").write_text(LOG4J2.format(log=self.log))
+
+    def begin_format(self, cluster_id: str) -> subprocess.Popen[bytes]:
+        """Kafka's storage tool, which formats this node's data; the caller hands it to `end_format`."""
         config = str(self.folder / "server.properties")
         return self._spawn_java(
             "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", config, options=["-Xmx64m"]
@@ -128,7 +132,7 @@ class KafkaNode:
         ]
         with self._output.open("ab") as output:
             return spawn(
-                class_command(self._jars, class_name, *args, options=options),
+                class_command(self.jars, class_name, *args, options=options),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

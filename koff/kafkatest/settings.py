@@ -74,27 +74,35 @@ def server_properties(
     overrides: Mapping[str, str],
     security: Mapping[str, str],
     proxies: Sequence[int] = (),
+    *,
+    zookeeper: str = "",
 ) -> dict[str, str]:
-    """The server.properties of node number `node` (the first is 1) of a KRaft cluster.
+    """The server.properties of node number `node` (the first is 1).
 
-    `ports` has the ports of all nodes. Each node is broker and controller. `proxies` has the port of
-    each node's proxy, if there are proxies.
+    `ports` has the ports of all nodes. Each node is broker and controller of a KRaft cluster, unless
+    `zookeeper` has the addresses of a ZooKeeper. `proxies` has the port of each node's proxy, if there are
+    proxies.
     """
     own_ports = ports[node - 1]
     replicas = str(min(3, len(ports)))  # Kafka refuses more replicas than there are brokers
-    listeners = {"PLAINTEXT": own_ports.plain, "CONTROLLER": own_ports.controller}
+    listeners = {"PLAINTEXT": own_ports.plain}
+    controller = {"broker.id": str(node), "zookeeper.connect": zookeeper}
+    if not zookeeper:
+        listeners["CONTROLLER"] = own_ports.controller
+        voters = (f"{voter}@{HOST}:{voter_ports.controller}" for voter, voter_ports in enumerate(ports, 1))
+        controller = {
+            "process.roles": "broker,controller",
+            "node.id": str(node),
+            "controller.quorum.voters": ",".join(voters),
+            "controller.listener.names": "CONTROLLER",
+        }
     if security:
         listeners |= {"SASL_PLAINTEXT": own_ports.sasl, "SSL": own_ports.ssl}
     advertised = {name: port for name, port in listeners.items() if name != "CONTROLLER"}
     if proxies:
         listeners["PROXIED"], advertised["PROXIED"] = own_ports.proxied, proxies[node - 1]
     return {
-        "process.roles": "broker,controller",
-        "node.id": str(node),
-        "controller.quorum.voters": ",".join(
-            f"{voter}@{HOST}:{voter_ports.controller}" for voter, voter_ports in enumerate(ports, start=1)
-        ),
-        "controller.listener.names": "CONTROLLER",
+        **controller,
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": ",".join(
             f"{name}:{'PLAINTEXT' if name in ('CONTROLLER', 'PROXIED') else name}" for name in listeners

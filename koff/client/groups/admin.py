@@ -53,9 +53,8 @@ _STATES = {
 def fetch_through_admin(conf: ClusterConf, options: FetchOptions | None = None) -> FetchedGroups:
     """All groups that this user may describe, and the offsets of the classic and consumer groups among them.
 
-    Of the options, only `group_filter`, `deadline_s` and `describe` are used. Brokers with ListGroups below
-    version 5 return no group types: then no offsets are fetched. Raises `ConnectError` when the cluster
-    cannot be reached.
+    Of the options, only `group_filter`, `deadline_s` and `describe` are used. Raises `ConnectError` when the
+    cluster cannot be reached.
     """
     return _AdminFetch(conf, options or FetchOptions()).run()
 
@@ -76,17 +75,13 @@ class _AdminFetch:
         groups, incomplete = self._list_groups()
         times.append(time.monotonic())
 
-        # Offsets, only of classic and consumer groups. A group whose type is "" gets none: ListGroups below
-        # version 5 returns no types, and librdkafka then reports UNKNOWN.
-        names = [group.name for group in groups if group.type in _TYPES.values()]
-        offsets = join_columns([self._fetch_offsets(names)])
+        offsets = join_columns([self._fetch_offsets([group.name for group in groups])])
         times.append(time.monotonic())
 
         # Descriptions. A group without members has nothing more to describe.
         described: dict[str, DescribedGroup] = {}
         if self._options.describe:
-            with_offsets = set(names)
-            not_empty = [group for group in groups if group.name in with_offsets and group.state != "Empty"]
+            not_empty = [group for group in groups if group.state != "Empty"]
             described = {group.name: group for group in self._describe_groups(not_empty)}
         times.append(time.monotonic())
 
@@ -163,7 +158,10 @@ class _AdminFetch:
                 if time.monotonic() > self._deadline:
                     self._failed[name] = "the deadline passed before its request was sent"
                     continue
-                in_flight.append((name, send(name)))
+                try:
+                    in_flight.append((name, send(name)))
+                except (KafkaException, ValueError) as error:  # for example the name "", of very old clients
+                    self._failed[name] = _error_text(error)
             if not in_flight:
                 return
             name, future = in_flight.popleft()
@@ -195,7 +193,8 @@ def _error_text(error: BaseException) -> str:
 def _convert_listing(listing: Any) -> DescribedGroup:
     return DescribedGroup(
         listing.group_id,
-        _TYPES.get(listing.type, ""),
+        # Before 3.8 (ListGroups version 5) brokers return no types: only classic groups existed.
+        _TYPES.get(listing.type, "classic"),
         _STATES.get(listing.state, ""),
         # A simple group: its offsets were committed without a group protocol.
         "" if listing.is_simple_consumer_group else "consumer",
