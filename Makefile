@@ -19,7 +19,7 @@ demo: $(INSTALLED) ## a Kafka with live consumer groups, koff watching it, until
 test: lint jars ## everything: what check looks at, then all tests, on a real Kafka started here
 	@$(BIN)/pytest $(ARGS)
 
-test-versions: $(INSTALLED) jars ## each row on Kafka 2.8 to 4.1, and a rolling upgrade (ten minutes)
+test-versions: $(INSTALLED) jars ## each row on Kafka 2.8 to 4.1, and a rolling upgrade (about five minutes)
 	@$(BIN)/pytest -m versions $(ARGS)
 
 check: lint test-unit ## format, lint, types, imports and the tests that need neither Kafka nor Spark

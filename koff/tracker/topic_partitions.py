@@ -115,7 +115,7 @@ class PartitionTable:
         return max(end - committed, 0) if is_known else UNKNOWN
 
     def fits_topic(self, numbers: NDArray[np.integer[Any]], topic_ids: Ints) -> NDArray[np.bool_]:
-        """Whether these partitions exist, and are of a topic with that (folded) id. An unknown id fits."""
+        """Whether these partitions exist, and their topics have these (folded) ids. An unknown id fits."""
         present = self._topic_ids_by_code()[self._topic[numbers]]
         is_another = is_topic_recreated(committed_topic_id=topic_ids, topic_id=present)
         fits: NDArray[np.bool_] = ~(self._gone[numbers] | is_another)

@@ -193,7 +193,7 @@ def _error_text(error: BaseException) -> str:
 def _convert_listing(listing: Any) -> DescribedGroup:
     return DescribedGroup(
         listing.group_id,
-        # Before 3.8 (ListGroups version 5) brokers return no types: only classic groups existed.
+        # Before 3.8 (ListGroups version 5) brokers return no types, and have classic groups only by default.
         _TYPES.get(listing.type, "classic"),
         _STATES.get(listing.state, ""),
         # A simple group: its offsets were committed without a group protocol.
