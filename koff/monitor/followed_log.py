@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from koff.monitor.followed_partition import FollowedPartition
+from koff.monitor.outbox import KnownWhenSent
 from koff.monitor.plan import Bounds, Plan, Resume, Seed
 from koff.monitor.requests import Lost, Moment, OffsetKind, Polled, Records, Start, Topic, TopicPartition
 from koff.tracker.shard import BytesColumn
@@ -143,6 +144,10 @@ class FollowedLog:
         """The partitions that another high watermark would show to be read: it is to be requested soon."""
         return {number for number, part in self.reading() if part.needs_end}
 
+    def find_perhaps_held_back(self) -> set[int]:
+        """The partitions that another last stable offset would show to be held back: it is requested soon."""
+        return {number for number, part in self.reading() if part.needs_stable}
+
     def begin_again(self, now: Moment) -> dict[int, Start]:
         """Begins to read all partitions again, at their positions: the reader has stopped."""
         self.retry_s = None
@@ -179,24 +184,24 @@ class FollowedLog:
         offsets: Mapping[int, int],
         asked: Moment,
         epochs: Mapping[TopicPartition, int],
-        positions: Mapping[TopicPartition, tuple[int, int]],
+        known: Mapping[TopicPartition, KnownWhenSent],
     ) -> list[int]:
         """Notes bounds and watermarks. Returns the partitions whose log was truncated below the position.
 
-        `epochs` are the leader epochs of the response, `positions` the resets and the positions when the
-        offsets were requested.
+        `epochs` are the leader epochs of the response, `known` is what `known` returned when the offsets were
+        requested.
         """
         truncated = []
         for number, offset in offsets.items():
-            part, then = self.partitions.get(number), positions.get((self.topic, number))
-            if part is None or then is None or then[0] != part.resets:
+            part, then = self.partitions.get(number), known.get((self.topic, number))
+            if part is None or then is None or then.resets != part.resets:
                 continue
             part.note_epoch(epochs.get((self.topic, number), -1))
             if kind == "start":
                 part.start = offset
             elif kind == "stable":
-                part.note_stable(offset)
-            elif part.note_end(offset, asked, then[1]):
+                part.note_stable(offset, then.end)
+            elif part.note_end(offset, asked, then.position):
                 truncated.append(number)
             elif part.needs_no_response:
                 self.stop_waiting(number)
@@ -269,9 +274,12 @@ class FollowedLog:
         """The partitions that are being read."""
         return ((p, part) for p, part in self.partitions.items() if part.is_reading)
 
-    def positions(self) -> dict[TopicPartition, tuple[int, int]]:
-        """How often each partition was reset, and its position."""
-        return {(self.topic, p): (part.resets, part.position) for p, part in self.partitions.items()}
+    def known(self) -> dict[TopicPartition, KnownWhenSent]:
+        """What is known of each partition now: to be kept with a request that is sent now."""
+        return {
+            (self.topic, p): KnownWhenSent(part.resets, part.position, part.end)
+            for p, part in self.partitions.items()
+        }
 
     @property
     def unread(self) -> list[int]:
@@ -303,11 +311,7 @@ class FollowedLog:
     @property
     def held_back(self) -> int:
         """How many offsets are behind open transactions."""
-        return sum(
-            max(0, part.end - part.stable)
-            for _, part in self.reading()
-            if part.stable is not None and part.end is not None
-        )
+        return sum(part.held_back for _, part in self.reading())
 
     def _find(self, number: int, attempt: int) -> FollowedPartition | None:
         """The partition, if it is being read and that is its present attempt."""

@@ -44,6 +44,9 @@ class FollowedPartition:
     """Log start offset."""
     stable: int | None = None
     """The newest last stable offset."""
+    written: int | None = None
+    """The high watermark that was known when `stable` was requested. A later one may be higher than `stable`
+    only because something was written meanwhile, and nothing is held back."""
     end: int | None = None
     """The newest high watermark."""
     is_read: bool = False
@@ -120,14 +123,31 @@ class FollowedPartition:
         return not self.is_read and bool(self._reached) and not self._watermarks
 
     @property
-    def is_held_back(self) -> bool:
-        """Whether all was read that an open transaction does not hold back, and more was written."""
+    def needs_stable(self) -> bool:
+        """Whether another last stable offset would show that an open transaction holds the rest back."""
+        return not self.is_read and self.written != self.end and self.is_behind_stable
+
+    @property
+    def is_behind_stable(self) -> bool:
+        """Whether all up to the last stable offset was read, and more was written."""
         return (
             self.is_reading
             and self.stable is not None
             and self.end is not None
             and self.stable <= self.position < self.end
         )
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether all was read that an open transaction does not hold back, and more was written."""
+        return self.is_behind_stable and self.held_back > 0
+
+    @property
+    def held_back(self) -> int:
+        """How many offsets are behind an open transaction."""
+        if self.stable is None or self.end is None or self.written is None or self.written <= self.stable:
+            return 0
+        return self.end - self.stable
 
     def is_live(self, now: Moment, within_s: float) -> bool:
         """Whether records that are read now were written just before: the reader was lately at the end."""
@@ -202,9 +222,9 @@ class FollowedPartition:
         self.find_current()
         return False
 
-    def note_stable(self, stable: int) -> None:
-        """Notes the last stable offset."""
-        self.stable = stable
+    def note_stable(self, stable: int, written: int | None) -> None:
+        """Notes the last stable offset, and the high watermark that was known before it was requested."""
+        self.stable, self.written = stable, written
         self.find_current()
 
     def move(self, position: int, now: Moment) -> None:

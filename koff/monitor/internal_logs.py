@@ -123,12 +123,10 @@ class InternalLogs:
         replays = {number: Replay(bound.start, "share state is not saved") for number, bound in bounds}
         self._read(self.share, self.share.begin(replays, now))
         for log in self.both:
-            wanted = set(log.take_started())
-            if almost_read := log.find_almost_read():
-                wanted |= almost_read - {
-                    p for topic, p in self._outbox.waiting_for("end") if topic == log.topic
-                }
-            self._fetch_offsets(log, "end", wanted, now)
+            started, almost_read = set(log.take_started()), log.find_almost_read()
+            self._fetch_offsets(log, "end", started | self._not_under_way(log, "end", almost_read), now)
+            perhaps = log.find_perhaps_held_back()
+            self._fetch_offsets(log, "stable", self._not_under_way(log, "stable", perhaps), now)
 
     def sample(self, now: Moment, *, interval_s: float) -> None:
         """Requests watermarks; begins again the partitions that do not move, or were not current too long.
@@ -149,15 +147,14 @@ class InternalLogs:
         """Requests the bounds of partitions that are not read yet."""
         unbounded = log.take_unbounded(now, now.at_s + BOUNDS_RETRY_S)
         for kind in _BOUNDS if unbounded else ():
-            under_way = self._outbox.waiting_since_reset(kind, log.positions())
+            under_way = self._outbox.waiting_since_reset(kind, log.known())
             numbers = [number for number in unbounded if (log.topic, number) not in under_way]
             self._fetch_offsets(log, kind, numbers, now)
 
     def _sample(self, log: FollowedLog, now: Moment) -> None:
+        reading = {number for number, _ in log.reading()}
         for kind in _WATERMARKS:
-            under_way = {at[1] for at in self._outbox.waiting_for(kind) if at[0] == log.topic}
-            numbers = [number for number, _ in log.reading() if number not in under_way]
-            self._fetch_offsets(log, kind, numbers, now)
+            self._fetch_offsets(log, kind, self._not_under_way(log, kind, reading), now)
         were_stalled = bool(log.stalled)
         stalled = log.restart_stalled(now)
         if were_stalled and not log.stalled:
@@ -175,6 +172,12 @@ class InternalLogs:
         ]
         self._lose(log, late, "deletions may have been missed", now)
 
+    def _not_under_way(self, log: FollowedLog, kind: OffsetKind, numbers: set[int]) -> set[int]:
+        """Those whose offset of that kind is not being fetched."""
+        if not numbers:
+            return numbers
+        return numbers - {p for topic, p in self._outbox.waiting_for(kind) if topic == log.topic}
+
     def _read(self, log: FollowedLog, starts: Mapping[int, Start]) -> None:
         if starts:
             self._outbox.command(Read(log.topic, starts))
@@ -183,7 +186,7 @@ class InternalLogs:
         wanted = frozenset((log.topic, number) for number in numbers)
         if wanted and not log.is_hidden:
             request = FetchOffsets(self._outbox.next_id(), kind, wanted)
-            self._outbox.send(request, now, TIMEOUT_S, log.positions())
+            self._outbox.send(request, now, TIMEOUT_S, log.known())
 
     def _retention(self, log: FollowedLog) -> TopicRetention:
         return self._share_retention if log is self.share else self.start.retention
@@ -235,7 +238,7 @@ class InternalLogs:
             if not own:  # most responses are of other topics
                 continue
             known = {number: offset for number, offset in own.items() if isinstance(offset, int)}
-            truncated = log.receive_offsets(kind, known, ask.asked, given.epochs, ask.positions)
+            truncated = log.receive_offsets(kind, known, ask.asked, given.epochs, ask.known)
             self._lose(log, truncated, "their logs were truncated", now)
             self._read(log, log.restart_elected(now))
 

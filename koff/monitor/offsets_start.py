@@ -433,7 +433,7 @@ class OffsetsStart:
         log = self._log
         request_id = self._outbox.next_id()
         request = FetchGroups(request_id, partitions, log.partition_count, together, log.find_empty())
-        self._outbox.send(request, now, GROUPS_TIMEOUT_S, self._log.positions())
+        self._outbox.send(request, now, GROUPS_TIMEOUT_S, self._log.known())
 
     def _find_not_reset(self, ask: Ask[FetchGroups]) -> set[int]:
         """The partitions of the request that wait for it, and were not forgotten since it was sent."""
@@ -443,7 +443,8 @@ class OffsetsStart:
             if (part := self._log.partitions.get(number)) is not None
             and part.is_waiting
             and number not in ask.answered
-            and ask.positions.get((self._log.topic, number), (-1, -1))[0] == part.resets
+            and (known := ask.known.get((self._log.topic, number))) is not None
+            and known.resets == part.resets
         }
 
     def _stop_asking(self, reasons: Mapping[int, str], now: Moment) -> None:

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from koff.monitor.requests import (
     Answered,
@@ -26,21 +26,30 @@ LOST_S = 2.0
 """When nothing is answered for so long, that is an event: a change of leaders is shorter."""
 
 
+class KnownWhenSent(NamedTuple):
+    """Of a partition of an internal topic, when a request was sent: how often it was reset, the reader's
+    position, and the newest high watermark."""
+
+    resets: int
+    position: int
+    end: int | None
+
+
 @dataclass(slots=True)
 class Ask(Generic[_Kind]):
     """A request, when it was sent, and until when its result is waited for.
 
     `waiting` are the partitions of a `FetchOffsets` that have no result yet, `answered` those of a
     `FetchGroups` or a `FetchShareLags` that have one, `without_groups` those of a `FetchGroups` whose
-    coordinator has returned no group. `positions` has, for partitions of internal topics, how often they
-    were reset and their position when the request was sent.
+    coordinator has returned no group. `known` is what was known of partitions of internal topics when the
+    request was sent.
     """
 
     request: _Kind
     asked: Moment
     deadline_s: float
     waiting: set[TopicPartition] = field(default_factory=set)
-    positions: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    known: Mapping[TopicPartition, KnownWhenSent] = field(default_factory=dict)
     answered: set[int] = field(default_factory=set)
     without_groups: set[int] = field(default_factory=set)
 
@@ -82,11 +91,11 @@ class Outbox:
         request: Answered,
         now: Moment,
         timeout_s: float,
-        positions: Mapping[TopicPartition, tuple[int, int]] | None = None,
+        known: Mapping[TopicPartition, KnownWhenSent] | None = None,
     ) -> None:
         """Sends a request. Without a final result within `timeout_s`, it is given up."""
         waiting = set(request.partitions) if isinstance(request, FetchOffsets) else set()
-        self._open[request.id] = Ask(request, now, now.at_s + timeout_s, waiting, positions or {})
+        self._open[request.id] = Ask(request, now, now.at_s + timeout_s, waiting, known or {})
         self._requests.append(request)
 
     def command(self, request: Read | StopReading) -> None:
@@ -177,7 +186,7 @@ class Outbox:
         return fetching.union(*(ask.request.partitions - ask.answered for ask in self.of_kind(kind)))
 
     def waiting_since_reset(
-        self, kind: OffsetKind, positions: Mapping[TopicPartition, tuple[int, int]]
+        self, kind: OffsetKind, known: Mapping[TopicPartition, KnownWhenSent]
     ) -> set[TopicPartition]:
         """As `waiting_for`, without partitions of which all was forgotten since the request was sent."""
         return {
@@ -185,7 +194,7 @@ class Outbox:
             for ask in self.of_kind(FetchOffsets)
             if ask.request.kind == kind
             for at in ask.waiting
-            if at in positions and ask.positions.get(at, (-1, -1))[0] == positions[at][0]
+            if at in known and at in ask.known and ask.known[at].resets == known[at].resets
         }
 
     def remove_late(self, now: Moment) -> list[Ask[Answered]]:

@@ -97,7 +97,7 @@ class Comparison:
     """Lives the life up to a step, each step once, and keeps how koff differed from Kafka after it."""
 
     def __init__(self, kafka: LocalKafka, workbench: Workbench, folder: Path) -> None:
-        self.held_back: dict[str, int] = {}
+        self.held_back: dict[str, bool] = {}
         self.pictures: dict[str, Picture] = {}
         self._kafka, self._workbench, self._folder = kafka, workbench, folder
         self._life = life.Life(kafka, workbench)
@@ -125,10 +125,17 @@ class Comparison:
             self._watch(OPEN)
         for (start, since), view in self._views.items():
             self._found[step.__name__, start, since] = self._disagreement(view)
-        self.held_back[step.__name__] = self._views["replay", FIRST].held_back
+        self.held_back[step.__name__] = self._is_held_back(self._views["replay", FIRST])
         for start in STARTS:
             self._found[step.__name__, start, NOW] = self._begun_now(start)
         self._ahead = remaining
+
+    def _is_held_back(self, view: View) -> bool:
+        """What it says of open transactions, after a while in which it may notice that one began or ended."""
+        until, expected = time.monotonic() + AGREEING_S, bool(self._life.held_back)
+        while bool(view.held_back) != expected and time.monotonic() < until:
+            time.sleep(0.05)
+        return bool(view.held_back)
 
     def _watch(self, since: str) -> None:
         for start in STARTS:

@@ -29,7 +29,7 @@ def polled(*offsets: int, attempt: int = 1, partition: int = 0) -> Polled:
 
 def fetch_end(log: FollowedLog, end: int, second: float, *, epoch: int = -1) -> list[int]:
     epochs = {(TOPIC, 0): epoch}
-    return log.receive_offsets("end", {0: end}, at(second), epochs, log.positions())
+    return log.receive_offsets("end", {0: end}, at(second), epochs, log.known())
 
 
 def test_records_are_applied_as_they_come() -> None:
@@ -140,7 +140,7 @@ def test_a_topic_that_is_denied_for_hours_is_tried_again() -> None:
 
 def test_a_partition_that_does_not_move_is_begun_again() -> None:
     log, _ = follow(Replay(0, ""))
-    log.receive_offsets("stable", {0: 5}, at(1), {}, log.positions())
+    log.receive_offsets("stable", {0: 5}, at(1), {}, log.known())
     assert log.restart_stalled(at(STALL_S)) == {}
     assert log.restart_stalled(at(STALL_S + 1))[0].offset == 0
     assert log.restart_stalled(at(STALL_S + 2)) == {}
@@ -148,7 +148,7 @@ def test_a_partition_that_does_not_move_is_begun_again() -> None:
 
 def test_a_partition_counts_as_stalled_until_it_moves() -> None:
     log, _ = follow(Replay(0, ""))
-    log.receive_offsets("stable", {0: 5}, at(1), {}, log.positions())
+    log.receive_offsets("stable", {0: 5}, at(1), {}, log.known())
     log.restart_stalled(at(STALL_S + 1))
     log.restart_stalled(at(STALL_S + 2))
     assert log.stalled == {0: 0}
@@ -192,7 +192,7 @@ def test_records_are_history_after_a_long_pause_until_the_reader_is_at_the_end_a
 
 def test_an_idle_partition_is_not_begun_again() -> None:
     log, _ = follow(Replay(5, ""))
-    log.receive_offsets("stable", {0: 5}, at(1), {}, log.positions())
+    log.receive_offsets("stable", {0: 5}, at(1), {}, log.known())
     assert log.restart_stalled(at(100 * STALL_S)) == {}
 
 
@@ -207,9 +207,9 @@ def test_a_partition_begins_again_when_another_leader_was_elected() -> None:
 
 def test_responses_to_requests_of_another_life_mean_nothing() -> None:
     log, _ = follow(Replay(0, ""))
-    positions = log.positions()
+    known = log.known()
     log.reset(0)
-    log.receive_offsets("start", {0: 7}, at(1), {}, positions)
+    log.receive_offsets("start", {0: 7}, at(1), {}, known)
     assert log.partitions[0].start is None
 
 
@@ -230,9 +230,9 @@ def test_what_stood_for_a_hidden_topic_is_lost_when_the_topic_appears_even_if_it
 
 def test_records_and_responses_of_the_earlier_topic_mean_nothing_to_the_one_created_again() -> None:
     log, applied = follow(Replay(0, ""))
-    positions = log.positions()
+    known = log.known()
     log.note_topic(Topic("other", 1))
-    log.receive_offsets("stable", {0: 1000}, at(1), {}, positions)
+    log.receive_offsets("stable", {0: 1000}, at(1), {}, known)
     assert log.partitions[0].stable is None
     log.begin({0: Replay(0, "")}, at(1))
     log.receive_polled(polled(7, attempt=1), at(2))
@@ -242,7 +242,7 @@ def test_records_and_responses_of_the_earlier_topic_mean_nothing_to_the_one_crea
 def test_a_partition_begins_with_the_leader_epoch_of_its_bounds() -> None:
     log = FollowedLog(TOPIC, lambda *_: None)
     log.note_topic(Topic("id", 1))
-    log.receive_offsets("stable", {0: 5}, at(1), {(TOPIC, 0): 3}, log.positions())
+    log.receive_offsets("stable", {0: 5}, at(1), {(TOPIC, 0): 3}, log.known())
     assert log.begin({0: Seed(5, "")}, at(1))[0].leader_epoch == 3
 
 
@@ -256,7 +256,7 @@ def test_only_a_partition_whose_bounds_are_known_counts_as_empty() -> None:
     log = FollowedLog(TOPIC, lambda *_: None)
     log.note_topic(Topic("id", 2))
     assert log.find_empty() == set()
-    log.receive_offsets("start", {0: 0, 1: 0}, at(1), {}, log.positions())
+    log.receive_offsets("start", {0: 0, 1: 0}, at(1), {}, log.known())
     assert log.find_empty() == set()
-    log.receive_offsets("stable", {0: 0, 1: 5}, at(1), {}, log.positions())
+    log.receive_offsets("stable", {0: 0, 1: 5}, at(1), {}, log.known())
     assert log.find_empty() == {0}

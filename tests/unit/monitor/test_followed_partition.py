@@ -81,16 +81,28 @@ def test_a_reader_that_is_behind_proves_an_earlier_moment() -> None:
 def test_an_open_transaction_leaves_the_moment_before_it() -> None:
     part = reading(10)
     part.note_end(10, at(5), 10)
-    part.note_stable(10)
+    part.note_stable(10, 10)
     part.note_end(14, at(10), 10)
-    assert part.is_held_back
+    part.note_stable(10, 14)
+    assert (part.is_held_back, part.held_back) == (True, 4)
     assert part.current == at(5)
+    part.note_end(15, at(15), 10)
+    assert part.held_back == 5
+
+
+def test_what_was_written_between_two_requests_is_not_held_back() -> None:
+    part = reading(10)
+    part.note_stable(10, None)
+    part.note_end(14, at(5), 10)
+    assert (part.is_held_back, part.held_back, part.is_read, part.needs_stable) == (False, 0, False, True)
+    part.note_stable(14, 14)
+    assert (part.is_held_back, part.held_back, part.is_read, part.needs_stable) == (False, 0, False, False)
 
 
 def test_a_partition_that_only_a_transaction_holds_back_is_read_but_not_current() -> None:
     part = reading(10)
-    part.note_stable(10)
     part.note_end(14, at(5), 10)
+    part.note_stable(10, 14)
     assert part.is_read
     assert part.current is None
 

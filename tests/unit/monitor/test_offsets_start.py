@@ -167,7 +167,8 @@ def test_a_group_that_no_partition_shows_is_not_taken_out_of_a_response() -> Non
     driven.core.tracker.set_offsets_partitions(GROWN, last_written=GROWN - 1)  # not by a coordinator
     assert driven.groups() == set()
     part = driven.core.logs.offsets.partitions[AFTER]
-    part.stable, part.end = part.position, part.position + 2  # a transaction is open
+    part.stable, part.written = part.position, part.position + 2  # a transaction is open
+    part.end = part.written
     driven.core.logs.start.fetch_held_back(driven.now(), driven.second)
     driven.give(None)
     assert driven.last(FetchGroups).partitions == {AFTER}
