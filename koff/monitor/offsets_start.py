@@ -301,9 +301,7 @@ class OffsetsStart:
         for number in asked_for - seeds:
             failed.setdefault(number, set()).update(self._find_missing(number, given, now))
         good = asked_for - unusable.keys()
-        for name, number in elsewhere.items():  # it may have moved to a partition of which nothing is known
-            if group_partition(name, count) not in good and name not in given.groups:
-                failed.setdefault(number, set()).add(name)
+        elsewhere = self._keep_unplaced(given, ask, good, elsewhere, failed)
         if seeds & good:
             seen_at_ms = self._steady_ms(now)
             self._tracker.seed_partitions(
@@ -347,6 +345,41 @@ class OffsetsStart:
         for count in range(max(self._log.last_written + 1, 1), self._log.partition_count):
             is_place[hashes % count] = True
         return set(np.flatnonzero(is_place).tolist()).intersection(among)
+
+    def _keep_unplaced(
+        self,
+        given: GroupsFetched,
+        ask: Ask[FetchGroups],
+        good: Collection[int],
+        elsewhere: Mapping[str, int],
+        failed: dict[int, set[str]],
+    ) -> Mapping[str, int]:
+        """Adds groups to `failed` that may have moved, or may be in a partition of which nothing is known.
+
+        Returns where groups are that are not in the partition of their hash.
+        """
+        count = max(self._log.partition_count, 1)
+        for name, number in elsewhere.items():  # it may have moved to a partition of which nothing is known
+            if group_partition(name, count) not in good and name not in given.groups:
+                failed.setdefault(number, set()).add(name)
+        if not ask.request.together or self._log.denied is not None:
+            return elsewhere
+        unplaced = self._find_unplaced(given.groups.keys() - elsewhere.keys())
+        for name in unplaced:
+            failed.setdefault(group_partition(name, count), set()).add(name)
+        return {**dict.fromkeys(unplaced, NOWHERE), **elsewhere}
+
+    def _find_unplaced(self, groups: Iterable[str]) -> set[str]:
+        """Those of these groups that may be in a partition of which nothing is known, by an earlier count.
+
+        Only the log of that partition, which is read anew, says so.
+        """
+        unknown = [number for number, part in self._log.partitions.items() if part.current is None]
+        names = sorted(groups) if unknown else []
+        hashes, found = hash_groups(names), np.zeros(len(names), np.bool_)
+        for count in range(max(self._log.last_written + 1, 1), self._log.partition_count):
+            found |= np.isin(hashes % count, unknown)
+        return {names[index] for index in np.flatnonzero(found).tolist()}
 
     def _overwrite(
         self,

@@ -15,6 +15,7 @@ from koff.monitor.requests import (
     FetchTopics,
     ForgetSaved,
     GroupsFetched,
+    Lost,
     OffsetsFetched,
     Polled,
     Read,
@@ -174,6 +175,25 @@ def test_a_group_that_no_partition_shows_is_not_taken_out_of_a_response() -> Non
     assert driven.last(FetchGroups).partitions == {AFTER}
     respond_with(driven, MOVING)
     assert driven.core.tracker.group_names(AFTER) == set()
+
+
+def test_a_response_does_not_place_a_group_that_may_be_in_a_partition_which_is_read_anew() -> None:
+    driven = start()
+    respond_with(driven, MOVING)
+    grow(driven)
+    logs = driven.core.logs
+    place = logs.offsets.partitions[BEFORE]
+    driven.give(Polled(OFFSETS, [], {}, [Lost(BEFORE, place.attempt, "truncated")]))
+    assert (driven.groups(), logs.offsets.partitions[BEFORE].current) == (set(), None)
+    part = logs.offsets.partitions[AFTER]
+    part.stable, part.written = part.position, part.position + 2  # a transaction is open
+    part.end = part.written
+    logs.start.fetch_held_back(driven.now(), driven.second)
+    driven.give(None)
+    assert (AFTER in driven.last(FetchGroups).partitions, driven.last(FetchGroups).together) == (True, True)
+    respond_with(driven, MOVING)
+    assert driven.core.tracker.group_names(AFTER) == set()
+    assert logs.offsets.partitions[AFTER].stale_groups.keys() == {MOVING}
 
 
 def test_what_a_group_has_left_in_its_earlier_partition_is_dropped() -> None:
