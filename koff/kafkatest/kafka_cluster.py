@@ -1,13 +1,14 @@
 """A Kafka cluster that tests use, started by them or not: its address, an admin client, Kafka's tools."""
 
 import functools
+import itertools
 import subprocess
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -59,7 +60,12 @@ class KafkaCluster:
         topic = NewTopic(
             name, num_partitions=partitions, replication_factor=replicas, config=dict(config or {})
         )
-        self.admin.create_topics([topic], operation_timeout=timeout_s)[name].result(timeout_s)
+        attempts = itertools.count()
+        wait_until(
+            lambda: self._create(topic, next(attempts), timeout_s),
+            timeout_s=timeout_s,
+            what=f"the creation of {name}",
+        )
 
         def has_leaders() -> bool:
             leaders = self.leaders(name)
@@ -67,6 +73,20 @@ class KafkaCluster:
 
         wait_until(has_leaders, timeout_s=timeout_s, what=f"leaders of {name}")
         return name
+
+    def _create(self, topic: NewTopic, attempt: int, timeout_s: float) -> bool:
+        """Whether the topic was created, by this attempt (from 0) or by an earlier one."""
+        try:
+            self.admin.create_topics([topic], operation_timeout=timeout_s)[topic.topic].result(timeout_s)
+        except KafkaException as error:
+            code = error.args[0].code()
+            if (
+                code == KafkaError._DESTROY_BROKER
+            ):  # librdkafka drops requests to a broker that metadata lacks
+                return False
+            if attempt == 0 or code != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+        return True
 
     def leaders(self, topic: str) -> dict[int, int]:
         """The broker id of each partition's leader, -1 for a leaderless partition.

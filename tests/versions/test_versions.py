@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from koff.kafkatest import LocalKafka, LocalZooKeeper, wait_until
@@ -155,7 +155,7 @@ def test_a_rolling_upgrade_under_the_monitor() -> None:
     """Three brokers go from 3.9 to the newest version, one after the other, while groups commit."""
     before, newest = "3.9.1", kafka_jars()
     with LocalKafka(brokers=3, version=before) as kafka, ExitStack() as live:
-        create_orders(kafka)
+        kafka.create_topic("orders", partitions=3)
         for partition in range(3):
             produce(kafka, "orders", 20, partition=partition)
         joined = live.enter_context(member(kafka, "classic", "orders", client_id="classic-app"))
@@ -181,23 +181,6 @@ def test_a_rolling_upgrade_under_the_monitor() -> None:
         for way in WAYS:
             assert koffs_rows(kafka.bootstrap, *way) == expected
         assert monitor.stop() == 0
-
-
-def create_orders(kafka: LocalKafka) -> None:
-    """Creates the topic. If metadata lacks a broker for a moment, librdkafka drops the requests to it."""
-
-    def is_created() -> bool:
-        try:
-            kafka.create_topic("orders", partitions=3)
-        except KafkaException as error:
-            code = error.args[0].code()
-            if code == KafkaError._DESTROY_BROKER:
-                return False
-            if code != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-        return True
-
-    wait_until(is_created, timeout_s=60, every_s=0.5, what="the topic")
 
 
 def wait_for_full_isr(kafka: LocalKafka) -> None:
