@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from koff.cli.malloc import return_freed_memory
 from koff.cli.options import (
     FiniteRange,
     build_cluster_conf,
@@ -114,6 +115,7 @@ def monitor(
     set_up_logs(log_format, log_level)
     if way == "resume" and state_dir is None:
         raise ConfigError("--start resume needs --state-dir: name the folder with the saved state")
+    return_freed_memory()
     running = Monitor(
         MonitorConf(
             cluster=build_cluster_conf(brokers, properties, property_file),
