@@ -80,9 +80,8 @@ class KafkaCluster:
             self.admin.create_topics([topic], operation_timeout=timeout_s)[topic.topic].result(timeout_s)
         except KafkaException as error:
             code = error.args[0].code()
-            if (
-                code == KafkaError._DESTROY_BROKER
-            ):  # librdkafka drops requests to a broker that metadata lacks
+            # librdkafka drops requests to a broker that metadata lacks for a moment.
+            if code == KafkaError._DESTROY_BROKER:
                 return False
             if attempt == 0 or code != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
