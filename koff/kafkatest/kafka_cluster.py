@@ -75,7 +75,7 @@ class KafkaCluster:
         return name
 
     def _create(self, topic: NewTopic, attempt: int, timeout_s: float) -> bool:
-        """Whether the topic was created, by this attempt (from 0) or by an earlier one."""
+        """Whether the topic exists now. The first attempt (0) raises if it existed before."""
         try:
             self.admin.create_topics([topic], operation_timeout=timeout_s)[topic.topic].result(timeout_s)
         except KafkaException as error:

@@ -337,12 +337,12 @@ class OffsetsStart:
     def _find_earlier_places(self, elsewhere: Iterable[str], among: Collection[int]) -> set[int]:
         """Those of the partitions `among` that have one of these groups, if brokers use an earlier count.
 
-        That count is above every partition with records. There are none if the log may not be read.
+        There are none if the log may not be read.
         """
         if self._log.denied is not None or not among:
             return set()
         hashes, is_place = hash_groups(list(elsewhere)), np.zeros(self._log.partition_count, np.bool_)
-        for count in range(max(self._log.last_written + 1, 1), self._log.partition_count):
+        for count in self._list_earlier_counts():
             is_place[hashes % count] = True
         return set(np.flatnonzero(is_place).tolist()).intersection(among)
 
@@ -372,14 +372,18 @@ class OffsetsStart:
     def _find_unplaced(self, groups: Iterable[str]) -> set[str]:
         """Those of these groups that may be in a partition of which nothing is known, by an earlier count.
 
-        Only the log of that partition, which is read anew, says so.
+        koff reads the log of that partition from its start: only the log shows whether they are there.
         """
         unknown = [number for number, part in self._log.partitions.items() if part.current is None]
         names = sorted(groups) if unknown else []
         hashes, found = hash_groups(names), np.zeros(len(names), np.bool_)
-        for count in range(max(self._log.last_written + 1, 1), self._log.partition_count):
+        for count in self._list_earlier_counts():
             found |= np.isin(hashes % count, unknown)
         return {names[index] for index in np.flatnonzero(found).tolist()}
+
+    def _list_earlier_counts(self) -> range:
+        """The partition counts that brokers may still use: each is above every partition with records."""
+        return range(max(self._log.last_written + 1, 1), self._log.partition_count)
 
     def _overwrite(
         self,

@@ -27,8 +27,11 @@ LOST_S = 2.0
 
 
 class KnownWhenSent(NamedTuple):
-    """Of a partition of an internal topic, when a request was sent: how often it was reset, the reader's
-    position, and the newest high watermark."""
+    """What koff knew of a partition of an internal topic when it sent a request.
+
+    `resets`: how often koff has forgotten the partition. `position`: that of the reader. `end`: the newest
+    high watermark.
+    """
 
     resets: int
     position: int

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import get_args
 
@@ -131,10 +131,10 @@ class Comparison:
         self._ahead = remaining
 
     def _is_held_back(self, view: View) -> bool:
-        """What it says of open transactions, after a while in which it may notice that one began or ended."""
-        until, expected = time.monotonic() + AGREEING_S, bool(self._life.held_back)
-        while bool(view.held_back) != expected and time.monotonic() < until:
-            time.sleep(0.05)
+        """Whether the view shows an open transaction. The view may need some time to notice a change."""
+        expected = bool(self._life.held_back)
+        with suppress(TimeoutError):
+            wait_until(lambda: bool(view.held_back) == expected, timeout_s=AGREEING_S)
         return bool(view.held_back)
 
     def _watch(self, since: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from koff.cli.malloc import return_freed_memory
 
 ARENAS = """
-import ctypes, re, sys, threading
+import ctypes, sys, threading
 from koff.cli.malloc import return_freed_memory
 if sys.argv[1:]:
     return_freed_memory()
