@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.util import find_spec
 
 from koff.client.cluster import ClusterConf
 from koff.client.groups.coordinators import fetch_from_coordinators
@@ -31,8 +30,6 @@ def fetch_groups(
 
     options = options or FetchOptions()
     reason = check_support(conf, token=token).reason
-    if not reason and find_spec("kio") is None:
-        reason = "kio is not installed (pip install kio)"
     if not reason:
         try:
             return fetch_from_coordinators(conf, options, token=token)

@@ -118,9 +118,13 @@ class Connection(Closing):
         """Whether the connection was closed, by `close` or after an error."""
         return self._socket is None
 
+    def supported_versions(self, api: Api) -> tuple[int, int]:
+        """The first and the last version of a request that the broker supports, (0, -1) if it has none."""
+        return self._version_ranges.get(api, (0, -1))
+
     def highest_version(self, api: Api) -> int | None:
         """The highest version of a request that both the broker and kio support, None if there is none."""
-        first, last = self._version_ranges.get(api, (0, -1))  # the default is an empty range
+        first, last = self.supported_versions(api)
         kio_range = kio_versions(api)
         highest = min(last, kio_range[-1])
         return highest if highest >= max(first, kio_range[0]) else None
@@ -305,10 +309,9 @@ _HEADER_TAGS = Request(-1, 0, b"", _skip_tags)
 def _open_socket(
     conf: ClusterConf, credentials: Credentials, host: str, port: int, until: float
 ) -> socket.socket:
-    try:
-        opened = socket.create_connection((host, port), timeout=_remaining_s(until))
-    except UnicodeError as error:  # a label of the name is empty, or longer than 63 characters
-        raise OSError(f"no valid host name: {error}") from error
+    opened = _connect_to_any(
+        host, port, _FAMILIES.get(conf.properties.get("broker.address.family", "any")), until
+    )
     try:
         # Without TCP_NODELAY the second request in flight would wait for the acknowledgement of the first.
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -320,6 +323,33 @@ def _open_socket(
     except BaseException:
         opened.close()
         raise
+
+
+_FAMILIES = {"v4": socket.AF_INET, "v6": socket.AF_INET6}
+"""The values of librdkafka's `broker.address.family`; all others mean any."""
+
+
+def _connect_to_any(host: str, port: int, family: int | None, until: float) -> socket.socket:
+    """A connection to the first of the host's addresses that responds. The addresses share the time."""
+    try:
+        found = socket.getaddrinfo(host, port, family or socket.AF_UNSPEC, socket.SOCK_STREAM)
+    except UnicodeError as error:  # a label of the name is empty, or longer than 63 characters
+        raise OSError(f"no valid host name: {error}") from error
+    failure: OSError = OSError("the name has no address")
+    for number, (of_family, kind, protocol, _, address) in enumerate(found):
+        opened = socket.socket(of_family, kind, protocol)
+        try:
+            opened.settimeout(_remaining_s(until) / (len(found) - number))
+            opened.connect(address)
+        except OSError as error:
+            opened.close()
+            failure = error
+        except BaseException:
+            opened.close()
+            raise
+        else:
+            return opened
+    raise failure
 
 
 def _remaining_s(until: float) -> float:

@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from ipaddress import IPv6Address
 from pathlib import Path
 
@@ -70,6 +71,8 @@ class Credentials:
 
 def check_support(conf: ClusterConf, *, token: TokenSource | None = None) -> SupportCheck:
     """Whether `Connection` supports these properties. confluent-kafka's clients may support them anyway."""
+    if find_spec("kio") is None:
+        return SupportCheck("kio is not installed (pip install kio)")
     properties = conf.properties
     protocol = _security_protocol(properties)
     if protocol not in _PROTOCOLS:
@@ -92,7 +95,7 @@ def read_credentials(conf: ClusterConf, *, token: TokenSource | None = None) -> 
     """The credentials in the properties. Raises `ConfigError` if they are unsupported or incomplete."""
     support = check_support(conf, token=token)
     if not support:
-        raise ConfigError(f"koff's own connections do not support these properties: {support.reason}")
+        raise ConfigError(f"koff cannot open connections of its own: {support.reason}")
     properties, protocol = conf.properties, _security_protocol(conf.properties)
     if not protocol.startswith("sasl"):
         return Credentials(tls=protocol == "ssl")

@@ -300,6 +300,42 @@ def test_a_broker_that_knows_no_newer_way_is_asked_for_its_versions_in_the_oldes
         assert [group.group_id for group in answer.groups] == ["g"]
 
 
+@pytest.mark.parametrize("silent_first", [True, False])
+def test_a_name_with_several_addresses_is_reached_through_the_one_that_responds(monkeypatch, silent_first):
+    with (
+        broker(versions_then()) as (conf, host, port),
+        socket.create_server(("127.0.0.1", 0), backlog=0) as silent,
+    ):
+        # The backlog of `silent` is full: further connections get no response.
+        waiting = [socket.socket() for _ in range(4)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(silent.getsockname())
+        addresses = [silent.getsockname(), (host, port)]
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *args: found if silent_first else found[::-1])
+        with Connection.connect(conf, "two.example", port, timeout_s=2.0) as wire:
+            assert wire.highest_version(Api.LIST_GROUPS) == 5
+        for each in waiting:
+            each.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "family"), [("any", socket.AF_UNSPEC), ("v4", socket.AF_INET), ("v6", socket.AF_INET6)]
+)
+def test_the_family_of_addresses_is_that_of_the_properties(monkeypatch, value, family):
+    asked = []
+
+    def resolve(host, port, asked_family, kind):
+        asked.append(asked_family)
+        raise socket.gaierror("no such name")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with pytest.raises(ConnectError, match="no such name"):
+        Connection.connect(ClusterConf("x:1", {"broker.address.family": value}), "x", 1)
+    assert asked == [family]
+
+
 def test_answers_come_in_order_and_few_questions_are_under_way():
     asked: list[int] = []
 
