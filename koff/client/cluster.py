@@ -16,6 +16,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.admin import OffsetSpec as _KafkaOffsetSpec
 
+from koff.client import librdkafka
 from koff.client.closing import Closing
 from koff.client.foreign_errors import (
     FATAL_AT_START,
@@ -23,7 +24,7 @@ from koff.client.foreign_errors import (
     make_connect_error,
     make_denied_error,
 )
-from koff.client.librdkafka import SilenceTimer, new_client
+from koff.client.librdkafka import new_client
 from koff.client.metadata import Metadata, convert_metadata
 from koff.errors import Closed, ConnectError
 
@@ -107,7 +108,7 @@ class Cluster(Closing):
         self.id = ""
         self._errors: list[KafkaError] = []
         self._admin: AdminClient | None = self._new_admin()
-        self._silence = SilenceTimer()
+        self._failing_s: float | None = None
 
     def close(self) -> None:
         """Releases the connections."""
@@ -171,7 +172,7 @@ class Cluster(Closing):
                 self._raise_unless_unknown_topic(name, error)
             else:
                 described[name] = TopicInfo(name, len(topic.partitions), _format_topic_id(topic.topic_id))
-        self._silence.restart()
+        self._failing_s = None
         return described
 
     def fetch_partition_counts(self) -> dict[str, int]:
@@ -208,7 +209,7 @@ class Cluster(Closing):
         """
         deadline_s, pause_s = time.monotonic() + self.conf.request_timeout_s, PATIENCE_S
         admin = self._get_admin()
-        asking = {_call_in_thread(request, admin, self.conf.request_timeout_s): admin}
+        asking = {call_in_thread(request, admin, self.conf.request_timeout_s): admin}
         while True:
             for future in futures.wait(asking, pause_s, futures.FIRST_COMPLETED).done:
                 admin, error = asking.pop(future), future.exception()
@@ -225,7 +226,7 @@ class Cluster(Closing):
             left_s = deadline_s - time.monotonic()
             if left_s > 0 or not asking:
                 admin = self._new_admin()
-                asking[_call_in_thread(request, admin, max(left_s, 0.1))] = admin
+                asking[call_in_thread(request, admin, max(left_s, 0.1))] = admin
             pause_s *= 1.5
 
     def _list_topics(self, *, timeout_s: float | None = None) -> Any:
@@ -236,7 +237,7 @@ class Cluster(Closing):
                 listed = self._ask_any_broker(lambda admin, left_s: admin.list_topics(timeout=left_s))
         except KafkaException as error:
             raise self._map_error(error) from error
-        self._silence.restart()
+        self._failing_s = None
         return listed
 
     def fetch_topic_configs(self, topic: str) -> dict[str, str]:
@@ -304,7 +305,7 @@ class Cluster(Closing):
 
         if all(found in _UNREACHABLE for found in listed.values()):
             raise self._make_connect_error(was_up=True)
-        self._silence.restart()
+        self._failing_s = None
         # After these errors librdkafka does not refresh its metadata by itself. Without this metadata
         # request, the next call would go to the same wrong leader. A failure must not lose the other offsets.
         if not _STALE_METADATA.isdisjoint(listed.values()):
@@ -374,13 +375,16 @@ class Cluster(Closing):
         return self._make_connect_error(*([kafka_error] if kafka_error else []), was_up=bool(self.id))
 
     def _make_connect_error(self, *errors: KafkaError, was_up: bool = False) -> ConnectError:
-        """The error to raise. After `SILENCE_S` without a response, also replaces the admin client.
+        """The error to raise. When requests have failed for `SILENCE_S`, also replaces the admin client.
 
-        `has_no_broker` has the reason for the replacement.
+        `has_no_broker` has the reason for the replacement. A client that is new knows only the bootstrap
+        servers, so one failure is no reason.
         """
-        if self._silence.has_expired and self._admin is not None:
-            self._admin = self._new_admin()
-            self._silence.restart()
+        now = time.monotonic()
+        if self._failing_s is None:
+            self._failing_s = now
+        elif now >= self._failing_s + librdkafka.SILENCE_S and self._admin is not None:
+            self._admin, self._failing_s = self._new_admin(), None
         return make_connect_error(self.conf.brokers, [*self._errors, *errors], was_up=was_up)
 
     def _new_admin(self) -> AdminClient:
@@ -398,7 +402,7 @@ class Cluster(Closing):
         self._errors.append(error)
 
 
-def _call_in_thread(call: Callable[..., T], *args: Any) -> futures.Future[T]:
+def call_in_thread(call: Callable[..., T], *args: Any) -> futures.Future[T]:
     """The future result of a call in a daemon thread, for which the end of the process does not wait."""
     future: futures.Future[T] = futures.Future()
 
@@ -408,7 +412,10 @@ def _call_in_thread(call: Callable[..., T], *args: Any) -> futures.Future[T]:
         except BaseException as error:
             future.set_exception(error)
 
-    threading.Thread(target=run, name="koff-metadata", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="koff-call", daemon=True).start()
+    except RuntimeError as error:  # the operating system gives no more threads
+        future.set_exception(ConnectError(f"no thread for the request: {error}"))
     return future
 
 
