@@ -182,6 +182,21 @@ def compile_key_reader(
     return source.compile_function(f"read_{cls.__name__}", "buffer, type_, value")
 
 
+def compile_struct_reader(
+    cls: type[Any], version: int, *, lenient: bool = False
+) -> Callable[[bytes, int], tuple[Any, int]]:
+    """Returns the reader of one version of a struct that does not begin with its version.
+
+    The reader takes a buffer and a position, and returns the struct and the position behind it. It raises
+    `Malformed`, IndexError or struct.error if the bytes do not match. For
+    `lenient`, see `compile_value_reader`. Raises ValueError if the table has no such version.
+    """
+    shape = find_shape(cls, version)
+    if shape is None:
+        raise ValueError(f"{cls.__name__} has no version {version}")
+    return _compile_nested_reader(shape, lenient=lenient)
+
+
 @primitives.cached
 def _compile_nested_reader(shape: Shape, *, lenient: bool) -> NestedReader:
     source = _start_source(shape.struct, "at", lenient=lenient)

@@ -1,0 +1,415 @@
+"""`OffsetLister` lists the offsets of many partitions over koff's own connections."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent import futures
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from koff.client.closing import Closing
+from koff.client.cluster import (
+    PATIENCE_S,
+    ClusterConf,
+    Isolation,
+    ListedOffset,
+    OffsetSpec,
+    TopicPartition,
+    call_in_thread,
+)
+from koff.client.offsets.known_leaders import BELIEVE_OLDER_S, KnownLeaders
+from koff.client.offsets.messages import (
+    EARLIEST,
+    LATEST,
+    LIST_OFFSETS_VERSIONS,
+    METADATA_VERSIONS,
+    ListOffsetsResponse,
+    MetadataResponse,
+    choose_version,
+    encode_list_offsets,
+    encode_metadata,
+)
+from koff.client.wire.connection import Connection, UnsupportedVersion
+from koff.client.wire.credentials import TokenSource, parse_addresses
+from koff.client.wire.pool import Address, ConnectionPool
+from koff.client.wire.requests import Api, Request, error_name
+from koff.errors import ConfigError, ConnectError, KoffError
+
+CHUNK = 2_000
+"""So many partitions, or topics of metadata, in one request: the responses stay small."""
+FAILED_S = 60.0
+"""A broker that did not respond is asked for metadata after the others for so long."""
+PAUSE_S = 5.0
+"""After no broker has returned metadata, so long only unknown leaders are a reason to request it again."""
+LATE_S = 0.2
+"""So much longer than its deadline a call may take."""
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+"""Topic.validate. A broker closes the connection if a name is longer than it can read."""
+_LEADER_CHANGED = frozenset(
+    {"NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE", "KAFKA_STORAGE_ERROR"}
+)
+"""Errors of a broker that is not the leader, or not any more."""
+
+Listed = dict[TopicPartition, ListedOffset | str]
+"""The offset of each partition, or why there is none."""
+_Result = ListedOffset | str | KoffError
+
+
+class ListOffsets(Protocol):
+    """`Cluster.list_offsets` and `OffsetLister.list_offsets`."""
+
+    def __call__(
+        self,
+        partitions: Iterable[TopicPartition],
+        spec: OffsetSpec | int = OffsetSpec.LATEST,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        *,
+        timeout_s: float | None = None,
+    ) -> Listed: ...
+
+
+class OffsetLister(Closing):
+    """Lists offsets over connections that stay open. A context manager; several threads may use it.
+
+    `fallback` lists the offsets of the partitions whose leader is older than Kafka 2.8. `token` returns the
+    bearer token if the properties ask for SASL/OAUTHBEARER. `cluster_id`, if it is known, must be that of the
+    brokers. Raises `ConfigError` for invalid addresses.
+    """
+
+    def __init__(
+        self,
+        conf: ClusterConf,
+        fallback: ListOffsets,
+        *,
+        token: TokenSource | None = None,
+        cluster_id: str = "",
+    ) -> None:
+        self._conf, self._fallback = conf, fallback
+        self._cluster_id = cluster_id
+        self._confirmed_s = time.monotonic() if cluster_id else float("-inf")
+        self._no_metadata_s = float("-inf")
+        self._bootstrap = list(parse_addresses(conf.brokers))
+        if not self._bootstrap:
+            raise ConfigError("--brokers names no broker")
+        # Each request has a deadline of its own.
+        self._pool = ConnectionPool(replace(conf, request_timeout_s=float("inf")), token=token)
+        self._known = KnownLeaders()
+        self._fetching = threading.Lock()
+        self._asked_s: dict[Address, float] = {}
+        self._failed_s: dict[Address, float] = {}
+
+    def close(self) -> None:
+        """Closes the connections. Safe to call twice."""
+        self._pool.close()
+
+    def list_offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        spec: OffsetSpec | int = OffsetSpec.LATEST,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        *,
+        timeout_s: float | None = None,
+    ) -> Listed:
+        """The offset of each partition in one call; for a partition without an offset, the reason.
+
+        `spec` may be a time in ms: then the first offset at or after that time, -1 if there is none. The
+        reason is the name of Kafka's error, or the text of a `KoffError`. If all partitions failed with a
+        `KoffError`, raises the first: `ConnectError`, or `ConfigError` for properties that koff cannot use.
+        """
+        deadline = time.monotonic() + (timeout_s or self._conf.request_timeout_s)
+        query = _Query(spec, isolation, deadline)
+        listed: dict[TopicPartition, _Result] = {}
+        left: dict[str, list[TopicPartition]] = {}
+        for topic, of_topic in _group_by_topic(dict.fromkeys(partitions)).items():
+            if _TOPIC_NAME.fullmatch(topic):
+                left[topic] = of_topic
+            else:  # no topic can have this name
+                listed |= dict.fromkeys(of_topic, "INVALID_TOPIC_EXCEPTION")
+        self._known.note_requested(left, time.monotonic())
+        # The second round asks the new leaders of the partitions whose leader has changed.
+        for _ in range(2):
+            results = self._ask_leaders(left, query)
+            listed |= results
+            left = _group_by_topic(at for at, result in results.items() if result in _LEADER_CHANGED)
+            self._known.doubt(left)
+            if not left or time.monotonic() >= deadline:
+                break
+        return _finish(listed)
+
+    def find_leaders(self, topic: str) -> tuple[int, ...]:
+        """The id of the broker that is asked for each partition of the topic. Empty if it is unknown."""
+        return self._known.find_leaders(topic)
+
+    def refresh_leaders(self, *, timeout_s: float) -> None:
+        """Fetches the leaders of all topics whose offsets are requested. Raises `ConnectError`.
+
+        Call it now and then: a broker that is cut off from the others may believe that it is still the
+        leader, and would be asked for ever. Such a broker returns old leaders, too, so two brokers are asked.
+        Topics for which there was no time come first in the next call.
+        """
+        deadline = time.monotonic() + timeout_s
+        topics = self._known.list_requested(time.monotonic())
+        failure: KoffError | None = None
+        for first in range(0, len(topics), CHUNK):
+            chunk = topics[first : first + CHUNK]
+            try:
+                with self._lock_leaders(deadline):  # for each request: others may wait for new leaders
+                    source = self._add_metadata(chunk, deadline)
+                if len(self._known.brokers) > 1:
+                    with self._lock_leaders(deadline), suppress(ConnectError):  # the first has responded
+                        late_s = min(deadline, time.monotonic() + 2 * PATIENCE_S)
+                        self._add_metadata(chunk, late_s, besides=source)
+            except KoffError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    # --- The leaders are asked -----------------------------------------------------------------------------
+
+    def _ask_leaders(
+        self, partitions: Mapping[str, list[TopicPartition]], query: _Query
+    ) -> dict[TopicPartition, _Result]:
+        """Asks the leader of each partition. `partitions` has them by topic."""
+        parts, unknown = self._known.split_by_address(partitions)
+        failure: KoffError | None = None
+        try:
+            # In half of the time: the leaders that are known need the rest.
+            if self._fetch_leaders(partitions, unknown, (time.monotonic() + query.deadline) / 2):
+                parts, unknown = self._known.split_by_address(partitions)
+        except UnsupportedVersion:  # all brokers that respond are older than Kafka 2.8
+            return self._fall_back([at for of_topic in partitions.values() for at in of_topic], query)
+        except KoffError as error:
+            failure = error
+        listed: dict[TopicPartition, _Result] = {
+            at: failure or self._known.explain_unknown(*at) for at in unknown
+        }
+        if len(parts) == 1 and self._pool.has_idle(next(iter(parts))):  # no thread needed
+            return listed | self._ask_broker(*parts.popitem(), query)
+        asking = {
+            call_in_thread(self._ask_broker, address, part, query): part for address, part in parts.items()
+        }
+        done = futures.wait(asking, max(0.0, query.deadline - time.monotonic()) + LATE_S).done
+        for future, part in asking.items():
+            if future in done:
+                listed |= future.result()
+            else:  # it looks for the broker's address, which has no deadline
+                listed |= dict.fromkeys(part, ConnectError("no response in time"))
+        return listed
+
+    def _ask_broker(
+        self, address: Address, part: list[TopicPartition], query: _Query
+    ) -> dict[TopicPartition, _Result]:
+        """Asks one broker, in requests of up to `CHUNK` partitions."""
+        listed: dict[TopicPartition, _Result] = {}
+        for first in range(0, len(part), CHUNK):
+            chunk = part[first : first + CHUNK]
+            try:
+                listed |= self._send_to_broker(address, chunk, query)
+            except KoffError as error:
+                self._note_response(address, responds=False)
+                self._known.doubt({topic for topic, _ in part[first:]})
+                return listed | dict.fromkeys(part[first:], error)
+        self._note_response(address, responds=True)
+        return listed
+
+    def _send_to_broker(
+        self, address: Address, chunk: list[TopicPartition], query: _Query
+    ) -> dict[TopicPartition, _Result]:
+        try:
+            response = self._pool.send_request(
+                address, lambda connection: query.encode(connection, chunk), deadline=query.deadline
+            )
+        except UnsupportedVersion:
+            return self._fall_back(chunk, query)
+        lowest = -1 if isinstance(query.spec, int) else 0
+        found: dict[tuple[str, int], _Result] = {
+            (topic.name, each.partition): (
+                ListedOffset(each.offset, each.leader_epoch)
+                if not each.error_code and each.offset >= lowest
+                else error_name(each.error_code) or f"the response has the offset {each.offset}"
+            )
+            for topic in response.topics
+            for each in topic.partitions
+        }
+        return {at: found.get(at, "the response has no offset of it") for at in chunk}
+
+    def _fall_back(self, partitions: list[TopicPartition], query: _Query) -> dict[TopicPartition, _Result]:
+        listed: dict[TopicPartition, _Result] = {}
+        for first in range(0, len(partitions), CHUNK):
+            left_s = max(0.1, query.deadline - time.monotonic())
+            chunk = partitions[first : first + CHUNK]
+            listed |= self._fallback(chunk, query.spec, query.isolation, timeout_s=left_s)
+        return listed
+
+    # --- The leaders are fetched ---------------------------------------------------------------------------
+
+    def _fetch_leaders(
+        self, topics: Collection[str], unknown: Iterable[TopicPartition], deadline: float
+    ) -> bool:
+        """Fetches the leaders that are unknown or doubted. Returns whether there were any.
+
+        Raises `ConnectError`, unless all leaders are known: they are asked then, although they are doubted.
+        """
+        unknown_topics = {at.topic for at in unknown}
+        now = time.monotonic()
+        if not self._known.find_due(topics, unknown_topics, now):
+            return False
+        if not unknown_topics:
+            if now < self._no_metadata_s + PAUSE_S:
+                return False
+            deadline = min(deadline, now + 2 * PATIENCE_S)
+        try:
+            with self._lock_leaders(deadline):
+                # Another thread may have fetched them meanwhile.
+                due = self._known.find_due(topics, unknown_topics, time.monotonic())
+                for first in range(0, len(due), CHUNK):
+                    self._add_metadata(due[first : first + CHUNK], deadline)
+        except ConnectError:
+            self._no_metadata_s = time.monotonic()
+            if unknown_topics:
+                raise
+        return True
+
+    @contextmanager
+    def _lock_leaders(self, deadline: float) -> Iterator[None]:
+        if not self._fetching.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise self._late()
+        try:
+            yield
+        finally:
+            self._fetching.release()
+
+    def _late(self) -> ConnectError:
+        return ConnectError(f"no response in time from any of {self._conf.brokers}")
+
+    def _add_metadata(self, topics: list[str], deadline: float, *, besides: Address | None = None) -> Address:
+        """Fetches the metadata of these topics from the first broker that responds, but not from `besides`.
+
+        A broker that hangs must not take all the time: after `PATIENCE_S`, the next broker is asked as well.
+        Returns the broker's address. Raises `ConnectError`, or `UnsupportedVersion` if a broker that responds
+        is too old.
+        """
+        errors: list[BaseException] = []
+        asking: dict[futures.Future[MetadataResponse], Address] = {}
+        candidates = [address for address in self._list_candidates() if address != besides]
+        while candidates or asking:
+            if candidates:
+                address = candidates.pop(0)
+                asking[call_in_thread(self._fetch_metadata, address, topics, deadline)] = address
+            left_s = deadline - time.monotonic()
+            wait_s = min(PATIENCE_S, left_s) if candidates else left_s
+            for future in futures.wait(asking, max(0.0, wait_s), futures.FIRST_COMPLETED).done:
+                address, error = asking.pop(future), future.exception()
+                if error is None:
+                    self._known.add(future.result(), address, time.monotonic())
+                    self._forget_other_addresses()
+                    return address
+                if isinstance(error, UnsupportedVersion):
+                    raise error
+                errors.append(error)
+            if time.monotonic() >= deadline:
+                break
+        raise errors[0] if errors else self._late()
+
+    def _fetch_metadata(self, address: Address, topics: list[str], deadline: float) -> MetadataResponse:
+        self._asked_s[address] = time.monotonic()
+        try:
+            metadata = self._pool.send_request(
+                address, lambda connection: _encode_metadata(connection, topics), deadline=deadline
+            )
+            if not metadata.brokers:  # a broker that starts
+                raise ConnectError(f"Kafka at {address[0]}:{address[1]} knows no brokers yet")
+            self._check_cluster(metadata.cluster_id or "", address)
+        except KoffError:
+            self._note_response(address, responds=False)
+            raise
+        self._note_response(address, responds=True)
+        return metadata
+
+    def _check_cluster(self, cluster_id: str, address: Address) -> None:
+        """Raises `ConnectError` for another cluster: an address may have been given to another broker.
+
+        Another id is believed if no broker has had the earlier one for `BELIEVE_OLDER_S`.
+        """
+        now = time.monotonic()
+        if cluster_id != self._cluster_id and now < self._confirmed_s + BELIEVE_OLDER_S:
+            raise ConnectError(
+                f"Kafka at {address[0]}:{address[1]} belongs to another cluster, {cluster_id}, "
+                f"not {self._cluster_id}: check --brokers"
+            )
+        self._cluster_id, self._confirmed_s = cluster_id, now
+
+    def _list_candidates(self) -> list[Address]:
+        """The brokers to ask for metadata: those that respond first, then the one asked longest ago.
+
+        A bootstrap server may be a broker under another name, so these come after the brokers.
+        """
+        now = time.monotonic()
+        brokers = dict.fromkeys(self._known.brokers.values())
+
+        def rank(address: Address) -> tuple[bool, bool, float]:
+            has_failed = now < self._failed_s.get(address, float("-inf")) + FAILED_S
+            return has_failed, address not in brokers, self._asked_s.get(address, float("-inf"))
+
+        return sorted(brokers | dict.fromkeys(self._bootstrap), key=rank)
+
+    def _forget_other_addresses(self) -> None:
+        """Forgets brokers that are not in the cluster any more."""
+        addresses = {*self._known.brokers.values(), *self._bootstrap}
+        self._pool.keep_only(addresses)
+        self._asked_s = {at: asked_s for at, asked_s in self._asked_s.copy().items() if at in addresses}
+        self._failed_s = {at: failed_s for at, failed_s in self._failed_s.copy().items() if at in addresses}
+
+    def _note_response(self, address: Address, *, responds: bool) -> None:
+        if responds:
+            self._failed_s.pop(address, None)
+        else:
+            self._failed_s[address] = time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """What is requested of each partition, and until when."""
+
+    spec: OffsetSpec | int
+    isolation: Isolation
+    deadline: float
+
+    def encode(self, connection: Connection, chunk: Iterable[TopicPartition]) -> Request[ListOffsetsResponse]:
+        """The request for this broker. Raises `UnsupportedVersion`."""
+        if isinstance(self.spec, int):
+            timestamp = self.spec
+        else:
+            timestamp = LATEST if self.spec is OffsetSpec.LATEST else EARLIEST
+        return encode_list_offsets(
+            choose_version(connection, Api.LIST_OFFSETS, LIST_OFFSETS_VERSIONS),
+            _group_by_topic(chunk),
+            timestamp=timestamp,
+            read_committed=self.isolation is Isolation.READ_COMMITTED,
+        )
+
+
+def _encode_metadata(connection: Connection, topics: Iterable[str]) -> Request[MetadataResponse]:
+    return encode_metadata(choose_version(connection, Api.METADATA, METADATA_VERSIONS), topics)
+
+
+def _group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
+    for at in partitions:
+        by_topic[at.topic].append(at)
+    return by_topic
+
+
+def _finish(listed: Mapping[TopicPartition, _Result]) -> Listed:
+    """The results, with the texts of errors. Raises the first `KoffError` if there is nothing else."""
+    failures = [result for result in listed.values() if isinstance(result, KoffError)]
+    if failures and len(failures) == len(listed):
+        raise failures[0]
+    if not failures:
+        return listed  # type: ignore[return-value]  # there is no KoffError in it
+    return {at: str(result) if isinstance(result, KoffError) else result for at, result in listed.items()}

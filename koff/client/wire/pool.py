@@ -1,0 +1,137 @@
+"""Connections to the brokers of a cluster that stay open between requests."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from koff.client.closing import Closing
+from koff.client.cluster import ClusterConf
+from koff.client.wire.connection import Connection
+from koff.client.wire.credentials import TokenSource
+from koff.client.wire.requests import Request
+from koff.errors import Closed, ConnectError, Denied
+
+T = TypeVar("T")
+Address = tuple[str, int]
+"""A host and a port."""
+
+MAX_IDLE = 8
+"""So many open connections to an address are kept."""
+IDLE_S = 30.0
+"""A connection that was not used for so long is closed: a firewall may have forgotten it."""
+REFUSED_S = 10.0
+"""A broker that has refused the log-in is not asked again for so long: it may lock the account."""
+
+
+class ConnectionPool(Closing):
+    """Sends requests over open connections, and opens more where all are in use. For many threads."""
+
+    def __init__(self, conf: ClusterConf, *, token: TokenSource | None = None) -> None:
+        self._conf, self._token = conf, token
+        self._lock = threading.Lock()
+        self._idle: dict[Address, list[tuple[float, Connection]]] = defaultdict(list)
+        """The connections with the time of their last use, the newest last."""
+        self._refused: dict[Address, tuple[float, Denied]] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """Closes the idle connections at once, and each other one when its request is done."""
+        with self._lock:
+            self._closed = True
+        self.keep_only(())
+
+    def send_request(
+        self, address: Address, build: Callable[[Connection], Request[T]], *, deadline: float
+    ) -> T:
+        """The response to a request that `build` makes for the connection, before `deadline` (monotonic).
+
+        The request may be sent twice: an idle connection may have been closed by the broker. Raises
+        `ConnectError`, `Denied` for a refused log-in, `ConfigError` for properties that koff cannot use, and
+        what `build` raises.
+        """
+        while (connection := self._take_idle(address)) is not None:
+            try:
+                return self._exchange(connection, address, build, deadline)
+            except ConnectError:
+                # What closed this connection has closed the others, too.
+                self._close_idle(address)
+                if time.monotonic() >= deadline:
+                    raise
+        return self._exchange(self._connect(address, deadline), address, build, deadline)
+
+    def has_idle(self, address: Address) -> bool:
+        """Whether there is an open connection that no request uses."""
+        return bool(self._idle.get(address))
+
+    def keep_only(self, addresses: Collection[Address]) -> None:
+        """Closes the idle connections to all other addresses."""
+        with self._lock:
+            gone = [address for address in self._idle if address not in addresses]
+            for address in [address for address in self._refused if address not in addresses]:
+                del self._refused[address]
+        for address in gone:
+            self._close_idle(address)
+
+    def _connect(self, address: Address, deadline: float) -> Connection:
+        now = time.monotonic()
+        with self._lock:
+            refused_s, refusal = self._refused.get(address, (0.0, None))
+        if refusal is not None and now < refused_s + REFUSED_S:
+            raise Denied(str(refusal))
+        timeout_s = max(0.001, min(self._conf.connect_timeout_s, deadline - now))
+        try:
+            return Connection.connect(self._conf, *address, token=self._token, timeout_s=timeout_s)
+        except Denied as error:
+            with self._lock:
+                self._refused[address] = (time.monotonic(), error)
+            raise
+
+    def _exchange(
+        self,
+        connection: Connection,
+        address: Address,
+        build: Callable[[Connection], Request[T]],
+        deadline: float,
+    ) -> T:
+        try:
+            connection.deadline = deadline
+            (response,) = connection.send_requests([build(connection)])
+        except ConnectError:
+            connection.close()
+            raise
+        except BaseException:
+            self._put_idle(address, connection)
+            raise
+        self._put_idle(address, connection)
+        return response
+
+    def _take_idle(self, address: Address) -> Connection | None:
+        with self._lock:
+            if self._closed:
+                raise Closed("the connections are closed")
+            idle = self._idle.get(address)
+            if not idle:
+                return None
+            used_s, connection = idle.pop()
+        if time.monotonic() < used_s + IDLE_S:
+            return connection
+        connection.close()
+        self._close_idle(address)  # the others were not used for even longer
+        return None
+
+    def _put_idle(self, address: Address, connection: Connection) -> None:
+        with self._lock:
+            if not self._closed and not connection.closed and len(self._idle[address]) < MAX_IDLE:
+                self._idle[address].append((time.monotonic(), connection))
+                return
+        connection.close()
+
+    def _close_idle(self, address: Address) -> None:
+        with self._lock:
+            idle = self._idle.pop(address, [])
+        for _, connection in idle:
+            connection.close()

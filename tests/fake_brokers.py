@@ -1,0 +1,289 @@
+"""Brokers on loopback that answer ApiVersions, Metadata and ListOffsets as a test tells them. kio encodes."""
+
+from __future__ import annotations
+
+import io
+import socket
+import struct
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Self
+
+from kio.index import load_payload_module, load_request_schema
+from kio.schema.api_versions.v3.response import ApiVersion, ApiVersionsResponse
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
+from kio.static.constants import EntityType
+
+from koff.client import ClusterConf
+from koff.client.closing import Closing
+from koff.client.wire.requests import Api
+
+VERSIONS = {Api.LIST_OFFSETS: (1, 11), Api.METADATA: (0, 13)}
+"""Those of Kafka 4.3."""
+
+
+@dataclass
+class FakeTopic:
+    """A topic. Partition p ends at 1000 + p, unless `ends` says otherwise, and starts at p."""
+
+    leaders: list[int]
+    epochs: list[int]
+    id: uuid.UUID = field(default_factory=uuid.uuid4)
+    ends: dict[int, int] = field(default_factory=dict)
+    errors: dict[int, ErrorCode] = field(default_factory=dict)
+    """Errors of ListOffsets by partition."""
+    error: ErrorCode = ErrorCode.none
+    """The topic's error in metadata."""
+
+    def move(self, partition: int, leader: int) -> None:
+        """Elects another leader, with a new epoch."""
+        self.leaders[partition] = leader
+        self.epochs[partition] += 1
+
+
+@dataclass
+class FakeBroker:
+    """One broker, and what it has been asked: (API, version, request of kio)."""
+
+    id: int
+    port: int
+    requests: list[tuple[int, int, Any]] = field(default_factory=list)
+    versions: dict[Api, tuple[int, int]] = field(default_factory=lambda: dict(VERSIONS))
+    view: dict[str, FakeTopic] | None = None
+    """What a broker that is cut off believes. None: it knows the truth."""
+    hangs: set[Api] = field(default_factory=set)
+    """Requests that are never answered."""
+    drops: int = 0
+    """So many requests close the connection."""
+    lists_brokers: bool = True
+    cluster_id: str = "fake"
+    tamper: Callable[[Api, bytes], bytes] = field(default=lambda api, body: body)
+    """Changes the bodies of the responses."""
+
+    def count(self, api: Api) -> int:
+        """How many requests of that kind it was sent."""
+        return sum(each[0] == api for each in self.requests)
+
+
+class FakeBrokers(Closing):
+    """Brokers 1 to n. `topics` has the truth. A context manager."""
+
+    def __init__(self, count: int = 3) -> None:
+        self.topics: dict[str, FakeTopic] = {}
+        self.brokers: dict[int, FakeBroker] = {}
+        self.connections = 0
+        self.caches = False
+        """Whether the same request gets the same bytes again, without any record of it."""
+        self._cached: dict[tuple[int, int, int, bytes], bytes] = {}
+        self._servers: dict[int, socket.socket] = {}
+        self._clients: dict[int, list[socket.socket]] = {}
+        self._threads: list[threading.Thread] = []
+        for number in range(1, count + 1):
+            self.brokers[number] = FakeBroker(number, port=0)
+            self._listen(number)
+
+    def __getitem__(self, number: int) -> FakeBroker:
+        return self.brokers[number]
+
+    @property
+    def conf(self) -> ClusterConf:
+        """All brokers are bootstrap servers."""
+        return self.conf_of(*self.brokers)
+
+    def conf_of(self, *numbers: int) -> ClusterConf:
+        """These brokers are the bootstrap servers."""
+        addresses = ",".join(f"127.0.0.1:{self.brokers[number].port}" for number in numbers)
+        return ClusterConf(addresses, connect_timeout_s=5, request_timeout_s=5)
+
+    def add_topic(self, name: str, leaders: list[int]) -> FakeTopic:
+        topic = self.topics[name] = FakeTopic(leaders, [0] * len(leaders))
+        return topic
+
+    def cut_off(self, number: int) -> None:
+        """The broker believes for ever what is true now."""
+        self.brokers[number].view = deepcopy(self.topics)
+
+    def disconnect(self, number: int) -> None:
+        """Closes the connections to a broker."""
+        for client in self._clients[number]:
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+
+    def stop(self, number: int) -> None:
+        """Connections to the broker are closed, and refused."""
+        with suppress(OSError):
+            self._servers[number].shutdown(socket.SHUT_RDWR)
+        self._servers[number].close()
+        self.disconnect(number)
+
+    def restart_elsewhere(self, number: int) -> None:
+        """The broker gets another address."""
+        self.stop(number)
+        self._listen(number)
+
+    def close(self) -> None:
+        for number in self.brokers:
+            self.stop(number)
+        for thread in self._threads:
+            thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def _listen(self, number: int) -> None:
+        server = socket.create_server(("127.0.0.1", 0))
+        self.brokers[number].port = server.getsockname()[1]
+        self._servers[number], self._clients[number] = server, []
+        self._start(self._accept, number, server)
+
+    def _start(self, run: Callable[..., None], *args: Any) -> None:
+        thread = threading.Thread(target=run, args=args, name="fake-broker", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self, number: int, server: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = server.accept()
+                self.connections += 1
+                self._clients[number].append(client)
+                self._start(self._serve, self.brokers[number], client)
+
+    def _serve(self, broker: FakeBroker, client: socket.socket) -> None:
+        with client, suppress(OSError):
+            for correlation, api, version, body in _read_requests(client):
+                if api is not Api.API_VERSIONS and broker.drops:
+                    broker.drops -= 1
+                    return
+                tags = b"" if api is Api.API_VERSIONS else b"\0"  # never in its responses' headers (KIP-511)
+                key = (broker.id, api, version, body)
+                if key in self._cached:
+                    _send(client, struct.pack(">i", correlation) + tags + self._cached[key])
+                    continue
+                request = None
+                if api is not Api.API_VERSIONS:
+                    request, _ = entity_reader(load_request_schema(api, version))(body, 0)
+                broker.requests.append((api, version, request))
+                if api in broker.hangs:
+                    continue
+                response = broker.tamper(api, self._respond(broker, api, version, request))
+                if self.caches:
+                    self._cached[key] = response
+                _send(client, struct.pack(">i", correlation) + tags + response)
+
+    def _respond(self, broker: FakeBroker, api: Api, version: int, request: Any) -> bytes:
+        if api is Api.API_VERSIONS:
+            assert version == 3
+            return written(
+                ApiVersionsResponse,
+                error_code=ErrorCode.none,
+                api_keys=tuple(
+                    ApiVersion(api_key=key, min_version=first, max_version=last)  # type: ignore[arg-type]  # plain numbers
+                    for key, (first, last) in broker.versions.items()
+                ),
+                throttle_time=timedelta(0),
+            )
+        topics = self.topics if broker.view is None else broker.view
+        if api is Api.METADATA:
+            return self._respond_metadata(broker, topics, version, request)
+        return _respond_offsets(broker, topics, version, request)
+
+    def _respond_metadata(
+        self, broker: FakeBroker, topics: dict[str, FakeTopic], version: int, request: Any
+    ) -> bytes:
+        kinds = load_payload_module(Api.METADATA, version, EntityType.response)
+        listed = []
+        for each in request.topics:
+            topic = topics.get(each.name)
+            error = ErrorCode.unknown_topic_or_partition if topic is None else topic.error
+            partitions = [] if topic is None or error else list(enumerate(topic.leaders))
+            listed.append(
+                kinds.MetadataResponseTopic(
+                    error_code=error,
+                    name=each.name,
+                    topic_id=topic.id if topic else None,
+                    partitions=tuple(
+                        kinds.MetadataResponsePartition(
+                            error_code=ErrorCode.leader_not_available if leader < 0 else ErrorCode.none,
+                            partition_index=number,
+                            leader_id=leader,
+                            leader_epoch=topic.epochs[number],
+                            replica_nodes=(1, 2, 3),
+                            isr_nodes=(1, 2),
+                        )
+                        for number, leader in partitions
+                    ),
+                )
+            )
+        brokers = tuple(
+            kinds.MetadataResponseBroker(node_id=each.id, host="127.0.0.1", port=each.port)
+            for each in self.brokers.values()
+        )
+        return written(
+            kinds.MetadataResponse,
+            throttle_time=timedelta(0),
+            brokers=brokers if broker.lists_brokers else (),
+            cluster_id=broker.cluster_id,
+            topics=tuple(listed),
+        )
+
+
+def _respond_offsets(broker: FakeBroker, topics: dict[str, FakeTopic], version: int, request: Any) -> bytes:
+    kinds = load_payload_module(Api.LIST_OFFSETS, version, EntityType.response)
+
+    def respond(name: str, number: int, timestamp: int) -> Any:
+        topic = topics.get(name)
+        if topic is None or number >= len(topic.leaders):
+            error = ErrorCode.unknown_topic_or_partition
+        elif topic.leaders[number] != broker.id:
+            error = ErrorCode.not_leader_or_follower
+        else:
+            error = topic.errors.get(number, ErrorCode.none)
+        if error:
+            return kinds.ListOffsetsPartitionResponse(partition_index=number, error_code=error)
+        assert topic is not None
+        offset = topic.ends.get(number, 1000 + number) - request.isolation_level
+        if timestamp == -2:
+            offset = number
+        elif timestamp >= 0:  # a record each millisecond
+            offset = timestamp if timestamp < offset else -1
+        return kinds.ListOffsetsPartitionResponse(
+            partition_index=number, error_code=error, offset=offset, leader_epoch=topic.epochs[number]
+        )
+
+    responses = tuple(
+        kinds.ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=tuple(
+                respond(topic.name, each.partition_index, each.timestamp)
+                for each in reversed(topic.partitions)  # brokers promise no order
+            ),
+        )
+        for topic in reversed(request.topics)
+    )
+    return written(kinds.ListOffsetsResponse, throttle_time=timedelta(0), topics=responses)
+
+
+def _send(client: socket.socket, frame: bytes) -> None:
+    client.sendall(struct.pack(">i", len(frame)) + frame)
+
+
+def _read_requests(client: socket.socket) -> Iterator[tuple[int, Api, int, bytes]]:
+    stream = client.makefile("rb")
+    while len(head := stream.read(4)) == 4:
+        frame = stream.read(int.from_bytes(head, "big"))
+        api, version, correlation, size = struct.unpack_from(">hhih", frame)
+        yield correlation, Api(api), version, frame[10 + size + 1 :]  # 1: no tags in the header
+
+
+def written(kind: Any, **fields: Any) -> bytes:
+    """The bytes of one of kio's structs."""
+    body = io.BytesIO()
+    entity_writer(kind)(body, kind(**fields))
+    return body.getvalue()

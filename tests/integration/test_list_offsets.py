@@ -1,0 +1,120 @@
+"""Offsets over koff's own connections are those that librdkafka lists, on a real Kafka."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from koff.client import Cluster, ClusterConf, Isolation, OffsetSpec, TopicPartition
+from koff.client.offsets.lister import Listed, OffsetLister
+from koff.errors import ConnectError, Denied
+from koff.kafkatest import LocalKafka, wait_until
+
+
+def refuse_fallback(partitions, spec=None, isolation=None, *, timeout_s=None) -> Listed:
+    raise AssertionError("librdkafka is not needed")
+
+
+@pytest.fixture(scope="module")
+def written(kafka) -> list[TopicPartition]:
+    """Three partitions: a hundred records and an open transaction, no record, records that were deleted."""
+    topic = kafka.create_topic(partitions=3)
+    producer = kafka.producer()
+    now = time.time_ns() // 1_000_000
+    for number in range(100):
+        producer.produce(topic, b"v", partition=0, timestamp=now - 100 + number)
+        producer.produce(topic, b"v", partition=2)
+    producer.flush()
+    kafka.admin.delete_records([KafkaPartition(topic, 2, 40)])[KafkaPartition(topic, 2)].result(30)
+    return [TopicPartition(topic, number) for number in range(3)]
+
+
+@pytest.fixture
+def open_transaction(kafka, written):
+    producer = kafka.producer({"transactional.id": f"of-{written[0].topic}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(written[0].topic, b"open", partition=0)
+    producer.flush()
+    yield
+    producer.abort_transaction(30)
+
+
+SPECS: list[OffsetSpec | int] = [OffsetSpec.LATEST, OffsetSpec.EARLIEST, 0, 2**60]
+
+
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_offsets_are_those_that_librdkafka_lists(kafka, written, open_transaction, isolation):
+    conf = ClusterConf(kafka.bootstrap)
+    specs = [*SPECS, time.time_ns() // 1_000_000 - 1000]
+    with Cluster(conf) as cluster, OffsetLister(conf, refuse_fallback) as lister:
+        for spec in specs:
+            by_librdkafka = cluster.list_offsets(written, spec, isolation)
+            assert lister.list_offsets(written, spec, isolation) == by_librdkafka, spec
+        ends = lister.list_offsets(written, OffsetSpec.LATEST, isolation)
+    first, *others = (each for each in ends.values() if not isinstance(each, str))
+    assert [each.offset for each in others] == [0, 100]
+    assert first.offset >= 100
+
+
+def test_errors_name_their_partitions(kafka, written):
+    wanted = [written[0], TopicPartition(written[0].topic, 3), TopicPartition("never-created", 0)]
+    with OffsetLister(ClusterConf(kafka.bootstrap), refuse_fallback) as lister:
+        listed = lister.list_offsets(wanted)
+    assert not isinstance(listed[wanted[0]], str)
+    assert [listed[at] for at in wanted[1:]] == ["UNKNOWN_TOPIC_OR_PARTITION"] * 2
+    assert "never-created" not in kafka.admin.list_topics(timeout=10).topics
+
+
+@pytest.mark.parametrize("protocol", ["ssl", "sasl_plaintext"])
+def test_offsets_come_over_tls_and_after_a_log_in(more_kafka, protocol):
+    kafka = more_kafka(security=True)
+    topic = kafka.create_topic()
+    user, password = next(iter(kafka.users.items()))
+    properties = {
+        "ssl": {"ssl.ca.location": str(kafka.ca_pem)},
+        "sasl_plaintext": {
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": password,
+        },
+    }[protocol]
+    brokers = kafka.ssl_bootstrap if protocol == "ssl" else kafka.sasl_bootstrap
+    conf = ClusterConf(brokers, {"security.protocol": protocol, **properties})
+    with OffsetLister(conf, refuse_fallback) as lister:
+        (found,) = lister.list_offsets([TopicPartition(topic, 0)]).values()
+        assert not isinstance(found, str)
+        assert found.offset == 0
+    if protocol == "sasl_plaintext":
+        wrong = ClusterConf(brokers, {**conf.properties, "sasl.password": "wrong"})
+        with (
+            OffsetLister(wrong, refuse_fallback) as lister,
+            pytest.raises(Denied, match="refused the log-in"),
+        ):
+            lister.list_offsets([TopicPartition(topic, 0)])
+
+
+@pytest.mark.kafka
+def test_offsets_come_from_the_new_leader_after_a_broker_has_died():
+    with LocalKafka(brokers=3) as kafka:
+        topic = kafka.create_topic(partitions=6, replicas=3)
+        wanted = [TopicPartition(topic, number) for number in range(6)]
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": "all"})
+        with OffsetLister(ClusterConf(kafka.bootstrap), refuse_fallback) as lister:
+            wait_until(lambda: all(each == 0 for each in ends(lister, wanted)), what="the leaders")
+            for number in range(6):
+                producer.produce(topic, b"v", partition=number)
+            producer.flush()
+            kafka.nodes[0].kill()
+            wait_until(lambda: ends(lister, wanted) == [1] * 6, timeout_s=90, what="the new leaders")
+
+
+def ends(lister: OffsetLister, wanted: list[TopicPartition]) -> list[int | str]:
+    try:
+        listed = lister.list_offsets(wanted, timeout_s=5)
+    except ConnectError as error:
+        return [str(error)] * len(wanted)
+    return [each if isinstance(each, str) else each.offset for each in listed.values()]

@@ -1,0 +1,118 @@
+"""Connections that stay open: used again, opened anew, and not opened where the log-in was refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from koff.client.wire import pool as pool_module
+from koff.client.wire.connection import Connection
+from koff.client.wire.pool import MAX_IDLE, Address, ConnectionPool
+from koff.client.wire.requests import Api, Request, build_request, encode_request
+from koff.errors import ConnectError, Denied
+from tests.fake_brokers import FakeBrokers
+
+
+@pytest.fixture
+def brokers() -> Iterator[FakeBrokers]:
+    with FakeBrokers(2) as made:
+        yield made
+
+
+@pytest.fixture
+def pool(brokers) -> Iterator[ConnectionPool]:
+    with ConnectionPool(brokers.conf) as made:
+        yield made
+
+
+def address(brokers: FakeBrokers, number: int) -> Address:
+    return ("127.0.0.1", brokers[number].port)
+
+
+def ask(connection: Connection) -> Request:
+    return encode_request(
+        build_request(Api.METADATA, 12, topics=(), include_topic_authorized_operations=False)
+    )
+
+
+def send(pool: ConnectionPool, to: Address, timeout_s: float = 5.0) -> object:
+    return pool.send_request(to, ask, deadline=time.monotonic() + timeout_s)
+
+
+def test_a_connection_is_used_again(brokers, pool):
+    for _ in range(3):
+        send(pool, address(brokers, 1))
+    send(pool, address(brokers, 2))
+    assert brokers.connections == 2
+
+
+def test_when_one_idle_connection_is_dead_the_others_are_not_tried(brokers, pool):
+    opened = [Connection.connect(brokers.conf, *address(brokers, 1)) for _ in range(MAX_IDLE + 1)]
+    for connection in opened:
+        pool._put_idle(address(brokers, 1), connection)
+    assert opened[-1].closed  # so many are not kept
+    brokers.disconnect(1)
+    send(pool, address(brokers, 1))
+    assert all(connection.closed for connection in opened)
+    assert brokers.connections == MAX_IDLE + 2
+
+
+def test_connections_that_were_idle_for_long_are_not_used(brokers, pool, monkeypatch):
+    """A firewall may have forgotten them: a request would get no response, and no error."""
+    send(pool, address(brokers, 1))
+    assert pool.has_idle(address(brokers, 1))
+    monkeypatch.setattr(pool_module, "IDLE_S", 0.0)
+    send(pool, address(brokers, 1))
+    assert brokers.connections == 2
+
+
+def test_a_request_that_cannot_be_built_costs_no_connection(brokers, pool):
+    def fail(connection: Connection) -> Request:
+        raise ValueError("no such request")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no such request"):
+            pool.send_request(address(brokers, 1), fail, deadline=time.monotonic() + 5)
+    assert brokers.connections == 1
+
+
+def test_a_late_response_is_not_taken_for_the_next_one(brokers, pool):
+    brokers[1].hangs = {Api.METADATA}
+    with pytest.raises(ConnectError, match="in time"):
+        send(pool, address(brokers, 1), timeout_s=0.2)
+    brokers[1].hangs = set()
+    send(pool, address(brokers, 1))
+    assert brokers.connections == 2
+
+
+def test_a_refused_log_in_is_not_repeated_at_once(brokers, pool, monkeypatch):
+    """Each attempt with a wrong password counts where accounts are locked."""
+    attempts = []
+
+    def refuse(conf, host, port, *, token, timeout_s):
+        attempts.append(port)
+        raise Denied("refused")
+
+    monkeypatch.setattr(Connection, "connect", refuse)
+    for _ in range(3):
+        with pytest.raises(Denied):
+            send(pool, address(brokers, 1))
+    assert attempts == [brokers[1].port]
+    with pytest.raises(Denied):
+        send(pool, address(brokers, 2))
+    monkeypatch.setattr(pool_module, "REFUSED_S", 0.0)
+    with pytest.raises(Denied):
+        send(pool, address(brokers, 1))
+    assert len(attempts) == 3
+
+
+def test_connections_to_brokers_that_are_gone_are_closed(brokers, pool):
+    send(pool, address(brokers, 1))
+    send(pool, address(brokers, 2))
+    pool.keep_only({address(brokers, 2)})
+    send(pool, address(brokers, 2))
+    assert brokers.connections == 2
+    send(pool, address(brokers, 1))
+    assert brokers.connections == 3
