@@ -23,13 +23,14 @@ FIRST_FLEXIBLE = {METADATA: 9, FIND_COORDINATOR: 3}
 class Forgetful:
     """Stands before a Kafka of one broker, named as that broker to whoever comes this way.
 
-    While `forgets`, what it says of the cluster names the topics and no broker.
+    While `forgets`, its metadata names the topics and no broker. `empty_responses` counts these responses.
     """
 
     def __init__(self, bootstrap: str) -> None:
         host, port = bootstrap.split(":")
         self._behind = (host, int(port))
         self.forgets = False
+        self.empty_responses = 0
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._port = self._listening.getsockname()[1]
         self.bootstrap = f"127.0.0.1:{self._port}"
@@ -80,6 +81,7 @@ class Forgetful:
         return frame[:head] + body.getvalue()
 
     def _metadata(self, told: Any) -> Any:
+        self.empty_responses += self.forgets
         brokers = () if self.forgets else tuple(map(self._here, told.brokers))
         return dataclasses.replace(told, brokers=brokers)
 

@@ -16,6 +16,7 @@ from koff.client import (
     OffsetSpec,
     TopicPartition,
 )
+from koff.client.offsets.lister import OffsetLister
 from koff.client.wire.credentials import check_support
 from koff.errors import ConnectError, KoffError
 from koff.monitor.fetched_groups import fetch_described_groups, fetch_share_lags
@@ -40,17 +41,20 @@ log = structlog.get_logger(component="monitor.fetching")
 OFFSETS_TIMEOUT_S = 8.0
 """Less than the core waits, so that it learns why there is no offset."""
 CHUNK = 2_000
-"""So many partitions in one request for offsets: librdkafka's cost grows faster than their number."""
+"""So many partitions in one call for offsets: librdkafka's cost grows faster than their number."""
 _UNKNOWN_LEADER = -1
 _Item = TypeVar("_Item")
 OfCoordinators = TypeVar("OfCoordinators", FetchGroups, FetchShareLags)
 
 
 class Fetching:
-    """Requests to the cluster. Any thread may call any method."""
+    """Requests to the cluster. Any thread may call any method.
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    `lister` lists offsets, or `cluster` if there is none.
+    """
+
+    def __init__(self, cluster: Cluster, lister: OffsetLister | None = None) -> None:
+        self._cluster, self._lister = cluster, lister
         self._leaders: Mapping[str, tuple[int, ...]] = {}
         # The admin API asks all brokers for all groups.
         self._can_ask_one_coordinator = bool(check_support(cluster.conf))
@@ -86,14 +90,31 @@ class Fetching:
         }
 
     def split_by_leader(self, partitions: Iterable[tuple[str, int]]) -> list[list[TopicPartition]]:
-        """The partitions of each leader, as of the newest list of topics."""
+        """The partitions of each leader, as the lister or the newest list of topics knows it."""
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
-        leaders = self._leaders
+        leaders: dict[str, tuple[int, ...]] = {}
         for topic, partition in partitions:
-            known = leaders.get(topic, ())
+            known = leaders.get(topic)
+            if known is None:
+                known = leaders[topic] = self._find_leaders(topic)
             leader = known[partition] if partition < len(known) else _UNKNOWN_LEADER
             by_leader[leader].append(TopicPartition(topic, partition))
         return list(by_leader.values())
+
+    def _find_leaders(self, topic: str) -> tuple[int, ...]:
+        leaders = self._lister.find_leaders(topic) if self._lister is not None else ()
+        return leaders or self._leaders.get(topic, ())
+
+    def refresh_leaders(self) -> None:
+        """Fetches the leaders that are asked for offsets. Raises nothing."""
+        if self._lister is None:
+            return
+        try:
+            self._lister.refresh_leaders(timeout_s=OFFSETS_TIMEOUT_S)
+        except KoffError as error:  # the leaders that are known are asked
+            log.debug("leaders cannot be fetched", why=str(error))
+        except Exception:  # a fault of koff must not end the process
+            log.exception("leaders cannot be fetched")
 
     def split_by_coordinator(self, request: OfCoordinators) -> list[OfCoordinators]:
         """A request for each coordinator, as of the newest list of topics; they have the same id."""
@@ -145,7 +166,9 @@ class Fetching:
             spec = OffsetSpec.EARLIEST
         isolation = Isolation.READ_COMMITTED if kind == "stable" else Isolation.READ_UNCOMMITTED
         try:
-            listed = self._cluster.list_offsets(wanted, spec, isolation, timeout_s=OFFSETS_TIMEOUT_S)
+            listed = (self._lister or self._cluster).list_offsets(
+                wanted, spec, isolation, timeout_s=OFFSETS_TIMEOUT_S
+            )
         except ConnectError as error:
             first = min(wanted)
             why = f"the leader of {first.topic}-{first.partition} does not respond: {error}"

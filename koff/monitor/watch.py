@@ -10,6 +10,8 @@ from types import TracebackType
 from typing import Self
 
 from koff.client import Cluster, ClusterConf
+from koff.client.offsets.lister import OffsetLister
+from koff.client.wire.credentials import check_support
 from koff.errors import ConnectError, Denied
 from koff.monitor.conf import MonitorConf
 from koff.monitor.core_conf import CoreConf
@@ -38,8 +40,14 @@ class Watch:
         self._conf = conf
         self.loop = Loop(build_core_conf(conf, cluster.id, saves=state_dir is not None))
         topics = conf.offsets_topic, SHARE_STATE_TOPIC
+        lister: OffsetLister | None = None
+        if check_support(conf.cluster):
+            lister = OffsetLister(conf.cluster, cluster.list_offsets, cluster_id=cluster.id)
         self._workers = Workers(
-            WorkersConf(conf.cluster, topics, state_dir, conf.zookeeper, conf.feed), cluster, self.loop.post
+            WorkersConf(conf.cluster, topics, state_dir, conf.zookeeper, conf.feed),
+            cluster,
+            self.loop.post,
+            lister,
         )
 
     def __enter__(self) -> Self:

@@ -23,6 +23,7 @@ from koff.client import (
     FeedConf,
     TopicPartition,
 )
+from koff.client.offsets.lister import OffsetLister
 from koff.monitor.fetching import CHUNK, OFFSETS_TIMEOUT_S, Fetching, OfCoordinators, split_into_chunks
 from koff.monitor.first_records import FirstRecords
 from koff.monitor.in_order import InOrder, carry_out
@@ -35,6 +36,7 @@ from koff.monitor.requests import (
     FetchOffsets,
     FetchShareLags,
     FetchStoredGroups,
+    FetchTopics,
     ForgetSaved,
     Input,
     Load,
@@ -75,11 +77,13 @@ class WorkersConf:
 
 
 class Workers:
-    """Carries out requests in threads of its own. `send` returns at once."""
+    """Carries out requests in threads of its own. `send` returns at once. Closes `lister`."""
 
-    def __init__(self, conf: WorkersConf, cluster: Cluster, post: Post) -> None:
-        self._conf, self._cluster, self._post = conf, cluster, post
-        self._fetching = Fetching(cluster)
+    def __init__(
+        self, conf: WorkersConf, cluster: Cluster, post: Post, lister: OffsetLister | None = None
+    ) -> None:
+        self._conf, self._cluster, self._post, self._lister = conf, cluster, post, lister
+        self._fetching = Fetching(cluster, lister)
         self.zookeeper = ZooKeeper(conf.zookeeper)
         self._records = FirstRecords(conf.cluster)
         self._readers = {topic: TopicReader(conf.cluster, topic, conf.feed, post) for topic in conf.topics}
@@ -121,6 +125,8 @@ class Workers:
             case FetchShareLags():
                 self._fetch_of_coordinators(request, self._fetching.fetch_share_lags)
             case _:
+                if isinstance(request, FetchTopics):
+                    self._start_thread(self._fetching.refresh_leaders)
                 if not self._start_thread(lambda: self._post(carry_out(self._fetching.fetch, request))):
                     self._refuse(request)
 
@@ -133,6 +139,8 @@ class Workers:
         self._records.stop()
         for worker in self._living:
             worker.close()
+        if self._lister is not None:
+            self._lister.close()
         deadline = time.monotonic() + STOP_S
         for worker in self._living:
             worker.join(max(0.0, deadline - time.monotonic()))

@@ -74,10 +74,10 @@ def threads_end() -> Iterator[None]:
     )
 
 
-def make_workers(cluster: FakeCluster, inbox: Inbox, **conf: Any) -> Workers:
+def make_workers(cluster: FakeCluster, inbox: Inbox, lister: Any = None, **conf: Any) -> Workers:
     """Workers whose living threads are not started: requests to the cluster have threads of their own."""
     given: Any = cluster
-    return Workers(WorkersConf(cluster.conf, (), **conf), given, inbox.post)
+    return Workers(WorkersConf(cluster.conf, (), **conf), given, inbox.post, lister)
 
 
 def fetch_topics(workers: Workers, inbox: Inbox) -> None:
@@ -186,6 +186,65 @@ def test_a_leader_that_hangs_delays_only_its_own_partitions() -> None:
     cluster.hanging[2].set()
     last = inbox.wait(OffsetsFetched, 3)[-1]
     assert (dict(last.offsets), last.final) == ({("t", 1): 101}, True)
+
+
+class FakeLister(FakeCluster):
+    """Lists offsets in place of the cluster. `known` has the leaders that it knows."""
+
+    def __init__(self, known: dict[str, tuple[int, ...]], leaders: dict[str, list[int]]) -> None:
+        super().__init__(leaders)
+        self.known = known
+        self.refreshed: list[float] = []
+        self.refresh_fault: Exception | None = None
+        self.closed = False
+
+    def find_leaders(self, topic: str) -> tuple[int, ...]:
+        return self.known.get(topic, ())
+
+    def refresh_leaders(self, *, timeout_s: float) -> None:
+        self.refreshed.append(timeout_s)
+        if self.refresh_fault is not None:
+            raise self.refresh_fault
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_the_lister_is_asked_for_the_partitions_of_each_leader_that_it_knows() -> None:
+    cluster, inbox = FakeCluster({"t": [1, 1], "new": [1]}), Inbox()
+    lister = FakeLister({"t": (1, 2)}, {"t": [1, 1], "new": [1]})
+    workers = make_workers(cluster, inbox, lister)
+    fetch_topics(workers, inbox)
+    workers.send(FetchOffsets(1, "end", frozenset({("t", 0), ("t", 1), ("new", 0)})))
+    results = inbox.wait(OffsetsFetched, 2)
+    # What the lister does not know yet goes to the leader in the list of topics.
+    assert sorted(sorted(result.offsets) for result in results) == [[("new", 0), ("t", 0)], [("t", 1)]]
+    assert not cluster.calls
+    workers.close()
+    assert lister.closed
+
+
+@pytest.mark.parametrize("fault", [None, ConnectError("no broker"), ValueError("a fault of koff")])
+def test_leaders_are_fetched_with_each_list_of_topics(fault: Exception | None) -> None:
+    cluster, inbox, lister = FakeCluster({"t": [1]}), Inbox(), FakeLister({}, {"t": [1]})
+    lister.refresh_fault = fault
+
+    def is_refreshed(times: int) -> bool:
+        return len(lister.refreshed) == times
+
+    workers = make_workers(cluster, inbox, lister)
+    with capture_logs() as logs:
+        for number in (1, 2):
+            workers.send(FetchTopics(number))
+            inbox.wait(TopicsFetched, number)
+            wait_until(partial(is_refreshed, number), what="a refresh")
+        wait_until(lambda: not threads_of_workers(), what="the end of the threads")
+    errors = [entry for entry in logs if entry["log_level"] == "error"]
+    assert len(errors) == (2 if isinstance(fault, ValueError) else 0)
+
+
+def threads_of_workers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "koff-request"]
 
 
 @pytest.mark.parametrize("order", [[1, 2, 3], [3, 2, 1], [2, 3, 1]])
