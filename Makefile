@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MAKEFLAGS += --no-print-directory
 ARGS ?=
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-unit test-versions check lint format lock bench jars clean
@@ -17,7 +18,7 @@ demo: $(INSTALLED) ## a Kafka with live consumer groups, koff watching it, until
 	@$(BIN)/koff demo $(ARGS)
 
 test: lint jars ## everything: what check looks at, then all tests, on a real Kafka started here
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest -n $(WORKERS) $(ARGS)
 
 test-versions: $(INSTALLED) jars ## each row on Kafka 2.8 to 4.1, and a rolling upgrade (about five minutes)
 	@$(BIN)/pytest -m versions $(ARGS)
@@ -25,7 +26,7 @@ test-versions: $(INSTALLED) jars ## each row on Kafka 2.8 to 4.1, and a rolling 
 check: lint test-unit ## format, lint, types, imports and the tests that need neither Kafka nor Spark
 
 test-unit: $(INSTALLED) ## only the tests that need neither Kafka nor Spark
-	@$(BIN)/pytest -q -m "not kafka and not spark" $(ARGS)
+	@SIMULATION_RUNS=100 $(BIN)/pytest -q -n $(WORKERS) -m "not kafka and not spark" $(ARGS)
 
 lint: $(INSTALLED) ## format, lint, types and imports
 	@$(BIN)/ruff format --check .

@@ -6,8 +6,10 @@ from contextlib import ExitStack
 
 import pytest
 import structlog
+from xdist.remote import Producer
 
 from koff.kafkatest import KafkaCluster, LocalKafka
+from tests.sharing import Scheduling, folder_order
 
 _NEED_KAFKA = {"kafka", "more_kafka"}
 
@@ -19,11 +21,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m deselects
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what uses a Kafka fixture, so that `-m "not kafka"` cannot miss one."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks what uses a Kafka fixture, so that `-m "not kafka"` cannot miss one. Orders a worker's tests."""
     for item in items:
         if _NEED_KAFKA.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.kafka)
+    if hasattr(config, "workerinput"):
+        items.sort(key=folder_order)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    """With `-n 2`, two workers share the tests. Each has a cluster of its own."""
+    config.option.loadscopereorder = False  # the tests are in order
+    return Scheduling(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,38 @@
+"""Many seeded runs of the core against the model."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.simulation.__main__ import describe
+from tests.simulation.run import run
+from tests.simulation.runs import run_seeds
+
+RUNS = int(os.environ.get("SIMULATION_RUNS", "1000"))
+CHUNK = 50
+"""The runs of one test: the workers of pytest-xdist share the tests."""
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("first", range(0, RUNS, CHUNK))
+def test_the_core_keeps_the_contract_in_every_run(first: int) -> None:
+    seeds = range(first, min(first + CHUNK, RUNS))
+    results = list(run_seeds(seeds, workers=1))
+    broken = [describe(result) for result in results if result.broken]
+    assert not broken, (
+        f"{len(broken)} of {len(seeds)} runs; repeat one with: python -m tests.simulation SEED\n"
+        + "\n".join(broken[:20])
+    )
+    # A simulation that checks nothing breaks nothing.
+    assert sum(result.served for result in results) > 100 * len(seeds)
+    assert any(result.kinds for result in results)
+
+
+def test_a_seed_gives_the_same_run_again() -> None:
+    traces: tuple[list[str], list[str]] = ([], [])
+    for trace in traces:
+        run(5, log=trace.append)
+    assert traces[0] == traces[1]
+    assert len(traces[0]) > 100
