@@ -4,12 +4,19 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
+import hypothesis
 import pytest
 import structlog
 from xdist.remote import Producer
 
 from koff.kafkatest import KafkaCluster, LocalKafka
 from tests.sharing import Scheduling, folder_order
+
+# Hypothesis's limits of time for an example fail on a busy machine.
+hypothesis.settings.register_profile(
+    "koff", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("koff")
 
 _NEED_KAFKA = {"kafka", "more_kafka"}
 

@@ -113,7 +113,7 @@ anything = st.tuples(st.none() | st.binary(max_size=30), st.none() | st.binary(m
 
 
 @given(st.lists(some_commit | st.just(tombstone()) | mutated() | anything, max_size=20))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_columns_agree_with_the_scalar_decoder(pairs: list[Pair]) -> None:
     assert_agrees(pairs)
 

@@ -82,13 +82,13 @@ def broken(draw: st.DrawFn) -> bytes:
 
 
 @given(st.lists(commit() | broken() | st.binary(max_size=60), max_size=12))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_columns_agree_with_the_scalar_decoder(values: list[bytes]) -> None:
     assert_agrees(values)
 
 
 @given(st.data(), st.integers(1, 8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_columns_agree_where_all_values_are_equally_long(data: st.DataObject, rows: int) -> None:
     one = data.draw(commit() | broken())
     others = [bytearray(one) for _ in range(rows)]

@@ -57,7 +57,7 @@ def structs(of: Shape, **given_fields: Any) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize(("row", "version", "layout", "share_state"), VERSIONS)
 @given(st.data())
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 def test_what_is_encoded_is_decoded_to_the_same(
     row: RecordType, version: int, layout: str, share_state: bool, data: st.DataObject
 ) -> None:
