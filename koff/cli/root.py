@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import sys
 import threading
@@ -11,16 +12,12 @@ from typing import Any, NoReturn
 
 import click
 
-from koff.cli.decode import decode
-from koff.cli.demo import demo
-from koff.cli.lag import lag
-from koff.cli.monitor import monitor
-from koff.cli.pipeline import pipeline
-from koff.cli.printer import printer
 from koff.cli.standard_streams import set_up_standard_streams
 from koff.errors import ConfigError, KoffError
 from koff.version import VERSION
 
+COMMANDS = ("decode", "demo", "lag", "monitor", "pipeline", "printer")
+"""Each command is in the module of its name. It is imported when it is used, for a quick start."""
 PRINT_S = 1.0
 """How long each last message on standard error may take."""
 
@@ -43,6 +40,16 @@ class _Commands(click.Group):
             _print_last(sys.stderr.flush)
         finally:
             os._exit(code & 0xFF)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*COMMANDS, *super().list_commands(ctx)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            command = getattr(importlib.import_module(f"koff.cli.{cmd_name}"), cmd_name)
+            _name_variables(command, f"KOFF_{cmd_name.upper()}")
+            self.add_command(command)
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> None:
         try:
@@ -125,8 +132,3 @@ def _name_variables(command: click.Command, prefix: str) -> None:
     if isinstance(command, click.Group):
         for name, subcommand in command.commands.items():
             _name_variables(subcommand, f"{prefix}_{name.upper()}")
-
-
-for command in (monitor, lag, printer, decode, demo, pipeline):
-    main.add_command(command)
-    _name_variables(command, f"KOFF_{str(command.name).upper()}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 import sys
 
 import numpy as np
@@ -30,6 +31,13 @@ def test_the_version_and_the_commands_are_told():
     assert VERSION in run("--version").output
     for command in ("monitor", "lag", "printer", "demo"):
         assert command in run("--help").output
+
+
+def test_a_command_is_imported_when_it_is_used():
+    shown = "import sys; from koff.cli import main; print(*sys.modules)"
+    names = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True).stdout
+    assert "koff.cli.root" in names.split()
+    assert not {"koff.cli.lag", "koff.monitor", "numpy"}.intersection(names.split())
 
 
 @pytest.mark.parametrize("command", ["monitor", "lag", "printer"])

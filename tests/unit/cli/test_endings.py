@@ -20,20 +20,19 @@ BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHON
 
 NAMED_KOFF = (sys.executable, "-c", "from koff.cli import main; main(prog_name='koff')")
 
-# `koff lag`, but what it does is `work`. Its output is not flushed.
-LAG = """
+# A command of koff that does `work`. Its output is not flushed.
+COMMAND = """
 import os, signal, sys, threading
 import click
 from koff.cli import main
-from koff.cli.root import lag
 from koff.errors import ConfigError, KoffError
 
-def work(**_):
+def work():
     print("result")
 {work}
 
-lag.callback = work
-main(["lag", "--brokers", "b:1"], prog_name="koff")
+main.add_command(click.Command("work", callback=work))
+main(["work"], prog_name="koff")
 """
 
 
@@ -52,9 +51,9 @@ def run(
     )
 
 
-def build_lag(*work: str) -> list[str]:
-    """The command of a `koff lag` that does only `work`."""
-    return [sys.executable, "-c", LAG.format(work="\n".join(f"    {line}" for line in work))]
+def build_command(*work: str) -> list[str]:
+    """The command line of a koff that does only `work`."""
+    return [sys.executable, "-c", COMMAND.format(work="\n".join(f"    {line}" for line in work))]
 
 
 ENDS = [
@@ -74,7 +73,7 @@ ENDS = [
 
 @pytest.mark.parametrize(("end", "code", "message"), ENDS)
 def test_a_thread_that_hangs_delays_no_end_and_all_output_is_there(end, code, message):
-    ended = run(build_lag("threading.Thread(target=threading.Event().wait).start()", end))
+    ended = run(build_command("threading.Thread(target=threading.Event().wait).start()", end))
     assert (ended.returncode, ended.stdout) == (code, "result\n")
     assert ended.stderr.endswith(message)
     assert ("Traceback" in ended.stderr) == ("LookupError" in message)
@@ -82,7 +81,7 @@ def test_a_thread_that_hangs_delays_no_end_and_all_output_is_there(end, code, me
 
 @contextmanager
 def stuck(end: str, stdout: int | IO[str] = subprocess.PIPE) -> Iterator[subprocess.Popen[bytes]]:
-    """A `koff lag` that ends like this while a thread holds the lock of standard error: the pipe is full."""
+    """A koff that ends like this while a thread holds the lock of standard error: the pipe is full."""
     work = (
         "from koff.cli import root",
         "from koff.cli.standard_streams import StandardError",
@@ -97,7 +96,7 @@ def stuck(end: str, stdout: int | IO[str] = subprocess.PIPE) -> Iterator[subproc
         "has_lock.wait()",
     )
     with subprocess.Popen(
-        build_lag(*work, end), stdout=stdout, stderr=subprocess.PIPE, env=BUFFERED
+        build_command(*work, end), stdout=stdout, stderr=subprocess.PIPE, env=BUFFERED
     ) as process:
         try:
             yield process
@@ -125,7 +124,7 @@ def test_an_error_is_printed_although_no_thread_can_be_started():
         "threading.Thread.start = start",
         "threading.Thread().start()",
     )
-    ended = run(build_lag(*work))
+    ended = run(build_command(*work))
     assert (ended.returncode, ended.stdout) == (1, "result\n")
     assert ended.stderr.endswith("RuntimeError: can't start new thread\n")
 
@@ -145,7 +144,7 @@ def test_a_shell_completes_commands():
 
 
 def test_a_message_without_the_end_of_its_line_is_not_lost():
-    assert run(build_lag("sys.stderr.write('half a line')")).stderr == "half a line"
+    assert run(build_command("sys.stderr.write('half a line')")).stderr == "half a line"
 
 
 @pytest.mark.parametrize("args", [("decode",), ("decode", "--help"), ("--version",)])
@@ -158,7 +157,7 @@ def test_a_full_disk_is_an_error_in_one_line(args):
 @pytest.mark.parametrize("end", ["return", "sys.exit(3)"])
 def test_a_full_disk_that_shows_only_at_the_end_is_an_error_too(end):
     with open("/dev/full", "w") as full:
-        ended = run(build_lag(end), stdout=full)
+        ended = run(build_command(end), stdout=full)
     assert (ended.returncode, ended.stderr) == (1, "Error: write error: No space left on device\n")
 
 
@@ -170,7 +169,7 @@ def test_a_closed_standard_output_is_an_error_in_one_line():
 def test_nothing_is_printed_into_a_file_that_is_opened_while_standard_output_is_closed(tmp_path):
     path = tmp_path / "state"
     work = f"file = open({str(path)!r}, 'w')", "sys.stdout.flush()"
-    ended = run(["sh", "-c", 'exec "$@" >&-', "sh", *build_lag(*work)])
+    ended = run(["sh", "-c", 'exec "$@" >&-', "sh", *build_command(*work)])
     assert (ended.returncode, path.read_text()) == (1, "")
 
 
@@ -189,7 +188,7 @@ def test_a_pipe_that_another_program_has_made_non_blocking_gets_all_output():
     work = f"sys.stdout.write('x' * {size})"
     with (
         open(reader, "rb") as pipe,
-        subprocess.Popen(build_lag(work), stdout=writer, stderr=subprocess.PIPE) as process,
+        subprocess.Popen(build_command(work), stdout=writer, stderr=subprocess.PIPE) as process,
     ):
         os.close(writer)
         assert len(pipe.read()) == len("result\n") + size
@@ -212,7 +211,7 @@ def test_a_log_line_that_cannot_be_written_ends_nothing():
         "structlog.get_logger(component='test').warning('lost')",
         "print('alive')",
     )
-    ended = run(["sh", "-c", 'exec "$@" 2>/dev/full', "sh", *build_lag(*work)])
+    ended = run(["sh", "-c", 'exec "$@" 2>/dev/full', "sh", *build_command(*work)])
     assert (ended.returncode, ended.stdout) == (0, "result\nalive\n")
 
 
@@ -223,5 +222,5 @@ def test_a_closed_standard_input_is_an_error_of_the_command_that_reads_it():
 
 
 def test_a_name_that_the_locale_cannot_encode_is_escaped():
-    ended = run(["env", "PYTHONIOENCODING=ascii", *build_lag("print('gr\\u00fcn')")])
+    ended = run(["env", "PYTHONIOENCODING=ascii", *build_command("print('gr\\u00fcn')")])
     assert (ended.returncode, ended.stdout) == (0, "result\ngr\\xfcn\n")
