@@ -21,6 +21,8 @@ from koff.kafkatest.tls import make_keystore
 from koff.kafkatest.wait import wait_until
 
 _ATTEMPTS = 3  # another process may take a port between the search for free ports and Kafka's start
+_FORMATTED: dict[tuple[object, ...], Mapping[str, bytes]] = {}
+"""By version and configuration, the files of a formatted storage."""
 USERS = {"admin": "admin-secret", "alice": "alice-secret"}
 
 
@@ -209,24 +211,32 @@ class LocalKafka(KafkaCluster):
                 server_properties(node.id, ports, node.data, config, security, proxies, zookeeper=zookeeper)
             )
         if not zookeeper:
-            self._format_storage()
+            self._format_storage(jars)
         # Start all nodes.
         self._report(f"starting Apache Kafka {self._version}")
         for node in self.nodes:
             node.start()
         self.wait_until_up()
 
-    def _format_storage(self) -> None:
-        """Formats the storage of all nodes, at the same time."""
-        self._report("formatting storage")
-        cluster_id = _new_cluster_id()
-        tools = [node.begin_format(cluster_id) for node in self.nodes]
-        for node, tool in zip(self.nodes, tools, strict=True):
-            node.end_format(tool, self._timeout_s)
+    def _format_storage(self, jars: Path) -> None:
+        """Formats the storage of all nodes as Kafka's tool formats it.
+
+        The tool takes a second or more. It runs once in this process for each version and configuration.
+        """
+        kind = (jars, *sorted(self._config.items()))
+        cluster_id, nodes = _new_id(), list(self.nodes)
+        if kind not in _FORMATTED:
+            self._report("formatting storage")
+            first = nodes.pop(0)
+            first.format(cluster_id, self._timeout_s)
+            _FORMATTED[kind] = {path.name: path.read_bytes() for path in first.data.iterdir()}
+        for node in nodes:
+            ids = {"cluster.id": cluster_id, "node.id": str(node.id), "directory.id": _new_id()}
+            node.format_like(_FORMATTED[kind], ids)
 
 
-def _new_cluster_id() -> str:
-    """A cluster id in Kafka's format: 22 characters of URL-safe base64.
+def _new_id() -> str:
+    """An id in Kafka's format: 22 characters of URL-safe base64.
 
     It does not begin with "-": Kafka's storage tool would read it as an option.
     """

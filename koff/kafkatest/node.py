@@ -56,21 +56,30 @@ class KafkaNode:
         (self.folder / "server.properties").write_text(format_properties(properties))
         (self.folder / "log4j2.properties").write_text(LOG4J2.format(log=self.log))
 
-    def begin_format(self, cluster_id: str) -> subprocess.Popen[bytes]:
-        """Kafka's storage tool, which formats this node's data; the caller hands it to `end_format`."""
+    def format(self, cluster_id: str, timeout_s: float) -> None:
+        """Formats the node's data by Kafka's storage tool.
+
+        Raises `KafkaTestError`, with the end of the tool's log, when it failed.
+        """
         config = str(self.folder / "server.properties")
-        return self._spawn_java(
+        tool = self._spawn_java(
             "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", config, options=["-Xmx64m"]
         )
-
-    def end_format(self, tool: subprocess.Popen[bytes], timeout_s: float) -> None:
-        """Waits for the storage tool. Raises `KafkaTestError`, with the end of its log, when it failed."""
         try:
             tool.wait(timeout_s)
         except subprocess.TimeoutExpired:
             pass
         if reap(tool) != 0:
             raise KafkaTestError(f"node {self.id}: Kafka could not format its storage:\n{self.tail()}")
+
+    def format_like(self, files: Mapping[str, bytes], ids: Mapping[str, str]) -> None:
+        """Formats the node's data like that of another node, with these ids in meta.properties."""
+        self.data.mkdir()
+        for name, content in files.items():
+            (self.data / name).write_bytes(content)
+        path = self.data / "meta.properties"
+        lines = (line.partition("=") for line in path.read_text().splitlines())
+        path.write_text("".join(f"{key}{equals}{ids.get(key, value)}\n" for key, equals, value in lines))
 
     def start(self) -> None:
         """Starts the process, without waiting until the broker responds."""
