@@ -42,10 +42,13 @@ class Record:
         with self.lock:
             return {each.value for each in self.handed}
 
-    def note(self, handed: Handed) -> None:
+    def note(self, handed: Handed) -> bool:
+        """Whether it was written down."""
         with self.lock:
-            if handed.member not in self.crashed:
-                self.handed.append(handed)
+            if handed.member in self.crashed:
+                return False
+            self.handed.append(handed)
+            return True
 
     def check_claims(self, *, tolerance_s: float = 0.0) -> None:
         """No partition was ever read under two claims at a time, and under each in order."""
@@ -120,18 +123,19 @@ class Worker:
     def _work(self) -> None:
         for message in self.group.messages():
             claim = self.group.claims.get(TopicPartition(message.topic, message.partition))
-            if claim is not None:  # else it was lost just now
-                self._record.note(
-                    Handed(
-                        time.monotonic(),
-                        self.group.id,
-                        message.partition,
-                        message.offset,
-                        claim,
-                        message.value or b"",
-                    )
-                )
-            message.ack()
+            if claim is None:  # it was lost just now
+                continue
+            handed = Handed(
+                time.monotonic(),
+                self.group.id,
+                message.partition,
+                message.offset,
+                claim,
+                message.value or b"",
+            )
+            # What is not written down must not be committed: another instance has to get it.
+            if self._record.note(handed):
+                message.ack()
 
 
 class Source:
