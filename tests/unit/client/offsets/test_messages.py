@@ -48,7 +48,7 @@ def read_by_kio(request: Request[Any]) -> Any:
     timestamp=st.one_of(st.sampled_from([LATEST, EARLIEST]), st.integers(0, 2**63 - 1)),
     read_committed=st.booleans(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_kio_reads_the_request_for_offsets(version, partitions, timestamp, read_committed):
     given = {
         name: [TopicPartition(name, number) for number in numbers] for name, numbers in partitions.items()
@@ -66,7 +66,7 @@ def test_kio_reads_the_request_for_offsets(version, partitions, timestamp, read_
 
 @pytest.mark.parametrize("version", METADATA)
 @given(names=st.lists(NAMES, max_size=200))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_kio_reads_the_request_for_leaders(version, names):
     read = read_by_kio(encode_metadata(version, names))
     assert [(topic.name, topic.topic_id) for topic in read.topics] == [(name, None) for name in names]
@@ -83,7 +83,7 @@ def test_kio_reads_the_request_for_leaders(version, names):
         max_size=4,
     )
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_response_with_offsets_is_read_as_kio_writes_it(version, rows):
     kinds = load_payload_module(Api.LIST_OFFSETS, version, EntityType.response)
     body = written(
