@@ -9,7 +9,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-versions check lint format lock bench jars clean
+.PHONY: help demo test test-unit test-versions test-benches check lint format lock bench jars clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ test: lint jars ## everything: what check looks at, then all tests, on a real Ka
 
 test-versions: $(INSTALLED) jars ## each row on Kafka 2.8 to 4.1, and a rolling upgrade (about five minutes)
 	@$(BIN)/pytest -m versions $(ARGS)
+
+test-benches: $(INSTALLED) jars ## each benchmark at its smallest size
+	@$(BIN)/pytest -m benches $(ARGS)
 
 check: lint test-unit ## format, lint, types, imports and the tests that need neither Kafka nor Spark
 

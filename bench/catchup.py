@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from koff.kafkatest import LocalKafka, free_ports
 
@@ -200,13 +200,27 @@ def fetch(url: str) -> bytes:
         return gzip.decompress(answer.read())
 
 
+def commit(consumer: Consumer, topic: str, offset: int) -> None:
+    """Returns when the coordinator has it; one that has just been elected refuses at first."""
+    until = time.monotonic() + 30
+    while True:
+        try:
+            consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+        except KafkaException:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+        else:
+            return
+
+
 def shape(records: int, groups: int, batch: int | None, python: str) -> dict[str, Any]:
     """One shape on a broker of its own."""
     with LocalKafka(jvm_options=("-XX:TieredStopAtLevel=4",)) as kafka:
         for i in range(20):
             kafka.create_topic(f"bench-topic-{i:02d}", partitions=PARTITIONS_A_GROUP)
         first = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "makes-the-topic"})
-        first.commit(offsets=[TopicPartition("bench-topic-00", 0, 0)], asynchronous=False)
+        commit(first, "bench-topic-00", 0)
         first.close()
         written = write(kafka.bootstrap, records, groups, batch)
         bare = bare_read(kafka.bootstrap, records)

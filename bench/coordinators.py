@@ -16,9 +16,9 @@ import time
 from typing import Any
 
 import click
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 
-from bench.catchup import PARTITIONS_A_GROUP, write
+from bench.catchup import PARTITIONS_A_GROUP, commit, write
 from koff.client import ClusterConf
 from koff.client.groups.admin import fetch_through_admin
 from koff.client.groups.coordinators import fetch_from_coordinators
@@ -71,7 +71,7 @@ def main(groups: int, times: int) -> None:
         for i in range(20):
             kafka.create_topic(f"bench-topic-{i:02d}", partitions=PARTITIONS_A_GROUP)
         first = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "makes-the-topic"})
-        first.commit(offsets=[TopicPartition("bench-topic-00", 0, 0)], asynchronous=False)
+        commit(first, "bench-topic-00", 0)
         first.close()
         write(kafka.bootstrap, groups * PARTITIONS_A_GROUP, groups, None)
         kafka.restart()

@@ -17,8 +17,8 @@ from typing import Any
 import click
 from confluent_kafka import Consumer
 
-from bench.catchup import PARTITIONS_A_GROUP, write
-from bench.start import Started, commit
+from bench.catchup import PARTITIONS_A_GROUP, commit, write
+from bench.start import Started
 from koff.kafkatest import LocalKafka
 
 GROUP, TOPIC = "fresh", "fresh-topic"

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer
 
-from bench.catchup import PARTITIONS_A_GROUP, bare_read, fetch, status, write
+from bench.catchup import PARTITIONS_A_GROUP, bare_read, commit, fetch, status, write
 from koff.kafkatest import LocalKafka, free_ports
 
 WAYS = ("replay", "snapshot", "resume")
@@ -86,20 +86,6 @@ class Started:
         self.process.wait(60)
         self._drain.join(5)
         return time.monotonic() - began
-
-
-def commit(consumer: Consumer, topic: str, offset: int) -> None:
-    """Returns when the coordinator has it; one that has just been elected refuses at first."""
-    until = time.monotonic() + 30
-    while True:
-        try:
-            consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-        except KafkaException:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-        else:
-            return
 
 
 def started(bootstrap: str, way: str, folder: str, rows: int, times: int) -> dict[str, Any]:

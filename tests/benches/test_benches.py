@@ -1,0 +1,39 @@
+"""Each benchmark runs at its smallest size and prints its figures as JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.benches, pytest.mark.timeout(900)]
+
+SMALLEST = {
+    "catchup": ["--records", "20000", "--groups", "20"],
+    "churn": ["--minutes", "3", "--groups", "50"],
+    "client": ["--messages", "3000", "--size", "100", "--batch", "1000", "--rounds", "1"],
+    "coordinators": ["--groups", "50", "--times", "1"],
+    "decode": ["--records", "2000"],
+    "ends": ["--partitions", "2000", "--real", "500"],
+    "freshness": ["--groups", "5", "--commits", "3"],
+    "lag": ["--rows", "1000", "--runs", "1"],
+    "pipeline": ["--records", "20000", "--groups", "20", "--repeat", "1"],
+    "start": ["--quick", "--times", "1"],
+    "tracker": ["--rows", "2000"],
+}
+
+
+def test_no_benchmark_is_missing() -> None:
+    folder = Path(__file__).parents[2] / "bench"
+    assert {path.stem for path in folder.glob("[a-z]*.py")} == SMALLEST.keys()
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_a_benchmark_prints_figures(name: str) -> None:
+    command = [sys.executable, "-m", f"bench.{name}", *SMALLEST[name]]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert json.loads(ended.stdout)
