@@ -328,7 +328,7 @@ class Cluster(Closing):
                 if is_fatal or time.monotonic() > deadline or should_stop():
                     raise self._make_connect_error()
             try:
-                return str(future.result(0).cluster_id)
+                return str(future.result(0).cluster_id or "")
             except (KafkaException, TimeoutError) as error:
                 admin.poll(0)
                 kafka_error = extract_kafka_error(error)
@@ -375,7 +375,7 @@ class Cluster(Closing):
         return self._make_connect_error(*([kafka_error] if kafka_error else []), was_up=bool(self.id))
 
     def _make_connect_error(self, *errors: KafkaError, was_up: bool = False) -> ConnectError:
-        """The error to raise. When requests have failed for `SILENCE_S`, also replaces the admin client.
+        """The error to raise. If all requests have failed for `SILENCE_S`, also replaces the admin client.
 
         `has_no_broker` has the reason for the replacement. A client that is new knows only the bootstrap
         servers, so one failure is no reason.

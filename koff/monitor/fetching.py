@@ -41,7 +41,8 @@ log = structlog.get_logger(component="monitor.fetching")
 OFFSETS_TIMEOUT_S = 8.0
 """Less than the core waits, so that it learns why there is no offset."""
 CHUNK = 2_000
-"""So many partitions in one call for offsets: librdkafka's cost grows faster than their number."""
+"""So many partitions in one call for offsets: the results come piece by piece, and librdkafka's cost grows
+faster than their number."""
 _UNKNOWN_LEADER = -1
 _Item = TypeVar("_Item")
 OfCoordinators = TypeVar("OfCoordinators", FetchGroups, FetchShareLags)

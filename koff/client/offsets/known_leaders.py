@@ -3,6 +3,7 @@
 A broker that is cut off from the others returns old metadata. Each change of leader has a new leader epoch,
 so an older epoch replaces nothing at first. Nor does another topic id: which of two ids is newer cannot be
 seen. Once two brokers agree, they are believed: the topic was created again, or the cluster was restored.
+The newest response counts for the brokers' addresses.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ BELIEVE_OLDER_S = 60.0
 """Older epochs may count if no broker has confirmed newer ones for so long: a cluster may be restored."""
 UNUSED_S = 600.0
 """A topic that is not requested for so long is forgotten."""
-UNSEEN_S = 120.0
+UNSEEN_S = 60.0
 """A broker that no metadata has named for so long is forgotten."""
 NO_LEADER = -1
 
@@ -47,7 +48,7 @@ class _Topic:
 
 
 class KnownLeaders:
-    """The brokers and the leaders. Several threads may read; one thread at a time may change it."""
+    """The brokers and the leaders. For several threads, but `add` for one at a time."""
 
     def __init__(self) -> None:
         self.brokers: Mapping[int, Address] = {}
@@ -109,15 +110,16 @@ class KnownLeaders:
             return True
         return (is_unknown or known.is_doubted) and now_s >= known.fetched_s + FETCH_AGAIN_S
 
-    def list_requested(self, now_s: float) -> list[str]:
-        """The topics, those first that were fetched longest ago. Forgets those that are requested no more."""
-        topics = self._topics.copy()  # other threads add topics
-        unused = {name for name, known in topics.items() if now_s >= known.requested_s + UNUSED_S}
-        for name in unused:
-            self._topics.pop(name, None)
-        return sorted(
-            (name for name in topics if name not in unused), key=lambda name: topics[name].fetched_s
-        )
+    def forget_unused(self, now_s: float) -> None:
+        """Forgets the topics that are not requested any more."""
+        for name, known in self._topics.copy().items():  # a copy: other threads add topics
+            if now_s >= known.requested_s + UNUSED_S:
+                self._topics.pop(name, None)
+
+    def list_topics(self) -> list[str]:
+        """The topics that are requested, in the order in which they were fetched last."""
+        topics = self._topics.copy()
+        return sorted(topics, key=lambda name: topics[name].fetched_s)
 
     def add(self, metadata: MetadataResponse, source: Address, now_s: float) -> None:
         """Adds the response of the broker at `source`."""

@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent import futures
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -41,13 +41,13 @@ from koff.client.wire.requests import Api, Request, error_name
 from koff.errors import ConfigError, ConnectError, KoffError
 
 CHUNK = 2_000
-"""So many partitions, or topics of metadata, in one request: the responses stay small."""
+"""The most partitions, or topics of metadata, in one request. It keeps the responses small."""
 FAILED_S = 60.0
-"""A broker that did not respond is asked for metadata after the others for so long."""
+"""For this time, a broker that did not respond is asked for metadata after the others."""
 PAUSE_S = 5.0
-"""After no broker has returned metadata, so long only unknown leaders are a reason to request it again."""
+"""When no broker returned metadata, doubted leaders are asked as they are for this time."""
 LATE_S = 0.2
-"""So much longer than its deadline a call may take."""
+"""How long after its deadline a call may end."""
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 """Topic.validate. A broker closes the connection if a name is longer than it can read."""
 _LEADER_CHANGED = frozenset(
@@ -92,6 +92,8 @@ class OffsetLister(Closing):
         self._conf, self._fallback = conf, fallback
         self._cluster_id = cluster_id
         self._confirmed_s = time.monotonic() if cluster_id else float("-inf")
+        self._other_cluster: tuple[str, set[Address]] = ("", set())
+        """Another cluster's id, and the brokers that have returned it since then."""
         self._no_metadata_s = float("-inf")
         self._bootstrap = list(parse_addresses(conf.brokers))
         if not self._bootstrap:
@@ -149,23 +151,34 @@ class OffsetLister(Closing):
         """Fetches the leaders of all topics whose offsets are requested. Raises `ConnectError`.
 
         Call it now and then: a broker that is cut off from the others may believe that it is still the
-        leader, and would be asked for ever. Such a broker returns old leaders, too, so two brokers are asked.
-        Topics for which there was no time come first in the next call.
+        leader, and would be asked for ever. Such a broker returns old leaders, too, so two brokers are asked,
+        and two others in the next call. Topics for which there was no time come first in the next call.
         """
         deadline = time.monotonic() + timeout_s
-        topics = self._known.list_requested(time.monotonic())
+        self._known.forget_unused(time.monotonic())
+        topics = self._known.list_topics()
+        # All topics from the same two brokers: each call then asks others, however many topics there are.
+        first, *others = self._list_candidates()
+        asks_second = len(self._known.brokers) > 1
         failure: KoffError | None = None
-        for first in range(0, len(topics), CHUNK):
-            chunk = topics[first : first + CHUNK]
+        for start in range(0, len(topics), CHUNK):
+            chunk = topics[start : start + CHUNK]
             try:
                 with self._lock_leaders(deadline):  # for each request: others may wait for new leaders
-                    source = self._add_metadata(chunk, deadline)
-                if len(self._known.brokers) > 1:
-                    with self._lock_leaders(deadline), suppress(ConnectError):  # the first has responded
-                        late_s = min(deadline, time.monotonic() + 2 * PATIENCE_S)
-                        self._add_metadata(chunk, late_s, besides=source)
+                    source = self._add_metadata(chunk, deadline, [first, *others])
             except KoffError as error:
                 failure = failure or error
+                continue
+            others = [address for address in (first, *others) if address != source]
+            first = source
+            if asks_second:
+                late_s = min(deadline, time.monotonic() + 2 * PATIENCE_S)
+                try:
+                    with self._lock_leaders(late_s):
+                        second = self._add_metadata(chunk, late_s, others)
+                    others = [second, *(address for address in others if address != second)]
+                except KoffError:  # the first has responded
+                    asks_second = False
         if failure is not None:
             raise failure
 
@@ -181,15 +194,14 @@ class OffsetLister(Closing):
             # In half of the time: the leaders that are known need the rest.
             if self._fetch_leaders(partitions, unknown, (time.monotonic() + query.deadline) / 2):
                 parts, unknown = self._known.split_by_address(partitions)
-        except UnsupportedVersion:  # all brokers that respond are older than Kafka 2.8
+        except UnsupportedVersion:  # a broker is older than Kafka 2.8
             return self._fall_back([at for of_topic in partitions.values() for at in of_topic], query)
         except KoffError as error:
             failure = error
         listed: dict[TopicPartition, _Result] = {
             at: failure or self._known.explain_unknown(*at) for at in unknown
         }
-        if len(parts) == 1 and self._pool.has_idle(next(iter(parts))):  # no thread needed
-            return listed | self._ask_broker(*parts.popitem(), query)
+        # Threads, also for a single broker: the search for a broker's address has no deadline.
         asking = {
             call_in_thread(self._ask_broker, address, part, query): part for address, part in parts.items()
         }
@@ -197,7 +209,7 @@ class OffsetLister(Closing):
         for future, part in asking.items():
             if future in done:
                 listed |= future.result()
-            else:  # it looks for the broker's address, which has no deadline
+            else:
                 listed |= dict.fromkeys(part, ConnectError("no response in time"))
         return listed
 
@@ -231,19 +243,22 @@ class OffsetLister(Closing):
             (topic.name, each.partition): (
                 ListedOffset(each.offset, each.leader_epoch)
                 if not each.error_code and each.offset >= lowest
-                else error_name(each.error_code) or f"the response has the offset {each.offset}"
+                else error_name(each.error_code) or f"the broker returned the offset {each.offset}"
             )
             for topic in response.topics
             for each in topic.partitions
         }
-        return {at: found.get(at, "the response has no offset of it") for at in chunk}
+        return {at: found.get(at, "the broker returned no offset") for at in chunk}
 
     def _fall_back(self, partitions: list[TopicPartition], query: _Query) -> dict[TopicPartition, _Result]:
         listed: dict[TopicPartition, _Result] = {}
         for first in range(0, len(partitions), CHUNK):
             left_s = max(0.1, query.deadline - time.monotonic())
             chunk = partitions[first : first + CHUNK]
-            listed |= self._fallback(chunk, query.spec, query.isolation, timeout_s=left_s)
+            try:
+                listed |= self._fallback(chunk, query.spec, query.isolation, timeout_s=left_s)
+            except KoffError as error:
+                listed |= dict.fromkeys(chunk, error)
         return listed
 
     # --- The leaders are fetched ---------------------------------------------------------------------------
@@ -268,7 +283,7 @@ class OffsetLister(Closing):
                 # Another thread may have fetched them meanwhile.
                 due = self._known.find_due(topics, unknown_topics, time.monotonic())
                 for first in range(0, len(due), CHUNK):
-                    self._add_metadata(due[first : first + CHUNK], deadline)
+                    self._add_metadata(due[first : first + CHUNK], deadline, self._list_candidates())
         except ConnectError:
             self._no_metadata_s = time.monotonic()
             if unknown_topics:
@@ -287,8 +302,8 @@ class OffsetLister(Closing):
     def _late(self) -> ConnectError:
         return ConnectError(f"no response in time from any of {self._conf.brokers}")
 
-    def _add_metadata(self, topics: list[str], deadline: float, *, besides: Address | None = None) -> Address:
-        """Fetches the metadata of these topics from the first broker that responds, but not from `besides`.
+    def _add_metadata(self, topics: list[str], deadline: float, candidates: Iterable[Address]) -> Address:
+        """Fetches the metadata of these topics from the first of the candidates that responds.
 
         A broker that hangs must not take all the time: after `PATIENCE_S`, the next broker is asked as well.
         Returns the broker's address. Raises `ConnectError`, or `UnsupportedVersion` if a broker that responds
@@ -296,16 +311,18 @@ class OffsetLister(Closing):
         """
         errors: list[BaseException] = []
         asking: dict[futures.Future[MetadataResponse], Address] = {}
-        candidates = [address for address in self._list_candidates() if address != besides]
-        while candidates or asking:
-            if candidates:
-                address = candidates.pop(0)
+        left = list(candidates)
+        while left or asking:
+            if left:
+                address = left.pop(0)
                 asking[call_in_thread(self._fetch_metadata, address, topics, deadline)] = address
             left_s = deadline - time.monotonic()
-            wait_s = min(PATIENCE_S, left_s) if candidates else left_s
+            wait_s = min(PATIENCE_S, left_s) if left else left_s
             for future in futures.wait(asking, max(0.0, wait_s), futures.FIRST_COMPLETED).done:
                 address, error = asking.pop(future), future.exception()
                 if error is None:
+                    for late in asking.values():
+                        self._note_response(late, responds=False)
                     self._known.add(future.result(), address, time.monotonic())
                     self._forget_other_addresses()
                     return address
@@ -334,15 +351,22 @@ class OffsetLister(Closing):
     def _check_cluster(self, cluster_id: str, address: Address) -> None:
         """Raises `ConnectError` for another cluster: an address may have been given to another broker.
 
-        Another id is believed if no broker has had the earlier one for `BELIEVE_OLDER_S`.
+        Another id is believed if two brokers have it (unless there is only one), and no broker has returned
+        the earlier one for `BELIEVE_OLDER_S`.
         """
         now = time.monotonic()
-        if cluster_id != self._cluster_id and now < self._confirmed_s + BELIEVE_OLDER_S:
-            raise ConnectError(
-                f"Kafka at {address[0]}:{address[1]} belongs to another cluster, {cluster_id}, "
-                f"not {self._cluster_id}: check --brokers"
-            )
-        self._cluster_id, self._confirmed_s = cluster_id, now
+        if cluster_id != self._cluster_id and self._confirmed_s > float("-inf"):
+            other_id, sources = self._other_cluster
+            sources = {address} | (sources if other_id == cluster_id else set())
+            self._other_cluster = cluster_id, sources
+            needed = min(2, len(self._list_candidates()))
+            if len(sources) < needed or now < self._confirmed_s + BELIEVE_OLDER_S:
+                host, port = address
+                raise ConnectError(
+                    f"Kafka at {host}:{port} belongs to another cluster, {cluster_id}, "
+                    f"not {self._cluster_id}: check --brokers"
+                )
+        self._cluster_id, self._confirmed_s, self._other_cluster = cluster_id, now, ("", set())
 
     def _list_candidates(self) -> list[Address]:
         """The brokers to ask for metadata: those that respond first, then the one asked longest ago.

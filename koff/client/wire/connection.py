@@ -337,7 +337,11 @@ def _connect_to_any(host: str, port: int, family: int | None, until: float) -> s
         raise OSError(f"no valid host name: {error}") from error
     failure: OSError = OSError("the name has no address")
     for number, (of_family, kind, protocol, _, address) in enumerate(found):
-        opened = socket.socket(of_family, kind, protocol)
+        try:
+            opened = socket.socket(of_family, kind, protocol)
+        except OSError as error:  # this machine has no IPv6, for example
+            failure = error
+            continue
         try:
             opened.settimeout(_remaining_s(until) / (len(found) - number))
             opened.connect(address)

@@ -21,6 +21,8 @@ Address = tuple[str, int]
 
 MAX_IDLE = 8
 """So many open connections to an address are kept."""
+MAX_CONNECTING = 16
+"""So many attempts to connect to an address may be under way: the search for it has no deadline."""
 IDLE_S = 30.0
 """A connection that was not used for so long is closed: a firewall may have forgotten it."""
 REFUSED_S = 10.0
@@ -36,6 +38,7 @@ class ConnectionPool(Closing):
         self._idle: dict[Address, list[tuple[float, Connection]]] = defaultdict(list)
         """The connections with the time of their last use, the newest last."""
         self._refused: dict[Address, tuple[float, Denied]] = {}
+        self._connecting: dict[Address, int] = defaultdict(int)
         self._closed = False
 
     def close(self) -> None:
@@ -49,7 +52,7 @@ class ConnectionPool(Closing):
     ) -> T:
         """The response to a request that `build` makes for the connection, before `deadline` (monotonic).
 
-        The request may be sent twice: an idle connection may have been closed by the broker. Raises
+        The request may be sent again: an idle connection may have been closed by the broker. Raises
         `ConnectError`, `Denied` for a refused log-in, `ConfigError` for properties that koff cannot use, and
         what `build` raises.
         """
@@ -62,10 +65,6 @@ class ConnectionPool(Closing):
                 if time.monotonic() >= deadline:
                     raise
         return self._exchange(self._connect(address, deadline), address, build, deadline)
-
-    def has_idle(self, address: Address) -> bool:
-        """Whether there is an open connection that no request uses."""
-        return bool(self._idle.get(address))
 
     def keep_only(self, addresses: Collection[Address]) -> None:
         """Closes the idle connections to all other addresses."""
@@ -80,8 +79,15 @@ class ConnectionPool(Closing):
         now = time.monotonic()
         with self._lock:
             refused_s, refusal = self._refused.get(address, (0.0, None))
-        if refusal is not None and now < refused_s + REFUSED_S:
-            raise Denied(str(refusal))
+            if refusal is not None and now < refused_s + REFUSED_S:
+                raise Denied(str(refusal))
+            if self._connecting[address] == MAX_CONNECTING:
+                host, port = address
+                raise ConnectError(
+                    f"cannot reach Kafka at {host}:{port}: {MAX_CONNECTING} attempts do not return; "
+                    "check the name server"
+                )
+            self._connecting[address] += 1
         timeout_s = max(0.001, min(self._conf.connect_timeout_s, deadline - now))
         try:
             return Connection.connect(self._conf, *address, token=self._token, timeout_s=timeout_s)
@@ -89,6 +95,11 @@ class ConnectionPool(Closing):
             with self._lock:
                 self._refused[address] = (time.monotonic(), error)
             raise
+        finally:
+            with self._lock:
+                self._connecting[address] -= 1
+                if not self._connecting[address]:
+                    del self._connecting[address]
 
     def _exchange(
         self,
@@ -100,13 +111,8 @@ class ConnectionPool(Closing):
         try:
             connection.deadline = deadline
             (response,) = connection.send_requests([build(connection)])
-        except ConnectError:
-            connection.close()
-            raise
-        except BaseException:
-            self._put_idle(address, connection)
-            raise
-        self._put_idle(address, connection)
+        finally:
+            self._put_idle(address, connection)  # unless an error has closed it
         return response
 
     def _take_idle(self, address: Address) -> Connection | None:

@@ -81,3 +81,38 @@ def test_requests_of_an_attempt_to_connect_take_no_longer_than_its_timeout(
     with pytest.raises(ConnectError):
         cluster.connect()
     assert connect_timeout_s <= clock_s <= connect_timeout_s + 0.15
+
+
+def test_the_client_is_replaced_only_after_failures_for_a_while(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that is new knows only the bootstrap servers, which may be down."""
+    clock_s = 0.0
+    monkeypatch.setattr("koff.client.cluster.time.monotonic", lambda: clock_s)
+    made = []
+    monkeypatch.setattr(Cluster, "_new_admin", lambda self: made.append(clock_s))
+
+    def fail(at_s: float) -> None:
+        nonlocal clock_s
+        clock_s = at_s
+        with pytest.raises(ConnectError):
+            raise cluster._make_connect_error()
+
+    for at_s in (100, 105, 109):
+        fail(at_s)
+    assert made == []
+    monkeypatch.setattr(cluster, "_call_admin", lambda *args, **options: {"t": _done()})
+    cluster.describe_topics(["t"])
+    for at_s in (111, 120):
+        fail(at_s)
+    assert made == []
+    fail(121)
+    assert made == [121]
+    fail(122)
+    assert made == [121]
+
+
+def _done() -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(SimpleNamespace(partitions=[1], topic_id="id"))
+    return future

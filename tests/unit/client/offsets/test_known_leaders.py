@@ -134,6 +134,34 @@ def test_older_epochs_count_once_two_brokers_have_them_and_none_confirms_the_new
     assert leaders(known) == (2,)
 
 
+@pytest.mark.parametrize("brokers", [(1, 2), (1, 2, 3)])
+def test_older_epochs_that_two_brokers_have_wait_for_the_limit(known, brokers):
+    known.add(metadata((1, 5), brokers=brokers), A, 0)
+    for now_s in (1, 30, BELIEVE_OLDER_S - 1):
+        known.add(metadata((2, 3), brokers=brokers), A, now_s)
+        known.add(metadata((2, 3), brokers=brokers), B, now_s)
+        assert leaders(known) == (1,)
+    known.add(metadata((2, 3), brokers=brokers), A, BELIEVE_OLDER_S)
+    assert leaders(known) == (2,)
+
+
+def test_one_of_two_brokers_is_not_enough_for_another_id(known):
+    known.add(metadata((1, 5), brokers=[1, 2]), A, 0)
+    for now_s in (1, 30):
+        known.add(metadata((2, 0), topic_id=OTHER_ID, brokers=[1, 2]), A, now_s)
+    assert leaders(known) == (1,)
+    # The other broker is not in the cluster any more.
+    for now_s in (40, 70, 101):
+        known.add(metadata((2, 0), topic_id=OTHER_ID, brokers=[2]), A, now_s)
+    assert leaders(known) == (2,)
+
+
+def test_a_topic_with_an_error_is_not_fetched_again_at_once(known):
+    known.add(metadata(error=29), A, 10)
+    assert not due(known, 10 + FETCH_AGAIN_S / 2)
+    assert due(known, 10 + FETCH_AGAIN_S)
+
+
 def test_an_error_of_the_topic_is_the_reason_where_no_leader_is_known(known):
     known.add(metadata(error=29), A, 1)
     assert leaders(known) == ()
@@ -184,13 +212,15 @@ def test_partitions_are_split_by_the_address_of_their_leader(known):
 def test_topics_that_are_not_requested_any_more_are_forgotten(known):
     known.note_requested(["u"], 5)
     known.add(metadata((1, 5)), A, 5)
-    assert known.list_requested(UNUSED_S) == ["u"]
+    known.forget_unused(UNUSED_S)
+    assert known.list_topics() == ["u"]
     assert leaders(known) == ()
     known.add(metadata((1, 5)), A, UNUSED_S)  # a response that was under way
-    assert known.list_requested(UNUSED_S + 5) == []
+    known.forget_unused(UNUSED_S + 5)
+    assert known.list_topics() == []
 
 
 def test_the_topics_that_were_fetched_longest_ago_come_first(known):
     known.note_requested(["v", "u"], 1)
     known.add(metadata((1, 5)), A, 2)
-    assert known.list_requested(3) == ["v", "u", "t"]
+    assert known.list_topics() == ["v", "u", "t"]

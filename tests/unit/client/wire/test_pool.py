@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from koff.client.wire import pool as pool_module
 from koff.client.wire.connection import Connection
-from koff.client.wire.pool import MAX_IDLE, Address, ConnectionPool
+from koff.client.wire.pool import MAX_CONNECTING, MAX_IDLE, Address, ConnectionPool
 from koff.client.wire.requests import Api, Request, build_request, encode_request
 from koff.errors import ConnectError, Denied
+from koff.kafkatest import wait_until
 from tests.fake_brokers import FakeBrokers
 
 
@@ -62,7 +66,6 @@ def test_when_one_idle_connection_is_dead_the_others_are_not_tried(brokers, pool
 def test_connections_that_were_idle_for_long_are_not_used(brokers, pool, monkeypatch):
     """A firewall may have forgotten them: a request would get no response, and no error."""
     send(pool, address(brokers, 1))
-    assert pool.has_idle(address(brokers, 1))
     monkeypatch.setattr(pool_module, "IDLE_S", 0.0)
     send(pool, address(brokers, 1))
     assert brokers.connections == 2
@@ -106,6 +109,54 @@ def test_a_refused_log_in_is_not_repeated_at_once(brokers, pool, monkeypatch):
     with pytest.raises(Denied):
         send(pool, address(brokers, 1))
     assert len(attempts) == 3
+
+
+def test_attempts_that_do_not_return_are_limited(brokers, pool, monkeypatch):
+    """The search for a host's address has no deadline."""
+    released = threading.Event()
+
+    def resolve(*args):
+        released.wait(60)
+        raise socket.gaierror("late")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+
+    def attempt() -> None:
+        with suppress(ConnectError):
+            send(pool, address(brokers, 1), timeout_s=30)
+
+    threads = [threading.Thread(target=attempt) for _ in range(MAX_CONNECTING)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: sum(pool._connecting.values()) == MAX_CONNECTING)
+    with pytest.raises(ConnectError, match="attempts do not return; check the name server"):
+        send(pool, address(brokers, 1))
+    released.set()
+    for thread in threads:
+        thread.join()
+    assert not pool._connecting
+
+
+def test_a_request_is_not_repeated_after_its_deadline(brokers, pool):
+    for _ in range(2):
+        send(pool, address(brokers, 1))
+    brokers[1].hangs = {Api.METADATA}
+    with pytest.raises(ConnectError, match="in time"):
+        send(pool, address(brokers, 1), timeout_s=0.3)
+    assert brokers.connections == 1
+
+
+def test_after_close_no_connection_is_kept(brokers, pool):
+    connection = Connection.connect(brokers.conf, *address(brokers, 1))
+    pool.close()
+    pool._put_idle(address(brokers, 1), connection)
+    assert connection.closed
+
+
+def test_a_refusal_is_forgotten_with_its_broker(brokers, pool):
+    pool._refused[address(brokers, 1)] = (time.monotonic(), Denied("refused"))
+    pool.keep_only({address(brokers, 2)})
+    send(pool, address(brokers, 1))
 
 
 def test_connections_to_brokers_that_are_gone_are_closed(brokers, pool):
