@@ -193,7 +193,7 @@ def test_the_monitor_follows_the_commits_of_the_chosen_groups(kafka, make_topic)
 
         def age_of_commit() -> float:
             """How long after FROM_MS the record was written whose age is shown."""
-            ages = monitor.metrics()["koff_group_lag_seconds"]
+            ages = monitor.metrics().get("koff_group_lag_seconds", {})  # withheld while the machine is busy
             age = next((age for labels, age in ages.items() if labels[1] == group), 0.0)
             return time.time() - FROM_MS / 1000 - age
 
