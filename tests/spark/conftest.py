@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs koff[spark]")
 
 from koff.spark import session
-from tests.spark.settings import NO_CODEGEN, QUICK
+from tests.spark.settings import NO_CODEGEN, QUICK, QUICK_FILES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session on two cores with Delta and the source `koff`. Paths and names are yours to keep apart."""
-    spark = session("koff tests", master="local[2]", settings=QUICK | NO_CODEGEN)
+    spark = session("koff tests", master="local[2]", settings=QUICK | QUICK_FILES | NO_CODEGEN)
     spark.sparkContext.setLogLevel("ERROR")
     yield spark
     spark.stop()

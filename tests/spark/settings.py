@@ -24,6 +24,19 @@ QUICK = {
 """Settings that change how fast small data is processed, and none of what koff does."""
 QUICK_COMMAND = [part for name, value in QUICK.items() for part in ("--spark-conf", f"{name}={value}")]
 """The options that give `koff pipeline` these settings."""
+QUICK_FILES = {
+    # Hadoop's own keeps a checksum beside each file, and starts `chmod` or `readlink` for each step.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""Other classes for the same files: those of users start about six programs for each new version of a table.
+
+Only for a process that alone writes its tables. Tests of the command, and of processes that are killed, have
+the classes of users."""
 NO_CODEGEN = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
