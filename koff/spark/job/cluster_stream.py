@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -281,7 +281,9 @@ class ClusterStream:
             stable = self._fetch_offsets(Isolation.READ_COMMITTED)
             self._report_truncation(stable)
             behind = {p: max(0, end - self._positions.get(p, 0)) for p, end in stable.items()}
-            sampled = self._write_sample_and_lag(tables, writer, batch) if self.conf.sample else None
+            sampled = None
+            if self.conf.sample:
+                sampled = self._write_sample_and_lag(tables, writer, batch, small=small)
             if sampled is not None:
                 self._next_batch_at = began + self.conf.interval_s
             self._last_stable = stable
@@ -304,59 +306,69 @@ class ClusterStream:
                 self._slot_count = tables.cluster_frame("current", self.name).count()
         return self._slot_count < SMALL_BATCH
 
-    def _write_sample_and_lag(self, tables: Tables, writer: BatchWriter, batch: int) -> int | None:
+    def _write_sample_and_lag(
+        self, tables: Tables, writer: BatchWriter, batch: int, *, small: bool
+    ) -> int | None:
         """Writes the sample of this batch, unless a first try of the batch wrote it, and then the lag.
 
         Returns the number of sampled partitions; None without a sample.
         """
         from pyspark.sql import functions as f
 
-        # A batch that is repeated keeps its first sample: its rows of lag must match the sample in the table.
-        # The condition on `day` lets Delta skip files. It assumes that a batch is repeated within 30 days.
-        ends = tables.cluster_frame("end_offsets", self.name)
-        of_batch = (f.col("batch") == batch) & (f.col("day") >= f.date_sub(f.current_date(), 30))
-        sampled = ends.where(of_batch).count() if self._is_first_batch else 0
-        if not sampled:
-            rows = self._take_sample(tables)
-            if not rows:
-                return None if rows is None else 0
-            writer.write_sample(rows, batch)
-            sampled, ends = len(rows), tables.cluster_frame("end_offsets", self.name)
+        current, states, ends = (
+            tables.cluster_frame(name, self.name) for name in ("current", "group_states", "end_offsets")
+        )
+        with ExitStack() as persisted:
 
-        # Rows of lag. The condition on `day` lets Delta skip files: it keeps at least a day more than
-        # `reach_s`.
-        days = f.col("day") >= f.date_sub(f.current_date(), 2 + int(self.conf.reach_s // 86_400))
-        current, states = (
-            tables.cluster_frame("current", self.name),
-            tables.cluster_frame("group_states", self.name),
-        )
-        frame = join_lag_inputs(
-            ends.where(of_batch), current, states, ends.where(days), reach_s=self.conf.reach_s
-        )
-        writer.write_lag(frame.mapInArrow(lag_rows, TABLES["lag"].ddl))
+            def persist_small(frame: DataFrame) -> DataFrame:
+                # Spark reads a frame again wherever a query names it. If it is small, most of the time goes
+                # into finding its files.
+                if small:
+                    persisted.enter_context(persist_frame(frame))
+                return frame
+
+            persist_small(current)
+            persist_small(states)
+
+            # A batch that is repeated keeps its first sample: its rows of lag must match the sample in the
+            # table. The condition on `day` lets Delta skip files. It assumes that a batch is repeated within
+            # 30 days.
+            of_batch = (f.col("batch") == batch) & (f.col("day") >= f.date_sub(f.current_date(), 30))
+            sampled = ends.where(of_batch).count() if self._is_first_batch else 0
+            if not sampled:
+                rows = self._take_sample(current, states)
+                if not rows:
+                    return None if rows is None else 0
+                writer.write_sample(rows, batch)
+                sampled, ends = len(rows), tables.cluster_frame("end_offsets", self.name)
+
+            # Rows of lag. The condition on `day` lets Delta skip files: it keeps at least a day more than
+            # `reach_s`.
+            days = f.col("day") >= f.date_sub(f.current_date(), 2 + int(self.conf.reach_s // 86_400))
+            sample = persist_small(ends.where(of_batch))
+            frame = join_lag_inputs(sample, current, states, ends.where(days), reach_s=self.conf.reach_s)
+            writer.write_lag(frame.mapInArrow(lag_rows, TABLES["lag"].ddl))
         return sampled
 
-    def _take_sample(self, tables: Tables) -> list[Sample] | None:
+    def _take_sample(self, current: DataFrame, states: DataFrame) -> list[Sample] | None:
         """A sample of all partitions that are committed to or assigned; None if none can be taken now."""
         if not self._has_read(self._last_stable):
             return None  # commits that are not in the tables yet would look like lag
         try:
-            return self._sampler.take_sample(self._list_watched_partitions(tables))
+            return self._sampler.take_sample(self._list_watched_partitions(current, states))
         except ConnectError as error:
             log.warning(
                 "no end offsets sampled: the next batch tries again", cluster=self.name, why=str(error)
             )
             return None
 
-    def _list_watched_partitions(self, tables: Tables) -> list[tuple[str, int]]:
+    def _list_watched_partitions(self, current: DataFrame, states: DataFrame) -> list[tuple[str, int]]:
         """The (topic, partition) that groups commit to or are assigned. Also counts the slots."""
         from pyspark.sql import functions as f
 
-        current = (
-            tables.cluster_frame("current", self.name).where(~f.col("deleted")).select("topic", "partition")
-        )
-        states = tables.cluster_frame("group_states", self.name).select(f.explode("assigned").alias("a"))
-        slots = current.union(states.select("a.topic", "a.partition"))
+        committed = current.where(~f.col("deleted")).select("topic", "partition")
+        assigned = states.select(f.explode("assigned").alias("a")).select("a.topic", "a.partition")
+        slots = committed.union(assigned)
         counted = slots.groupBy("topic", "partition").count().collect()
         self._slot_count = sum(row[2] for row in counted)
         return [(row[0], row[1]) for row in counted]
