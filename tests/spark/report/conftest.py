@@ -19,11 +19,11 @@ PERIOD = Period(SINCE_MS, UNTIL_MS)
 
 
 @pytest.fixture(scope="session")
-def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The week's tables."""
     folder = tmp_path_factory.mktemp("tables")
     for name, (rows, partitions) in week.tables().items():
-        spark.createDataFrame(rows).write.format("delta").partitionBy(*partitions).save(f"{folder}/{name}")
+        week.write_table(rows, partitions, folder / name)
     return str(folder)
 
 

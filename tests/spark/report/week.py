@@ -5,13 +5,18 @@ Ends, starts and commits follow from plain formulas, so tests can compute the re
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
+from pyarrow import parquet
+from pyspark.sql.pandas.types import from_arrow_schema
 
 BEGIN = datetime(2026, 3, 2, tzinfo=UTC)
 SAMPLES = 7 * 48
@@ -290,13 +295,9 @@ _TYPE = {name: kind for kind, names in _TYPES.items() for name in names}
 
 def table(rows: Iterator[Row], *, time: str | None) -> pa.Table:
     """The rows as a table of koff's, with `cluster` and, where there is a `time` column, `day`."""
-    columns: dict[str, list[Any]] = {}
-    for number, row in enumerate(rows):
-        full = {"cluster": CLUSTER} | row | ({"day": _day(row[time])} if time else {})
-        for name, value in full.items():
-            columns.setdefault(name, [None] * number).append(value)
-        for name in columns.keys() - full.keys():
-            columns[name].append(None)
+    full = [{"cluster": CLUSTER} | row | ({"day": _day(row[time])} if time else {}) for row in rows]
+    names = dict.fromkeys(name for row in full for name in row)
+    columns = {name: [row.get(name) for row in full] for name in names}
     return pa.table({name: pa.array(column, _TYPE.get(name, pa.int64())) for name, column in columns.items()})
 
 
@@ -314,3 +315,32 @@ def tables() -> dict[str, tuple[pa.Table, list[str]]]:
         "groups": (table(group_rows(), time="timestamp"), both),
         "current": (table(current_rows(), time=None), ["cluster"]),
     }
+
+
+def write_table(rows: pa.Table, partitioned: list[str], folder: Path) -> None:
+    """Writes a Delta table without Spark: a file for each partition, and the first version of the log."""
+    parquet.write_to_dataset(rows, folder, partition_cols=partitioned)
+    added = [
+        {
+            "add": {
+                "path": str(path.relative_to(folder)),
+                "partitionValues": dict(part.split("=") for part in path.relative_to(folder).parts[:-1]),
+                "size": path.stat().st_size,
+                "modificationTime": 0,
+                "dataChange": True,
+            }
+        }
+        for path in folder.rglob("*.parquet")
+    ]
+    described = {
+        "id": str(uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": from_arrow_schema(rows.schema).json(),
+        "partitionColumns": partitioned,
+        "configuration": {},
+    }
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+    log = folder / "_delta_log"
+    log.mkdir()
+    actions = [{"protocol": protocol}, {"metaData": described}, *added]
+    (log / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)))
