@@ -24,6 +24,8 @@ from tests.unit.builders import commit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.spark  # the commands start Java, which takes seconds
+
 
 def last_line(text: str) -> str:
     return text.strip().splitlines()[-1]
