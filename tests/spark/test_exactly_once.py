@@ -109,24 +109,27 @@ def pipeline(kafka: KafkaCluster, topic: str, tables: str, master: str) -> Itera
         process.communicate()
 
 
-def in_the_midst(tables: str, process: subprocess.Popen[str]) -> int:
-    """Waits until a batch that was not there before is being written; its number."""
-    checkpoint = Path(tables) / "_checkpoints" / "c"
+def in_the_midst(tables: str, process: subprocess.Popen[str], after: int = 0) -> int:
+    """Waits until a batch after that one has written commits, and has not ended.
 
-    def running() -> int | None:
+    A batch is told by its number plus one, so that 0 is none.
+    """
+    checkpoint, log = Path(tables) / "_checkpoints" / "c", Path(tables) / "commits" / "_delta_log"
+
+    def running() -> int:
         assert process.poll() is None, process.stderr and process.stderr.read()
         begun = {int(each.name) for each in checkpoint.glob("offsets/[0-9]*")}
         ended = {int(each.name) for each in checkpoint.glob("commits/[0-9]*")}
-        return max(begun - ended, default=-1) + 1 or None
+        return max(begun - ended, default=-1) + 1
 
-    batch = wait_until(running, timeout_s=240, what="a batch that runs")
-    log = Path(tables) / "commits" / "_delta_log"
-    before = len(list(log.glob("*.json")))
+    wait_until(lambda: running() > after, timeout_s=240, what="a batch that runs")
+    batch, before = running(), len(list(log.glob("*.json")))
     wait_until(
         lambda: len(list(log.glob("*.json"))) > before or running() != batch,
         timeout_s=240,
         what="the first write of the batch",
     )
+    assert running() == batch, "the batch had ended before it was disturbed"
     return batch
 
 
@@ -156,10 +159,10 @@ def test_tables_are_those_of_an_undisturbed_run_after_executor_and_driver_were_k
     url, workers = standalone
     disturbed, calm = str(tmp_path / "disturbed"), str(tmp_path / "calm")
     with pipeline(kafka, topic, disturbed, url) as first:
-        in_the_midst(disturbed, first)
+        batch = in_the_midst(disturbed, first)
         executor = wait_until(lambda: children(workers[0]), what="an executor")[0]
         os.kill(executor, signal.SIGKILL)
-        in_the_midst(disturbed, first)
+        in_the_midst(disturbed, first, after=batch)
         first.kill()
     ours, theirs = Tables(spark, disturbed), Tables(spark, calm)
     mine = WatchedCluster("c", ClusterConf(kafka.bootstrap), offsets_topic=topic)
