@@ -122,15 +122,17 @@ def in_the_midst(tables: str, process: subprocess.Popen[str], after: int = 0) ->
         ended = {int(each.name) for each in checkpoint.glob("commits/[0-9]*")}
         return max(begun - ended, default=-1) + 1
 
-    wait_until(lambda: running() > after, timeout_s=240, what="a batch that runs")
-    batch, before = running(), len(list(log.glob("*.json")))
-    wait_until(
-        lambda: len(list(log.glob("*.json"))) > before or running() != batch,
-        timeout_s=240,
-        what="the first write of the batch",
-    )
-    assert running() == batch, "the batch had ended before it was disturbed"
-    return batch
+    while True:
+        wait_until(lambda: running() > after, timeout_s=240, what="a batch that runs")  # noqa: B023  # called at once
+        batch, before = running(), len(list(log.glob("*.json")))
+        wait_until(
+            lambda: len(list(log.glob("*.json"))) > before or running() != batch,  # noqa: B023  # called at once
+            timeout_s=240,
+            what="the first write of the batch",
+        )
+        if running() == batch:
+            return batch
+        after = batch  # it has ended already: the next one
 
 
 def children(parent: int) -> list[int]:
