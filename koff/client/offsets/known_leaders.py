@@ -9,7 +9,7 @@ The newest response counts for the brokers' addresses.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from koff.client.cluster import TopicPartition
@@ -44,7 +44,8 @@ class _Topic:
     """The leader of each partition."""
     epochs: tuple[int, ...] = ()
     error: str = ""
-    is_doubted: bool = True
+    doubted: set[int] = field(default_factory=set)
+    """The leaders that did not respond, or that said that they lead no more, since the last response."""
 
 
 class KnownLeaders:
@@ -62,21 +63,26 @@ class KnownLeaders:
 
     def split_by_address(
         self, partitions: Mapping[str, Iterable[TopicPartition]]
-    ) -> tuple[dict[Address, list[TopicPartition]], list[TopicPartition]]:
-        """The partitions, which are given by topic, by their leader's address; and those without one."""
+    ) -> tuple[dict[Address, list[TopicPartition]], list[TopicPartition], set[str]]:
+        """The partitions, which are given by topic, by their leader's address; those without one; and the
+        topics in which a leader is doubted."""
         parts: dict[Address, list[TopicPartition]] = defaultdict(list)
         unknown: list[TopicPartition] = []
+        doubted_topics: set[str] = set()
         brokers = self.brokers
         for topic, of_topic in partitions.items():
-            leaders = self.find_leaders(topic)
+            known = self._topics.get(topic)
+            leaders, doubted = ((), set()) if known is None else (known.leaders, known.doubted)
             for at in of_topic:
-                number = at.partition
-                address = brokers.get(leaders[number]) if 0 <= number < len(leaders) else None
+                leader = leaders[at.partition] if 0 <= at.partition < len(leaders) else NO_LEADER
+                address = brokers.get(leader)
                 if address is not None:
                     parts[address].append(at)
                 else:
                     unknown.append(at)
-        return parts, unknown
+                if doubted and leader in doubted:
+                    doubted_topics.add(topic)
+        return parts, unknown, doubted_topics
 
     def explain_unknown(self, topic: str, partition: int) -> str:
         """Why no leader of the partition can be asked, as Kafka names it."""
@@ -87,11 +93,12 @@ class KnownLeaders:
             return "UNKNOWN_TOPIC_OR_PARTITION"
         return "LEADER_NOT_AVAILABLE"
 
-    def doubt(self, topics: Iterable[str]) -> None:
-        """The leaders of these topics did not respond, or are not the leaders any more."""
-        for name in topics:
-            if (known := self._topics.get(name)) is not None:
-                known.is_doubted = True
+    def doubt(self, partitions: Iterable[TopicPartition]) -> None:
+        """The leaders of these partitions did not respond, or are not the leaders any more."""
+        for topic, number in partitions:
+            known = self._topics.get(topic)
+            if known is not None and 0 <= number < len(known.leaders):
+                known.doubted.add(known.leaders[number])
 
     def note_requested(self, topics: Iterable[str], now_s: float) -> None:
         """The offsets of these topics are requested."""
@@ -100,15 +107,10 @@ class KnownLeaders:
                 known = self._topics[name] = _Topic(now_s)
             known.requested_s = now_s
 
-    def find_due(self, topics: Iterable[str], unknown: Collection[str], now_s: float) -> list[str]:
-        """The topics whose metadata must be fetched. Leaders are missing in those of `unknown`."""
-        return [name for name in topics if self._is_due(name, name in unknown, now_s)]
-
-    def _is_due(self, name: str, is_unknown: bool, now_s: float) -> bool:
-        known = self._topics.get(name)
-        if known is None:
-            return True
-        return (is_unknown or known.is_doubted) and now_s >= known.fetched_s + FETCH_AGAIN_S
+    def find_due(self, topics: Iterable[str], now_s: float) -> list[str]:
+        """Those of the topics whose metadata was not fetched a moment ago."""
+        known = ((name, self._topics.get(name)) for name in topics)
+        return [name for name, each in known if each is None or now_s >= each.fetched_s + FETCH_AGAIN_S]
 
     def forget_unused(self, now_s: float) -> None:
         """Forgets the topics that are not requested any more."""
@@ -142,7 +144,7 @@ class KnownLeaders:
 
 def _add_topic(known: _Topic, topic: TopicMetadata, source: Address, needed: int, now_s: float) -> None:
     """Replaces the leaders. What contradicts them counts once `needed` brokers agree on it."""
-    known.fetched_s, known.is_doubted = now_s, False
+    known.fetched_s, known.doubted = now_s, set()
     known.error = error_name(topic.error_code)
     if topic.error_code:  # for example, a broker does not know a new topic yet: earlier leaders stay
         return

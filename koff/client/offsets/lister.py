@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -137,8 +137,9 @@ class OffsetLister(Closing):
         for _ in range(2):
             results = self._ask_leaders(left, query)
             listed |= results
-            left = _group_by_topic(at for at, result in results.items() if result in _LEADER_CHANGED)
-            self._known.doubt(left)
+            moved = [at for at, result in results.items() if result in _LEADER_CHANGED]
+            self._known.doubt(moved)
+            left = _group_by_topic(moved)
             if not left or time.monotonic() >= deadline:
                 break
         return _finish(listed)
@@ -188,12 +189,13 @@ class OffsetLister(Closing):
         self, partitions: Mapping[str, list[TopicPartition]], query: _Query
     ) -> dict[TopicPartition, _Result]:
         """Asks the leader of each partition. `partitions` has them by topic."""
-        parts, unknown = self._known.split_by_address(partitions)
+        parts, unknown, doubted = self._known.split_by_address(partitions)
         failure: KoffError | None = None
         try:
             # In half of the time: the leaders that are known need the rest.
-            if self._fetch_leaders(partitions, unknown, (time.monotonic() + query.deadline) / 2):
-                parts, unknown = self._known.split_by_address(partitions)
+            half_s = (time.monotonic() + query.deadline) / 2
+            if self._fetch_leaders({at.topic for at in unknown}, doubted, half_s):
+                parts, unknown, _ = self._known.split_by_address(partitions)
         except UnsupportedVersion:  # a broker is older than Kafka 2.8
             return self._fall_back([at for of_topic in partitions.values() for at in of_topic], query)
         except KoffError as error:
@@ -224,7 +226,7 @@ class OffsetLister(Closing):
                 listed |= self._send_to_broker(address, chunk, query)
             except KoffError as error:
                 self._note_response(address, responds=False)
-                self._known.doubt({topic for topic, _ in part[first:]})
+                self._known.doubt(part[first:])
                 return listed | dict.fromkeys(part[first:], error)
         self._note_response(address, responds=True)
         return listed
@@ -263,30 +265,27 @@ class OffsetLister(Closing):
 
     # --- The leaders are fetched ---------------------------------------------------------------------------
 
-    def _fetch_leaders(
-        self, topics: Collection[str], unknown: Iterable[TopicPartition], deadline: float
-    ) -> bool:
-        """Fetches the leaders that are unknown or doubted. Returns whether there were any.
+    def _fetch_leaders(self, unknown: set[str], doubted: set[str], deadline: float) -> bool:
+        """Fetches the leaders of topics in which leaders are unknown or doubted. Returns whether it did.
 
         Raises `ConnectError`, unless all leaders are known: they are asked then, although they are doubted.
         """
-        unknown_topics = {at.topic for at in unknown}
-        now = time.monotonic()
-        if not self._known.find_due(topics, unknown_topics, now):
+        topics, now = unknown | doubted, time.monotonic()
+        if not self._known.find_due(topics, now):
             return False
-        if not unknown_topics:
+        if not unknown:
             if now < self._no_metadata_s + PAUSE_S:
                 return False
             deadline = min(deadline, now + 2 * PATIENCE_S)
         try:
             with self._lock_leaders(deadline):
                 # Another thread may have fetched them meanwhile.
-                due = self._known.find_due(topics, unknown_topics, time.monotonic())
+                due = self._known.find_due(topics, time.monotonic())
                 for first in range(0, len(due), CHUNK):
                     self._add_metadata(due[first : first + CHUNK], deadline, self._list_candidates())
         except ConnectError:
             self._no_metadata_s = time.monotonic()
-            if unknown_topics:
+            if unknown:
                 raise
         return True
 

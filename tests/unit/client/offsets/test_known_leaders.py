@@ -181,17 +181,18 @@ def test_partitions_that_are_not_numbered_without_gaps_are_not_believed(known, n
 def due(known: KnownLeaders, now_s: float, *, topic: str = "t", numbers: Sequence[int] = (0, 1)) -> bool:
     """Whether metadata must be fetched before the leaders of these partitions are asked."""
     wanted = {topic: [TopicPartition(topic, number) for number in numbers]}
-    _, unknown = known.split_by_address(wanted)
-    return known.find_due(wanted, {at.topic for at in unknown}, now_s) == [topic]
+    _, unknown, doubted = known.split_by_address(wanted)
+    return known.find_due({at.topic for at in unknown} | doubted, now_s) == [topic]
 
 
 def test_what_is_known_is_not_fetched_again_unless_it_is_doubted(known):
     assert due(known, 0)
     known.add(metadata((1, 5), (2, 5)), A, 0)
     assert not due(known, 1000)
-    known.doubt(["t", "never requested"])
+    known.doubt(TopicPartition(*at) for at in (("t", 1), ("t", 2), ("t", -1), ("never requested", 0)))
     assert not due(known, FETCH_AGAIN_S / 2)  # fetched a moment ago
     assert due(known, FETCH_AGAIN_S)
+    assert not due(known, FETCH_AGAIN_S, numbers=[0])  # the leader of partition 0 is not doubted
     known.add(metadata((1, 5), (-1, 6)), A, 10)
     assert not due(known, 10.5)
     assert due(known, 12)  # partition 1 has no leader
@@ -204,9 +205,9 @@ def test_what_is_known_is_not_fetched_again_unless_it_is_doubted(known):
 def test_partitions_are_split_by_the_address_of_their_leader(known):
     known.add(metadata((1, 5), (2, 5), (1, 5), (-1, 5), (9, 5)), A, 0)
     wanted = [TopicPartition("t", number) for number in (0, 1, 2, 3, 4, 5, -1)]
-    parts, unknown = known.split_by_address({"t": wanted})
+    parts, unknown, doubted = known.split_by_address({"t": wanted})
     assert parts == {("h", 1): [wanted[0], wanted[2]], ("h", 2): [wanted[1]]}
-    assert unknown == wanted[3:]
+    assert (unknown, doubted) == (wanted[3:], set())
 
 
 def test_topics_that_are_not_requested_any_more_are_forgotten(known):

@@ -395,7 +395,7 @@ def test_after_a_failure_metadata_is_not_requested_in_each_call(brokers, offsets
         broker.lists_brokers = False
     before = sum(metadata_requests(brokers).values())
     for _ in range(5):
-        offsets._known.doubt(["t"])
+        offsets._known.doubt(at("t", 0))
         assert ends(offsets.list_offsets(at("t", 0))) == {("t", 0): 1000}
     assert sum(metadata_requests(brokers).values()) == before + 3
 
@@ -413,6 +413,18 @@ def test_known_leaders_are_asked_soon_although_nobody_returns_metadata(brokers, 
     for _ in range(5):
         assert ends(offsets.list_offsets(at("t", 0), timeout_s=60)) == {("t", 0): 1000}
     assert time.monotonic() - began < 20  # once for all calls, and not up to half of each call's time
+
+
+def test_a_broker_that_fails_keeps_no_call_to_other_leaders_waiting_for_metadata(brokers, offsets):
+    brokers.add_topic("t", [1, 2])
+    offsets.list_offsets(at("t", 0, 1))
+    brokers[1].hangs = {Api.LIST_OFFSETS}
+    offsets.list_offsets(at("t", 0, 1), timeout_s=0.5)
+    before = metadata_requests(brokers)
+    assert ends(offsets.list_offsets(at("t", 1))) == {("t", 1): 1001}
+    assert metadata_requests(brokers) == before
+    offsets.list_offsets(at("t", 0, 1), timeout_s=0.5)
+    assert metadata_requests(brokers) != before
 
 
 @pytest.mark.parametrize("knows_leaders", [False, True])
@@ -468,13 +480,13 @@ def test_leaders_come_from_a_broker_that_responds_although_most_hang(monkeypatch
         # From now on, the brokers that hang come last.
         asked = [len(brokers[number].requests) for number in range(1, 6)]
         for number in range(2, 5):
-            offsets._known.doubt(["t"])
+            offsets._known.doubt(at("t", 0))
             offsets.list_offsets(at("t", 0))
             assert brokers[6].count(Api.METADATA) == number
         assert [len(brokers[number].requests) for number in range(1, 6)] == asked
         # Later they get another chance.
         monkeypatch.setattr(lister, "FAILED_S", 0.0)
-        offsets._known.doubt(["t"])
+        offsets._known.doubt(at("t", 0))
         offsets.list_offsets(at("t", 0))
         assert sum(len(brokers[number].requests) for number in range(1, 6)) > sum(asked)
 
