@@ -14,15 +14,19 @@ from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import FetchedGroups
 from koff.errors import ConnectError
 from koff.monitor.described import build_group
-from koff.monitor.requests import FetchGroups, FetchShareLags, GroupsFetched, ShareLagsFetched
+from koff.monitor.requests import (
+    COORDINATOR_PATIENCE_S,
+    FetchGroups,
+    FetchShareLags,
+    GroupsFetched,
+    ShareLagsFetched,
+)
 from koff.records.placement import group_partition
 from koff.tracker import ShareLag
 
 log = structlog.get_logger(component="monitor.fetched_groups")
 DEADLINE_S = 15.0
 """Less than the core waits for the result."""
-PATIENCE_S = 5.0
-"""A coordinator that does not answer for so long is given up: the groups of the others are not to wait."""
 _NO_LAG = "the coordinator returned no lag, as brokers before Kafka 4.2 do"
 
 
@@ -32,7 +36,7 @@ def fetch_described_groups(cluster: Cluster, request: FetchGroups, *, quiet: boo
     options = FetchOptions(
         group_filter=partial(_is_wanted, count, request.partitions),
         deadline_s=DEADLINE_S,
-        patience_s=PATIENCE_S,
+        patience_s=request.patience_s,
         partitions=request.partitions if count > 1 and not request.together else None,
         empty=request.empty,
         share_offsets="not",  # a request of its own asks for them, where they are needed
@@ -65,7 +69,7 @@ def fetch_share_lags(cluster: Cluster, request: FetchShareLags) -> ShareLagsFetc
     options = FetchOptions(
         deadline_s=DEADLINE_S,
         describe=False,
-        patience_s=PATIENCE_S,
+        patience_s=COORDINATOR_PATIENCE_S,
         partitions=request.partitions if request.partition_count > 1 else None,
         share_offsets="only",
     )

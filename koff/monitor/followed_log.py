@@ -45,7 +45,7 @@ class FollowedLog:
         """Since when the reader is denied; None if it is not."""
         self.stalled: dict[int, int] = {}
         """The partitions that were begun again because they did not move, and their positions then."""
-        self._apply, self._live_s = apply, live_s
+        self._apply, self.live_s = apply, live_s
         self._only = only
         self._failures = 0
         self._first_resets = 0  # `resets` of new partitions
@@ -320,7 +320,7 @@ class FollowedLog:
 
     def _take_records(self, part: FollowedPartition, records: Records, now: Moment) -> None:
         part.leader_epoch = records.leader_epoch
-        is_live = part.is_live(now, self._live_s)  # before the position moves: that may be the end of the log
+        is_live = part.is_live(now, self.live_s)  # before the position moves: that may be the end of the log
         if part.is_waiting:
             part.waiting.append((records, is_live, now))
         else:

@@ -13,6 +13,7 @@ from koff.monitor.followed_log import FollowedLog
 from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.plan import Plan, Replay, Resume, Seed, Source, Way, plan_start
 from koff.monitor.requests import (
+    COORDINATOR_PATIENCE_S,
     Failed,
     FetchGroups,
     GroupsFetched,
@@ -469,7 +470,13 @@ class OffsetsStart:
         together = self._tracker.may_be_elsewhere or bool(self._tracker.find_groups_elsewhere())
         log = self._log
         request_id = self._outbox.next_id()
-        request = FetchGroups(request_id, partitions, log.partition_count, together, log.find_empty())
+        # A poll must not outlast the limit: then all groups would be withheld because of one coordinator.
+        patience_s = COORDINATOR_PATIENCE_S
+        if not any(log.partitions[number].is_unseeded for number in partitions):
+            patience_s = min(patience_s, log.live_s / 2)
+        request = FetchGroups(
+            request_id, partitions, log.partition_count, together, log.find_empty(), patience_s
+        )
         self._outbox.send(request, now, GROUPS_TIMEOUT_S, self._log.known())
 
     def _find_not_reset(self, ask: Ask[FetchGroups]) -> set[int]:

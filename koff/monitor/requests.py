@@ -31,6 +31,9 @@ class Moment(NamedTuple):
 
 # --- Requests -------------------------------------------------------------------------------------------
 
+COORDINATOR_PATIENCE_S = 5.0
+"""How long a coordinator may take: the groups of the others wait for it, if they are requested together."""
+
 
 @dataclass(frozen=True, slots=True)
 class FetchTopics:
@@ -62,7 +65,7 @@ class FetchGroups:
 
     Only groups of `partitions` of the offsets topic, which has `partition_count`. `together`: all are
     asked, and there is one result. A coordinator may have groups of partitions that it does not lead.
-    `empty` are partitions without records.
+    `empty` are partitions without records. A coordinator that does not respond for `patience_s` is left out.
     """
 
     id: int
@@ -70,6 +73,7 @@ class FetchGroups:
     partition_count: int
     together: bool = False
     empty: frozenset[int] = frozenset()
+    patience_s: float = COORDINATOR_PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True)

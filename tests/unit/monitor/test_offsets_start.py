@@ -92,6 +92,20 @@ def test_each_coordinator_is_used_as_soon_as_it_answers() -> None:
     assert driven.groups() == {name_in(0), name_in(2)}
 
 
+@pytest.mark.parametrize(("interval_s", "poll_s"), [(1.0, 2.5), (5.0, 5.0)])
+def test_a_poll_waits_for_a_coordinator_for_half_of_the_limit_at_most(
+    interval_s: float, poll_s: float
+) -> None:
+    driven = start(source="coordinators", end_interval_s=interval_s)
+    assert driven.last(FetchGroups).patience_s == 5.0
+    respond(driven, 0, 2, incomplete={1: "broker 2: no response in time"})
+    driven.give(None, after_s=6)
+    assert driven.last(FetchGroups).patience_s == 5.0  # partition 1 begins with this response
+    respond(driven, 0, 1, 2)
+    driven.give(None, after_s=6)
+    assert driven.last(FetchGroups).patience_s == poll_s
+
+
 def test_a_coordinator_that_hangs_does_not_delay_the_next_request_to_the_others() -> None:
     driven = start(source="coordinators")
     request = driven.last(FetchGroups)
