@@ -133,7 +133,7 @@ class Worker:
                 claim,
                 message.value or b"",
             )
-            # What is not written down must not be committed: another instance has to get it.
+            # A message that was not written down must not be committed: another instance must get it.
             if self._record.note(handed):
                 message.ack()
 

@@ -112,7 +112,7 @@ def pipeline(kafka: KafkaCluster, topic: str, tables: str, master: str) -> Itera
 def in_the_midst(tables: str, process: subprocess.Popen[str], after: int = 0) -> int:
     """Waits until a batch after that one has written commits, and has not ended.
 
-    A batch is told by its number plus one, so that 0 is none.
+    Batches are counted from 1 here: 0 means none.
     """
     checkpoint, log = Path(tables) / "_checkpoints" / "c", Path(tables) / "commits" / "_delta_log"
 

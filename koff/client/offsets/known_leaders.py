@@ -1,4 +1,4 @@
-"""What is known of the leaders of partitions, from the metadata of several brokers. Pure: no I/O, no clock.
+"""The leaders of partitions, as the metadata of several brokers gives them. Pure: no I/O, no clock.
 
 A broker that is cut off from the others returns old metadata. Each change of leader has a new leader epoch,
 so an older epoch replaces nothing at first. Nor does another topic id: which of two ids is newer cannot be

@@ -6,11 +6,10 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from koff.client.closing import Closing
 from koff.client.cluster import (
@@ -58,19 +57,8 @@ _LEADER_CHANGED = frozenset(
 Listed = dict[TopicPartition, ListedOffset | str]
 """The offset of each partition, or why there is none."""
 _Result = ListedOffset | str | KoffError
-
-
-class ListOffsets(Protocol):
-    """`Cluster.list_offsets` and `OffsetLister.list_offsets`."""
-
-    def __call__(
-        self,
-        partitions: Iterable[TopicPartition],
-        spec: OffsetSpec | int = OffsetSpec.LATEST,
-        isolation: Isolation = Isolation.READ_UNCOMMITTED,
-        *,
-        timeout_s: float | None = None,
-    ) -> Listed: ...
+ListOffsets = Callable[..., Listed]
+"""`Cluster.list_offsets`, or another function with its parameters."""
 
 
 class OffsetLister(Closing):
@@ -397,7 +385,7 @@ class OffsetLister(Closing):
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """What is requested of each partition, and until when."""
+    """The offset to request of each partition, and the deadline."""
 
     spec: OffsetSpec | int
     isolation: Isolation

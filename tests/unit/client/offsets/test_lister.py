@@ -292,7 +292,7 @@ def test_metadata_of_another_cluster_is_refused(brokers, offsets, monkeypatch):
             offsets.refresh_leaders(timeout_s=5)
             assert ends(offsets.list_offsets(at("t", 0))) == {("t", 0): 1000}
         assert brokers[2].count(Api.METADATA)
-        # A cluster that is made anew at the same addresses is believed in the end.
+        # koff believes a new cluster at the same addresses after a while.
         for broker in brokers.brokers.values():
             broker.cluster_id = "new"
         with pytest.raises(ConnectError, match="belongs to another cluster, new, not fake"):

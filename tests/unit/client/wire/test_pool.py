@@ -1,4 +1,4 @@
-"""Connections that stay open: used again, opened anew, and not opened where the log-in was refused."""
+"""The pool uses open connections again, replaces dead ones, and respects a refused log-in."""
 
 from __future__ import annotations
 
