@@ -143,7 +143,11 @@ class Source:
 
     def __init__(self, kafka: KafkaCluster, topic: str, partitions: int, *, per_s: int = 400) -> None:
         self.acknowledged: set[bytes] = set()
-        self._producer = kafka.producer({"acks": "all", "linger.ms": 5, "enable.idempotence": True})
+        # One request at a time: a partition may refuse the first batch because its leader is not ready, and
+        # accept the second, since it knows no sequence yet. librdkafka then reports both as delivered.
+        self._producer = kafka.producer(
+            {"acks": "all", "linger.ms": 5, "enable.idempotence": True, "max.in.flight": 1}
+        )
         self._topic, self._partitions, self._per_s = topic, partitions, per_s
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -216,19 +216,18 @@ class Intake(Closing):
             self._offsets.finalize_partition(
                 *claim.topic_partition, claim.last_delivered, 0.0 if lost else remaining_s
             )
-        except ConnectError as error:
-            if not lost and remaining_s > 0:
-                raise  # `_handle_requests` retries it until the deadline
-            self._report_error(claim, error)
-        except ClaimLost as error:
-            log.info(
-                "claim lost before its last commit",
-                topic=claim.topic,
-                partition=claim.partition,
-                why=str(error),
-            )
         except KoffError as error:
-            if not lost:
+            # Whoever owns a lost claim's partition next delivers again what was not committed: no error.
+            if lost or isinstance(error, ClaimLost):
+                log.info(
+                    "claim lost before its last commit",
+                    topic=claim.topic,
+                    partition=claim.partition,
+                    why=str(error),
+                )
+            elif isinstance(error, ConnectError) and remaining_s > 0:
+                raise  # `_handle_requests` retries it until the deadline
+            else:
                 self._report_error(claim, error)
         claim.finalized = True
         self._on_finalized()

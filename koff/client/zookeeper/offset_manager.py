@@ -165,10 +165,10 @@ class PeriodicOffsets(Closing):
     ) -> None:
         """See `OffsetManager`. Tries one commit, whatever `timeout_s` is."""
         topic_partition = TopicPartition(topic, partition)
-        # After an error the partition's offsets are kept, so that the caller can try again. After a lost
-        # claim they are forgotten.
+        # After an error the partition's offsets are kept while the caller has time to try again. Offsets of a
+        # claim that has ended must not stay: each later commit would try to store them.
         error = self._commit_offsets(topic_partition).get(topic_partition)
-        if error is not None and not isinstance(error, ClaimLost):
+        if error is not None and not isinstance(error, ClaimLost) and timeout_s > 0:
             raise error
         with self._lock:
             offsets = self._offsets.pop(topic_partition, None)
