@@ -197,7 +197,7 @@ def wait_for_rows(monitor: Monitor, cluster: FaultCluster, broker: int) -> float
         return last[0].lags == lags
 
     try:
-        wait_until(are_served, timeout_s=25, every_s=0.2)
+        wait_until(are_served, every_s=0.2)
     except TimeoutError:
         pytest.fail(explain(monitor, last[0], lags, cluster.totals(without=broker)))
     return time.monotonic() - began_s

@@ -22,7 +22,7 @@ KOFF = (sys.executable, "-m", "koff")
 
 
 def run_koff(
-    *args: str, env: Mapping[str, str] | None = None, timeout_s: float = 30.0
+    *args: str, env: Mapping[str, str] | None = None, timeout_s: float = 90.0
 ) -> subprocess.CompletedProcess[str]:
     """`koff ARGS`, run to its end."""
     return subprocess.run(
@@ -56,7 +56,7 @@ class Monitor:
     def url(self) -> str:
         wait_until(
             lambda: self.events("listening") or self.process.poll() is not None,
-            timeout_s=15,
+            timeout_s=60,
             what="the server",
         )
         assert self.events("listening"), self.text
@@ -69,14 +69,14 @@ class Monitor:
         """Status and body."""
         try:
             with urllib.request.urlopen(
-                urllib.request.Request(self.url + path, headers=headers), timeout=10
+                urllib.request.Request(self.url + path, headers=headers), timeout=30
             ) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as failure:
             with failure:
                 return failure.code, failure.read().decode()
 
-    def wait_until_ready(self, timeout_s: float = 20) -> None:
+    def wait_until_ready(self, timeout_s: float = 60) -> None:
         wait_until(lambda: self.get("/readyz")[0] == 200, timeout_s=timeout_s, what="/readyz")
 
     def metrics(self) -> dict[str, dict[tuple[str, ...], float]]:
@@ -90,10 +90,10 @@ class Monitor:
         return samples
 
     def stop(self) -> int:
-        """Ends it as Kubernetes would; returns the exit code. Must take less than 2 s."""
+        """Ends it as Kubernetes would, which waits for 30 s; returns the exit code."""
         self.process.terminate()
         try:
-            return self.process.wait(2)
+            return self.process.wait(30)
         finally:
             self._reading.join(5)
 

@@ -49,7 +49,7 @@ def transactions_commit_and_abort(life: Life) -> None:
     transacting(life, "exactly-once", ("orders", 0, 6), ("orders", 1, 1)).commit_transaction(30)
     transacting(life, "exactly-once", ("orders", 0, 9), ("orders", 2, 9)).abort_transaction(30)
     transacting(life, SIMPLE[1], ("orders", 1, 9)).abort_transaction(30)
-    wait_until(lambda: stable(life), timeout_s=10, what="the ends of transactions")
+    wait_until(lambda: stable(life), what="the ends of transactions")
     picture = life.settle()
     assert picture["exactly-once orders/0 committed"] == "6"
     assert picture[f"{SIMPLE[1]} orders/1 committed"] == "1"
@@ -58,7 +58,7 @@ def transactions_commit_and_abort(life: Life) -> None:
 def a_transaction_times_out(life: Life) -> None:
     life.commit("timed-out", ("orders", 0, 2))
     hanging = transacting(life, "timed-out", ("orders", 0, 5), timeout_ms=1000)
-    wait_until(lambda: stable(life), timeout_s=20, what="the transaction to time out")
+    wait_until(lambda: stable(life), what="the transaction to time out")
     del hanging
     assert life.settle()["timed-out orders/0 committed"] == "2"
 
@@ -83,7 +83,7 @@ def the_open_transaction_commits(life: Life) -> None:
     assert life.open is not None
     life.open.commit_transaction(30)
     life.open, life.held_back = None, {}
-    wait_until(lambda: stable(life), timeout_s=10, what="the end of the transaction")
+    wait_until(lambda: stable(life), what="the end of the transaction")
     assert life.settle()["open-ended orders/0 committed"] == "7"
 
 
@@ -165,7 +165,7 @@ def records_are_deleted(life: Life) -> None:
 def a_topic_is_deleted(life: Life) -> None:
     """Of groups with and without members; the coordinators delete what was committed to it."""
     life.kafka.admin.delete_topics(["doomed"])["doomed"].result(10)
-    wait_until(lambda: " doomed/" not in " ".join(life.settle()), timeout_s=30, what="commits to go")
+    wait_until(lambda: " doomed/" not in " ".join(life.settle()), what="commits to go")
     untold = {at.split()[0] for at, value in life.picture.items() if value == UNTOLD}
     assert untold <= {"doomed-classic", "doomed-consumer"}
 
@@ -179,7 +179,7 @@ def a_topic_is_made_again(life: Life) -> None:
         live = [f"doomed-{kind} doomed/{number} " for kind in ("classic", "consumer") for number in range(3)]
         return all(any(at.startswith(row) for at in picture) for row in live)
 
-    wait_until(lambda: assigned(life.settle()), timeout_s=30, what="members to get the new topic")
+    wait_until(lambda: assigned(life.settle()), what="members to get the new topic")
 
 
 def the_broker_restarts(life: Life) -> None:

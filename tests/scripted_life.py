@@ -105,7 +105,7 @@ class Life:
             assert all(any(word in each.name() for word in away) for each in failures), failures
             return not failures
 
-        wait_until(committed, timeout_s=30, what=f"the commit of {group}")
+        wait_until(committed, what=f"the commit of {group}")
 
     def admin(self, tool: str, *args: str, until: Callable[[Picture], object]) -> None:
         """Runs one of Kafka's tools, which may have to be asked twice, and waits for what it does."""
@@ -117,7 +117,7 @@ class Life:
             return until(kafkas_picture(self.workbench))
 
         try:
-            wait_until(done, timeout_s=20, what=f"{tool} {' '.join(args)}")
+            wait_until(done, what=f"{tool} {' '.join(args)}")
         except TimeoutError as failure:
             raise TimeoutError(f"{failure}; the tool said {printed}") from failure
 
@@ -229,7 +229,7 @@ def members_commit_while_lag_grows(life: Life) -> None:
             for topic in ("doomed" if group.startswith("doomed") else "clicks",)
         )
 
-    wait_until(committed, timeout_s=30, what="the members' commits", every_s=0.2)
+    wait_until(committed, what="the members' commits", every_s=0.2)
     life.settle()
 
 
@@ -258,7 +258,7 @@ def static_members_are_away(life: Life) -> None:
         picture = kafkas_picture(life.workbench)
         return all(picture[f"{group} state"] == "Reconciling" for group in STATIC[1:])
 
-    wait_until(gone, timeout_s=20, what="static members to go")
+    wait_until(gone, what="static members to go")
     life.settle(static_classic=2, static_brief=0)
 
 
@@ -274,7 +274,7 @@ def static_members_come_back(life: Life) -> None:
         places = [(group, one) for group in STATIC for one in ("two", "three", "five")]
         return all(static(before, *at) != static(now, *at) for at in places if static(before, *at))
 
-    wait_until(back, timeout_s=20, what="static members to be back")
+    wait_until(back, what="static members to be back")
     after = life.settle(static_classic=2, static_consumer=1, java_static=1)
     for group in STATIC:
         assert assignments(before, group) == assignments(after, group)

@@ -10,7 +10,7 @@ T = TypeVar("T")
 def wait_until(
     condition: Callable[[], T | None],
     *,
-    timeout_s: float = 30.0,
+    timeout_s: float = 60.0,
     what: str = "the condition",
     every_s: float = 0.05,
 ) -> T:

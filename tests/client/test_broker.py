@@ -205,7 +205,7 @@ def test_a_topic_that_is_deleted_under_a_consumer_is_unknown_to_it(kafka):
                 return True
             return False
 
-        wait_until(unknown, timeout_s=30, what="the consumer to notice")
+        wait_until(unknown, what="the consumer to notice")
 
 
 @pytest.mark.kafka
@@ -330,5 +330,5 @@ def test_the_offsets_of_a_group_with_members_are_theirs_to_commit(kafka):
                 return "UNKNOWN_MEMBER_ID" in str(error)
             return False  # the member has not joined yet
 
-        wait_until(refused, timeout_s=30, what="the member to be in")
+        wait_until(refused, what="the member to be in")
         assert coordinator.offset(topic, 0)[0] in (-1, 5)

@@ -181,7 +181,7 @@ def test_a_consumer_goes_on_after_no_data(world):
         with pytest.raises(NoData):
             consumer.consume()
         world.produce(topic, b"late")
-        assert wait_until(lambda: list(consumer), timeout_s=20, what="the message")[0].value == b"late"
+        assert wait_until(lambda: list(consumer), what="the message")[0].value == b"late"
 
 
 def test_a_consumer_from_the_newest_sees_only_what_comes_after_it_was_made(world):

@@ -93,7 +93,7 @@ def soon(ask: Callable[[], Any]) -> Any:
         except KoffError:
             return None
 
-    return wait_until(answer, timeout_s=15, what="an answer")
+    return wait_until(answer, what="an answer")
 
 
 def test_a_cluster_is_asked_again(starting, topic):
@@ -115,7 +115,7 @@ def read(feed: Feed, until: int) -> list[int]:
         offsets.extend(record.offset for run in feed.fetch(100, 0.1).runs for record in run)
         return offsets[-1:] == [until]
 
-    wait_until(enough, timeout_s=15, what=f"offset {until}")
+    wait_until(enough, what=f"offset {until}")
     return offsets
 
 

@@ -234,7 +234,7 @@ def test_a_cluster_that_stays_away_is_an_error_in_the_end_and_the_consumer_outli
             except ProduceError:
                 return False
 
-        wait_until(written, timeout_s=30, what="the producer to be back")
+        wait_until(written, what="the producer to be back")
         values = []
         while b"1" not in values:
             try:

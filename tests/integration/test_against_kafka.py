@@ -33,7 +33,7 @@ def commit(
             return False
         return True
 
-    wait_until(committed, timeout_s=30, what=f"the commit of {group}")
+    wait_until(committed, what=f"the commit of {group}")
     consumer.close()
 
 
@@ -220,7 +220,7 @@ def test_a_topic_that_was_made_again_does_not_inherit_commits(busy):
         producer.produce(copy, value, key)
     assert producer.flush(10) == 0
     busy.admin.delete_topics([topic])[topic].result(10)
-    wait_until(lambda: topic not in busy.admin.list_topics(timeout=5).topics, timeout_s=10, what="deletion")
+    wait_until(lambda: topic not in busy.admin.list_topics(timeout=5).topics, what="deletion")
 
     def seen() -> list[tuple[int | None, str]]:
         result = run_koff("lag", "--brokers", busy.bootstrap, "--offsets-topic", copy, "--format", "json")

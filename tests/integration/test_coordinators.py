@@ -154,7 +154,7 @@ def test_a_share_group_is_described_and_its_lag_is_the_coordinators(three):
         answers = fetch_from_coordinators(ClusterConf(three.bootstrap))
         return [each.lag for each in answers.share_offsets] == [0, 0, 0]
 
-    wait_until(acknowledged, timeout_s=20, what="the share group's lag to be 0")
+    wait_until(acknowledged, what="the share group's lag to be 0")
     group = groups(answers)["shared"]
     assert (group.type, group.state) == ("share", "Stable")
     assert group.members[0].assigned.keys() == {"orders"}
@@ -174,7 +174,7 @@ def test_a_streams_group_is_described_with_its_tasks_and_the_topics_they_read(th
         )
         return asked if len(asked.offsets) > 3 and offsets(asked) == kafkas_offsets(three, only) else None
 
-    answers = wait_until(settled, timeout_s=20, what="commits of the streams group")
+    answers = wait_until(settled, what="commits of the streams group")
     group = groups(answers)["streams"]
     assert (group.type, group.state, group.protocol_type) == ("streams", "Stable", "streams")
     assert group.topics == {"0": ("orders",), "1": ("streams-by-value-repartition",)}
@@ -347,7 +347,7 @@ def test_scram_lets_in_who_knows_the_password(secured, mechanism):
         except Denied:
             return None
 
-    answers = wait_until(asked, timeout_s=15, what="the log-in")
+    answers = wait_until(asked, what="the log-in")
     assert groups(answers).keys() == {"seen", "hidden"}
 
 

@@ -45,7 +45,7 @@ class Demo:
         return found
 
     def check_nothing_is_left(self) -> None:
-        wait_until(lambda: not self.processes(), timeout_s=10, what="the demo's processes to go")
+        wait_until(lambda: not self.processes(), what="the demo's processes to go")
         left = [path for path in self.folder.iterdir() if path.name.startswith("koff-")]
         assert left == []
 

@@ -107,11 +107,9 @@ def test_a_user_who_may_read_neither_the_offsets_topic_nor_groups_is_told_what_t
 
 def test_a_monitor_that_may_read_neither_says_so_until_it_may(secured):
     with monitoring(secured.sasl_bootstrap, env=as_user("blind", "blind-secret")) as monitor:
-        wait_until(
-            lambda: "grant this user READ" in monitor.get("/readyz")[1], timeout_s=20, what="the cause"
-        )
+        wait_until(lambda: "grant this user READ" in monitor.get("/readyz")[1], what="the cause")
         assert monitor.get("/readyz")[0] == 503
-        wait_until(lambda: monitor.events("topic may not be read"), timeout_s=20, what="the warning")
+        wait_until(lambda: monitor.events("topic may not be read"), what="the warning")
         allow(secured, ("blind", ResourceType.TOPIC, "__consumer_offsets", AclOperation.READ))
         monitor.wait_until_ready(60)
         assert len(monitor.events("topic may not be read")) == 1
@@ -180,7 +178,7 @@ def test_wait_goes_on_trying_until_the_brokers_are_there(more_kafka):
     kafka = more_kafka()
     kafka.kill()
     with monitoring(kafka.bootstrap, "--wait") as monitor:
-        wait_until(lambda: monitor.events("waiting"), timeout_s=20, what="the first failure")
+        wait_until(lambda: monitor.events("waiting"), what="the first failure")
         assert monitor.get("/readyz")[0] == 503
         assert "Connection refused" in monitor.get("/readyz")[1]
         assert monitor.get("/healthz")[0] == 200
@@ -191,5 +189,5 @@ def test_wait_goes_on_trying_until_the_brokers_are_there(more_kafka):
 
 def test_a_monitor_that_waits_stops_when_told_to():
     with monitoring(f"127.0.0.1:{free_ports(1)[0]}", "--wait") as monitor:
-        wait_until(lambda: monitor.get("/healthz")[0] == 200, timeout_s=10, what="the server")
+        wait_until(lambda: monitor.get("/healthz")[0] == 200, what="the server")
         assert monitor.stop() == 0

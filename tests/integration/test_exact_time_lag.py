@@ -126,7 +126,7 @@ def test_where_only_a_control_record_is_left_the_lag_is_an_offset_and_no_time(ka
         producer.produce(topic, b"x", partition=0, timestamp=FROM_MS)
         producer.flush(10)
         (producer.commit_transaction if commits else producer.abort_transaction)()
-    wait_until(lambda: first(kafka, (topic, 0, 5)) == [EndReached(6)], timeout_s=20, what="the last marker")
+    wait_until(lambda: first(kafka, (topic, 0, 5)) == [EndReached(6)], what="the last marker")
     assert first(kafka, (topic, 0, 1), (topic, 0, 2)) == [FirstRecord(2, FROM_MS), FirstRecord(2, FROM_MS)]
     commit(kafka, group, (topic, 0, 5))
     row = lag_of(kafka, group)
@@ -137,7 +137,7 @@ def test_a_topic_that_is_gone_keeps_nobody_from_reading_the_others(kafka, make_t
     topic, gone = make_topic(), make_topic()
     written(kafka, topic, "a")
     kafka.admin.delete_topics([gone])[gone].result(10)
-    wait_until(lambda: not kafka.leaders(gone), timeout_s=20, what="the topic to go")
+    wait_until(lambda: not kafka.leaders(gone), what="the topic to go")
     begun = time.monotonic()
     *unread, found = first(kafka, (gone, 0, 0), (topic, 7, 0), (topic, 0, 0), timeout_s=60)
     assert [type(each) for each in unread] == [Unread, Unread]
@@ -197,11 +197,11 @@ def test_the_monitor_follows_the_commits_of_the_chosen_groups(kafka, make_topic)
             age = next((age for labels, age in ages.items() if labels[1] == group), 0.0)
             return time.time() - FROM_MS / 1000 - age
 
-        wait_until(lambda: abs(age_of_commit() - 2) < 0.9, timeout_s=20, what="the age of offset 2")
+        wait_until(lambda: abs(age_of_commit() - 2) < 0.9, what="the age of offset 2")
         counts = monitor.metrics()["koff_group_exact_time_lags"]
         assert {labels[1]: count for labels, count in counts.items()} == {group: 1}
         commit(kafka, group, (topic, 0, 8))
-        wait_until(lambda: abs(age_of_commit() - 8) < 0.9, timeout_s=20, what="the age of offset 8")
+        wait_until(lambda: abs(age_of_commit() - 8) < 0.9, what="the age of offset 8")
         assert monitor.stop() == 0, monitor.text
 
 
@@ -220,13 +220,13 @@ def test_a_topic_that_may_not_be_read_is_named_once_and_the_others_are_read(more
     args = ("--start", "replay", "--exact-time-lag", "both", "--exact-time-lag-rate", "1")
     with monitoring(kafka.sasl_bootstrap, *args, env=as_user("reader", kafka.users["reader"])) as monitor:
         monitor.wait_until_ready()
-        wait_until(lambda: monitor.events("no exact lag in seconds"), timeout_s=30, what="the warning")
+        wait_until(lambda: monitor.events("no exact lag in seconds"), what="the warning")
 
         def exact() -> dict[str, float]:
             counts = monitor.metrics().get("koff_group_exact_time_lags", {})
             return {labels[1]: count for labels, count in counts.items()}
 
-        wait_until(lambda: exact() == {"both": 1}, timeout_s=30, what="the other topic's record")
+        wait_until(lambda: exact() == {"both": 1}, what="the other topic's record")
         (said,) = monitor.events("no exact lag in seconds")
         assert (said["topic"], "no permission" in said["why"]) == (secret, True)
         assert monitor.stop() == 0, monitor.text

@@ -101,9 +101,7 @@ def grow(kafka: LocalKafka) -> None:
     kafka.admin.create_partitions([NewPartitions("__consumer_offsets", AFTER)])["__consumer_offsets"].result(
         10
     )
-    wait_until(
-        lambda: len(kafka.leaders("__consumer_offsets") or {}) == AFTER, timeout_s=30, what="the partitions"
-    )
+    wait_until(lambda: len(kafka.leaders("__consumer_offsets") or {}) == AFTER, what="the partitions")
 
 
 def run_lag(kafka: LocalKafka, *args: str) -> dict[str, int]:

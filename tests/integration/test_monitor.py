@@ -40,7 +40,7 @@ def test_without_an_offsets_topic_it_is_ready_and_takes_the_topic_up_when_it_com
         assert monitor.get("/readyz")[1] == "ready: no __consumer_offsets yet, so no groups\n"
         assert "__consumer_offsets" not in kafka.admin.list_topics(timeout=5).topics
         commit(kafka, "first", (topic, 0, 4))
-        wait_until(lambda: lag_of(monitor, "first") == 6, timeout_s=20, what="the first group's lag")
+        wait_until(lambda: lag_of(monitor, "first") == 6, what="the first group's lag")
         monitor.wait_until_ready()
         assert monitor.metrics()["koff_group_lag"] == {('prod "1"', "first", topic, "0"): 6}
         assert monitor.stop() == 0, monitor.text
@@ -69,16 +69,14 @@ def test_a_commit_a_rebalance_and_a_deletion_show_up_in_the_metrics(kafka):
         cluster = kafka.cluster_id
         with consuming(kafka, f"g-{topic}", topic, count=10):
             state = (cluster, f"g-{topic}", "Stable")
-            wait_until(
-                lambda: state in monitor.metrics().get("koff_group_state", {}), timeout_s=20, what="Stable"
-            )
+            wait_until(lambda: state in monitor.metrics().get("koff_group_state", {}), what="Stable")
             assert monitor.metrics()["koff_group_members"][cluster, f"g-{topic}"] == 1
             produce(kafka, topic, 5)
-            wait_until(lambda: lag_of(monitor, f"g-{topic}") == 5, timeout_s=20, what="lag")
+            wait_until(lambda: lag_of(monitor, f"g-{topic}") == 5, what="lag")
         state = (cluster, f"g-{topic}", "Empty")
-        wait_until(lambda: state in monitor.metrics().get("koff_group_state", {}), timeout_s=20, what="Empty")
+        wait_until(lambda: state in monitor.metrics().get("koff_group_state", {}), what="Empty")
         kafka.admin.delete_consumer_groups([f"g-{topic}"])[f"g-{topic}"].result(10)
-        wait_until(lambda: lag_of(monitor, f"g-{topic}") is None, timeout_s=20, what="the group to go")
+        wait_until(lambda: lag_of(monitor, f"g-{topic}") is None, what="the group to go")
         assert (cluster, f"g-{topic}") not in monitor.metrics().get("koff_group_members", {})
 
 
@@ -90,19 +88,15 @@ def test_a_topic_that_is_deleted_takes_its_series_along_and_is_logged_once(kafka
         end = (kafka.cluster_id, topic, "0")
         wait_until(
             lambda: end in monitor.metrics().get("koff_partition_end_offset", {}),
-            timeout_s=20,
             what="the end offset",
         )
         kafka.admin.delete_topics([topic])[topic].result(10)
         wait_until(
             lambda: end not in monitor.metrics().get("koff_partition_end_offset", {}),
-            timeout_s=20,
             what="the series to go",
         )
         labels = (kafka.cluster_id, f"g-{topic}", topic, "0")
-        wait_until(
-            lambda: labels not in monitor.metrics()["koff_group_lag"], timeout_s=20, what="the lag to go"
-        )
+        wait_until(lambda: labels not in monitor.metrics()["koff_group_lag"], what="the lag to go")
         assert (kafka.cluster_id, f"g-{topic}", other, "0") in monitor.metrics()["koff_group_lag"]
         assert monitor.stop() == 0, monitor.text
     assert sum(line.get("topic") == topic for line in monitor.log) <= 1
@@ -129,9 +123,7 @@ def test_an_offsets_topic_that_was_deleted_and_made_again_is_read_anew(kafka):
         monitor.wait_until_ready()
         assert lag_of(monitor, "old-8") == 0
         kafka.admin.delete_topics([offsets])[offsets].result(10)
-        wait_until(
-            lambda: offsets not in kafka.admin.list_topics(timeout=5).topics, timeout_s=10, what="deletion"
-        )
+        wait_until(lambda: offsets not in kafka.admin.list_topics(timeout=5).topics, what="deletion")
         kafka.create_topic(offsets, partitions=2)
         write(kafka.bootstrap, offsets, commit_record("new", topic, 0, 0))
         wait_until(lambda: lag_of(monitor, "new") == 0, timeout_s=60, what="the new topic's group")
@@ -176,14 +168,14 @@ def test_it_survives_a_broker_restart_and_says_so(more_kafka):
         monitor.wait_until_ready()
         assert lag_of(monitor, "g") == 6
         kafka.kill()
-        wait_until(lambda: monitor.get("/readyz")[0] == 503, timeout_s=30, what="503")
+        wait_until(lambda: monitor.get("/readyz")[0] == 503, what="503")
         assert monitor.get("/healthz")[0] == 200
         assert "cannot reach" in monitor.get("/readyz")[1]
         kafka.restart()
         monitor.wait_until_ready(60)
         commit(kafka, "g", (topic, 0, 9))
-        wait_until(lambda: lag_of(monitor, "g") == 1, timeout_s=30, what="the commit after the restart")
-        wait_until(lambda: monitor.events("brokers back"), timeout_s=30, what="brokers back")
+        wait_until(lambda: lag_of(monitor, "g") == 1, what="the commit after the restart")
+        wait_until(lambda: monitor.events("brokers back"), what="brokers back")
         assert monitor.stop() == 0, monitor.text
     assert monitor.events("brokers lost")
 
@@ -194,7 +186,7 @@ def test_it_stops_within_two_seconds_while_the_brokers_are_away(more_kafka):
     with monitoring(kafka.bootstrap) as monitor:
         monitor.wait_until_ready()
         kafka.kill()
-        wait_until(lambda: monitor.get("/readyz")[0] == 503, timeout_s=30, what="503")
+        wait_until(lambda: monitor.get("/readyz")[0] == 503, what="503")
         assert monitor.stop() == 0, monitor.text
 
 
@@ -242,11 +234,11 @@ def test_what_an_open_transaction_holds_back_is_counted_and_aged(more_kafka):
         producer.send_offsets_to_transaction(
             [TopicPartition(topic, 0, 5)], member.consumer_group_metadata(), 30
         )
-        wait_until(lambda: held()[0] == 1 and held()[1] > 0.5, timeout_s=20, what="the held back record")
+        wait_until(lambda: held()[0] == 1 and held()[1] > 0.5, what="the held back record")
         assert lag_of(monitor, "transactional") is None
         producer.commit_transaction(30)
-        wait_until(lambda: held() == (0, 0), timeout_s=20, what="the end of the transaction")
-        wait_until(lambda: lag_of(monitor, "transactional") == 0, timeout_s=20, what="the commit")
+        wait_until(lambda: held() == (0, 0), what="the end of the transaction")
+        wait_until(lambda: lag_of(monitor, "transactional") == 0, what="the commit")
         member.close()
 
 
@@ -258,7 +250,7 @@ def test_lag_is_withheld_and_up_is_0_once_the_end_offsets_are_old(more_kafka):
         monitor.wait_until_ready()
         assert list(monitor.metrics()["koff_up"].values()) == [1]
         with kafka.paused():
-            wait_until(lambda: lag_of(monitor, "g") is None, timeout_s=40, what="the lag to be withheld")
+            wait_until(lambda: lag_of(monitor, "g") is None, what="the lag to be withheld")
             assert list(monitor.metrics()["koff_up"].values()) == [0]
             assert next(iter(monitor.metrics()["koff_end_offsets_age_seconds"].values())) > 2.5
         wait_until(lambda: lag_of(monitor, "g") == 0, timeout_s=60, what="the lag to be back")

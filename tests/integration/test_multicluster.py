@@ -135,7 +135,7 @@ class Writing:
             return sum(not cluster or each.cluster == cluster for each in list(self.acknowledged.values()))
 
         enough = count() + more
-        wait_until(lambda: self.errors or count() >= enough, timeout_s=40, what=f"{more} messages {cluster}")
+        wait_until(lambda: self.errors or count() >= enough, what=f"{more} messages {cluster}")
 
     def stop(self) -> None:
         self._over.set()
@@ -302,7 +302,7 @@ def read_until(reader: Reader, done: Callable[[], bool], take: Callable[[Message
             pass
         return done()
 
-    wait_until(more, timeout_s=40, what="the messages")
+    wait_until(more, what="the messages")
 
 
 class Readings:

@@ -32,7 +32,7 @@ def read_until(reader: TailReader, count: int) -> list[tuple[int, int]]:
             seen.extend((record.partition, record.offset) for record in run)
         return len(seen) >= count
 
-    wait_until(enough, timeout_s=30, what=f"{count} records")
+    wait_until(enough, what=f"{count} records")
     return seen
 
 
@@ -42,9 +42,7 @@ def test_partitions_that_are_added_later_are_read_too(kafka):
     with reading(kafka, TailReaderConf(topic=offsets, growth_interval_s=0.2)) as reader:
         assert read_until(reader, 1) == [(0, 0)]
         kafka.admin.create_partitions([NewPartitions(offsets, 2)])[offsets].result(10)
-        wait_until(
-            lambda: reader.poll(0.1) and reader.partitions == [0, 1], timeout_s=20, what="the partition"
-        )
+        wait_until(lambda: reader.poll(0.1) and reader.partitions == [0, 1], what="the partition")
         write(kafka.bootstrap, offsets, commit("late", "t", 0, 0), partition=1)
         assert read_until(reader, 1) == [(1, 0)]
 
@@ -58,7 +56,7 @@ def test_it_is_not_caught_up_before_it_has_looked_and_then_is_where_there_is_not
             reader.poll(0.1)
             return reader.caught_up
 
-        wait_until(is_caught_up, timeout_s=30, what="the bounds of both partitions")
+        wait_until(is_caught_up, what="the bounds of both partitions")
 
 
 def test_how_far_it_is_can_be_told_all_along(kafka):
@@ -91,9 +89,7 @@ def test_a_partition_whose_position_was_cut_off_starts_anew_and_says_so(kafka):
     with reading(kafka, TailReaderConf(topic=offsets)) as reader:
         read_until(reader, 6)
         kafka.admin.delete_topics([offsets])[offsets].result(10)
-        wait_until(
-            lambda: offsets not in kafka.admin.list_topics(timeout=5).topics, timeout_s=10, what="deletion"
-        )
+        wait_until(lambda: offsets not in kafka.admin.list_topics(timeout=5).topics, what="deletion")
         kafka.create_topic(offsets, partitions=2)
         write(kafka.bootstrap, offsets, commit("new", "t", 0, 1))
         lost: set[int] = set()

@@ -65,7 +65,7 @@ def wait_until_saved(monitor: Monitor) -> None:
         return sum(line["what"] == "SaveIndex" for line in monitor.events("saved"))
 
     before = rounds()
-    wait_until(lambda: rounds() > before + 1, timeout_s=20, what="two savings")
+    wait_until(lambda: rounds() > before + 1, what="two savings")
 
 
 def resumed(monitor: Monitor) -> None:
@@ -91,7 +91,7 @@ def test_after_a_stop_it_goes_on_without_reading_anything_again(groups, tmp_path
         assert committed(monitor).items() >= before.items()
         assert records_read(monitor) == 0
         commit(groups, "g3", ("orders", 0, 4))
-        wait_until(lambda: committed(monitor)["g3", "orders", 0] == 4, timeout_s=20, what="the commit")
+        wait_until(lambda: committed(monitor)["g3", "orders", 0] == 4, what="the commit")
         assert monitor.stop() == 0, monitor.text
     commit(groups, "g3", ("orders", 0, 3))
 
@@ -112,7 +112,7 @@ def test_windows_and_the_history_of_ends_are_known_at_once(groups, tmp_path):
             )
         wait_for_backfill(monitor)
         labels = (groups.cluster_id, "steady", topic, "0")
-        wait_until(lambda: completeness(monitor, "steady") == 1, timeout_s=20, what="ten commits")
+        wait_until(lambda: completeness(monitor, "steady") == 1, what="ten commits")
         assert monitor.stop() == 0, monitor.text
     with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
         monitor.wait_until_ready()
@@ -156,7 +156,7 @@ def test_of_a_damaged_file_that_partition_alone_is_read_anew(groups, tmp_path):
         (line,) = monitor.events(SEEDED)
         assert line["partitions"] == 1
         assert line["why"].startswith("it is damaged")
-        wait_until(lambda: records_read(monitor) > 0, timeout_s=20, what="the history of that partition")
+        wait_until(lambda: records_read(monitor) > 0, what="the history of that partition")
         assert records_read(monitor) < 20
         assert committed(monitor)["g7", "orders", 0] == 7
         assert monitor.stop() == 0, monitor.text
@@ -188,7 +188,7 @@ def keep_tombstones_ms(kafka: LocalKafka, ms: int | None) -> None:
         told = kafka.admin.describe_configs([resource])[resource].result(10)["delete.retention.ms"].value
         return told == str(ms or 86_400_000)
 
-    wait_until(known, timeout_s=10, what="the broker to know it")
+    wait_until(known, what="the broker to know it")
 
 
 def test_a_state_that_is_older_than_the_tombstones_last_is_of_no_use(groups, tmp_path):
@@ -239,9 +239,9 @@ def test_it_goes_on_serving_when_it_can_no_longer_write(groups, tmp_path, saving
         moved = tmp_path.with_name("moved")
         os.rename(tmp_path, moved)
         commit(groups, "unsaved", ("orders", 0, 1))
-        wait_until(lambda: monitor.events("state is not saved"), timeout_s=20, what="the warning")
+        wait_until(lambda: monitor.events("state is not saved"), what="the warning")
         at = "unsaved", "orders", 0
-        wait_until(lambda: committed(monitor).get(at) == 1, timeout_s=20, what="the commit")
+        wait_until(lambda: committed(monitor).get(at) == 1, what="the commit")
         os.rename(moved, tmp_path)
         wait_until_saved(monitor)
         assert len(monitor.events("state is not saved")) == 1

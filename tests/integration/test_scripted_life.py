@@ -73,7 +73,7 @@ class View:
 
     def fill_back(self) -> None:
         """Returns when it knows the whole log."""
-        wait_until(lambda: not self._stats.backfill_remaining, timeout_s=30, what="the backfill")
+        wait_until(lambda: not self._stats.backfill_remaining, what="the backfill")
 
     @property
     def held_back(self) -> int:

@@ -58,7 +58,7 @@ def test_koff_lag_agrees_with_kafkas_own_tool_for_a_share_group(shared):
         lags = {(row["topic"], row["partition"]): row["lag"] for row in document["partitions"]}
         return document if lags == kafkas_lags(shared) else {}
 
-    document = wait_until(agreed, timeout_s=30, what="koff and Kafka to agree")
+    document = wait_until(agreed, what="koff and Kafka to agree")
     lags = sorted(row["lag"] for row in document["partitions"])
     assert lags[0] == 6
     assert lags[1] in (6, 21)
@@ -76,7 +76,7 @@ def test_the_monitor_serves_the_lag_of_a_share_group_and_lets_it_go_with_the_gro
                 (labels[2], int(labels[3])): lag for labels, lag in metrics.items() if labels[1] == "workers"
             }
 
-        wait_until(lambda: lags() == kafkas_lags(shared), timeout_s=30, what="the lag of both partitions")
+        wait_until(lambda: lags() == kafkas_lags(shared), what="the lag of both partitions")
 
         def deleted() -> bool:
             """Kafka refuses while it takes the consumer, which was killed, for a member; the tool exits 0."""
@@ -84,7 +84,7 @@ def test_the_monitor_serves_the_lag_of_a_share_group_and_lets_it_go_with_the_gro
             return "workers" not in shared.run_tool(TOOL, "--bootstrap-server", shared.bootstrap, "--list")
 
         wait_until(deleted, timeout_s=60, what="Kafka to delete the group")
-        wait_until(lambda: not lags(), timeout_s=30, what="the deleted group to go")
+        wait_until(lambda: not lags(), what="the deleted group to go")
         assert monitor.stop() == 0, monitor.text
 
 

@@ -73,7 +73,7 @@ def wait_for_backfill(monitor: Monitor) -> None:
     def is_shown() -> bool:
         return bool(monitor.events("backfilled")) and backfill_remaining(monitor) == 0
 
-    wait_until(is_shown, timeout_s=30, what="the backfill", every_s=0.02)
+    wait_until(is_shown, what="the backfill", every_s=0.02)
 
 
 def reasons_to_replay(monitor: Monitor) -> list[str]:
@@ -186,9 +186,7 @@ def test_a_transaction_left_open_counts_once_it_commits_and_its_neighbours_are_n
             monitor.wait_until_ready()
             begun = committed(monitor)
             assert (begun[group, "orders", 0], begun[other, "orders", 0]) == (3, 15)
-            wait_until(
-                lambda: completeness(monitor, "backwards") == 1, timeout_s=30, what="the other partitions"
-            )
+            wait_until(lambda: completeness(monitor, "backwards") == 1, what="the other partitions")
             assert completeness(monitor, other) == 0
             assert not monitor.events("backfilled")
             commit(settled, other, ("orders", 0, 16))
@@ -234,7 +232,7 @@ def test_no_offset_goes_back_while_groups_commit_without_a_pause(settled):
     for number in range(6):
         commit(settled, f"busy-{number}", (topic, 0, 0))
     with committing(settled, topic, 6) as last:
-        wait_until(lambda: min(last.values()) > 100, timeout_s=30, what="some commits")
+        wait_until(lambda: min(last.values()) > 100, what="some commits")
         before = dict(last)
         with monitoring(settled.bootstrap) as monitor:
             monitor.wait_until_ready()
@@ -281,7 +279,7 @@ def coming(kafka: LocalKafka, topic: str) -> Iterator[list[str]]:
 def test_no_group_that_comes_while_the_coordinators_answer_is_missed(settled, tmp_path):
     topic = settled.create_topic()
     with coming(settled, topic) as names:
-        wait_until(lambda: len(names) > 10, timeout_s=10, what="some groups")
+        wait_until(lambda: len(names) > 10, what="some groups")
         with monitoring(settled.bootstrap, env=without_backfill(tmp_path)) as monitor:
             monitor.wait_until_ready()
             until = len(names)

@@ -50,7 +50,7 @@ def commit(kafka: LocalKafka, group: str, topic: str, partition: int, offset: in
         except Exception:
             return False
 
-    wait_until(committed, timeout_s=30, what=f"the commit of {group}")
+    wait_until(committed, what=f"the commit of {group}")
 
 
 def watched(kafka: LocalKafka, name: str = "c") -> WatchedCluster:
