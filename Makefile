@@ -9,7 +9,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-versions test-benches check lint format lock bench jars clean
+.PHONY: help demo test test-unit test-long test-versions test-benches check lint format lock bench jars clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ demo: $(INSTALLED) ## a Kafka with live consumer groups, koff watching it, until
 test: lint jars ## everything: what check looks at, then all tests, on a real Kafka started here
 	@$(BIN)/pytest -n $(WORKERS) $(ARGS)
 
+test-long: $(INSTALLED) jars ## more of the same: thousands of simulated runs, each broker broken, minutes of churn
+	@$(BIN)/pytest -n $(WORKERS) -m long $(ARGS)
+
 test-versions: $(INSTALLED) jars ## each row on Kafka 2.8 to 4.1, and a rolling upgrade (about five minutes)
 	@$(BIN)/pytest -m versions $(ARGS)
 
@@ -29,7 +32,7 @@ test-benches: $(INSTALLED) jars ## each benchmark at its smallest size
 check: lint test-unit ## format, lint, types, imports and the tests that need neither Kafka nor Spark
 
 test-unit: $(INSTALLED) ## only the tests that need neither Kafka nor Spark
-	@SIMULATION_RUNS=100 $(BIN)/pytest -q -n $(WORKERS) -m "not kafka and not spark" $(ARGS)
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not kafka and not spark and not long" $(ARGS)
 
 lint: $(INSTALLED) ## format, lint, types and imports
 	@$(BIN)/ruff format --check .

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.simulation.__main__ import describe
 from tests.simulation.run import run
 from tests.simulation.runs import run_seeds
 
-RUNS = int(os.environ.get("SIMULATION_RUNS", "1000"))
+RUNS, LONG_RUNS = 100, 3000
+"""How many, and how many by `make test-long`."""
 CHUNK = 50
 """The runs of one test: the workers of pytest-xdist share the tests."""
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("first", range(0, RUNS, CHUNK))
+@pytest.mark.parametrize(
+    "first",
+    [
+        *range(0, RUNS, CHUNK),
+        *(pytest.param(first, marks=pytest.mark.long) for first in range(RUNS, LONG_RUNS, CHUNK)),
+    ],
+)
 def test_the_core_keeps_the_contract_in_every_run(first: int) -> None:
-    seeds = range(first, min(first + CHUNK, RUNS))
+    seeds = range(first, first + CHUNK)
     results = list(run_seeds(seeds, workers=1))
     broken = [describe(result) for result in results if result.broken]
     assert not broken, (
