@@ -32,7 +32,7 @@ test-benches: $(INSTALLED) jars ## each benchmark at its smallest size
 check: lint test-unit ## format, lint, types, imports and the tests that need neither Kafka nor Spark
 
 test-unit: $(INSTALLED) ## only the tests that need neither Kafka nor Spark
-	@$(BIN)/pytest -q -n $(WORKERS) -m "not kafka and not spark and not long" $(ARGS)
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not kafka and not spark" $(ARGS)
 
 lint: $(INSTALLED) ## format, lint, types and imports
 	@$(BIN)/ruff format --check .

@@ -19,6 +19,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("koff")
 
 _NEED_KAFKA = {"kafka", "more_kafka"}
+_ON_REQUEST = {"benches", "long", "versions"}
+"""Markers of tests that run only when `-m` names the marker. Each has a target of the Makefile."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,11 +32,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before -m deselects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks what uses a Kafka fixture, so that `-m "not kafka"` cannot miss one. Orders a worker's tests."""
+    left_out = {marker for marker in _ON_REQUEST if marker not in config.option.markexpr}
+    config.hook.pytest_deselected(items=[item for item in items if left_out & _names(item)])
+    items[:] = [item for item in items if not left_out & _names(item)]
     for item in items:
         if _NEED_KAFKA.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.kafka)
     if hasattr(config, "workerinput"):
         items.sort(key=folder_order)
+
+
+def _names(item: pytest.Item) -> set[str]:
+    return {marker.name for marker in item.iter_markers()}
 
 
 @pytest.hookimpl(optionalhook=True)
