@@ -1,9 +1,9 @@
 """How fast `koff monitor` is right: commits go straight into `__consumer_offsets`, and are read.
 
 Prints JSON. Each shape is compared, in the same run, with a bare confluent-kafka consumer that reads the
-same topic and looks at nothing.
+same topic and looks at nothing, and with kminion, if its program is given.
 
-    python -m bench.catchup --records 5000000 --groups 2000
+    python -m bench.catchup --records 5000000 --groups 2000 --kminion ./kminion
 """
 
 from __future__ import annotations
@@ -155,8 +155,7 @@ def monitor(bootstrap: str, total: int, python: str) -> dict[str, float]:
                 raise SystemExit(f"koff monitor ended: {lines}")
             time.sleep(0.02)
         seconds = time.monotonic() - started
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-        cpu = (int(fields[11]) + int(fields[12])) / 100
+        cpu = cpu_of(process)
         scrapes, body = [], b""
         for _ in range(7):
             at = time.monotonic()
@@ -184,6 +183,45 @@ def monitor(bootstrap: str, total: int, python: str) -> dict[str, float]:
     }
 
 
+KMINION = """\
+kafka: {{brokers: ["{bootstrap}"]}}
+minion: {{consumerGroups: {{scrapeMode: offsetsTopic}}, logDirs: {{enabled: false}}}}
+exporter: {{host: 127.0.0.1, port: {port}}}
+logger: {{level: error}}
+"""
+
+
+def kminion(program: str, bootstrap: str, total: int) -> dict[str, float]:
+    """Starts kminion and waits until it has read as many records. It is ready up to some seconds later."""
+    (port,) = free_ports(1)
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
+        config.write(KMINION.format(bootstrap=bootstrap, port=port))
+        config.flush()
+        started = time.monotonic()
+        process = subprocess.Popen([program], env={**os.environ, "CONFIG_FILEPATH": config.name})
+        try:
+            read = 0.0
+            while read < total:
+                if process.poll() is not None:
+                    raise SystemExit(f"kminion ended with code {process.returncode}")
+                time.sleep(0.2)
+                if status(f"http://127.0.0.1:{port}/metrics") == 200:
+                    body = fetch(f"http://127.0.0.1:{port}/metrics").decode()
+                    counted = re.search(r"records_consumed_total (\S+)", body)
+                    read = float(counted[1]) if counted else 0.0
+            seconds, cpu = time.monotonic() - started, cpu_of(process)
+        finally:
+            process.terminate()
+            process.wait(10)
+    return {"seconds": round(seconds, 3), "records_per_s": round(total / seconds), "cpu_s": cpu}
+
+
+def cpu_of(process: subprocess.Popen[bytes]) -> float:
+    """The seconds of CPU that a process has used so far."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def status(url: str) -> int:
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:
@@ -197,7 +235,8 @@ def status(url: str) -> int:
 def fetch(url: str) -> bytes:
     request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})
     with urllib.request.urlopen(request, timeout=60) as answer:
-        return gzip.decompress(answer.read())
+        body: bytes = answer.read()
+        return gzip.decompress(body) if answer.headers["Content-Encoding"] == "gzip" else body
 
 
 def commit(consumer: Consumer, topic: str, offset: int) -> None:
@@ -214,7 +253,9 @@ def commit(consumer: Consumer, topic: str, offset: int) -> None:
             return
 
 
-def shape(records: int, groups: int, batch: int | None, python: str) -> dict[str, Any]:
+def shape(
+    records: int, groups: int, batch: int | None, python: str, kminion_program: str | None
+) -> dict[str, Any]:
     """One shape on a broker of its own."""
     with LocalKafka(jvm_options=("-XX:TieredStopAtLevel=4",)) as kafka:
         for i in range(20):
@@ -225,6 +266,10 @@ def shape(records: int, groups: int, batch: int | None, python: str) -> dict[str
         written = write(kafka.bootstrap, records, groups, batch)
         bare = bare_read(kafka.bootstrap, records)
         koff = monitor(kafka.bootstrap, records, python)
+        beside = kminion(kminion_program, kafka.bootstrap, records) if kminion_program else None
+    ratio = (
+        {"koff_speed_over_kminion": round(beside["seconds"] / koff["seconds_to_ready"], 2)} if beside else {}
+    )
     return {
         "records": records,
         "series": groups * PARTITIONS_A_GROUP,
@@ -233,6 +278,8 @@ def shape(records: int, groups: int, batch: int | None, python: str) -> dict[str
         "koff": koff,
         "bare_confluent_kafka": bare,
         "koff_seconds_over_bare": round(koff["seconds_to_ready"] / bare["seconds"], 2),
+        "kminion": beside,
+        **ratio,
     }
 
 
@@ -249,9 +296,15 @@ def shape(records: int, groups: int, batch: int | None, python: str) -> dict[str
     default=sys.executable,
     help="Of an environment with koff in it and nothing else: a developer's makes the start slower.",
 )
-def main(records: int, groups: int, shapes: tuple[str, ...], python: str) -> None:
+@click.option("--kminion", "kminion_program", help="kminion's program, to be run on the same topic.")
+def main(
+    records: int, groups: int, shapes: tuple[str, ...], python: str, kminion_program: str | None
+) -> None:
     """Seconds, CPU and memory until `koff monitor` is ready."""
-    results = {name: shape(records, groups, 10 if name == "ten" else None, python) for name in shapes}
+    results = {
+        name: shape(records, groups, 10 if name == "ten" else None, python, kminion_program)
+        for name in shapes
+    }
     click.echo(json.dumps(results, indent=2))
 
 

@@ -151,6 +151,7 @@ def leader(kafka: LocalKafka, topic: str) -> KafkaNode:
     return kafka.nodes[number[0] - 1]
 
 
+@pytest.mark.long
 def test_a_broker_that_is_killed_and_comes_back_makes_no_gap_and_no_repeat(more_kafka):
     kafka = more_kafka()
     with traffic(kafka, 2) as writers:

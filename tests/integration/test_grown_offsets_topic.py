@@ -61,7 +61,7 @@ class Groups:
         return served(monitor) == self.lags
 
 
-@pytest.mark.parametrize("start", ["snapshot", "replay"])
+@pytest.mark.parametrize("start", ["snapshot", pytest.param("replay", marks=pytest.mark.long)])
 def test_each_group_is_served_once_and_right_while_the_offsets_topic_grows(more_kafka, start):
     kafka = more_kafka(config={"offsets.topic.num.partitions": str(BEFORE)})
     topic = kafka.create_topic()

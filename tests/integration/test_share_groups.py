@@ -88,7 +88,13 @@ def test_the_monitor_serves_the_lag_of_a_share_group_and_lets_it_go_with_the_gro
         assert monitor.stop() == 0, monitor.text
 
 
-@pytest.mark.parametrize("hidden", [False, True], ids=["may be described", "may not be described"])
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        pytest.param(False, id="may be described", marks=pytest.mark.long),
+        pytest.param(True, id="may not be described"),
+    ],
+)
 def test_without_the_right_to_read_the_state_lags_come_from_the_coordinators_until_it_is_back(
     more_kafka, hidden: bool
 ):

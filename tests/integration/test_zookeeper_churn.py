@@ -122,6 +122,7 @@ def test_an_expired_session_ends_all_claims_and_the_instance_comes_back(
     record.check_claims(tolerance_s=0.5)
 
 
+@pytest.mark.long
 def test_a_broker_that_is_killed_costs_no_message(
     more_kafka: Callable[..., LocalKafka], zookeeper: LocalZooKeeper
 ) -> None:

@@ -154,6 +154,7 @@ def rows(frame: DataFrame) -> list[Any]:
     return sorted(map(str, frame.select(*kept).collect()))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_tables_are_those_of_an_undisturbed_run_after_executor_and_driver_were_killed(
     spark: SparkSession, kafka: KafkaCluster, topic: str, standalone: tuple[str, list[int]], tmp_path: Path
