@@ -207,7 +207,7 @@ def kminion(program: str, bootstrap: str, total: int) -> dict[str, float]:
                 time.sleep(0.2)
                 if status(f"http://127.0.0.1:{port}/metrics") == 200:
                     body = fetch(f"http://127.0.0.1:{port}/metrics").decode()
-                    counted = re.search(r"records_consumed_total (\S+)", body)
+                    counted = re.search(r"records_consumed_total(?:{.*})? ([0-9.e+]+)$", body, re.MULTILINE)
                     read = float(counted[1]) if counted else 0.0
             seconds, cpu = time.monotonic() - started, cpu_of(process)
         finally:
