@@ -16,6 +16,13 @@ log = structlog.get_logger(component="client")
 SILENCE_S = 10.0
 """After this time without a record or a response, koff checks whether the client still knows a broker."""
 _METADATA_TIMEOUT_S = 2.0
+ONE_IN_FLIGHT = {"max.in.flight.requests.per.connection": 1}
+"""With this, an idempotent producer reports a message as delivered only if the message was stored.
+
+A partition may refuse a producer's first batch (its leader is not ready) and accept the second, because it
+knows no sequence of the producer yet (Kafka's `ProducerAppendInfo.checkSequence`). When the second batch is
+acknowledged, librdkafka 2.16 reports the first as delivered, too (`rd_kafka_dr_implicit_ack`).
+"""
 
 
 def new_client(kind: Any, properties: dict[str, Any], **callbacks: Any) -> Any:

@@ -35,7 +35,7 @@ from koff.client.multicluster import Reader, ReaderConf, Writer, WriterConf
 from koff.client.zookeeper.offsets_in_kafka import KafkaOffsetManager
 from koff.errors import ConnectError, KoffError
 from koff.kafkatest import LocalKafka, wait_until
-from tests.forgetful import Forgetful, forgetful
+from tests.forgetful import Forgetful
 from tests.kafka_groups import produce
 
 pytestmark = pytest.mark.kafka
@@ -52,7 +52,7 @@ def kafka() -> Iterator[LocalKafka]:
 @pytest.fixture
 def starting(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forgetful]:
     monkeypatch.setattr(librdkafka, "SILENCE_S", SILENCE_S)
-    with forgetful(kafka.bootstrap) as broker:
+    with Forgetful(kafka.bootstrap) as broker:
         yield broker
 
 

@@ -20,7 +20,7 @@ from koff.records.placement import share_state_partition
 from koff.records.topics import SHARE_STATE_TOPIC
 from tests.fault_cluster import LEADERLESS, OFFSETS_TOPIC, FaultCluster, fault_cluster
 from tests.fault_scrapes import FOLLOWED_S, RECOVERED_S, check_lag_command, wait_for, wait_for_rows, watching
-from tests.forgetful import forgetful
+from tests.forgetful import Forgetful
 from tests.hostile_member import join_with_partitions
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_coordinators import sharing
@@ -133,7 +133,7 @@ def test_a_monitor_stays_right_while_the_broker_names_no_brokers_and_after(kafka
     produce(kafka, topic, 10)
     commit(kafka, f"g-{topic}", (topic, 0, 4))
     with (
-        forgetful(kafka.bootstrap) as broker,
+        Forgetful(kafka.bootstrap) as broker,
         monitoring(broker.bootstrap, "--end-offset-interval", "1") as monitor,
     ):
         wait_for_lag(monitor, f"g-{topic}", 6)

@@ -15,7 +15,7 @@ from koff.client.broker.conf import ProducerConf, RequiredAcks
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.errors import ProduceError
-from koff.client.librdkafka import has_no_broker, new_client
+from koff.client.librdkafka import ONE_IN_FLIGHT, has_no_broker, new_client
 from koff.client.message import Message
 from koff.errors import Closed
 
@@ -284,14 +284,10 @@ class _ProduceCall:
 
 
 def _build_properties(cluster: ClusterConf, conf: ProducerConf) -> dict[str, Any]:
-    """librdkafka's properties for the configuration.
-
-    Idempotence keeps the order of messages. Where it is not possible, one request at a time keeps it.
-    """
+    """librdkafka's properties for the configuration. `ONE_IN_FLIGHT` overrides the user's properties."""
     wait_ms, timeout_ms = int(conf.retry_wait_s * 1000), int(conf.request_timeout_s * 1000)
     idempotent = conf.required_acks is RequiredAcks.ALL and conf.retry_limit > 0
-    ordered = {"enable.idempotence": "true"} if idempotent else {"max.in.flight": 1}
-    return cluster.librdkafka_properties(
+    properties = cluster.librdkafka_properties(
         **{
             "acks": int(conf.required_acks),
             "compression.type": conf.compression.value,
@@ -304,9 +300,10 @@ def _build_properties(cluster: ClusterConf, conf: ProducerConf) -> dict[str, Any
             "batch.num.messages": 1_000_000,
             "queue.buffering.max.messages": _MAX_QUEUED,
             "topic.metadata.propagation.max.ms": 5000,
-            **ordered,
+            "enable.idempotence": idempotent,
         }
     )
+    return {**properties, **ONE_IN_FLIGHT}
 
 
 def _ignore_error(error: KafkaError) -> None:

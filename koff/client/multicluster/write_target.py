@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.foreign_errors import extract_kafka_error, make_connect_error
-from koff.client.librdkafka import SilenceTimer, new_client
+from koff.client.librdkafka import ONE_IN_FLIGHT, SilenceTimer, new_client
 from koff.client.message import Message
 from koff.client.multicluster.conf import WriterConf
 from koff.errors import ConfigError
@@ -272,6 +272,7 @@ class WriteTarget(Closing):
                 "socket.timeout.ms": max(timeout_ms, 1_000),
                 "retry.backoff.ms": 50,
                 "retry.backoff.max.ms": 500,
+                **ONE_IN_FLIGHT,
             }
         )
         reserved = {"acks": "all", "enable.idempotence": True, "message.timeout.ms": timeout_ms}
