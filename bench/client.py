@@ -31,6 +31,7 @@ def bare_producer(bootstrap: str) -> Any:
         {
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
+            "max.in.flight": 1,
             "queue.buffering.max.messages": 1_000_000,
             "linger.ms": 5,
         }

@@ -15,7 +15,7 @@ from kio.index import load_payload_module
 from kio.schema.errors import ErrorCode
 from kio.static.constants import EntityType
 
-from koff.client import ClusterConf, ConsumerConf, Message, dial
+from koff.client import BrokerConf, ClusterConf, ConsumerConf, Message, dial
 from koff.client.multicluster import Writer, WriterConf
 from koff.kafkatest import KafkaCluster
 from tests.broker_proxy import BrokerProxy, read_frame, send_frame
@@ -67,11 +67,12 @@ def read_log(kafka: KafkaCluster, topic: str) -> list[bytes | None]:
         return [message.value for message in broker.consumer(ConsumerConf(topic, retry_limit=2))]
 
 
-def test_a_producer_reports_no_batch_as_written_that_was_refused(kafka):
+@pytest.mark.parametrize("properties", [{}, {"max.in.flight": "5"}])
+def test_a_producer_reports_no_batch_as_written_that_was_refused(kafka, properties):
     topic = kafka.create_topic()
     messages = [Message(b"%d" % number + bytes(600_000)) for number in range(4)]  # a batch each
     with Refusing(kafka.bootstrap, topic) as proxy:
-        with dial(proxy.bootstrap) as broker:
+        with dial(proxy.bootstrap, BrokerConf(properties=properties)) as broker:
             broker.producer().produce(topic, 0, *messages)
         assert proxy.refused == 1
     assert read_log(kafka, topic) == [message.value for message in messages]

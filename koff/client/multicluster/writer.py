@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
-from koff.client.message import Message
+from koff.client.message import NO_OFFSET, Message
 from koff.client.multicluster.balancers import payload_bytes
 from koff.client.multicluster.conf import RWMode, WriterConf
 from koff.client.multicluster.errors import WriteError, WriteErrors
@@ -189,7 +189,8 @@ class Writer(Closing):
     def _settle_written(self, target: WriteTarget, write: PendingWrite, delivered: Any) -> None:
         message, seconds = write.message, time.monotonic() - write.started_at
         message.topic, message.cluster = self._conf.topic, target.name
-        message.partition, message.offset = delivered.partition(), delivered.offset()
+        message.partition, offset = delivered.partition(), delivered.offset()
+        message.offset = NO_OFFSET if offset is None else offset
         with self._lock:
             target_counts = self._by_target[target]
             self._counts["messages"] += 1
