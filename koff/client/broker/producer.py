@@ -284,7 +284,10 @@ class _ProduceCall:
 
 
 def _build_properties(cluster: ClusterConf, conf: ProducerConf) -> dict[str, Any]:
-    """librdkafka's properties for the configuration. `ONE_IN_FLIGHT` overrides the user's properties."""
+    """librdkafka's properties for the configuration.
+
+    `ONE_IN_FLIGHT` overrides the user's properties. It also keeps the order where there is no idempotence.
+    """
     wait_ms, timeout_ms = int(conf.retry_wait_s * 1000), int(conf.request_timeout_s * 1000)
     idempotent = conf.required_acks is RequiredAcks.ALL and conf.retry_limit > 0
     properties = cluster.librdkafka_properties(

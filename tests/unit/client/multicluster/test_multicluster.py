@@ -1,12 +1,18 @@
 """What many clusters need no Kafka for: balancers, errors, statistics, what waits to be read."""
 
+import queue
 import threading
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from koff.client.cluster import ClusterConf
-from koff.client.message import Message
+from koff.client.message import NO_OFFSET, Message
 from koff.client.multicluster import (
     LAST_OFFSET,
     Hash,
@@ -19,6 +25,7 @@ from koff.client.multicluster import (
     WriteErrors,
     Writer,
     WriterConf,
+    write_target,
 )
 from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
 from koff.errors import ConfigError
@@ -90,6 +97,33 @@ def test_a_writer_that_reaches_nobody_gives_up_surely_unwritten_messages():
     assert (stats.errors, stats.in_doubt, stats.messages, stats.possible_duplicates) == (2, 0, 0, 0)
     assert not stats.clusters["a"].reachable
     assert writer.stats().errors == 0
+
+
+class ReportsWithoutOffset:
+    """A librdkafka producer whose delivery reports have no error and no offset."""
+
+    def __init__(self) -> None:
+        self._reports: queue.Queue[Callable[[], None]] = queue.Queue()
+
+    def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
+        partitions = {0: SimpleNamespace(leader=1)}
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=partitions)})
+
+    def produce(self, topic: str, *, partition: int, on_delivery: Callable[..., None], **rest: Any) -> None:
+        report = SimpleNamespace(partition=lambda: partition, offset=lambda: None)
+        self._reports.put(partial(on_delivery, None, report))
+
+    def poll(self, timeout: float) -> None:
+        with suppress(queue.Empty):
+            self._reports.get(timeout=timeout)()
+
+
+def test_the_offset_of_an_acknowledgement_without_an_offset_is_unknown(monkeypatch):
+    monkeypatch.setattr(write_target, "new_client", lambda *args, **options: ReportsWithoutOffset())
+    message = Message(b"v")
+    with Writer({"a": ClusterConf(NOWHERE)}, WriterConf("t")) as writer:
+        writer.write_messages(message)
+    assert (message.cluster, message.partition, message.offset) == ("a", 0, NO_OFFSET)
 
 
 def _subscriptions(*names: str) -> list[ReaderSubscription]:
