@@ -111,7 +111,7 @@ def test_old_groups_on_ever_other_topics_do_not_grow():
     assert sizes(tracker)["prefixes"] < 12_000
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_who_tidies_up_all_the_time_knows_the_same(seed, monkeypatch):
     rng = random.Random(seed)
     untidy = Tracker()
@@ -133,12 +133,10 @@ def test_who_tidies_up_all_the_time_knows_the_same(seed, monkeypatch):
                 tracker.add_samples(ends=ends, at_ms=at_ms if tracker is tidy else -1)
                 if step % 40 == 39:
                     tracker.reset_partition(partition)
-        assert [row[:4] for row in state(tidy.take_snapshot())] == [
-            row[:4] for row in state(untidy.take_snapshot())
-        ]
-        for group, topic, number, _, end in state(tidy.take_snapshot()):
+        earlier.append((snapshot := tidy.take_snapshot(at_ms), rows := state(snapshot)))
+        assert [row[:4] for row in rows] == [row[:4] for row in state(untidy.take_snapshot())]
+        for group, topic, number, _, end in rows:
             assert end is None or end % 10 == int(topic[1:]), (group, topic, number)
-        earlier.append((snapshot := tidy.take_snapshot(at_ms), state(snapshot)))
     assert all(state(snapshot) == then for snapshot, then in earlier)
     assert len(tidy._registry.names.groups.names) <= 2 * 9 + 12
 
