@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.benches, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.benches, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 SMALLEST = {
     "catchup": ["--records", "20000", "--groups", "20"],

@@ -1,11 +1,12 @@
 """Coverage-guided fuzzing with atheris.
 
-    python -m tests.fuzz.atheris_decoders scalar|columns|segments [SECONDS]
+    python -m tests.fuzz.atheris_decoders scalar|columns|segments [SECONDS [FOLDER]]
 
 What must hold: nothing is raised, the ways to decode agree, and no input takes long or much memory
 (libFuzzer's `-timeout`, `-rss_limit_mb` and `-malloc_limit_mb`). It starts from the golden data.
 """
 
+import math
 import shutil
 import subprocess
 import sys
@@ -122,6 +123,7 @@ def instrument_generated_readers() -> None:
 
 
 def fuzz(target: str, seconds: str, corpus: str) -> None:
+    seeds(target, Path(corpus))
     instrument_generated_readers()
     limits = ["-timeout=5", "-rss_limit_mb=2048", "-malloc_limit_mb=512", f"-max_total_time={seconds}"]
     atheris.Setup([sys.argv[0], *limits, f"-artifact_prefix={corpus}/found-", corpus], globals()[target])
@@ -129,15 +131,17 @@ def fuzz(target: str, seconds: str, corpus: str) -> None:
 
 
 def main() -> None:
-    """Rounds in processes of their own: atheris's tracing of comparisons leaks the arrays compared."""
+    """Rounds in processes of their own: atheris's tracing of comparisons leaks the arrays compared.
+
+    With a folder, there is one round, in this process.
+    """
     if len(sys.argv) > 3:
         fuzz(*sys.argv[1:])
         return
     target, seconds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 60
     corpus = tempfile.mkdtemp(prefix="koff-fuzz-")
-    seeds(target, Path(corpus))
     end = time.monotonic() + seconds
-    while (left := int(end - time.monotonic())) > 0:
+    while (left := math.ceil(end - time.monotonic())) > 0:
         command = [
             sys.executable,
             "-m",
