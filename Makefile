@@ -7,6 +7,8 @@ INSTALLED := $(VENV)/.installed
 MAKEFLAGS += --no-print-directory
 ARGS ?=
 WORKERS ?= 2
+# The tests start koff hundreds of times: without compiled modules, each start takes half a second more.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-unit test-long test-versions test-benches check lint format lock bench jars clean
