@@ -27,7 +27,8 @@ def write(kafka, topic: str, *pairs, partition: int = 0) -> None:
 
 def transact(kafka, topic: str, name: str, *pairs, end: str | None, partition: int = 0) -> Producer:
     """Writes in a transaction; the producer, whose transaction is open without an `end`."""
-    producer = kafka.producer({"transactional.id": f"{topic}-{name}"})
+    # One request in flight: with more, a batch that the partition refused may be reported as delivered.
+    producer = kafka.producer({"transactional.id": f"{topic}-{name}", "max.in.flight": 1})
     producer.init_transactions(30)
     producer.begin_transaction()
     for key, value in pairs:
