@@ -206,7 +206,8 @@ class ConsumerGroup(Closing):
     def close(self) -> None:
         """Leaves the group: waits until handed-out messages are processed, commits, and releases all claims.
 
-        Raises `AlreadyClosing` at the second call, and `UncleanClose` when not all offsets were committed.
+        Raises `AlreadyClosing` at the second call, and `UncleanClose` when not all offsets were committed. A
+        claim that was lost with the session is not counted: the next owner gets the uncommitted messages.
         """
         if not self._closing.acquire(blocking=False):
             raise AlreadyClosing(f"the consumer group {self.name} is already shutting down")
