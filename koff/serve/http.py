@@ -1,225 +1,137 @@
-"""The HTTP server: `/metrics`, `/healthz`, `/readyz`. No request of a client causes a request to Kafka."""
+"""The HTTP server: starlette on uvicorn, in a thread of its own with an event loop of its own.
+
+- The event loop never waits: views are taken in one thread, and bodies are rendered in another, one at a time.
+- Signals stay with the main thread.
+- uvicorn and starlette are imported when a server is created: most commands of koff have none.
+"""
 
 from __future__ import annotations
 
-import socket
-import sys
+import asyncio
+import logging
 import threading
-import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import structlog
-from prometheus_client.exposition import choose_encoder
 
-from koff.errors import ConfigError
-from koff.serve.exposition import Exposition
-from koff.serve.own_metrics import Encode, OwnMetrics
-from koff.serve.view import ClusterView, NoProgress, ViewSource
+from koff.serve.accepted import Format
+from koff.serve.listening import BACKLOG, ServeConf, open_sockets
+from koff.serve.rendering import Body, Renderer
+from koff.serve.shared_calls import SharedCalls
+from koff.serve.view import ClusterView, ViewSource
+
+if TYPE_CHECKING:
+    from uvicorn import Server as UvicornServer
 
 log = structlog.get_logger(component="serve")
 
-_INFLATED_BYTES = 1 << 18
-"""So much of a body is inflated at once for a client that does not accept gzip."""
-
-_INDEX = """<!doctype html><html lang="en"><meta charset="utf-8"><title>koff</title>
-<h1>koff</h1><ul><li><a href="/metrics">/metrics</a> for Prometheus
-<li><a href="/readyz">/readyz</a> whether the numbers may be trusted
-<li><a href="/healthz">/healthz</a> whether the process makes progress</ul></html>
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class ServeConf:
-    """The address to listen on: `host:port`, `[v6]:port` or `:port` (all IPv4 addresses). 0: a free port."""
-
-    listen: str = "127.0.0.1:9850"
-
-    def parse_address(self) -> tuple[str, int]:
-        """Host and port. Raises `ConfigError`."""
-        host, colon, port = self.listen.rpartition(":")
-        if not colon or not port.isdecimal() or int(port) > 65535:
-            raise ConfigError(
-                f"--listen {self.listen!r} is not HOST:PORT, for example 127.0.0.1:9850 or :9850"
-            )
-        return host.strip("[]"), int(port)
+_KEEP_ALIVE_S = 65
+"""Longer than the usual interval of Prometheus, so that it need not connect for each scrape."""
+_HEADER_BYTES = 16 << 10
+_STOP_S = 1
+"""So long may responses still be read once the server is stopped."""
 
 
 class Server:
-    """Serves the views of `source` from threads of its own. A context manager.
+    """Serves the views of `source`. A context manager.
 
     The address is bound at creation, requests are handled from entry to exit. Raises `ConfigError` if koff
     cannot listen on the address.
     """
 
     def __init__(self, source: ViewSource, conf: ServeConf | None = None) -> None:
-        self._conf = conf or ServeConf()
-        host, port = self._conf.parse_address()
-        # http.server creates a handler for each connection, without arguments of koff's: the class has them.
-        handler = type("Handler", (_Handler,), {"source": source, "renderer": _Renderer()})
-        server = type(
-            "HTTPServer",
-            (_HTTPServer,),
-            {"address_family": socket.AF_INET6 if ":" in host else socket.AF_INET},
-        )
-        try:
-            self._server: ThreadingHTTPServer = server((host, port), handler)
-        except OSError as error:
-            raise ConfigError(
-                f"cannot listen on {self._conf.listen}: {error.strerror or error}; "
-                f"choose another address with --listen"
-            ) from error
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.1,), name="koff-http", daemon=True
-        )
-
-    @property
-    def url(self) -> str:
-        """The URL of the server, with the port that it listens on."""
-        host, port = self._server.server_address[:2]
-        address = str(host)
-        return f"http://{f'[{address}]' if ':' in address else address}:{port}"
+        self._sockets = open_sockets(conf or ServeConf())
+        host, port = self._sockets[0].getsockname()[:2]
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self._views = SharedCalls[str, ClusterView](lambda _: source.take_view(), "koff-views")
+        self._bodies = SharedCalls[Format, Body](Renderer(source).render, "koff-render")
+        self._uvicorn = _build_uvicorn(source, self._views, self._bodies)
+        self._thread = threading.Thread(target=self._run, name="koff-http", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        for starting in (self._views, self._bodies, self._thread):
+            starting.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._uvicorn.should_exit = True
+        self._thread.join()
+        self._views.stop()
+        self._bodies.stop()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except Exception:
+            log.exception("the HTTP server has failed")
+
+    async def _serve(self) -> None:
+        asyncio.get_running_loop().set_exception_handler(_log_loop_error)
+        try:
+            await self._uvicorn.serve(self._sockets)
+        finally:
+            for connection in list(self._uvicorn.server_state.connections):
+                connection.transport.abort()  # of a client that does not read
+            await asyncio.sleep(0)
 
 
-class _HTTPServer(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 64
+def _build_uvicorn(
+    source: ViewSource, views: SharedCalls[str, ClusterView], bodies: SharedCalls[Format, Body]
+) -> UvicornServer:
+    import uvicorn
 
-    def server_bind(self) -> None:
-        """Binds the address, without asking DNS for its name as the base class does: that may take long."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+    from koff.serve.app import build_app
+    from koff.serve.protocol import GuardedProtocol
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Logs the error of a request. A client that goes away is usual."""
-        if isinstance(sys.exception(), OSError):
-            log.debug("client has gone", client=client_address[0])
-        else:
-            log.exception("a request failed", client=client_address[0])
+    for name in ("uvicorn", "asyncio"):
+        logger = logging.getLogger(name)
+        if not any(isinstance(handler, _ToStructlog) for handler in logger.handlers):
+            logger.addHandler(_ToStructlog())
+            logger.propagate = False
+    return uvicorn.Server(
+        uvicorn.Config(
+            build_app(source, views, bodies),
+            loop="asyncio",
+            http=GuardedProtocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            workers=1,
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            headers=[("Server", "koff")],
+            backlog=BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_STOP_S,
+            h11_max_incomplete_event_size=_HEADER_BYTES,
+        )
+    )
 
 
-class _Renderer:
-    """Renders views. Any thread may call it.
+class _ToStructlog(logging.Handler):
+    """Passes what uvicorn and asyncio log to koff's log: faults as errors, all else at debug.
 
-    One render at a time: two would take twice the memory and be no faster. Bodies are kept compressed, a
-    tenth of their size, so that nobody waits while one is sent to a slow client.
+    Most of it is about clients, and these must not fill the log.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._exposition = Exposition()
-        self._own = OwnMetrics()
-
-    def render(self, view: ClusterView, encode: Encode) -> list[bytes]:
-        """All metrics of the view, in pieces of gzip format."""
-        with self._lock:
-            return list(_compress(self._render_chunks(view, encode)))
-
-    def _render_chunks(self, view: ClusterView, encode: Encode) -> Iterator[bytes]:
-        for chunk in self._exposition.render_chunks(view):
-            yield chunk.encode()
-        # Last: an OpenMetrics body ends with `# EOF`, which prometheus_client writes.
-        yield self._own.render(view, encode)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """Handles the requests of one connection. A subclass sets `source` and `renderer`."""
-
-    source: ViewSource
-    renderer: _Renderer
-    protocol_version = "HTTP/1.1"
-    server_version = "koff"
-    sys_version = ""
-    timeout = 30  # seconds for each read or write: a client that does nothing must not keep its thread
-    wbufsize = 1 << 16  # unbuffered small writes wait for delayed acknowledgements: 40 ms a scrape
-    disable_nagle_algorithm = True
-
-    def do_GET(self) -> None:
-        """Responds to a request by its path."""
-        path = self.path.partition("?")[0]
-        if path in ("/metrics", "/readyz"):
-            try:
-                view = self.source.take_view()
-            except NoProgress as error:
-                self._send_text(503, f"{error}\n")
-                return
-            if path == "/metrics":
-                self._send_metrics(view)
-            else:
-                self._send_text(200 if view.readiness.ready else 503, f"{view.readiness.text}\n")
-        elif path == "/healthz":
-            stall = self.source.find_stall()
-            self._send_text(200 if stall is None else 503, f"{stall or 'ok'}\n")
-        elif path == "/":
-            self._send_text(200, _INDEX, "text/html; charset=utf-8")
+    def emit(self, record: logging.LogRecord) -> None:
+        """Logs the record."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, Exception):
+            log.error("a request failed", why=record.getMessage().strip(), exc_info=error)
         else:
-            self._send_text(404, "not found: the paths are /metrics, /readyz and /healthz\n")
-
-    do_HEAD = do_GET
-
-    def _send_metrics(self, view: ClusterView) -> None:
-        encode, content_type = choose_encoder(self.headers.get("Accept", ""))
-        gzipped = "gzip" in self.headers.get("Accept-Encoding", "")
-        # Rendered before the first byte is sent: an error gives no response, never half of one.
-        is_head = self.command == "HEAD"
-        pieces = [] if is_head else self.renderer.render(view, encode)
-        self.send_response(200)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Transfer-Encoding", "chunked")
-        if gzipped:
-            self.send_header("Content-Encoding", "gzip")
-        self.end_headers()
-        if is_head:
-            return
-        for chunk in pieces if gzipped else _inflate(pieces):
-            self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
-        self.wfile.write(b"0\r\n\r\n")
-
-    def _send_text(self, status: int, text: str, content_type: str = "text/plain; charset=utf-8") -> None:
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # the base class names it `format`
-        """Logs a request at debug: Prometheus sends one every few seconds."""
-        log.debug("request handled", client=self.client_address[0], line=format % args)
+            log.debug("HTTP server", why=record.getMessage().strip())
 
 
-def _compress(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The chunks in gzip format, at the fastest level: near Prometheus, time matters more than bytes."""
-    compressor = zlib.compressobj(1, zlib.DEFLATED, 31)  # 31: 15 window bits and a gzip header
-    for chunk in chunks:
-        if compressed := compressor.compress(chunk):  # an empty chunk would end the response
-            yield compressed
-    yield compressor.flush()
-
-
-def _inflate(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The text of pieces in gzip format, a part of it at a time."""
-    decompressor = zlib.decompressobj(31)
-    for piece in pieces:
-        rest = piece
-        while rest:
-            if chunk := decompressor.decompress(rest, _INFLATED_BYTES):
-                yield chunk
-            rest = decompressor.unconsumed_tail
-    if chunk := decompressor.flush():
-        yield chunk
+def _log_loop_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Logs an error that no coroutine has caught. A client that goes away is usual."""
+    error = context.get("exception")
+    if error is None or isinstance(error, ConnectionError):
+        log.debug("HTTP server", why=context.get("message"), error=repr(error))
+    else:
+        log.error("the HTTP server has a fault", why=context.get("message"), exc_info=error)

@@ -58,7 +58,7 @@ class MonitorStats:
     """Whether koff is ready, as /readyz says."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class ClusterView:
     """What may be served of one cluster at one moment. Immutable, shared by all who ask while it is fresh."""
 
@@ -77,4 +77,7 @@ class ViewSource(Protocol):
         """What may be served now. Raises `NoProgress` if the engine does not answer."""
 
     def find_stall(self) -> str | None:
-        """Why the process makes no progress and should be restarted; None while it makes progress."""
+        """Why the process makes no progress and should be restarted; None while it makes progress.
+
+        Returns at once.
+        """

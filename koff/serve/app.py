@@ -1,0 +1,126 @@
+"""The paths that are served, as a starlette application. No request of a client causes a request to Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from koff.serve.accepted import Format, accepts_gzip, choose_format
+from koff.serve.rendering import Body
+from koff.serve.shared_calls import SharedCalls
+from koff.serve.view import ClusterView, NoProgress, ViewSource
+
+log = structlog.get_logger(component="serve")
+
+_INDEX = """<!doctype html><html lang="en"><meta charset="utf-8"><title>koff</title>
+<h1>koff</h1><ul><li><a href="/metrics">/metrics</a> for Prometheus
+<li><a href="/readyz">/readyz</a> whether the numbers may be trusted
+<li><a href="/healthz">/healthz</a> whether the process makes progress</ul></html>
+"""
+_NOT_FOUND = "not found: the paths are /metrics, /readyz and /healthz\n"
+
+
+def build_app(
+    source: ViewSource, views: SharedCalls[str, ClusterView], bodies: SharedCalls[Format, Body]
+) -> ASGIApp:
+    """The application. `views` and `bodies` are what the source's view and its rendered body are awaited from."""
+
+    async def send_metrics(request: Request) -> Response:
+        form = choose_format(request.headers.getlist("accept"))
+        is_gzipped = accepts_gzip(request.headers.getlist("accept-encoding"))
+        headers = {"Content-Type": form.content_type, "Vary": "Accept, Accept-Encoding"}
+        if is_gzipped:
+            headers["Content-Encoding"] = "gzip"
+        if request.method == "HEAD":
+            await views.get("")
+            return _Pieces(iter(()), headers)
+        # Rendered before the first byte is sent: an error gives no response, never half of one.
+        body = await bodies.get(form)
+        headers["Content-Length"] = str(len(body.gzipped) if is_gzipped else body.plain_size)
+        return _Pieces(body.split() if is_gzipped else body.inflate(), headers)
+
+    async def send_readiness(_: Request) -> Response:
+        readiness = (await views.get("")).readiness
+        return PlainTextResponse(f"{readiness.text}\n", 200 if readiness.ready else 503)
+
+    async def send_health(_: Request) -> Response:
+        stall = source.find_stall()
+        return PlainTextResponse(f"{stall or 'ok'}\n", 200 if stall is None else 503)
+
+    async def send_index(_: Request) -> Response:
+        return HTMLResponse(_INDEX)
+
+    app = Starlette(
+        routes=[
+            Route("/metrics", send_metrics),
+            Route("/readyz", send_readiness),
+            Route("/healthz", send_health),
+            Route("/", send_index),
+        ],
+        exception_handlers={NoProgress: _explain, HTTPException: _refuse},
+    )
+    app.router.redirect_slashes = False  # a redirect would repeat the header Host of the client
+    return _Logged(app)
+
+
+async def _explain(_: Request, error: Exception) -> Response:
+    return PlainTextResponse(f"{error}\n", 503)
+
+
+async def _refuse(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    text = _NOT_FOUND if error.status_code == 404 else f"{error.detail}\n"
+    return PlainTextResponse(text, error.status_code, headers=error.headers)
+
+
+class _Pieces(Response):
+    """A response of many pieces. Other requests have their turn after each."""
+
+    def __init__(self, pieces: Iterator[bytes], headers: dict[str, str]) -> None:
+        super().__init__(None)
+        self._pieces = pieces
+        self.raw_headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the response. Ends early if the client goes away."""
+        is_gone = asyncio.ensure_future(_wait_until_gone(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            for piece in self._pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await asyncio.sleep(0)
+                if is_gone.done():
+                    return
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            is_gone.cancel()
+
+
+async def _wait_until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class _Logged:
+    """Logs each request at debug: Prometheus sends one every few seconds."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_and_log(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                client = (scope.get("client") or ("",))[0]
+                details = {"method": scope["method"], "path": scope["path"], "status": message["status"]}
+                log.debug("request handled", client=client, **details)
+            await send(message)
+
+        await self._app(scope, receive, send_and_log)

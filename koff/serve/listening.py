@@ -1,0 +1,94 @@
+"""The address that the server listens on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from koff.errors import ConfigError
+
+BACKLOG = 128
+"""So many connections wait to be accepted, and are accepted in one turn of the event loop."""
+_NOT_ON_THIS_MACHINE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeConf:
+    """The address to listen on: `host:port`, `[v6]:port` or `:port` (all IPv4 and IPv6 addresses).
+
+    Port 0 is a free port.
+    """
+
+    listen: str = "127.0.0.1:9850"
+
+    def parse_address(self) -> tuple[str, int]:
+        """Host and port. Raises `ConfigError`."""
+        host, colon, port = self.listen.rpartition(":")
+        if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+            raise ConfigError(
+                f"--listen {self.listen!r} is not HOST:PORT, for example 127.0.0.1:9850 or :9850"
+            )
+        return host.strip("[]"), int(port)
+
+
+def open_sockets(conf: ServeConf) -> list[socket.socket]:
+    """Sockets that listen: one for each address of the host. The caller closes them.
+
+    Raises `ConfigError` if the host has no address, or koff cannot listen on it.
+    """
+    host, port = conf.parse_address()
+    try:
+        return _open_any(port) if not host else _open_all(host, port)
+    except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host can be so long
+        why = str(error)
+        if isinstance(error, socket.gaierror):
+            why = error.strerror or why
+        elif isinstance(error, OSError) and error.errno is not None:
+            why = os.strerror(error.errno)
+        raise ConfigError(
+            f"cannot listen on {conf.listen}: {why}; choose another address with --listen"
+        ) from error
+
+
+def _open_any(port: int) -> list[socket.socket]:
+    """One socket for all addresses: of both kinds, or of IPv4 where the machine has no IPv6."""
+    try:
+        return [_open(socket.AF_INET6, ("::", port))]
+    except OSError as error:
+        if error.errno not in _NOT_ON_THIS_MACHINE:
+            raise
+    return [_open(socket.AF_INET, ("0.0.0.0", port))]  # noqa: S104 - the user asked for all addresses
+
+
+def _open_all(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of the host that this machine has, all with the same port."""
+    sockets: list[socket.socket] = []
+    failure: OSError | None = None
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        for family, _, _, _, address in dict.fromkeys(found):
+            if sockets:
+                port = sockets[0].getsockname()[1]
+            try:
+                sockets.append(_open(family, (address[0], port, *address[2:])))
+            except OSError as error:
+                # `localhost` may have ::1 in a container without IPv6.
+                if error.errno not in _NOT_ON_THIS_MACHINE:
+                    raise
+                failure = error
+    except OSError:
+        for opened in sockets:
+            opened.close()
+        raise
+    if not sockets:
+        assert failure is not None
+        raise failure
+    return sockets
+
+
+def _open(family: int, address: tuple[Any, ...]) -> socket.socket:
+    is_any = address[0] == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=is_any)
