@@ -139,7 +139,7 @@ def lag(
             click.clear()
         rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
         totals = [total for total in view.snapshot.totals() if is_selected(total.group.name)]
-        _FORMATS[form](view.cluster, rows, totals)
+        _FORMATS[form](view.cluster or "", rows, totals)
         sys.stdout.flush()
         is_unknown = _print_unknown(view, rows, totals)
         if not watch:

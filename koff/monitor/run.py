@@ -65,7 +65,7 @@ class Monitor:
             return self._loop.take_view()
         why = str(self._failure or f"connecting to {self.conf.cluster.brokers}")
         return ClusterView(
-            self.conf.cluster_name,
+            self.conf.cluster_name or None,  # the id of the cluster is its name, and not known yet
             Tracker().take_snapshot(0),
             Readiness(False, f"not ready: {why}"),
             MonitorStats(up=False),

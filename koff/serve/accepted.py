@@ -47,7 +47,7 @@ def accepts_gzip(accept_encoding: Iterable[str]) -> bool:
 
 
 def _parse(values: Iterable[str]) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Name, parameters and weight of each element of a header with weights. A weight that is no number is 0."""
+    """Name, parameters and weight of each element of a header. A weight that is no number is 0."""
     for element in ",".join(values).split(","):
         name, *given = (part.strip().lower() for part in element.split(";"))
         parameters = {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in given)}

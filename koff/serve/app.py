@@ -31,7 +31,7 @@ _NOT_FOUND = "not found: the paths are /metrics, /readyz and /healthz\n"
 def build_app(
     source: ViewSource, views: SharedCalls[str, ClusterView], bodies: SharedCalls[Format, Body]
 ) -> ASGIApp:
-    """The application. `views` and `bodies` are what the source's view and its rendered body are awaited from."""
+    """The application. `views` take a view of the source, `bodies` render one."""
 
     async def send_metrics(request: Request) -> Response:
         form = choose_format(request.headers.getlist("accept"))

@@ -67,6 +67,8 @@ class Exposition:
 
     def render_chunks(self, view: ClusterView) -> Iterator[str]:
         """The metric families, one after the other. A series whose value is unknown is absent."""
+        if view.cluster is None:
+            return  # the series of the same cluster would have other labels later
         snapshot = view.snapshot
         # Labels: a new name of the cluster makes all labels invalid, a new layout the labels of one shard.
         if view.cluster != self._cluster:

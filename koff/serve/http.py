@@ -1,6 +1,6 @@
 """The HTTP server: starlette on uvicorn, in a thread of its own with an event loop of its own.
 
-- The event loop never waits: views are taken in one thread, and bodies are rendered in another, one at a time.
+- The event loop never waits: one thread takes views, and another renders bodies, one at a time.
 - Signals stay with the main thread.
 - uvicorn and starlette are imported when a server is created: most commands of koff have none.
 """

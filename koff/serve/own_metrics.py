@@ -46,21 +46,26 @@ class _ViewCollector(Collector):
         if self.view is None:
             return
         cluster, stats = self.view.cluster, self.view.stats
-        yield from _build_counters(cluster, stats)
-        yield from _build_gauges(cluster, stats)
-        source = GaugeMetricFamily(
-            "koff_source_info",
-            "1 for where commits come from: the log (the offsets topic), or requests to the coordinators, "
-            "which know no commit times: rates are then absent, and most statuses UNKNOWN.",
-            labels=["cluster", "source"],
-        )
-        source.add_metric([cluster, stats.source], 1)
-        yield source
+        if cluster is not None:
+            yield from _build_counters(cluster, stats)
+            yield from _build_gauges(cluster, stats)
+            yield _build_source(cluster, stats)
         build = GaugeMetricFamily(
             "koff_build_info", "Versions of koff and of Python.", labels=["version", "python"]
         )
         build.add_metric([VERSION, platform.python_version()], 1)
         yield build
+
+
+def _build_source(cluster: str, stats: MonitorStats) -> Metric:
+    source = GaugeMetricFamily(
+        "koff_source_info",
+        "1 for where commits come from: the log (the offsets topic), or requests to the coordinators, "
+        "which know no commit times: rates are then absent, and most statuses UNKNOWN.",
+        labels=["cluster", "source"],
+    )
+    source.add_metric([cluster, stats.source], 1)
+    return source
 
 
 def _build_counters(cluster: str, stats: MonitorStats) -> Iterator[Metric]:

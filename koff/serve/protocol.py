@@ -63,7 +63,7 @@ class GuardedProtocol(H11Protocol):
             self._give_up()
         self._note_progress()
 
-    def eof_received(self) -> bool | None:
+    def eof_received(self) -> bool | None:  # type: ignore[override]  # asyncio's protocols may return True
         # A client may close its direction after a whole request, and still read (as `nc` does).
         if self._is_responding() and self.conn.their_state is h11.DONE:
             self.cycle.keep_alive = False

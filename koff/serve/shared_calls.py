@@ -16,8 +16,9 @@ V = TypeVar("V")
 class SharedCalls(Generic[K, V]):
     """Calls `function` in a thread of its own, one call at a time.
 
-    All who ask for a key before its call begins share the call. So no result is older than the request for it,
-    and at most one call of each key waits. The thread is a daemon: a call that hangs does not keep the process.
+    All who ask for a key before its call begins share the call. So no result is older than the request for
+    it, and at most one call of each key waits. The thread is a daemon: a call that hangs does not keep the
+    process from ending.
     """
 
     def __init__(self, function: Callable[[K], V], name: str) -> None:

@@ -62,8 +62,8 @@ class MonitorStats:
 class ClusterView:
     """What may be served of one cluster at one moment. Immutable, shared by all who ask while it is fresh."""
 
-    cluster: str
-    """The value of the label `cluster`; "" until it is known."""
+    cluster: str | None
+    """The value of the label `cluster`. None: not known yet, so nothing of the cluster is served."""
     snapshot: Snapshot
     """All groups, without what must not be served."""
     readiness: Readiness

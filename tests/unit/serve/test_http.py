@@ -2,55 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
-import socket
 import zlib
-from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from koff.lag import Reason
-from koff.serve import ClusterView, MonitorStats, Readiness, ServeConf, Server
+from koff.serve import ClusterView, MonitorStats, Readiness, Server
 from koff.tracker import Tracker
-from tests.unit.builders import commit
-from tests.unit.serve.views import READY, Source, build_view, take_view, withhold
+from tests.unit.serve.requests import request
+from tests.unit.serve.views import READY, Source, build_view, fill_tracker, take_view, withhold
 
-TIMEOUT_S = 30.0
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
-
-
-def fill_tracker(partitions: int = 1) -> Tracker:
-    """Group g, 6 behind on each partition of t."""
-    tracker = Tracker()
-    pairs = [commit("g", "t", partition, 4) for partition in range(partitions)]
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
-    tracker.add_samples(ends={("t", partition): 10 for partition in range(partitions)})
-    return tracker
-
-
-@pytest.fixture
-def source() -> Source:
-    return Source(take_view(fill_tracker()))
-
-
-@pytest.fixture
-def server(source: Source) -> Iterator[Server]:
-    with Server(source, ServeConf("127.0.0.1:0")) as server:
-        yield server
-
-
-def request(
-    server: Server, path: str, *, method: str = "GET", **headers: str
-) -> tuple[int, http.client.HTTPMessage, bytes]:
-    """Status, headers and body of a response."""
-    address = server.url.removeprefix("http://")
-    with closing(http.client.HTTPConnection(address, timeout=TIMEOUT_S)) as connection:
-        connection.request(method, path, headers={n.replace("_", "-"): value for n, value in headers.items()})
-        response = connection.getresponse()
-        return response.status, response.headers, response.read()
 
 
 def get_text(server: Server, path: str) -> tuple[int, str]:
@@ -178,15 +142,3 @@ def test_openmetrics_are_valid_to_the_end(server: Server) -> None:
     body = request(server, "/metrics", Accept=OPENMETRICS)[2].decode()
     assert body.endswith("# EOF\n")
     assert "koff_group_lag" in {family.name for family in parse_openmetrics(body)}
-
-
-def test_a_client_that_does_not_read_delays_no_other(server: Server, source: Source) -> None:
-    source.views = [take_view(fill_tracker(partitions=60_000))]  # more than the buffers of a connection hold
-    host, _, port = server.url.removeprefix("http://").rpartition(":")
-    with socket.socket() as slow:
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        slow.settimeout(TIMEOUT_S)
-        slow.connect((host, int(port)))
-        slow.sendall(b"GET /metrics HTTP/1.1\r\nHost: koff\r\n\r\n")
-        assert slow.recv(12) == b"HTTP/1.1 200"  # the response has begun
-        assert request(server, "/metrics", Accept_Encoding="gzip")[0] == 200

@@ -9,10 +9,20 @@ import numpy as np
 from koff.lag import Reason
 from koff.serve import ClusterView, MonitorStats, NoProgress, Readiness
 from koff.tracker import Snapshot, Tracker
+from tests.unit.builders import commit
 
 NOW_MS = 1_800_000_000_000
 READY = Readiness(True, "ready")
 Row = tuple[str, str, int]
+
+
+def fill_tracker(partitions: int = 1) -> Tracker:
+    """Group g, 6 behind on each partition of t."""
+    tracker = Tracker()
+    pairs = [commit("g", "t", partition, 4) for partition in range(partitions)]
+    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    tracker.add_samples(ends={("t", partition): 10 for partition in range(partitions)})
+    return tracker
 
 
 def take_view(tracker: Tracker, cluster: str = "c") -> ClusterView:
