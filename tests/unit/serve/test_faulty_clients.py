@@ -1,0 +1,486 @@
+"""Clients that hang, trickle, vanish or send nonsense: none of them delays another, and none gets a traceback."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+import structlog
+
+from koff.cli.options import set_up_logs
+from koff.kafkatest import wait_until
+from koff.serve import ServeConf, Server
+from koff.serve import protocol as protocol_module
+from koff.serve.exposition import Exposition
+from tests.unit.serve.requests import TIMEOUT_S, connect, exchange, read_all, request, reset
+from tests.unit.serve.views import Source, fill_tracker, take_view
+
+SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: koff\r\n\r\n"
+HALF = b"GET /metrics HTTP/1.1\r\nHost: ko"
+MORE_THAN_BUFFERS_HOLD = 60_000
+LONG_S = 3600.0
+
+
+@pytest.fixture
+def large(source: Source) -> None:
+    """A body that is larger than the buffers of a connection."""
+    source.views = [take_view(fill_tracker(partitions=MORE_THAN_BUFFERS_HOLD))]
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Sets limits of the protocol; those that are not named can not be the reason for what happens."""
+
+    def set_limits(**named: float) -> None:
+        for name, value in {"REQUEST_S": LONG_S, "RESPONSE_S": LONG_S, **named}.items():
+            monkeypatch.setattr(protocol_module, name, value)
+
+    return set_limits
+
+
+@pytest.fixture
+def stderr(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """What was logged until now. Each line of standard error must be JSON."""
+    lines: list[dict[str, Any]] = []
+
+    def read_lines() -> list[dict[str, Any]]:
+        lines.extend(json.loads(line) for line in capfd.readouterr().err.splitlines())
+        return lines
+
+    with structlog.testing.capture_logs():
+        pass  # restores nothing: it makes sure that structlog is set up before its configuration is kept
+    before = structlog.get_config()
+    set_up_logs("json", "debug")
+    yield read_lines
+    structlog.configure(**before)
+    read_lines()
+
+
+@contextmanager
+def hold_renders(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """Lets each render wait until the end of this block. Yields the list of the renders that have begun."""
+    begun: list[float] = []
+    may_end = threading.Event()
+    render = Exposition.render_chunks
+
+    def render_later(self: Exposition, view: Any) -> Iterator[str]:
+        begun.append(time.monotonic())
+        may_end.wait(TIMEOUT_S)
+        return render(self, view)
+
+    monkeypatch.setattr(Exposition, "render_chunks", render_later)
+    try:
+        yield begun
+    finally:
+        may_end.set()
+
+
+def count_threads() -> int:
+    return threading.active_count()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the server has closed the connection. Reads what has arrived."""
+    connection.settimeout(0)
+    try:
+        return connection.recv(1 << 16) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+# Clients that do not read.
+
+
+@pytest.mark.usefixtures("large")
+def test_clients_that_do_not_read_delay_no_other_and_take_no_threads(server: Server) -> None:
+    with ExitStack() as open_:
+        assert request(server, "/metrics")[0] == 200
+        before = count_threads()
+        for _ in range(20):
+            slow = open_.enter_context(connect(server, SCRAPE, received_bytes=4096))
+            assert slow.recv(12) == b"HTTP/1.1 200"  # the response has begun
+        assert request(server, "/metrics", Accept_Encoding="gzip")[0] == 200
+        assert request(server, "/readyz")[0] == 200
+        assert count_threads() == before
+
+
+@pytest.mark.usefixtures("large")
+def test_a_client_that_stops_reading_is_disconnected(server: Server, limits: Callable[..., None]) -> None:
+    limits(RESPONSE_S=0.2)
+    with connect(server, SCRAPE, received_bytes=4096) as slow:
+        slow.recv(12)
+        uvicorn_server = server._uvicorn
+        wait_until(lambda: not uvicorn_server.server_state.connections, what="the end of the connection")
+    assert request(server, "/metrics")[0] == 200
+
+
+@pytest.mark.usefixtures("large")
+def test_a_client_that_trickles_is_disconnected(server: Server, limits: Callable[..., None]) -> None:
+    limits(RESPONSE_S=0.5)
+    with connect(server, SCRAPE, received_bytes=4096) as slow:
+
+        def trickle() -> bool:
+            try:
+                return slow.recv(300) == b""
+            except ConnectionError:
+                return True
+
+        wait_until(trickle, timeout_s=60, what="the end of the connection")
+    assert request(server, "/metrics")[0] == 200
+
+
+@pytest.mark.usefixtures("large")
+def test_a_client_that_reads_all_in_time_is_not_disconnected_later(
+    server: Server, limits: Callable[..., None]
+) -> None:
+    limits(RESPONSE_S=2.0)
+    with connect(server, SCRAPE, received_bytes=4096) as slow:
+        received = b""
+        while b"# EOF" not in received[-20:] and not received.endswith(b"\n0\r\n\r\n"):
+            received += slow.recv(1 << 20)
+            head, _, body = received.partition(b"\r\n\r\n")
+            size = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+            if size and len(body) >= int(size[1]):
+                break
+        (connection,) = server._uvicorn.server_state.connections
+        wait_until(lambda: not connection._deadlines, what="the end of the deadline")
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: koff\r\n\r\n")
+        assert slow.recv(12) == b"HTTP/1.1 200"
+
+
+# Clients that do not send.
+
+
+def test_half_requests_are_limited_and_delay_no_other(server: Server, limits: Callable[..., None]) -> None:
+    limits()
+    assert request(server, "/metrics")[0] == 200
+    before = count_threads()
+    with ExitStack() as open_:
+        halves = [open_.enter_context(connect(server, HALF)) for _ in range(300)]
+        assert request(server, "/metrics")[0] == 200
+        assert count_threads() == before
+        open_connections = [half for half in halves if not is_closed(half)]
+        assert 0 < len(open_connections) <= protocol_module.CLIENT_CONNECTIONS
+        for half in open_connections:  # those that were opened last
+            half.settimeout(TIMEOUT_S)
+            half.sendall(b"ff\r\nConnection: close\r\n\r\n")
+            assert read_all(half).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"\r\n", b"GET", HALF, b"GET / HTTP/1.1\r\nHost: k\r\nContent-Length: 9\r\n\r\nhalf"]
+)
+def test_a_client_that_sends_no_more_is_disconnected(
+    server: Server, limits: Callable[..., None], sent: bytes
+) -> None:
+    limits(REQUEST_S=0.2)
+    with connect(server, sent) as half:
+        assert b"\r\n\r\n" not in read_all(half).partition(b"</html>")[2]
+
+
+def test_a_client_gets_no_more_time_for_each_byte(server: Server, limits: Callable[..., None]) -> None:
+    limits(REQUEST_S=0.5)
+    with connect(server, SCRAPE[:-2]) as slow:
+
+        def drip() -> bool:
+            try:
+                slow.sendall(b"a: b\r\n")
+            except ConnectionError:
+                return True
+            return is_closed(slow)
+
+        wait_until(drip, what="the end of the connection")
+
+
+def test_the_second_request_of_a_connection_has_its_own_deadline(
+    server: Server, limits: Callable[..., None]
+) -> None:
+    limits(REQUEST_S=0.5)
+    with connect(server) as connection:
+        began_s = time.monotonic()
+        while time.monotonic() - began_s < 1.5:  # for longer than the limit of one request
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: koff\r\n\r\n")
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+        connection.sendall(HALF)
+        assert read_all(connection) == b""
+
+
+def test_many_idle_connections_do_not_keep_out_a_scrape(server: Server, limits: Callable[..., None]) -> None:
+    limits(CLIENT_CONNECTIONS=1000, ALL_CONNECTIONS=5)
+    with ExitStack() as open_:
+        used = open_.enter_context(connect(server, b"GET /healthz HTTP/1.1\r\nHost: koff\r\n\r\n"))
+        assert used.recv(1000).startswith(b"HTTP/1.1 200")
+        for _ in range(20):
+            open_.enter_context(connect(server))
+        assert request(server, "/metrics")[0] == 200
+        # A connection that has served a request is closed last.
+        used.sendall(b"GET /healthz HTTP/1.1\r\nHost: koff\r\n\r\n")
+        assert used.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_whose_connections_are_all_served_gets_no_more(
+    server: Server, limits: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits(CLIENT_CONNECTIONS=3)
+    with ExitStack() as open_:
+        with hold_renders(monkeypatch) as begun:
+            scrapes = [open_.enter_context(connect(server, SCRAPE)) for _ in range(3)]
+            wait_until(lambda: begun, what="the render")
+            connections = server._uvicorn.server_state.connections
+            wait_until(
+                lambda: len(connections) == 3 and all(c._is_responding() for c in list(connections)),
+                what="the requests",
+            )
+            refused = exchange(server, b"")
+            assert refused.startswith(b"HTTP/1.1 503 ")
+            assert refused.endswith(b"\r\n\r\ntoo many connections\n")
+        for scrape in scrapes:
+            assert scrape.recv(12) == b"HTTP/1.1 200"
+
+
+# Clients that go away.
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("accepted", [b"identity", b"gzip"])
+def test_an_aborted_scrape_leaves_only_lines_of_json(
+    server: Server, stderr: Callable[[], list[dict[str, Any]]], accepted: bytes
+) -> None:
+    scrape = SCRAPE[:-2] + b"Accept-Encoding: %b\r\n\r\n" % accepted
+    for _ in range(5):
+        with connect(server, scrape, received_bytes=4096) as aborted:
+            aborted.recv(12)
+            reset(aborted)
+    connections = server._uvicorn.server_state.connections
+    wait_until(lambda: not connections, what="the end of the connections")
+    assert request(server, "/metrics")[0] == 200
+    assert not [line for line in stderr() if line["level"] != "debug"]
+
+
+def test_clients_that_go_away_during_a_render_do_not_end_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch, stderr: Callable[[], list[dict[str, Any]]]
+) -> None:
+    with connect(server, SCRAPE) as waiting:
+        with hold_renders(monkeypatch) as begun:
+            wait_until(lambda: begun, what="the render")
+            for _ in range(5):
+                with connect(server, SCRAPE) as aborted:
+                    reset(aborted)
+        assert waiting.recv(12) == b"HTTP/1.1 200"
+    assert request(server, "/metrics")[0] == 200
+    assert not [line for line in stderr() if line["level"] != "debug"]
+
+
+def test_a_client_that_has_closed_its_direction_gets_its_response(server: Server) -> None:
+    with connect(server, SCRAPE) as connection:
+        connection.shutdown(socket.SHUT_WR)
+        assert read_all(connection).startswith(b"HTTP/1.1 200")
+
+
+# Clients that send what they should not.
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"Content-Length: 37\r\n\r\nGET /other HTTP/1.1\r\nHost: koff\r\n\r\n..",
+        b"Transfer-Encoding: chunked\r\n\r\n25\r\nGET /other HTTP/1.1\r\nHost: koff\r\n\r\n..\r\n0\r\n\r\n",
+    ],
+)
+def test_the_body_of_a_request_is_not_a_second_request(server: Server, body: bytes) -> None:
+    first = b"GET /healthz HTTP/1.1\r\nHost: koff\r\n" + body
+    second = b"GET /readyz HTTP/1.1\r\nHost: koff\r\nConnection: close\r\n\r\n"
+    received = exchange(server, first + second)
+    assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"200", b"200"]
+    assert received.endswith(b"ready\n")
+
+
+def test_requests_that_are_sent_together_are_answered_in_order(server: Server) -> None:
+    sent = b"".join(
+        b"GET %b HTTP/1.1\r\nHost: koff\r\n\r\n" % path for path in (b"/metrics", b"/x", b"/readyz")
+    )
+    received = exchange(server, sent + b"GET /healthz HTTP/1.1\r\nHost: koff\r\nConnection: close\r\n\r\n")
+    assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"200", b"404", b"200", b"200"]
+    assert received.endswith(b"ok\n")
+
+
+@pytest.mark.parametrize("accepted", [b"", b"Accept-Encoding: gzip\r\n"])
+@pytest.mark.parametrize("method", [b"GET", b"HEAD"])
+def test_a_client_of_http_1_0_gets_no_chunks(server: Server, method: bytes, accepted: bytes) -> None:
+    received = exchange(server, method + b" /metrics HTTP/1.0\r\n" + accepted + b"\r\n")
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert b" 200 " in head.partition(b"\r\n")[0]
+    assert b"chunked" not in head.lower()
+    if method == b"GET":
+        assert f"content-length: {len(body)}".encode() in head.lower()
+    else:
+        assert body == b""
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 TLS\r\n\r\n",
+        b"GET /metrics\r\n\r\n",
+        b"GET /metrics HTTP/9.9\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\n\r\n",  # without a host
+        b"GET /metrics HTTP/1.1\r\nHost: koff\r\nno colon\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: koff\r\nContent-Length: many\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: koff\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: koff\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: koff\r\na: " + b"b" * 100_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 20_000 + b"\r\n",
+        b"GET /%ff%00/../../etc/passwd HTTP/1.1\r\nHost: koff\r\nConnection: close\r\n\r\n",
+        b"GET http://other/none HTTP/1.1\r\nHost: koff\r\nConnection: close\r\n\r\n",
+        b"OPTIONS * HTTP/1.1\r\nHost: koff\r\nConnection: close\r\n\r\n",
+        b"CONNECT other:443 HTTP/1.1\r\nHost: koff\r\nConnection: close\r\n\r\n",
+        b"BREW /metrics HTTP/1.1\r\nHost: koff\r\nConnection: close\r\n\r\n",
+        b"POST /metrics HTTP/1.1\r\nHost: koff\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab",
+        b"GET /nowhere HTTP/1.1\r\nHost: koff\r\nConnection: close\r\n\r\n",
+        b"GET /metrics/ HTTP/1.1\r\nHost: evil\r\nConnection: close\r\n\r\n",
+        b"GET /nowhere HTTP/1.1\r\nHost: koff\r\nConnection: close, upgrade\r\nUpgrade: websocket\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_for_a_page_gets_a_short_plain_answer(
+    server: Server, stderr: Callable[[], list[dict[str, Any]]], sent: bytes
+) -> None:
+    with connect(server) as connection:
+        try:
+            connection.sendall(sent)
+            received = read_all(connection)
+        except ConnectionError:  # the server closed the connection while it was sent to
+            received = b"HTTP/1.1 400 \r\ncontent-type: text/plain\r\n\r\n"
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert re.match(rb"HTTP/1.1 4\d\d ", head)
+    assert b"content-type: text/plain" in head.lower()
+    assert len(received) < 1000
+    assert not re.search(rb"Traceback|File |\.py|koff/|evil", body)
+    assert request(server, "/metrics")[0] == 200
+    assert not [line for line in stderr() if line["level"] != "debug"]
+
+
+def test_a_body_that_turns_out_to_be_wrong_ends_the_connection(
+    server: Server, stderr: Callable[[], list[dict[str, Any]]]
+) -> None:
+    with connect(
+        server, b"GET /healthz HTTP/1.1\r\nHost: koff\r\nTransfer-Encoding: chunked\r\n\r\n"
+    ) as connection:
+        assert connection.recv(12) == b"HTTP/1.1 200"
+        connection.sendall(b"no size of a chunk\r\n")
+        wait_until(lambda: is_closed(connection), what="the end of the connection")
+    assert not [line for line in stderr() if line["level"] != "debug"]
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/readyz", "/healthz", "/", "/nowhere"])
+def test_a_head_request_gets_the_head_only(server: Server, path: str) -> None:
+    status, headers, _ = request(server, path)
+    received = exchange(server, f"HEAD {path} HTTP/1.1\r\nHost: koff\r\nConnection: close\r\n\r\n".encode())
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert head.startswith(f"HTTP/1.1 {status} ".encode())
+    assert f"content-type: {headers['Content-Type']}".encode() in head
+    assert body == b""
+
+
+# Faults and ends of the server.
+
+
+def test_an_error_while_rendering_is_logged_and_not_shown(
+    server: Server, monkeypatch: pytest.MonkeyPatch, stderr: Callable[[], list[dict[str, Any]]]
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a fault of koff")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Exposition, "render_chunks", fail)
+        status, headers, body = request(server, "/metrics")
+    assert (status, body) == (500, b"Internal Server Error")
+    assert headers["Content-Type"].startswith("text/plain")
+    assert request(server, "/metrics")[0] == 200
+    (line,) = [line for line in stderr() if line["level"] != "debug"]
+    assert line["level"] == "error"
+    assert "ValueError: a fault of koff" in line["exception"]
+
+
+def test_health_and_readiness_do_not_wait_for_a_render(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(server, SCRAPE) as scrape:
+        with hold_renders(monkeypatch) as begun:
+            wait_until(lambda: begun, what="the render")
+            assert request(server, "/healthz")[0] == 200
+            assert request(server, "/readyz")[0] == 200
+            assert request(server, "/metrics", method="HEAD")[0] == 200
+        assert scrape.recv(12) == b"HTTP/1.1 200"
+
+
+def test_scrapes_that_come_during_a_render_share_the_next(
+    server: Server, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.views = [take_view(fill_tracker()) for _ in range(20)]
+    with ExitStack() as open_:
+        with hold_renders(monkeypatch) as begun:
+            scrapes = [open_.enter_context(connect(server, SCRAPE))]
+            wait_until(lambda: begun, what="the render")
+            scrapes += [open_.enter_context(connect(server, SCRAPE)) for _ in range(10)]
+            assert request(server, "/healthz")[0] == 200
+        for scrape in scrapes:
+            assert scrape.recv(12) == b"HTTP/1.1 200"
+        assert len(begun) == 2
+        assert source.taken == 2
+
+
+def test_a_body_is_kept_for_as_long_as_its_view_is_the_newest(
+    server: Server, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = take_view(fill_tracker()), take_view(fill_tracker())
+    source.views = [one, one, one, other]
+    with hold_renders(monkeypatch) as begun:
+        pass  # renders are counted, and do not wait
+    for _ in range(4):
+        assert request(server, "/metrics")[0] == 200
+    assert len(begun) == 2
+
+
+def test_two_servers_do_not_share_anything() -> None:
+    sources = [Source(take_view(fill_tracker(), name)) for name in "ab"]
+    with Server(sources[0], ServeConf("127.0.0.1:0")) as a, Server(sources[1], ServeConf("127.0.0.1:0")) as b:
+        assert b'cluster="a"' in request(a, "/metrics")[2]
+        assert b'cluster="b"' in request(b, "/metrics")[2]
+
+
+@pytest.mark.usefixtures("large")
+def test_a_server_stops_although_connections_are_open(
+    source: Source, limits: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits()
+    before = count_threads()
+    with ExitStack() as open_:
+        with Server(source, ServeConf("127.0.0.1:0")) as server:
+            for sent in (b"", HALF, SCRAPE):
+                open_.enter_context(connect(server, sent))
+            slow = open_.enter_context(connect(server, SCRAPE, received_bytes=4096))
+            assert slow.recv(12) == b"HTTP/1.1 200"
+            renders = open_.enter_context(hold_renders(monkeypatch))
+            source.views.append(take_view(fill_tracker()))
+            open_.enter_context(connect(server, SCRAPE))
+            wait_until(lambda: renders, what="the render")
+            began_s = time.monotonic()
+        assert time.monotonic() - began_s < 20
+        with pytest.raises(ConnectionRefusedError):
+            request(server, "/healthz")
+    wait_until(lambda: count_threads() == before, what="the end of the threads")
+
+
+def test_a_server_that_was_not_entered_yet_can_be_left_at_once() -> None:
+    for _ in range(20):
+        with Server(Source(take_view(fill_tracker())), ServeConf("127.0.0.1:0")):
+            pass
