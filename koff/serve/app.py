@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 
 import structlog
 from starlette.applications import Starlette
@@ -120,7 +121,8 @@ class _Logged:
             if message["type"] == "http.response.start":
                 client = (scope.get("client") or ("",))[0]
                 details = {"method": scope["method"], "path": scope["path"], "status": message["status"]}
-                log.debug("request handled", client=client, **details)
+                with suppress(OSError):  # the disk that the log is written to may be full
+                    log.debug("request handled", client=client, **details)
             await send(message)
 
         await self._app(scope, receive, send_and_log)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -122,10 +123,11 @@ class _ToStructlog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Logs the record."""
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, Exception):
-            log.error("a request failed", why=record.getMessage().strip(), exc_info=error)
-        else:
-            log.debug("HTTP server", why=record.getMessage().strip())
+        with suppress(OSError):  # the disk that the log is written to may be full
+            if isinstance(error, Exception):
+                log.error("a request failed", why=record.getMessage().strip(), exc_info=error)
+            else:
+                log.debug("HTTP server", why=record.getMessage().strip())
 
 
 def _log_loop_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

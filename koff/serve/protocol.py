@@ -13,6 +13,8 @@ connections would turn away Prometheus as well as the client that has too many. 
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from typing import Any, cast
 
 import h11
@@ -131,6 +133,10 @@ class GuardedProtocol(H11Protocol):
     def _give_up(self) -> None:
         """Closes the connection at once, whatever was to be sent or read."""
         self._is_given_up = True
+        if self.flow.write_paused:
+            # Without this, the kernel would keep what it has to send for as long as the client is there.
+            opened = self.transport.get_extra_info("socket")
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 
     def _make_room(self) -> bool:

@@ -1,4 +1,4 @@
-"""Clients that hang, trickle, vanish or send nonsense: none of them delays another, and none gets a traceback."""
+"""Clients that hang, trickle, vanish or send nonsense: none delays another, and none gets a traceback."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-import structlog
 
 from koff.cli.options import set_up_logs
 from koff.kafkatest import wait_until
@@ -46,20 +45,16 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.fixture
-def stderr(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+def stderr(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], list[dict[str, Any]]]]:
     """What was logged until now. Each line of standard error must be JSON."""
     lines: list[dict[str, Any]] = []
 
     def read_lines() -> list[dict[str, Any]]:
-        lines.extend(json.loads(line) for line in capfd.readouterr().err.splitlines())
+        lines.extend(json.loads(line) for line in capsys.readouterr().err.splitlines())
         return lines
 
-    with structlog.testing.capture_logs():
-        pass  # restores nothing: it makes sure that structlog is set up before its configuration is kept
-    before = structlog.get_config()
     set_up_logs("json", "debug")
     yield read_lines
-    structlog.configure(**before)
     read_lines()
 
 
