@@ -61,3 +61,10 @@ def reset(connection: socket.socket) -> None:
     """Closes the connection as a client that has crashed does."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
+
+
+def read_response(connection: socket.socket) -> tuple[int, bytes]:
+    """Status and body of one response. The connection stays open."""
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    return response.status, response.read()
