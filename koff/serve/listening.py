@@ -10,8 +10,8 @@ from typing import Any
 
 from koff.errors import ConfigError
 
-BACKLOG = 128
-"""So many connections wait to be accepted, and are accepted in one turn of the event loop."""
+BACKLOG = 1024
+"""So many connections may wait to be accepted. More would try again a second later."""
 _NOT_ON_THIS_MACHINE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 

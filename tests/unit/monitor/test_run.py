@@ -6,8 +6,11 @@ import os
 import signal
 import threading
 import time
+import zlib
+from dataclasses import replace
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families as parse_metrics
 from structlog.testing import capture_logs
 
 from koff.client import ClusterConf
@@ -17,6 +20,8 @@ from koff.monitor import run as run_module
 from koff.monitor.conf import MonitorConf
 from koff.monitor.run import Monitor
 from koff.serve import ServeConf
+from koff.serve.accepted import PROMETHEUS_TEXT
+from koff.serve.rendering import Renderer
 
 
 def make_monitor(*, wait: bool) -> Monitor:
@@ -43,6 +48,17 @@ def test_a_monitor_that_waits_says_why_and_stops_at_once(monkeypatch: pytest.Mon
         monitor.stop()
         thread.join(10)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("name", ["", "east"])
+def test_no_series_has_another_label_cluster_than_after_the_first_connection(name: str) -> None:
+    monitor = make_monitor(wait=True)
+    monitor.conf = replace(monitor.conf, cluster_name=name)
+    body = zlib.decompress(Renderer(monitor).render(PROMETHEUS_TEXT).gzipped, 31).decode()
+    names = {sample.labels.get("cluster") for family in parse_metrics(body) for sample in family.samples}
+    assert names == ({None, name} if name else {None})
+    assert "koff_build_info" in body
+    assert ("koff_up" in body) == bool(name)
 
 
 def test_a_monitor_that_was_stopped_before_does_not_connect() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import socket
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 from koff.errors import ConfigError
 from koff.serve import ServeConf, Server
-from koff.serve import listening as listening_module
 from koff.serve.listening import open_sockets
 from tests.unit.serve.views import Source, fill_tracker, take_view
 
@@ -60,14 +60,14 @@ def test_a_machine_without_ipv6_listens_on_ipv4(
 ) -> None:
     create = socket.create_server
 
-    def create_ipv4(address: tuple, *, family: int, **options: object) -> socket.socket:
+    def create_ipv4(address: tuple, *, family: int, **options: Any) -> socket.socket:
         if family == socket.AF_INET6:
             raise OSError(missing, "no IPv6")
         return create(address, family=family, **options)
 
     both = [(socket.AF_INET6, 1, 6, "", ("::1", 0, 0, 0)), (socket.AF_INET, 1, 6, "", ("127.0.0.1", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
-    monkeypatch.setattr(listening_module.socket, "create_server", create_ipv4)
+    monkeypatch.setattr(socket, "create_server", create_ipv4)
     (opened,) = open_sockets(ServeConf(listen))
     with opened:
         assert opened.family == socket.AF_INET
