@@ -35,7 +35,7 @@ from koff.serve import ServeConf
     "--listen",
     default="127.0.0.1:9850",
     metavar="HOST:PORT",
-    help="The address to serve on; :9850 is all IPv4 addresses.",
+    help="The address to serve on; :9850 is all IPv4 and IPv6 addresses.",
 )
 @option(
     "--cluster-name",

@@ -138,6 +138,16 @@ def test_a_compressed_body_is_the_same_as_a_plain_one(server: Server, source: So
     assert select_rows(plain) == select_rows(zlib.decompress(compressed, 31))
 
 
+def test_weights_of_what_a_client_accepts_are_heeded(server: Server) -> None:
+    _, headers, body = request(
+        server, "/metrics", Accept_Encoding="gzip;q=0", Accept=f"{OPENMETRICS};q=0, */*"
+    )
+    assert headers["Content-Encoding"] is None
+    assert headers["Content-Type"].startswith("text/plain")
+    assert b"koff_group_lag" in body
+    assert headers["Vary"] == "Accept, Accept-Encoding"
+
+
 def test_openmetrics_are_valid_to_the_end(server: Server) -> None:
     body = request(server, "/metrics", Accept=OPENMETRICS)[2].decode()
     assert body.endswith("# EOF\n")
