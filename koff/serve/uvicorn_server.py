@@ -22,8 +22,12 @@ _KEEP_ALIVE_S = 65
 _HEAD_BYTES = 16 << 10
 _STOP_S = 1
 """So long may responses still be read once the server is stopped."""
-_ACCEPTED_AT_ONCE = 64
-"""So many connections are accepted in one turn: room for them is made after the turn."""
+_ACCEPTED_AT_ONCE = 8
+"""So many connections are accepted in one turn of the event loop.
+
+A request that came with its connection is read two turns later. Fewer connections than a client may have must
+be accepted until then: otherwise the limit would close a connection whose request has already arrived.
+"""
 
 
 class GuardedServer(uvicorn.Server):
