@@ -62,6 +62,9 @@ class GuardedServer(uvicorn.Server):
         try:
             await super().serve(sockets)
         finally:
+            # Older versions of uvicorn leave them open if the server is stopped while it starts.
+            for listening in sockets or ():
+                listening.close()
             for connection in list(self.server_state.connections):
                 connection.transport.abort()  # of a client that does not read
             await asyncio.sleep(0)  # for the calls that abort has scheduled

@@ -488,7 +488,7 @@ def test_a_server_stops_although_connections_are_open(
     wait_until(lambda: count_threads() == before, what="the end of the threads")
 
 
-def test_a_server_that_was_not_entered_yet_can_be_left_at_once() -> None:
-    for _ in range(20):
+def test_a_server_that_has_hardly_started_can_stop() -> None:
+    for _ in range(5):
         with Server(Source(take_view(fill_tracker())), ServeConf("127.0.0.1:0")):
             pass
