@@ -67,7 +67,7 @@ class GuardedProtocol(H11Protocol):
 
     def eof_received(self) -> bool | None:  # type: ignore[override]  # asyncio's protocols may return True
         # A client may close its direction after a whole request, and still read (as `nc` does).
-        if self._is_responding() and self.conn.their_state is h11.DONE:
+        if self._is_responding() and self.conn.their_state in (h11.DONE, h11.MUST_CLOSE):
             self.cycle.keep_alive = False
             return True
         return None

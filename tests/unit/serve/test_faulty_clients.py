@@ -271,9 +271,15 @@ def test_clients_that_go_away_during_a_render_do_not_end_it(
     assert not [line for line in stderr() if line["level"] != "debug"]
 
 
-def test_a_client_that_has_closed_its_direction_gets_its_response(server: Server) -> None:
-    with connect(server, SCRAPE) as connection:
-        connection.shutdown(socket.SHUT_WR)
+@pytest.mark.parametrize("sent", [SCRAPE, b"GET /metrics HTTP/1.0\r\n\r\n"])
+def test_a_client_that_has_closed_its_direction_gets_its_response(
+    server: Server, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    with connect(server, sent) as connection:
+        with hold_renders(monkeypatch) as begun:
+            wait_until(lambda: begun, what="the render")
+            connection.shutdown(socket.SHUT_WR)
+            assert request(server, "/healthz")[0] == 200
         assert read_all(connection).startswith(b"HTTP/1.1 200")
 
 
