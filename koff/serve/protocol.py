@@ -96,6 +96,13 @@ class GuardedProtocol(H11Protocol):
             self._give_up()
         self._note_progress()
 
+    def send_400_response(self, msg: str) -> None:
+        if self._is_responding():
+            self.cycle.disconnected = (
+                True  # the request has a response now: that of the application is dropped
+            )
+        super().send_400_response(msg)
+
     def shutdown(self) -> None:
         try:
             super().shutdown()
