@@ -332,7 +332,7 @@ def test_a_client_of_http_1_0_gets_no_chunks(server: Server, method: bytes, acce
         b"GET /metrics HTTP/1.1\r\nHost: koff\r\nno colon\r\n\r\n",
         b"GET /metrics HTTP/1.1\r\nHost: koff\r\nContent-Length: many\r\n\r\n",
         b"GET /metrics HTTP/1.1\r\nHost: koff\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-        b"GET /metrics HTTP/1.1\r\nHost: koff\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n",
+        b"POST /x HTTP/1.1\r\nHost: koff\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n",
         b"GET /%ff%00/../../etc/passwd HTTP/1.1\r\nHost: koff\r\nConnection: close\r\n\r\n",
         b"GET http://other/none HTTP/1.1\r\nHost: koff\r\nConnection: close\r\n\r\n",
         b"OPTIONS * HTTP/1.1\r\nHost: koff\r\nConnection: close\r\n\r\n",
