@@ -98,9 +98,7 @@ class GuardedProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         if self._is_responding():
-            self.cycle.disconnected = (
-                True  # the request has a response now: that of the application is dropped
-            )
+            self.cycle.disconnected = True  # this is the response now: that of the application is dropped
         super().send_400_response(msg)
 
     def shutdown(self) -> None:
