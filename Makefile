@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MAKEFLAGS += --no-print-directory
 ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 # The tests start koff hundreds of times: without compiled modules, each start takes half a second more.
 unexport PYTHONDONTWRITEBYTECODE
 
