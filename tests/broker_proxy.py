@@ -34,11 +34,15 @@ class BrokerProxy(Closing):
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._port = self._listening.getsockname()[1]
         self.bootstrap = f"127.0.0.1:{self._port}"
-        self._open: list[socket.socket] = [self._listening]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._open: list[socket.socket] = []
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def close(self) -> None:
-        for each in self._open:
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()  # no connection is added any more
+        for each in (self._listening, *self._open):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
@@ -47,8 +51,13 @@ class BrokerProxy(Closing):
         with suppress(OSError):
             while True:
                 client, _ = self._listening.accept()
-                broker = socket.create_connection(self._behind)
-                self._open += [client, broker]
+                self._open.append(client)
+                try:
+                    broker = socket.create_connection(self._behind)
+                except OSError:
+                    client.close()
+                    continue
+                self._open.append(broker)
                 asked: dict[int, tuple[int, int]] = {}
                 for relay in (self._relay_requests, self._relay_responses):
                     threading.Thread(

@@ -153,6 +153,9 @@ class FakeBrokers(Closing):
                 client, _ = server.accept()
                 self.connections += 1
                 self._clients[number].append(client)
+                if server.fileno() < 0:  # stopped meanwhile
+                    client.close()
+                    return
                 self._start(self._serve, self.brokers[number], client)
 
     def _serve(self, broker: FakeBroker, client: socket.socket) -> None:
