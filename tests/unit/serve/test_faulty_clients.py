@@ -79,6 +79,15 @@ def hold_renders(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
         may_end.set()
 
 
+def wait_until_requested(server: Server, count: int) -> None:
+    """Returns when the server has so many connections, and is responding on all of them."""
+    connections = server._uvicorn.server_state.connections
+    wait_until(
+        lambda: len(connections) == count and all(c._is_responding() for c in list(connections)),
+        what="the requests",
+    )
+
+
 def count_threads() -> int:
     return threading.active_count()
 
@@ -226,11 +235,7 @@ def test_a_client_whose_connections_are_all_served_gets_no_more(
         with hold_renders(monkeypatch) as begun:
             scrapes = [open_.enter_context(connect(server, SCRAPE)) for _ in range(3)]
             wait_until(lambda: begun, what="the render")
-            connections = server._uvicorn.server_state.connections
-            wait_until(
-                lambda: len(connections) == 3 and all(c._is_responding() for c in list(connections)),
-                what="the requests",
-            )
+            wait_until_requested(server, 3)
             refused = exchange(server, b"")
             assert refused.startswith(b"HTTP/1.1 503 ")
             assert refused.endswith(b"\r\n\r\ntoo many connections\n")
@@ -260,8 +265,9 @@ def test_an_aborted_scrape_leaves_only_lines_of_json(
 def test_clients_that_go_away_during_a_render_do_not_end_it(
     server: Server, monkeypatch: pytest.MonkeyPatch, stderr: Callable[[], list[dict[str, Any]]]
 ) -> None:
-    with connect(server, SCRAPE) as waiting:
+    with connect(server) as waiting:
         with hold_renders(monkeypatch) as begun:
+            waiting.sendall(SCRAPE)
             wait_until(lambda: begun, what="the render")
             for _ in range(5):
                 with connect(server, SCRAPE) as aborted:
@@ -275,8 +281,9 @@ def test_clients_that_go_away_during_a_render_do_not_end_it(
 def test_a_client_that_has_closed_its_direction_gets_its_response(
     server: Server, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    with connect(server, sent) as connection:
+    with connect(server) as connection:
         with hold_renders(monkeypatch) as begun:
+            connection.sendall(sent)
             wait_until(lambda: begun, what="the render")
             connection.shutdown(socket.SHUT_WR)
             assert request(server, "/healthz")[0] == 200
@@ -428,8 +435,9 @@ def test_an_error_while_rendering_is_logged_and_not_shown(
 def test_health_and_readiness_do_not_wait_for_a_render(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with connect(server, SCRAPE) as scrape:
+    with connect(server) as scrape:
         with hold_renders(monkeypatch) as begun:
+            scrape.sendall(SCRAPE)
             wait_until(lambda: begun, what="the render")
             assert request(server, "/healthz")[0] == 200
             assert request(server, "/readyz")[0] == 200
@@ -446,7 +454,7 @@ def test_scrapes_that_come_during_a_render_share_the_next(
             scrapes = [open_.enter_context(connect(server, SCRAPE))]
             wait_until(lambda: begun, what="the render")
             scrapes += [open_.enter_context(connect(server, SCRAPE)) for _ in range(10)]
-            assert request(server, "/healthz")[0] == 200
+            wait_until_requested(server, 11)
         for scrape in scrapes:
             assert scrape.recv(12) == b"HTTP/1.1 200"
         assert len(begun) == 2
