@@ -17,7 +17,7 @@ SILENCE_S = 10.0
 """After this time without a record or a response, koff checks whether the client still knows a broker."""
 _METADATA_TIMEOUT_S = 2.0
 ONE_IN_FLIGHT = {"max.in.flight.requests.per.connection": 1}
-"""With this, an idempotent producer reports a message as delivered only if the message was stored.
+"""Makes an idempotent producer report only stored messages as delivered.
 
 A partition may refuse a producer's first batch (its leader is not ready) and accept the second, because it
 knows no sequence of the producer yet (Kafka's `ProducerAppendInfo.checkSequence`). When the second batch is

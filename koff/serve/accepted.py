@@ -40,7 +40,7 @@ def choose_format(accept: Iterable[str]) -> Format:
 
 
 def accepts_gzip(accept_encoding: Iterable[str]) -> bool:
-    """Whether gzip is accepted, and not less welcome than a plain body."""
+    """Whether the client accepts gzip, and does not prefer a plain body."""
     weights = {name: weight for name, _, weight in _parse(accept_encoding)}
     gzip = weights.get("gzip", weights.get("x-gzip", weights.get("*", 0.0)))
     return gzip > 0 and gzip >= weights.get("identity", 0.0)

@@ -217,7 +217,7 @@ class Intake(Closing):
                 *claim.topic_partition, claim.last_delivered, 0.0 if lost else remaining_s
             )
         except KoffError as error:
-            # Whoever owns a lost claim's partition next delivers again what was not committed: no error.
+            # A lost claim is no error: the partition's next owner delivers the uncommitted messages again.
             if lost or isinstance(error, ClaimLost):
                 log.info(
                     "claim lost before its last commit",

@@ -170,7 +170,7 @@ def test_half_requests_are_limited_and_delay_no_other(server: Server, limits: Ca
         assert count_threads() == before
         open_connections = [half for half in halves if not is_closed(half)]
         assert 0 < len(open_connections) <= protocol_module.CLIENT_CONNECTIONS
-        for half in open_connections:  # those that were opened last
+        for half in open_connections:  # the last connections that were opened
             half.settimeout(TIMEOUT_S)
             half.sendall(b"ff\r\nConnection: close\r\n\r\n")
             assert read_all(half).startswith(b"HTTP/1.1 200")
