@@ -1,7 +1,7 @@
 """What all tests share: a real Apache Kafka for those that need one."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 
 import hypothesis
@@ -51,6 +51,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     """With `-n 3`, three workers share the tests. Each has a cluster of its own."""
     config.option.loadscopereorder = False  # the tests are in order
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test says which brokers of the session's cluster do not run any more, and why."""
+    report = yield
+    local = getattr(item, "funcargs", {}).get("kafka")
+    if report.failed and isinstance(local, LocalKafka):
+        report.sections += [("Kafka", node.describe_end()) for node in local.nodes if not node.running]
+    return report
 
 
 @pytest.fixture(autouse=True)

@@ -144,8 +144,8 @@ class FakeBrokers(Closing):
 
     def _start(self, run: Callable[..., None], *args: Any) -> None:
         thread = threading.Thread(target=run, args=args, name="fake-broker", daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)  # `close` joins only threads that are started
 
     def _accept(self, number: int, server: socket.socket) -> None:
         with suppress(OSError):

@@ -116,9 +116,9 @@ class FaultProxy:
                     self._threads.discard(thread)
 
         thread = threading.Thread(target=run, name=f"fault-proxy-{self.port}")
-        with self._changed:
+        with self._changed:  # `close` joins only threads that are started
             self._threads.add(thread)
-        thread.start()
+            thread.start()
 
     def _accept(self) -> None:
         while True:

@@ -95,9 +95,13 @@ class KafkaNode:
         Raises `KafkaTestError`, with the end of the broker's log, when its process has ended.
         """
         if not self.running:
-            code = self._process.returncode if self._process else None
-            raise KafkaTestError(f"node {self.id} of the local Kafka ended with code {code}:\n{self.tail()}")
+            raise KafkaTestError(self.describe_end())
         return is_listening(self.ports.plain)
+
+    def describe_end(self) -> str:
+        """The exit code of the broker's process, which does not run any more, and the end of its log."""
+        code = self._process.returncode if self._process else None
+        return f"node {self.id} of the local Kafka ended with code {code}:\n{self.tail()}"
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """Ends the broker cleanly (SIGTERM), by SIGKILL when that takes longer than `timeout_s`."""
