@@ -17,7 +17,7 @@ import pytest
 
 from koff.cli.options import set_up_logs
 from koff.kafkatest import wait_until
-from koff.serve import ServeConf, Server
+from koff.serve import ClusterView, ServeConf, Server
 from koff.serve import protocol as protocol_module
 from koff.serve.exposition import Exposition
 from tests.unit.serve.requests import TIMEOUT_S, connect, exchange, read_all, read_response, request, reset
@@ -29,10 +29,15 @@ MORE_THAN_BUFFERS_HOLD = 60_000
 LONG_S = 3600.0
 
 
+@pytest.fixture(scope="module")
+def large_view() -> ClusterView:
+    return take_view(fill_tracker(partitions=MORE_THAN_BUFFERS_HOLD))
+
+
 @pytest.fixture
-def large(source: Source) -> None:
+def large(source: Source, large_view: ClusterView) -> None:
     """A body that is larger than the buffers of a connection."""
-    source.views = [take_view(fill_tracker(partitions=MORE_THAN_BUFFERS_HOLD))]
+    source.views = [large_view]
 
 
 @pytest.fixture
