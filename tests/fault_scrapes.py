@@ -23,7 +23,8 @@ SLACK_S = 1.0
 HIDDEN_S, FOLLOWED_S, RECOVERED_S = 20.0, 20.0, 60.0
 """How long a fault may take to show, a new number to be served, and koff to recover, on a busy machine."""
 _SERIES = re.compile(
-    r'^(\w+)\{cluster="[^"]*"(?:,group="([^"]*)")?(?:,topic="([^"]*)",partition="(\d+)")?\} (\S+)$'
+    r'^(\w+)\{cluster="[^"]*"(?:,group="([^"]*)")?(?:,topic="([^"]*)",partition="(\d+)")?'
+    r'(?:,reason="\w+")?\} (\S+)$'
 )
 
 
@@ -49,7 +50,8 @@ class Page:
         for line in text.splitlines():
             if match := _SERIES.match(line):
                 name, group, topic, partition, value = match.groups()
-                found.setdefault(name, {})[group, topic, partition] = float(value)
+                series = found.setdefault(name, {})  # summed: koff_rows_withheld has one of each reason
+                series[group, topic, partition] = series.get((group, topic, partition), 0) + float(value)
         lags = {(g, t, int(p)): int(lag) for (g, t, p), lag in found.get("koff_group_lag", {}).items()}
         totals = {g: int(lag) for (g, _, _), lag in found.get("koff_group_total_lag", {}).items()}
         (withheld,) = found.get("koff_rows_withheld", {0: None}).values()

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from koff.serve.families import BY_NAME, Family
 from koff.serve.view import ClusterView, MonitorStats
 from koff.version import VERSION
 
 Encode = Callable[[CollectorRegistry], bytes]
 """An encoder of prometheus_client: it renders all metrics of a registry."""
+
+Numbers = Mapping[tuple[str, ...], float | None]
+"""The numbers of a family by the values of their labels. None: unknown."""
 
 
 class OwnMetrics:
@@ -42,96 +46,39 @@ class _ViewCollector(Collector):
         self.view: ClusterView | None = None
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families. A gauge whose value is unknown has no series."""
+        """The metric families. A number that is unknown has no series."""
         if self.view is None:
             return
-        cluster, stats = self.view.cluster, self.view.stats
-        if cluster is not None:
-            yield from _build_counters(cluster, stats)
-            yield from _build_gauges(cluster, stats)
-            yield _build_source(cluster, stats)
-        build = GaugeMetricFamily(
-            "koff_build_info", "Versions of koff and of Python.", labels=["version", "python"]
-        )
-        build.add_metric([VERSION, platform.python_version()], 1)
-        yield build
+        if self.view.cluster is not None:
+            for name, numbers in list_numbers(self.view.stats).items():
+                yield _build_metric(BY_NAME[name], numbers, (self.view.cluster,))
+        build: Numbers = {(VERSION, platform.python_version()): 1}
+        yield _build_metric(BY_NAME["koff_build_info"], build)
 
 
-def _build_source(cluster: str, stats: MonitorStats) -> Metric:
-    source = GaugeMetricFamily(
-        "koff_source_info",
-        "1 for where commits come from: the log (the offsets topic), or requests to the coordinators, "
-        "which know no commit times: rates are then absent, and most statuses UNKNOWN.",
-        labels=["cluster", "source"],
-    )
-    source.add_metric([cluster, stats.source], 1)
-    return source
+def _build_metric(family: Family, numbers: Numbers, cluster: tuple[str, ...] = ()) -> Metric:
+    """The series of a family by the values of their labels; `cluster` is the value of the first, if any."""
+    labels = [*(("cluster",) if cluster else ()), *family.labels]
+    # A metric has its name without "_total", and its samples have the whole name.
+    metric = Metric(family.name.removesuffix("_total"), family.text, family.kind)
+    for values, number in numbers.items():
+        if number is not None:
+            metric.add_sample(family.name, dict(zip(labels, [*cluster, *values], strict=True)), number)
+    return metric
 
 
-def _build_counters(cluster: str, stats: MonitorStats) -> Iterator[Metric]:
-    # prometheus_client adds "_total" to the names of counters.
-    records = CounterMetricFamily(
-        "koff_reader_records", "Records read, by record type.", labels=["cluster", "type"]
-    )
-    for kind, count in sorted(stats.records.items()):
-        records.add_metric([cluster, kind], count)
-    yield records
-    undecodable = CounterMetricFamily(
-        "koff_reader_undecodable",
-        "Records that could not be decoded; koff printer shows them.",
-        labels=["cluster"],
-    )
-    undecodable.add_metric([cluster], stats.undecodable)
-    yield undecodable
-    skipped = CounterMetricFamily(
-        "koff_inputs_skipped",
-        "Responses, records and parts of records that koff could not use, by kind.",
-        labels=["cluster", "kind"],
-    )
-    for kind, count in sorted(stats.skipped.items()):
-        skipped.add_metric([cluster, kind], count)
-    yield skipped
-
-
-def _build_gauges(cluster: str, stats: MonitorStats) -> Iterator[Metric]:
-    for name, text, value in (  # None: an unknown value
-        (
-            "koff_up",
-            "1 if koff is ready (/readyz): the log was read, and not every lag is withheld; else 0.",
-            int(stats.up),
-        ),
-        (
-            "koff_reader_behind",
-            "Offsets from the reader's position to the last stable offset, summed over all partitions.",
-            stats.behind,
-        ),
-        (
-            "koff_reader_partitions_not_current",
-            "Partitions of the internal topics that are not current: groups in them are withheld or missing.",
-            stats.not_current,
-        ),
-        (
-            "koff_reader_held_back_records",
-            "Offsets of the offsets topic behind open transactions.",
-            stats.held_back_records,
-        ),
-        (
-            "koff_reader_held_back_seconds",
-            "How long, at most, commits behind open transactions have been invisible.",
-            stats.held_back_s,
-        ),
-        (
-            "koff_reader_backfill_remaining_records",
-            "Offsets that the backfill has not read yet; until then some commit times are unknown.",
-            stats.backfill_remaining,
-        ),
-        (
-            "koff_end_offsets_age_seconds",
-            "Age of the oldest end offset that is in use; a lag whose end offset is too old is withheld.",
-            stats.end_offsets_age_s,
-        ),
-    ):
-        gauge = GaugeMetricFamily(name, text, labels=["cluster"])
-        if value is not None:
-            gauge.add_metric([cluster], value)
-        yield gauge
+def list_numbers(stats: MonitorStats) -> dict[str, Numbers]:
+    """By family, the numbers about the monitor by the values of their labels. None: unknown."""
+    return {
+        "koff_up": {(): int(stats.up)},
+        "koff_source_info": {(stats.source,): 1},
+        "koff_reader_records_total": {(kind,): n for kind, n in sorted(stats.records.items())},
+        "koff_reader_undecodable_total": {(): stats.undecodable},
+        "koff_inputs_skipped_total": {(kind,): n for kind, n in sorted(stats.skipped.items())},
+        "koff_reader_behind_records": {(): stats.behind},
+        "koff_reader_partitions_not_current": {(): stats.not_current},
+        "koff_reader_held_back_records": {(): stats.held_back_records},
+        "koff_reader_held_back_seconds": {(): stats.held_back_s},
+        "koff_reader_backfill_remaining_records": {(): stats.backfill_remaining},
+        "koff_end_offsets_age_seconds": {(): stats.end_offsets_age_s},
+    }

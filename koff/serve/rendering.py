@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from koff.serve.accepted import Format
+from koff.serve.accepted import OPENMETRICS, Format
 from koff.serve.exposition import Exposition
 from koff.serve.own_metrics import OwnMetrics
 from koff.serve.view import ClusterView, ViewSource
@@ -77,7 +77,7 @@ class Renderer:
         return Body(b"".join(pieces), plain_size)
 
     def _render_chunks(self, view: ClusterView, form: Format) -> Iterator[bytes]:
-        for chunk in self._exposition.render_chunks(view):
+        for chunk in self._exposition.render_chunks(view, openmetrics=form is OPENMETRICS):
             yield chunk.encode()
         # Last: an OpenMetrics body ends with `# EOF`, which prometheus_client writes.
         yield self._own.render(view, form.encode)

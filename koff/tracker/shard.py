@@ -56,6 +56,8 @@ class Shard(CommitRows):
         self.groups = GroupTable(registry.impossible_counts)
         self.assignments = AssignmentTable(registry)
         self.skew = ClockSkew()
+        self.commit_counts: Counter[str] = Counter()
+        """By group, how many commits were applied as they were made: without history."""
         registry.shards.add(self)
         self._record_counts = registry.record_counts
         self._hidden: frozenset[str] = frozenset()
@@ -284,6 +286,7 @@ class Shard(CommitRows):
         return ShardSnapshot(
             layout=layout,
             groups=[self.groups.get(name) or Group(name) for name in layout.names],
+            commit_counts=self._list_commit_counts(layout.names),
             group=layout.group,
             partition=layout.partition,
             committed=self._committed[live],
@@ -411,6 +414,8 @@ class Shard(CommitRows):
             self._make_rows(np.array([hashed]), *np.array([[*codes, record.partition]], np.int32).T)
             row = self._index.get(hashed)
             self._live[row] = True
+        if live_ms != UNKNOWN:
+            self.commit_counts[record.group] += 1
         offset, at_ms = record.value.offset, record.value.commit_timestamp
         self._committed[row], self._committed_at[row] = offset, at_ms
         self._topic_id[row], self._seen_at[row] = fold_topic_id(record.value.topic_id), seen_at_ms
@@ -454,6 +459,8 @@ class Shard(CommitRows):
             rows, kept, offset, at_ms = rows[good], kept[good], offset[good], at_ms[good]
             topic_id = topic_id[good]
         self._record_counts[_COMMIT] += len(rows)
+        if live_ms != UNKNOWN:
+            self._count_commits(rows[kept])
         # Set the columns, then the windows, then free the rows that ended up deleted.
         self._committed[rows], self._committed_at[rows] = offset, at_ms
         self._topic_id[rows], self._seen_at[rows] = topic_id, seen_at_ms
@@ -469,6 +476,18 @@ class Shard(CommitRows):
                 self.skew.add_batch(self._group[rows[in_window]], at_ms[in_window], live_ms)
         if bad.size or not kept.all():
             self._release_rows(all_rows)
+
+    def _count_commits(self, rows: Ints) -> None:
+        counts, names = np.bincount(self._group[rows]), self._registry.names.groups.names
+        for code in np.flatnonzero(counts).tolist():
+            self.commit_counts[names[code]] += counts.item(code)
+
+    def _list_commit_counts(self, names: list[str]) -> Ints:
+        """How many commits of each of these groups were counted. Groups that are gone are forgotten."""
+        if len(self.commit_counts) > 2 * len(names) + 100:
+            kept = self.commit_counts.keys() & set(names)
+            self.commit_counts = Counter({name: self.commit_counts[name] for name in kept})
+        return np.array([self.commit_counts.get(name, 0) for name in names], np.int64)
 
     def _clear_deleted(self, rows: Ints, deleted: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Clears the windows of deleted rows. Returns which records follow the last deletion of their row."""

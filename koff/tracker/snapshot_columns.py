@@ -45,7 +45,8 @@ class ShardSnapshot:
     The columns have a row for each commit: `group` (an index into `groups`), `partition` (a row of the
     snapshot's `partitions`), `committed` (the offset), `committed_at` (the commit timestamp) and `seen_at`
     (when koff read the commit), both in ms since 1970, and `topic_id` (`fold_topic_ids`). `features` and
-    `time_lag` have the same rows. `time_lag` is None in a snapshot without a time.
+    `time_lag` have the same rows. `time_lag` is None in a snapshot without a time. `commit_counts`
+    has for each group how many commits were applied as they were made: without history.
 
     While `layout` is the same object, the groups and partitions of the rows and the group names are the same.
 
@@ -64,6 +65,7 @@ class ShardSnapshot:
 
     layout: object
     groups: list[Group]
+    commit_counts: NDArray[np.int64]
     group: NDArray[np.int32]
     partition: NDArray[np.int32]
     committed: NDArray[np.int64]

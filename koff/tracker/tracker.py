@@ -187,14 +187,14 @@ class Tracker:
     def replace_shard(self, partition: int, shard: Shard) -> None:
         """Makes `shard` the shard of that partition.
 
-        First records that are still valid are carried over, and when commits were read.
+        First records that are still valid are carried over, when commits were read, and how many.
         """
         before = self._shards.get(partition)
         self.reset_partition(partition)
         self._shards[partition] = shard
         # Records that were read stay valid as long as the committed offset is the same.
         if before is not None:
-            shard.skew = before.skew
+            shard.skew, shard.commit_counts = before.skew, before.commit_counts
             shard.note_first_records(*before.first_records())
             shard.note_seen(*before.list_seen())
         self._update_share_commits()

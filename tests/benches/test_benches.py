@@ -21,6 +21,7 @@ SMALLEST = {
     "freshness": ["--groups", "5", "--commits", "3"],
     "lag": ["--rows", "1000", "--runs", "1"],
     "pipeline": ["--records", "20000", "--groups", "20", "--repeat", "1"],
+    "scrape": ["--rows", "2000", "--renders", "2"],
     "start": ["--quick", "--times", "1"],
     "tracker": ["--rows", "2000"],
 }

@@ -156,7 +156,7 @@ def test_it_is_ready_when_a_partition_ends_in_transaction_markers(kafka):
     with monitoring(kafka.bootstrap, "--offsets-topic", offsets) as monitor:
         monitor.wait_until_ready()
         assert (lag_of(monitor, "committed"), lag_of(monitor, "aborted")) == (0, None)
-        assert list(monitor.metrics()["koff_reader_behind"].values()) == [0]
+        assert list(monitor.metrics()["koff_reader_behind_records"].values()) == [0]
 
 
 def test_it_survives_a_broker_restart_and_says_so(more_kafka):

@@ -82,7 +82,7 @@ def reasons_to_replay(monitor: Monitor) -> list[str]:
 
 
 def completeness(monitor: Monitor, group: str) -> float:
-    found = monitor.metrics()["koff_group_completeness"]
+    found = monitor.metrics()["koff_group_completeness_ratio"]
     return next(share for labels, share in found.items() if labels[1] == group)
 
 

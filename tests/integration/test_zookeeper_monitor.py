@@ -142,7 +142,7 @@ def test_the_monitor_follows_commits_and_deletions_and_shows_nothing_stale(
         wait_until(lambda: lag(monitor, topic) == {"0": 3}, what="the group to come again")
         with zookeeper.paused():
             wait_until(lambda: lag(monitor, topic) == {}, timeout_s=60, what="what is stale to go")
-            assert list(monitor.metrics()["koff_rows_withheld"].values()) == [1]
+            assert sum(monitor.metrics()["koff_rows_withheld"].values()) == 1
             wait_until(lambda: monitor.events("ZooKeeper lost"), timeout_s=60, what="the warning")
         wait_until(lambda: lag(monitor, topic) == {"0": 3}, timeout_s=60, what="ZooKeeper to be back")
         monitor.wait_until_ready()

@@ -2,74 +2,67 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from koff.lag import Reason
 from koff.records import encode
 from koff.serve import ClusterView
 from koff.serve.exposition import Exposition
+from koff.serve.families import FAMILIES
 from koff.tracker import Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, Consumer, classic_group, commit
 from tests.unit.serve.views import NOW_MS, Row, build_view, take_view, withhold
 
 EXPECTED = """\
-# HELP koff_group_lag Offsets that the group has not committed yet; absent if unknown.
 # TYPE koff_group_lag gauge
 koff_group_lag{cluster="c",group="g",topic="t",partition="0"} 6
 koff_group_lag{cluster="c",group="g",topic="t",partition="1"} 0
-# HELP koff_group_committed_offset Committed offset: the next that the group will read.
 # TYPE koff_group_committed_offset gauge
 koff_group_committed_offset{cluster="c",group="g",topic="t",partition="0"} 4
 koff_group_committed_offset{cluster="c",group="g",topic="t",partition="1"} 9
 koff_group_committed_offset{cluster="c",group="g",topic="gone",partition="0"} 1
-# HELP koff_group_lag_seconds Age of the oldest record that is not committed yet; absent if unknown.
 # TYPE koff_group_lag_seconds gauge
 koff_group_lag_seconds{cluster="c",group="g",topic="t",partition="0"} 8.571
 koff_group_lag_seconds{cluster="c",group="g",topic="t",partition="1"} 0.0
-# HELP koff_group_max_lag_seconds Longest lag in seconds of the partitions; absent while one is unknown.
-# TYPE koff_group_max_lag_seconds gauge
-koff_group_max_lag_seconds{cluster="c",group="g"} 8.571
-# HELP koff_group_topic_lag Sum of the known lags of the group's partitions of the topic.
 # TYPE koff_group_topic_lag gauge
 koff_group_topic_lag{cluster="c",group="g",topic="t"} 6
-# HELP koff_group_total_lag Sum of the known lags of the group's partitions.
+# TYPE koff_group_topic_consumed_per_second gauge
+koff_group_topic_consumed_per_second{cluster="c",group="g",topic="t"} 0.2
+# TYPE koff_group_topic_consumed_total counter
+koff_group_topic_consumed_total{cluster="c",group="g",topic="t"} 0
+koff_group_topic_consumed_total{cluster="c",group="g",topic="gone"} 0
 # TYPE koff_group_total_lag gauge
 koff_group_total_lag{cluster="c",group="g"} 6
-# HELP koff_group_consume_rate Offsets per second that the group commits in the topic; absent if unknown.
-# TYPE koff_group_consume_rate gauge
-koff_group_consume_rate{cluster="c",group="g",topic="t"} 0.2
-# HELP koff_group_catch_up_seconds Seconds until the slowest partition is back at its usual lag; +Inf: never.
+# TYPE koff_group_max_lag_seconds gauge
+koff_group_max_lag_seconds{cluster="c",group="g"} 8.571
 # TYPE koff_group_catch_up_seconds gauge
 koff_group_catch_up_seconds{cluster="c",group="g"} 0.0
-# HELP koff_group_completeness Share of the group's partitions with ten known commits, 0 to 1.
-# TYPE koff_group_completeness gauge
-koff_group_completeness{cluster="c",group="g"} 0.0
-# HELP koff_group_members Members of the group that are present.
-# TYPE koff_group_members gauge
-koff_group_members{cluster="c",group="g"} 1
-# HELP koff_group_state 1 for the present state of the group, by Kafka's name for it.
-# TYPE koff_group_state gauge
-koff_group_state{cluster="c",group="g",state="Stable"} 1
-# HELP koff_group_status 1 for the status of the group: that of its worst partition.
+# TYPE koff_group_completeness_ratio gauge
+koff_group_completeness_ratio{cluster="c",group="g"} 0.0
 # TYPE koff_group_status gauge
 koff_group_status{cluster="c",group="g",status="OK"} 1
-# HELP koff_partition_end_offset High watermark: the offset of the next record.
+# TYPE koff_group_state gauge
+koff_group_state{cluster="c",group="g",state="Stable"} 1
+# TYPE koff_group_members gauge
+koff_group_members{cluster="c",group="g"} 1
+# TYPE koff_topic_messages_total counter
+koff_topic_messages_total{cluster="c",topic="t"} 0
 # TYPE koff_partition_end_offset gauge
 koff_partition_end_offset{cluster="c",topic="t",partition="0"} 10
 koff_partition_end_offset{cluster="c",topic="t",partition="1"} 5
-# HELP koff_partition_start_offset Log start offset: the first that can be read.
 # TYPE koff_partition_start_offset gauge
 koff_partition_start_offset{cluster="c",topic="t",partition="0"} 2
-# HELP koff_partition_produce_rate Growth of the end offset, per second, over 5 minutes.
-# TYPE koff_partition_produce_rate gauge
-koff_partition_produce_rate{cluster="c",topic="t",partition="0"} 0.6
-koff_partition_produce_rate{cluster="c",topic="t",partition="1"} 0.0
-# HELP koff_rows_withheld Partitions of groups whose lag is not served: an offset in it is not current.
+# TYPE koff_partition_produced_per_second gauge
+koff_partition_produced_per_second{cluster="c",topic="t",partition="0"} 0.6
+koff_partition_produced_per_second{cluster="c",topic="t",partition="1"} 0.0
 # TYPE koff_rows_withheld gauge
-koff_rows_withheld{cluster="c"} 0
+koff_rows_withheld{cluster="c",reason="commits_not_current"} 0
+koff_rows_withheld{cluster="c",reason="end_not_current"} 0
 """
 
 
@@ -93,7 +86,10 @@ def test_every_family_as_it_is_served():
     )
     tracker.add_samples(ends={("t", 0): 4, ("t", 1): 5}, starts={("t", 0): 2}, at_ms=NOW_MS - 10_000)
     tracker.add_samples(ends={("t", 0): 10, ("t", 1): 5}, at_ms=NOW_MS)
-    assert text(take_view(tracker)) == EXPECTED
+    served = text(take_view(tracker))
+    assert re.sub("# HELP .*\n", "", served) == EXPECTED
+    heads = [line for line in served.splitlines() if line.startswith("# HELP")]
+    assert heads == [f"# HELP {f.name} {f.text}" for f in FAMILIES if f"{f.name}{{" in EXPECTED]
 
 
 def test_the_time_until_a_group_has_caught_up_is_that_of_its_slowest_partition():
@@ -106,15 +102,15 @@ def test_the_time_until_a_group_has_caught_up_is_that_of_its_slowest_partition()
         commits += [commit("done", "u", 0, 7, at=at_ms), commit("slow", "t", 0, second, at=at_ms)]
         apply(tracker, *commits, commit("new", "t", 0, 5, at=NOW_MS))
     served = text(take_view(tracker))
-    assert 'koff_group_consume_rate{cluster="c",group="g",topic="t"} 30.0\n' in served
-    assert 'koff_partition_produce_rate{cluster="c",topic="t",partition="0"} 5.0\n' in served
+    assert 'koff_group_topic_consumed_per_second{cluster="c",group="g",topic="t"} 30.0\n' in served
+    assert 'koff_partition_produced_per_second{cluster="c",topic="t",partition="0"} 5.0\n' in served
     # t-0: 500 behind, of which 50 are usual, at 10 - 5 a second; t-1: 0 behind
     assert 'koff_group_catch_up_seconds{cluster="c",group="g"} 90.0\n' in served
     assert 'koff_group_catch_up_seconds{cluster="c",group="done"} 0.0\n' in served
-    assert 'koff_group_catch_up_seconds{cluster="c",group="slow"} +Inf\n' in served
+    assert 'koff_group_catch_up_seconds{cluster="c",group="slow"}' not in served
     assert 'koff_group_catch_up_seconds{cluster="c",group="new"}' not in served
-    assert 'koff_group_completeness{cluster="c",group="g"} 1.0\n' in served
-    assert 'koff_group_completeness{cluster="c",group="new"} 0.0\n' in served
+    assert 'koff_group_completeness_ratio{cluster="c",group="g"} 1.0\n' in served
+    assert 'koff_group_completeness_ratio{cluster="c",group="new"} 0.0\n' in served
 
 
 def test_rates_are_withheld_with_the_lag_that_they_belong_to():
@@ -122,7 +118,11 @@ def test_rates_are_withheld_with_the_lag_that_they_belong_to():
     for second in (0, 10):
         apply(tracker, commit("g", "t", 0, second, at=NOW_MS - 10_000 + second * 1000))
         tracker.add_samples(ends={("t", 0): 10 + second}, at_ms=NOW_MS - 10_000 + second * 1000)
-    names = ("koff_group_consume_rate", "koff_partition_produce_rate", "koff_group_catch_up_seconds")
+    names = (
+        "koff_group_topic_consumed_per_second",
+        "koff_partition_produced_per_second",
+        "koff_group_catch_up_seconds",
+    )
     assert all(f"{name}{{" in text(take_view(tracker)) for name in names)
     served = text(withhold(tracker, {("g", "t", 0): Reason.END_NOT_CURRENT}))
     assert not any(name in served for name in names)
@@ -132,7 +132,7 @@ def test_how_many_lags_in_seconds_are_exact_is_shown_once_one_is():
     tracker = Tracker()
     apply(tracker, *(commit("g", "t", partition, 4) for partition in range(3)), commit("h", "t", 0, 9))
     tracker.add_samples(ends={("t", partition): 10 for partition in range(3)}, at_ms=NOW_MS)
-    assert "exact" not in text(take_view(tracker))
+    assert "koff_group_exact_time_lags" not in text(take_view(tracker))
     rows = tracker.find_unread_rows(lambda group: group == "g", lambda keys: np.arange(2))
     tracker.note_first_records([(row, 4, NOW_MS - 30_000) for row in rows])
     served = text(take_view(tracker))
@@ -205,7 +205,10 @@ def two_groups() -> Tracker:
     apply(tracker, classic_group("g", {"app": ASSIGNED_T_0_1}))
     for second in range(0, 110, 10):
         at_ms = NOW_MS - 100_000 + second * 1000
-        ends, starts = {("t", 0): 50 + second, ("u", 0): 90 + second}, {("t", 0): 0, ("u", 0): 0}
+        ends, starts = (
+            {("t", 0): 90 + second // 2, ("t", 1): 7, ("u", 0): 95 + second // 2},
+            {("t", 0): 0, ("u", 0): 0},
+        )
         tracker.add_samples(ends=ends, starts=starts, at_ms=at_ms)
         apply(tracker, *(commit(g, topic, 0, second, at=at_ms) for g in "gh" for topic in "tu"))
     rows = tracker.find_unread_rows(lambda group: True, lambda keys: np.arange(len(keys)))
@@ -221,11 +224,12 @@ GROUP_FAMILIES = {
     "koff_group_catch_up_seconds",
     "koff_group_status",
 }
-TOPIC_FAMILIES = {"koff_group_topic_lag", "koff_group_consume_rate"}
+TOPIC_FAMILIES = {"koff_group_topic_lag", "koff_group_topic_consumed_per_second"}
 PARTITION_FAMILIES = {
     "koff_partition_end_offset",
     "koff_partition_start_offset",
-    "koff_partition_produce_rate",
+    "koff_partition_produced_per_second",
+    "koff_topic_messages_total",
 }
 
 
@@ -243,7 +247,8 @@ def test_a_row_with_an_end_that_is_not_current_takes_its_sums_with_it_and_nothin
     assert all('topic="t"' in line for line in gone if "topic=" in line)
     assert all('group="g"' in line for line in gone if "group=" in line)
     assert series(after) < before
-    assert 'koff_rows_withheld{cluster="c"} 1\n' in after
+    assert 'koff_rows_withheld{cluster="c",reason="end_not_current"} 1\n' in after
+    assert 'koff_rows_withheld{cluster="c",reason="commits_not_current"} 0\n' in after
 
 
 def test_a_row_with_a_commit_that_is_not_current_has_no_committed_offset_and_the_end_stays():
@@ -254,8 +259,9 @@ def test_a_row_with_a_commit_that_is_not_current_has_no_committed_offset_and_the
         *ROW_FAMILIES,
         *GROUP_FAMILIES,
         *TOPIC_FAMILIES,
+        "koff_group_topic_consumed_total",
         "koff_group_committed_offset",
-        "koff_group_completeness",
+        "koff_group_completeness_ratio",
     }
 
 
@@ -267,7 +273,7 @@ def test_of_groups_that_may_be_half_read_nothing_is_served_but_rows_that_are_cur
     bits |= {(group, "u", 0): Reason.COMMITS_NOT_CURRENT for group in "gh"}
     view = withhold(tracker, bits, stale_groups="gh")
     assert not [line for line in series(text(view)) if "group=" in line]
-    assert 'koff_rows_withheld{cluster="c"} 4\n' in text(view)
+    assert 'koff_rows_withheld{cluster="c",reason="commits_not_current"} 4\n' in text(view)
 
 
 def test_a_group_that_is_not_current_hides_no_other_group_of_its_partition():
@@ -333,3 +339,78 @@ def test_static_members_that_are_away_are_not_counted():
         ]
     apply(tracker, *map(encode, records))
     assert 'koff_group_members{cluster="c",group="g"} 1\n' in text(take_view(tracker))
+
+
+def values(served: str, name: str) -> dict[str, float]:
+    """The numbers of a family by the labels after the cluster."""
+    found = re.findall(rf'^{name}{{cluster="c",?(.*)}} (.*)$', served, re.MULTILINE)
+    return {labels: float(number) for labels, number in found}
+
+
+def test_counters_have_their_total_and_grow_with_commits_and_records_but_not_with_resets():
+    tracker, exposition = Tracker(), Exposition()
+    consumed, produced = "koff_group_topic_consumed_total", "koff_topic_messages_total"
+    seen = []
+    for offset, end in ((4, 10), (9, 12), (2, 12), (7, 5), (8, 8)):
+        apply(tracker, commit("g", "t", 0, offset), commit("g", "t", 1, 1))
+        tracker.add_samples(ends={("t", 0): end, ("t", 1): 1})
+        served = text(take_view(tracker), exposition)
+        assert text(take_view(tracker), exposition) == served  # another client changes nothing
+        seen.append((values(served, consumed)['group="g",topic="t"'], values(served, produced)['topic="t"']))
+    assert seen == [(0, 0), (5, 2), (5, 2), (10, 2), (11, 5)]
+
+
+def test_counters_go_on_when_groups_and_topics_come_and_go():
+    tracker, exposition = Tracker(), Exposition()
+    for offset in (0, 10):
+        apply(tracker, commit("g", "t", 0, offset))
+        tracker.add_samples(ends={("t", 0): offset})
+        text(take_view(tracker), exposition)
+    apply(tracker, commit("h", "u", 0, 50), commit("g", "t", 0, 11))
+    tracker.add_samples(ends={("t", 0): 12, ("u", 0): 60})
+    served = text(take_view(tracker), exposition)
+    assert values(served, "koff_group_topic_consumed_total") == {
+        'group="g",topic="t"': 11,
+        'group="h",topic="u"': 0,
+    }
+    assert values(served, "koff_topic_messages_total") == {'topic="t"': 12, 'topic="u"': 0}
+
+
+def test_a_counter_catches_up_after_it_was_absent():
+    tracker, exposition = two_groups(), Exposition()
+    text(take_view(tracker), exposition)
+    apply(tracker, commit("g", "t", 0, 105, at=NOW_MS))
+    tracker.add_samples(ends={("t", 0): 150}, at_ms=NOW_MS)
+    hidden = withhold(tracker, {("g", "t", 0): Reason.COMMITS_NOT_CURRENT | Reason.END_NOT_CURRENT})
+    served = text(hidden, exposition)
+    assert 'group="g",topic="t"' not in values(served, "koff_group_topic_consumed_total")
+    assert 'topic="t"' not in values(served, "koff_topic_messages_total")
+    served = text(take_view(tracker), exposition)
+    assert values(served, "koff_group_topic_consumed_total")['group="g",topic="t"'] == 5
+    assert values(served, "koff_topic_messages_total")['topic="t"'] == 10
+
+
+def test_commits_are_counted_as_they_are_made_but_not_in_the_history():
+    tracker, exposition = Tracker(), Exposition()
+    name, commits = "koff_group_commits_total", [commit("g", "t", p % 3, p) for p in range(100)]
+    tracker.apply(0, [key for key, _ in commits], [value for _, value in commits], is_live=False)
+    assert values(text(take_view(tracker), exposition), name) == {}
+    for count in (3, 100):  # few records are applied one by one
+        few = commits[:count]
+        tracker.apply(0, [key for key, _ in few], [value for _, value in few], seen_at_ms=NOW_MS)
+    deleted = commit("g", "t", 0, None)
+    tracker.apply(0, [deleted[0]], [deleted[1]], seen_at_ms=NOW_MS)
+    assert values(text(take_view(tracker), exposition), name) == {'group="g"': 103}
+    assert values(text(withhold(tracker, {}, stale_groups="g"), exposition), name) == {}
+
+
+def test_in_openmetrics_the_head_of_a_counter_has_no_total():
+    tracker = two_groups()
+    served = "".join(Exposition().render_chunks(take_view(tracker), openmetrics=True))
+    families = {f.name: f for f in parse_openmetrics(served + "# EOF\n")}
+    counter = families["koff_group_topic_consumed"]
+    assert (counter.type, {sample.name for sample in counter.samples}) == (
+        "counter",
+        {"koff_group_topic_consumed_total"},
+    )
+    assert "# TYPE koff_group_topic_consumed_total counter\n" in text(take_view(tracker))

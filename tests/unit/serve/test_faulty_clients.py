@@ -72,10 +72,10 @@ def hold_renders(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     may_end = threading.Event()
     render = Exposition.render_chunks
 
-    def render_later(self: Exposition, view: Any) -> Iterator[str]:
+    def render_later(self: Exposition, view: Any, **options: Any) -> Iterator[str]:
         begun.append(time.monotonic())
         may_end.wait(TIMEOUT_S)
-        return render(self, view)
+        return render(self, view, **options)
 
     monkeypatch.setattr(Exposition, "render_chunks", render_later)
     try:
@@ -423,7 +423,7 @@ def test_a_head_request_gets_the_head_only(server: Server, path: str) -> None:
 def test_an_error_while_rendering_is_logged_and_not_shown(
     server: Server, monkeypatch: pytest.MonkeyPatch, stderr: Callable[[], list[dict[str, Any]]]
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ValueError("a fault of koff")
 
     with monkeypatch.context() as patched:

@@ -1,0 +1,324 @@
+"""The metric families of /metrics: what HELP, TYPE and docs/metrics.md say, and which are the default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["gauge", "counter"]
+Level = Literal["partition", "topic", "group", "cluster"]
+"""What a family has a series of, in the words of `granularity`. Families of a cluster are always served."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric family. Each one also has the label `cluster`, unless it is about the process.
+
+    `text` is the HELP. `absent` is when there is no series, besides "the cluster is not known yet". `query`
+    is an example in PromQL. Families that are not `default` are served if they are chosen by name.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    unit: str
+    text: str
+    absent: str
+    query: str
+    default: bool = True
+    kind: Kind = "gauge"
+
+    @property
+    def level(self) -> Level:
+        """The finest of its labels that `granularity` knows."""
+        levels: tuple[Level, ...] = ("partition", "topic", "group")
+        return next((level for level in levels if level in self.labels), "cluster")
+
+    def render_head(self, *, openmetrics: bool) -> str:
+        """The lines HELP and TYPE. In OpenMetrics, a counter has a name without `_total`."""
+        name = self.name.removesuffix("_total") if openmetrics and self.kind == "counter" else self.name
+        return f"# HELP {name} {self.text}\n# TYPE {name} {self.kind}\n"
+
+
+_ROW = ("group", "topic", "partition")
+_WITHHELD = "a lag in it is withheld, or may be missing"
+
+FAMILIES: tuple[Family, ...] = (
+    # --- Groups: each partition ---
+    Family(
+        "koff_group_lag",
+        _ROW,
+        "offsets",
+        "End offset minus committed offset; 0 if the commit is newer than the sampled end offset.",
+        "it is unknown or withheld",
+        "topk(10, koff_group_lag)",
+    ),
+    Family(
+        "koff_group_committed_offset",
+        _ROW,
+        "offset",
+        "Committed offset: the next that the group will read.",
+        "the commit is not current",
+        "koff_group_committed_offset",
+        default=False,
+    ),
+    Family(
+        "koff_group_lag_seconds",
+        _ROW,
+        "seconds",
+        "Age of the oldest record that is not committed: exact, or estimated within 20 %.",
+        "the lag or the age is unknown",
+        "topk(10, koff_group_lag_seconds)",
+    ),
+    # --- Groups: each topic ---
+    Family(
+        "koff_group_topic_lag",
+        ("group", "topic"),
+        "offsets",
+        "Sum of the known lags of the group's partitions of the topic.",
+        f"no lag is known; {_WITHHELD}",
+        "sum by (topic) (koff_group_topic_lag)",
+    ),
+    Family(
+        "koff_group_topic_consumed_per_second",
+        ("group", "topic"),
+        "offsets per second",
+        "Offsets that the group commits per second, from the last ten commits of each partition.",
+        f"the time of a newest commit is unknown; {_WITHHELD}",
+        "koff_group_topic_consumed_per_second",
+        default=False,
+    ),
+    Family(
+        "koff_group_topic_consumed_total",
+        ("group", "topic"),
+        "offsets",
+        "Offsets by which the group's commits have advanced while koff ran; resets do not count.",
+        "a commit in it is not current",
+        "sum by (group) (rate(koff_group_topic_consumed_total[5m]))",
+        kind="counter",
+    ),
+    # --- Groups ---
+    Family(
+        "koff_group_total_lag",
+        ("group",),
+        "offsets",
+        "Sum of the known lags of the group's partitions.",
+        f"no lag is known; {_WITHHELD}",
+        "koff_group_total_lag > 10000",
+    ),
+    Family(
+        "koff_group_max_lag_seconds",
+        ("group",),
+        "seconds",
+        "Longest lag in seconds of the group's partitions.",
+        f"a lag has an unknown age; {_WITHHELD}",
+        "koff_group_max_lag_seconds > 300",
+    ),
+    Family(
+        "koff_group_exact_time_lags",
+        ("group",),
+        "partitions",
+        "Partitions whose lag in seconds is the age of a record, not an estimate.",
+        f"there is none (--exact-time-lag); {_WITHHELD}",
+        "koff_group_exact_time_lags",
+        default=False,
+    ),
+    Family(
+        "koff_group_catch_up_seconds",
+        ("group",),
+        "seconds",
+        "Seconds until the slowest partition is back at its usual lag, if the rates stay as they are.",
+        f"the group never catches up; a rate of a partition that is behind is unknown; {_WITHHELD}",
+        "koff_group_catch_up_seconds > 3600",
+        default=False,
+    ),
+    Family(
+        "koff_group_completeness_ratio",
+        ("group",),
+        "ratio",
+        "Share of the group's partitions with ten known commits: how well founded its rates and status are.",
+        "a commit is not current, or the group has none",
+        "koff_group_completeness_ratio < 1",
+        default=False,
+    ),
+    Family(
+        "koff_group_status",
+        ("group", "status"),
+        "1",
+        "1 for the status of the group: that of its worst partition (OK, WARN, ERR, UNKNOWN, NOTFOUND).",
+        _WITHHELD,
+        'koff_group_status{status="ERR"} == 1',
+    ),
+    Family(
+        "koff_group_state",
+        ("group", "state"),
+        "1",
+        "1 for the present state of the group, by Kafka's name for it.",
+        "what koff knows of the group is not current",
+        'koff_group_state{state=~"Dead|Empty"} == 1',
+    ),
+    Family(
+        "koff_group_members",
+        ("group",),
+        "members",
+        "Members of the group that are present; static members that left for a while are not counted.",
+        "what koff knows of the group is not current",
+        "koff_group_members == 0 and koff_group_total_lag > 0",
+    ),
+    Family(
+        "koff_group_commits_total",
+        ("group",),
+        "commits",
+        "Commits of the group that koff read from the log as they were made, since koff started.",
+        "koff has read none; what koff knows of the group is not current",
+        "rate(koff_group_commits_total[5m])",
+        kind="counter",
+    ),
+    # --- Topics and their partitions ---
+    Family(
+        "koff_topic_messages_total",
+        ("topic",),
+        "offsets",
+        "Offsets by which the partitions that groups read have grown while koff ran.",
+        "an end offset in it is not current",
+        "sum by (topic) (rate(koff_topic_messages_total[5m]))",
+        kind="counter",
+    ),
+    Family(
+        "koff_partition_end_offset",
+        ("topic", "partition"),
+        "offset",
+        "High watermark: the offset of the next record.",
+        "it is older than five intervals",
+        "koff_partition_end_offset",
+        default=False,
+    ),
+    Family(
+        "koff_partition_start_offset",
+        ("topic", "partition"),
+        "offset",
+        "Log start offset: the first that can be read (sampled every minute).",
+        "it is unknown, or the end offset is absent",
+        "koff_partition_end_offset - koff_partition_start_offset",
+        default=False,
+    ),
+    Family(
+        "koff_partition_produced_per_second",
+        ("topic", "partition"),
+        "offsets per second",
+        "Growth of the end offset per second, over 5 minutes.",
+        "it is unknown, or the end offset is absent",
+        "sum by (topic) (koff_partition_produced_per_second)",
+        default=False,
+    ),
+    # --- The cluster ---
+    Family(
+        "koff_rows_withheld",
+        ("reason",),
+        "lags",
+        "Lags (group, topic, partition) that are not served because an offset in them is not current.",
+        "",
+        "sum by (cluster) (koff_rows_withheld) > 0",
+    ),
+    # --- koff itself ---
+    Family(
+        "koff_up",
+        (),
+        "1",
+        "1 if koff is ready (/readyz): the log was read, and not every lag is withheld; else 0.",
+        "",
+        "koff_up == 0",
+    ),
+    Family(
+        "koff_source_info",
+        ("source",),
+        "1",
+        "1 for where commits come from: the log, or coordinators, which know no commit times.",
+        "",
+        'koff_source_info{source="coordinators"}',
+    ),
+    Family(
+        "koff_reader_records_total",
+        ("type",),
+        "records",
+        "Records read, by Kafka's name of the record type.",
+        "none was read",
+        "rate(koff_reader_records_total[5m])",
+        kind="counter",
+    ),
+    Family(
+        "koff_reader_undecodable_total",
+        (),
+        "records",
+        "Records that could not be decoded; koff printer shows them.",
+        "",
+        "increase(koff_reader_undecodable_total[1h]) > 0",
+        kind="counter",
+    ),
+    Family(
+        "koff_inputs_skipped_total",
+        ("kind",),
+        "inputs",
+        "Responses, records and parts of records that koff could not use, by kind.",
+        "there was none",
+        "increase(koff_inputs_skipped_total[1h]) > 0",
+        kind="counter",
+    ),
+    Family(
+        "koff_reader_behind_records",
+        (),
+        "offsets",
+        "Offsets from the reader's position to the last stable offset, summed over the offsets topic.",
+        "the log is not the source",
+        "koff_reader_behind_records > 10000",
+    ),
+    Family(
+        "koff_reader_partitions_not_current",
+        (),
+        "partitions",
+        "Partitions of the internal topics that are not current: groups in them are withheld or missing.",
+        "",
+        "koff_reader_partitions_not_current > 0",
+    ),
+    Family(
+        "koff_reader_held_back_records",
+        (),
+        "offsets",
+        "Offsets of the offsets topic behind open transactions: not shown yet.",
+        "",
+        "koff_reader_held_back_records > 0",
+    ),
+    Family(
+        "koff_reader_held_back_seconds",
+        (),
+        "seconds",
+        "How long, at most, commits behind open transactions have been invisible.",
+        "",
+        "koff_reader_held_back_seconds > 60",
+    ),
+    Family(
+        "koff_reader_backfill_remaining_records",
+        (),
+        "offsets",
+        "Offsets of history that the backfill has not read yet; until then some commit times are unknown.",
+        "",
+        "koff_reader_backfill_remaining_records > 0",
+    ),
+    Family(
+        "koff_end_offsets_age_seconds",
+        (),
+        "seconds",
+        "Age of the oldest end offset that is in use; a lag whose end offset is too old is withheld.",
+        "there is none",
+        "koff_end_offsets_age_seconds > 30",
+    ),
+    Family(
+        "koff_build_info",
+        ("version", "python"),
+        "1",
+        "Versions of koff and of Python. It has no label cluster.",
+        "",
+        "count by (version) (koff_build_info)",
+    ),
+)
+
+BY_NAME = {family.name: family for family in FAMILIES}

@@ -1,0 +1,37 @@
+"""Counters of what offsets have grown by, summed by topic."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+UNKNOWN = -1
+
+
+class Growth:
+    """Sums of the growth of offsets. An offset that goes back, and one that becomes known, adds nothing.
+
+    `keys` name the offsets, `sum_keys` the sums, and `sum_of` has the sum of each offset.
+    """
+
+    def __init__(self, keys: list[str], sum_keys: list[str], sum_of: Ints) -> None:
+        self._keys, self._sum_keys, self._sum_of = keys, sum_keys, sum_of
+        self._last = np.full(len(keys), UNKNOWN, np.int64)
+        self.sums = np.zeros(len(sum_keys), np.int64)
+
+    def add(self, offsets: Ints) -> None:
+        """Adds the growth since the last call. Below 0: unknown."""
+        is_grown = (offsets > self._last) & (self._last != UNKNOWN)
+        grown = np.where(is_grown, offsets - self._last, 0)
+        np.add.at(self.sums, self._sum_of, grown)
+        self._last = np.where(offsets >= 0, offsets, self._last)
+
+    def carry_over(self, before: Self) -> None:
+        """Continues the sums of other offsets: those with the same keys."""
+        last = dict(zip(before._keys, before._last.tolist(), strict=True))
+        self._last = np.array([last.get(key, UNKNOWN) for key in self._keys], np.int64)
+        sums = dict(zip(before._sum_keys, before.sums.tolist(), strict=True))
+        self.sums = np.array([sums.get(key, 0) for key in self._sum_keys], np.int64)
