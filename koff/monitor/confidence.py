@@ -8,7 +8,7 @@ offsets topic (for share groups: of `__share_group_state`) is known to be read.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ from koff.monitor.requests import Moment
 from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
 from koff.monitor.stored_groups import describe_refused
 from koff.records.placement import group_partition
-from koff.serve.view import ClusterView, MonitorStats, Readiness
+from koff.serve.view import ClusterFacts, ClusterView, MonitorStats, Readiness
 from koff.tracker import ShardSnapshot, Snapshot
 from koff.tracker.commit_rows import DESCRIBED, NOT_SHARED
 
@@ -78,7 +78,8 @@ class ViewFacts:
     whose history is being read. `stored_groups_at` is when ZooKeeper's groups were requested; without
     `are_stored_groups_known`, ZooKeeper has not responded yet; `refused_groups` are left out of its response.
     `oldest_ms` is the oldest time that counts as current, and `steady_ms` converts to such times. `failure`
-    is the newest error while nothing is answered. `skipped` counts what could not be used.
+    is the newest error while nothing is answered. `skipped` counts what could not be used. `listed` is what
+    the cluster lists of its brokers and topics, if the list is new enough.
     """
 
     cluster: str
@@ -103,6 +104,7 @@ class ViewFacts:
     was_ready: bool
     record_counts: Mapping[str, int]
     skipped: Mapping[str, int]
+    listed: ClusterFacts = field(default_factory=ClusterFacts)
 
     def groups_ms(self, number: int, shard: ShardSnapshot) -> NDArray[np.int64] | int:
         """When the groups of a shard were current: one time for all, or one for each.
@@ -203,7 +205,7 @@ def build_view(snapshot: Snapshot, facts: ViewFacts) -> ClusterView:
     stats = build_stats(snapshot, facts, rows=rows, withheld=count, up=readiness.ready)
     old_ends = snapshot.partitions.sampled_at < facts.oldest_ms
     served = snapshot.withhold(withheld, are_current, old_ends, are_whole)
-    return ClusterView(facts.cluster, served, readiness, stats)
+    return ClusterView(facts.cluster, served, readiness, stats, facts.listed)
 
 
 def build_stats(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withheld: int, up: bool) -> MonitorStats:
@@ -215,6 +217,9 @@ def build_stats(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withheld: in
         skipped=facts.skipped,
         behind=offsets.behind if reads and offsets.exists is not None else None,
         held_back_records=offsets.held_back if reads else 0,
+        held_back_partitions=frozenset(p for p, part in offsets.reading() if part.is_held_back)
+        if reads
+        else frozenset(),
         held_back_s=measure_held_back_s(offsets, facts.now) if reads else 0.0,
         backfill_remaining=count_unread_history(offsets, facts.history) if reads else 0,
         end_offsets_age_s=measure_end_age_s(snapshot, facts.steady_ms(facts.now)),

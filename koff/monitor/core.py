@@ -11,6 +11,7 @@ that count on from the wall clock at the start, and do not step either.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from koff.monitor.confidence import ViewFacts, build_view
@@ -58,7 +59,7 @@ from koff.monitor.share_lags import ShareLags
 from koff.monitor.stored_groups import StoredGroups
 from koff.monitor.topic_list import TopicList
 from koff.records.topics import OFFSETS_TOPIC
-from koff.serve.view import ClusterView
+from koff.serve.view import ClusterFacts, ClusterView
 from koff.tracker import Tracker
 
 TIMEOUT_S, DISK_TIMEOUT_S = 10.0, 120.0
@@ -69,6 +70,9 @@ PATIENCE_S = 60.0
 LIST_AGAIN_S, MISSING_INTERVAL_S = 2.0, 10.0
 """The pause between two lists of topics while they contradict each other or there is no offsets topic; and
 while there is no topic of share groups' state, or only the coordinators can be asked."""
+
+LISTS = 3
+"""What a list says of brokers and topics is shown for so many intervals: a list may fail."""
 
 _TO_THE_CLUSTER = FetchTopics | FetchOffsets | FetchGroups | FetchShareLags | FetchRetention | ReadHistory
 
@@ -97,6 +101,7 @@ class Core:
         )
         self._topics_due_s = self._sample_due_s = now.at_s
         self._topics_sent_s = float("-inf")
+        self._facts, self._facts_asked_s = ClusterFacts(), float("-inf")
         self._was_read = self._was_ready = False
         self._does_more = False  # history and ZooKeeper come after the start
 
@@ -202,6 +207,7 @@ class Core:
             was_ready=self._was_ready,
             record_counts=self.tracker.record_counts.copy(),
             skipped={**self.outbox.skipped, **impossible},
+            listed=self._facts if self._is_list_current(now) else ClusterFacts(),
         )
         view = build_view(self.tracker.take_snapshot(now_ms), facts)
         self._was_ready = self._was_ready or view.readiness.ready
@@ -307,6 +313,9 @@ class Core:
 
     def _receive_topics(self, given: TopicsFetched, asked: Moment, now: Moment) -> None:
         logs = self.logs
+        self._facts, self._facts_asked_s = given.facts, asked.at_s
+        if logs.offsets.topic != OFFSETS_TOPIC:  # a copy: the groups are those of another cluster
+            self._facts = replace(given.facts, coordinators=())
         wanted = {topic for topic, _ in self._ends.watched} | {log.topic for log in logs.both}
         changed = self.topics.note(given.topics, asked, wanted=wanted, alive=logs.find_alive())
         self.topics.forget_unwanted(wanted)
@@ -402,6 +411,9 @@ class Core:
             next_id, ends_ms = self.outbox.next_id, self._steady_ms(now)
             for request in self._savings.collect(now, self.logs.offsets, self.tracker, next_id, ends_ms):
                 self.outbox.send(request, now, DISK_TIMEOUT_S)
+
+    def _is_list_current(self, now: Moment) -> bool:
+        return now.at_s - self._facts_asked_s <= LISTS * self.conf.topics_interval_s
 
     # --- Small things ------------------------------------------------------------------------------------
 

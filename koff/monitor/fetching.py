@@ -16,6 +16,7 @@ from koff.client import (
     OffsetSpec,
     TopicPartition,
 )
+from koff.client.metadata import Metadata
 from koff.client.offsets.lister import OffsetLister
 from koff.client.wire.credentials import check_support
 from koff.errors import ConnectError, KoffError
@@ -35,6 +36,7 @@ from koff.monitor.requests import (
     TopicsFetched,
 )
 from koff.records.topics import OFFSETS_TOPIC
+from koff.serve.view import ClusterFacts, TopicFacts
 from koff.tracker.commit_columns import CommitColumns
 
 log = structlog.get_logger(component="monitor.fetching")
@@ -65,7 +67,7 @@ class Fetching:
         """The result of a request that is not for offsets. Raises `KoffError`."""
         match request:
             case FetchTopics():
-                return TopicsFetched(request.id, self._fetch_topics())
+                return self._fetch_topics(request)
             case FetchRetention():
                 retention_ms = self._cluster.fetch_topic_configs(request.topic).get("delete.retention.ms")
                 if retention_ms is None:
@@ -73,8 +75,9 @@ class Fetching:
                 return RetentionFetched(request.id, int(retention_ms))
         raise TypeError(f"{type(request).__name__} is not a request to the cluster")
 
-    def _fetch_topics(self) -> dict[str, Topic]:
-        listed = self._cluster.fetch_metadata().topics
+    def _fetch_topics(self, request: FetchTopics) -> TopicsFetched:
+        metadata = self._cluster.fetch_metadata()
+        listed = metadata.topics
         self._leaders = {
             name: tuple(partition.leader for partition in partitions) for name, partitions in listed.items()
         }
@@ -82,13 +85,26 @@ class Fetching:
         for names in split_into_chunks(list(listed), CHUNK):
             described = self._cluster.describe_topics(names)
             ids |= {name: topic.topic_id for name, topic in described.items()}
-        return {
+        topics = {
             name: Topic(
                 ids[name], len(leaders), frozenset(p for p, leader in enumerate(leaders) if leader < 0)
             )
             for name, leaders in self._leaders.items()
             if name in ids
         }
+        return TopicsFetched(request.id, topics, self._gather_facts(metadata))
+
+    def _gather_facts(self, metadata: Metadata) -> ClusterFacts:
+        topics = {
+            name: TopicFacts(
+                len(partitions),
+                min((len(at.replicas) for at in partitions), default=0),
+                sum(at.leader < 0 for at in partitions),
+                sum(len(at.in_sync) < len(at.replicas) for at in partitions),
+            )
+            for name, partitions in metadata.topics.items()
+        }
+        return ClusterFacts(len(metadata.brokers), topics, self._leaders.get(OFFSETS_TOPIC, ()))
 
     def split_by_leader(self, partitions: Iterable[tuple[str, int]]) -> list[list[TopicPartition]]:
         """The partitions of each leader, as the lister or the newest list of topics knows it."""

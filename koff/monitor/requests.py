@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from koff.serve.view import ClusterFacts
 from koff.tracker import Commits, Described, Group, ShareLag, State
 
 TopicPartition = tuple[str, int]
@@ -271,6 +272,8 @@ class TopicsFetched:
 
     id: int
     topics: Mapping[str, Topic]
+    facts: ClusterFacts = field(default_factory=ClusterFacts)
+    """The same and more, as one broker lists it, for metrics."""
 
 
 @dataclass(frozen=True, slots=True)

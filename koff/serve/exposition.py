@@ -11,16 +11,18 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from koff.lag import Reason
-from koff.serve.families import BY_NAME, FAMILIES, Family
+from koff.serve.families import FAMILIES, Family
 from koff.serve.growth import Growth
-from koff.serve.labels import (
-    PartitionLabels,
-    ShardLabels,
-    build_partition_labels,
-    build_shard_labels,
-    escape_label,
+from koff.serve.labels import PartitionLabels, build_partition_labels, build_shard_labels, escape_label
+from koff.serve.series import (
+    LISTED_SERIES,
+    PARTITION_SERIES,
+    SHARD_SERIES,
+    KeptShard,
+    PartitionNumbers,
+    Series,
+    ShardNumbers,
 )
-from koff.serve.series import PARTITION_SERIES, SHARD_SERIES, PartitionNumbers, Series, ShardNumbers
 from koff.serve.view import ClusterView
 from koff.tracker import ShardSnapshot, Snapshot
 from koff.tracker.topic_partitions import PartitionSnapshot
@@ -31,7 +33,7 @@ class Exposition:
 
     def __init__(self) -> None:
         self._cluster = ""
-        self._shards: dict[int, tuple[ShardLabels, Growth]] = {}
+        self._shards: dict[int, KeptShard] = {}
         self._partitions: tuple[PartitionLabels, Growth] | None = None
 
     def render_chunks(self, view: ClusterView, *, openmetrics: bool = False) -> Iterator[str]:
@@ -44,37 +46,32 @@ class Exposition:
             self._cluster, self._shards, self._partitions = cluster, {}, None
         kept = self._shards
         self._shards = {
-            number: self._label_shard(kept.get(number), shard, snapshot)
+            number: self._keep_shard(kept.get(number), shard, snapshot)
             for number, shard in snapshot.shards.items()
         }
-        self._partitions = self._label_partitions(snapshot.partitions)
+        self._partitions = self._keep_partitions(snapshot.partitions)
         # Families.
-        shards = [
-            ShardNumbers(labels, shard, snapshot, consumed)
-            for (labels, consumed), shard in zip(self._shards.values(), snapshot.shards.values(), strict=True)
-        ]
+        shards = [ShardNumbers(kept, number, view) for number, kept in self._shards.items()]
         labels, produced = self._partitions
         partitions = PartitionNumbers(labels, snapshot, produced)
         for family in FAMILIES:
+            series: Iterable[Series] = ()
             if of_shard := SHARD_SERIES.get(family.name):
-                yield from _render_family(family, map(of_shard, shards), openmetrics=openmetrics)
+                series = map(of_shard, shards)
             elif of_partitions := PARTITION_SERIES.get(family.name):
-                yield from _render_family(family, [of_partitions(partitions)], openmetrics=openmetrics)
-        withheld = self._count_withheld(snapshot)
-        yield from _render_family(BY_NAME["koff_rows_withheld"], [withheld], openmetrics=openmetrics)
+                series = [of_partitions(partitions)]
+            elif listed := LISTED_SERIES.get(family.name):
+                series = [listed(cluster, view.facts)]
+            elif family.name == "koff_rows_withheld":
+                series = [self._count_withheld(snapshot)]
+            yield from _render_family(family, series, openmetrics=openmetrics)
 
-    def _label_shard(
-        self, kept: tuple[ShardLabels, Growth] | None, shard: ShardSnapshot, snapshot: Snapshot
-    ) -> tuple[ShardLabels, Growth]:
-        if kept is not None and kept[0].layout is shard.layout:
+    def _keep_shard(self, kept: KeptShard | None, shard: ShardSnapshot, snapshot: Snapshot) -> KeptShard:
+        if kept is not None and kept.labels.layout is shard.layout:
             return kept
-        labels = build_shard_labels(self._cluster, shard, snapshot)
-        consumed = Growth(labels.rows, labels.topics, labels.topic_of_row)
-        if kept is not None:
-            consumed.carry_over(kept[1])
-        return labels, consumed
+        return KeptShard.create(build_shard_labels(self._cluster, shard, snapshot), kept)
 
-    def _label_partitions(self, partitions: PartitionSnapshot) -> tuple[PartitionLabels, Growth]:
+    def _keep_partitions(self, partitions: PartitionSnapshot) -> tuple[PartitionLabels, Growth]:
         kept = self._partitions
         if kept is not None and kept[0].fits(partitions):
             return kept

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
+from operator import attrgetter
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import NEVER, UNKNOWN, Lags, Reason, Status, TimeLags
 from koff.serve.growth import Growth
-from koff.serve.labels import PartitionLabels, ShardLabels
-from koff.tracker import ShardSnapshot, Snapshot
+from koff.serve.labels import PartitionLabels, ShardLabels, escape_label
+from koff.serve.view import ClusterFacts, ClusterView, TopicFacts
+from koff.tracker import Group, Member, Snapshot
 
 Mask = NDArray[np.bool_]
 Series = tuple[list[str], list[int] | list[float]]
@@ -20,13 +24,36 @@ Series = tuple[list[str], list[int] | list[float]]
 _STATUSES = {int(status): status.name for status in Status}
 
 
+@dataclass(frozen=True, slots=True)
+class KeptShard:
+    """What is kept of a shard from one scrape to the next: the labels, and counters."""
+
+    labels: ShardLabels
+    consumed: Growth
+    epochs: Growth
+
+    @classmethod
+    def create(cls, labels: ShardLabels, before: Self | None) -> Self:
+        """Counters for these labels, which continue those from before."""
+        groups = labels.groups
+        kept = cls(
+            labels,
+            Growth(labels.rows, labels.topics, labels.topic_of_row),
+            Growth(groups, groups, np.arange(len(groups))),
+        )
+        if before is not None:
+            kept.consumed.carry_over(before.consumed)
+            kept.epochs.carry_over(before.epochs)
+        return kept
+
+
 class ShardNumbers:
     """The numbers of one shard at one scrape. What several families need is computed once, if at all."""
 
-    def __init__(
-        self, labels: ShardLabels, shard: ShardSnapshot, snapshot: Snapshot, consumed: Growth
-    ) -> None:
-        self.labels, self.shard, self.snapshot, self.consumed = labels, shard, snapshot, consumed
+    def __init__(self, kept: KeptShard, number: int, view: ClusterView) -> None:
+        self.labels, self.consumed, self.epochs = kept.labels, kept.consumed, kept.epochs
+        self.number, self.view, self.snapshot = number, view, view.snapshot
+        self.shard = view.snapshot.shards[number]
 
     @cached_property
     def lags(self) -> Lags:
@@ -47,6 +74,40 @@ class ShardNumbers:
     def time_lags(self) -> TimeLags | None:
         """The lag in seconds of each row."""
         return self.snapshot.time_lags(self.shard)
+
+    @cached_property
+    def reasons(self) -> NDArray[np.uint8]:
+        """The `Reason` bits of each row."""
+        return self.snapshot.reasons(self.shard)
+
+    @cached_property
+    def start(self) -> NDArray[np.int64]:
+        """The log start offset of each row; UNKNOWN too where the lag of the row is."""
+        return np.where(self.lags.known, self.snapshot.partitions.start[self.shard.partition], UNKNOWN)
+
+    @cached_property
+    def dated_groups(self) -> Mask:
+        """The whole groups with a known lag, and with a log start offset wherever they have a lag."""
+        missing = self.lags.known & ((self.start < 0) | (self.shard.committed < 0))
+        counts = self.count_rows(self.lags.known), self.count_rows(missing)
+        known: Mask = (counts[0] > 0) & (counts[1] == 0) & self.whole_groups
+        return known
+
+    @cached_property
+    def margins(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """For each group, the least retention margin in offsets, and as a ratio of the log.
+
+        Of partitions with a lag; infinite, and 1, without one.
+        """
+        shard, groups = self.shard, len(self.labels.groups)
+        behind = self.lags.known & (self.lag > 0) & (self.start >= 0)
+        margin = np.maximum(shard.committed - self.start, 0)[behind]
+        log = (self.snapshot.partitions.end[shard.partition] - self.start)[behind]
+        margins, ratios = np.full(groups, np.inf), np.ones(groups)
+        np.minimum.at(margins, shard.group[behind], margin)
+        # A log without records is one whose records all left before they were committed.
+        np.minimum.at(ratios, shard.group[behind], np.where(log > 0, margin / np.maximum(log, 1), 0.0))
+        return margins, ratios
 
     @cached_property
     def current_groups(self) -> Mask:
@@ -177,6 +238,108 @@ def _members(numbers: ShardNumbers) -> Series:
     return select_series(numbers.labels.groups, counts, numbers.current_groups)
 
 
+def _members_without_assignment(numbers: ShardNumbers) -> Series:
+    groups = numbers.shard.groups
+    counts = np.array([_count_unassigned(group) for group in groups], np.int64)
+    return select_series(numbers.labels.groups, counts, (counts >= 0) & numbers.current_groups)
+
+
+def _count_unassigned(group: Group) -> int:
+    """How many members that are present have nothing assigned; -1 if koff does not decode assignments."""
+    if group.type not in _ASSIGNED_TYPES or (group.type == "classic" and group.protocol_type != "consumer"):
+        return -1
+    return sum(member.present and not _has_partitions(member) for member in group.members)
+
+
+def _has_partitions(member: Member) -> bool:
+    parts = [member.assigned]
+    if member.tasks is not None:
+        parts += [member.tasks.active, member.tasks.standby, member.tasks.warmup]
+    return any(partitions for part in parts for partitions in part.values())
+
+
+_ASSIGNED_TYPES = frozenset({"classic", "consumer", "share", "streams"})
+
+
+def _info(numbers: ShardNumbers) -> Series:
+    coordinators, number = numbers.view.facts.coordinators, numbers.number
+    leader = coordinators[number] if 0 <= number < len(coordinators) else -1
+    coordinator = str(leader) if leader >= 0 else ""
+    labels = [
+        f'{label[:-2]},type="{group.type}",protocol_type="{escape_label(group.protocol_type)}",'
+        f'protocol="{escape_label(group.protocol)}",coordinator="{coordinator}"}} '
+        for label, group in zip(numbers.labels.groups, numbers.shard.groups, strict=True)
+    ]
+    return select_series(labels, np.ones(len(labels), np.int64), numbers.current_groups)
+
+
+def _epoch(numbers: ShardNumbers) -> Series:
+    epochs = np.array([group.epoch for group in numbers.shard.groups], np.int64)
+    return select_series(numbers.labels.groups, epochs, (epochs >= 0) & numbers.current_groups)
+
+
+def _rebalances_total(numbers: ShardNumbers) -> Series:
+    epochs = np.array([group.epoch for group in numbers.shard.groups], np.int64)
+    numbers.epochs.add(epochs)
+    known = (epochs >= 0) & numbers.current_groups
+    return select_series(numbers.labels.groups, numbers.epochs.sums, known)
+
+
+def _partitions_without_lag(numbers: ShardNumbers) -> Series:
+    """A row with several reasons counts as one with the first."""
+    labels, counted = list[str](), list[int]()
+    left = numbers.reasons.copy()
+    for reason in _REASONS:
+        found = (left & np.uint8(reason)) != 0
+        if not found.any():
+            continue
+        left[found] = 0
+        counts = numbers.count_rows(found)
+        own, own_counts = select_series(numbers.labels.groups, counts, counts > 0)
+        labels += add_label(own, "reason", [reason.names[0]] * len(own))
+        counted += map(int, own_counts)
+    return labels, counted
+
+
+_REASONS = (
+    Reason.COMMITS_NOT_CURRENT,
+    Reason.END_NOT_CURRENT,
+    Reason.TOPIC_GONE,
+    Reason.TOPIC_RECREATED,
+    Reason.NO_COMMIT,
+    Reason.END_UNKNOWN,
+)
+
+
+def _partitions_ahead_of_log(numbers: ShardNumbers) -> Series:
+    counts = numbers.count_rows((numbers.reasons & np.uint8(Reason.AHEAD_OF_LOG)) != 0)
+    return select_series(numbers.labels.groups, counts, numbers.whole_groups)
+
+
+def _lost_records(numbers: ShardNumbers) -> Series:
+    groups, rows = numbers.labels.groups, numbers.start >= 0
+    sums = np.zeros(len(groups), np.int64)
+    lost = np.maximum(numbers.start - numbers.shard.committed, 0)
+    np.add.at(sums, numbers.shard.group[rows], lost[rows])
+    return select_series(groups, sums, numbers.dated_groups)
+
+
+def _margin_records(numbers: ShardNumbers) -> Series:
+    margins = numbers.margins[0]
+    known = numbers.dated_groups & np.isfinite(margins)
+    return select_series(numbers.labels.groups, np.where(known, margins, 0).astype(np.int64), known)
+
+
+def _margin_ratio(numbers: ShardNumbers) -> Series:
+    return select_series(numbers.labels.groups, np.round(numbers.margins[1], 4), numbers.dated_groups)
+
+
+def _commits_held_back(numbers: ShardNumbers) -> Series:
+    if numbers.number not in numbers.view.stats.held_back_partitions:
+        return [], []
+    return numbers.labels.groups, [1] * len(numbers.labels.groups)
+
+
 def _commits_total(numbers: ShardNumbers) -> Series:
     counts = numbers.shard.commit_counts
     return select_series(numbers.labels.groups, counts, (counts > 0) & numbers.current_groups)
@@ -197,6 +360,16 @@ SHARD_SERIES: dict[str, Callable[[ShardNumbers], Series]] = {
     "koff_group_status": _status,
     "koff_group_state": _state,
     "koff_group_members": _members,
+    "koff_group_members_without_assignment": _members_without_assignment,
+    "koff_group_info": _info,
+    "koff_group_epoch": _epoch,
+    "koff_group_rebalances_total": _rebalances_total,
+    "koff_group_partitions_without_lag": _partitions_without_lag,
+    "koff_group_partitions_ahead_of_log": _partitions_ahead_of_log,
+    "koff_group_lost_records": _lost_records,
+    "koff_group_retention_margin_records": _margin_records,
+    "koff_group_retention_margin_ratio": _margin_ratio,
+    "koff_group_commits_held_back": _commits_held_back,
     "koff_group_commits_total": _commits_total,
 }
 """By family, the series of one shard."""
@@ -260,3 +433,28 @@ PARTITION_SERIES: dict[str, Callable[[PartitionNumbers], Series]] = {
     "koff_partition_produced_per_second": _produced_per_second,
 }
 """By family, the series of all topic partitions."""
+
+
+# --- What the cluster lists ------------------------------------------------------------------------------
+
+
+def _of_topics(number: Callable[[TopicFacts], int]) -> Callable[[str, ClusterFacts], Series]:
+    def select(cluster: str, facts: ClusterFacts) -> Series:
+        labels = [f'{{cluster="{cluster}",topic="{escape_label(topic)}"}} ' for topic in facts.topics]
+        return labels, list(map(number, facts.topics.values()))
+
+    return select
+
+
+def _brokers(cluster: str, facts: ClusterFacts) -> Series:
+    return ([], []) if facts.brokers is None else ([f'{{cluster="{cluster}"}} '], [facts.brokers])
+
+
+LISTED_SERIES: dict[str, Callable[[str, ClusterFacts], Series]] = {
+    "koff_topic_partitions": _of_topics(attrgetter("partitions")),
+    "koff_topic_replication_factor": _of_topics(attrgetter("replicas")),
+    "koff_topic_leaderless_partitions": _of_topics(attrgetter("leaderless")),
+    "koff_topic_under_replicated_partitions": _of_topics(attrgetter("under_replicated")),
+    "koff_brokers": _brokers,
+}
+"""By family, the series of what the cluster lists, for the (escaped) label `cluster`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from koff.errors import KoffError
 from koff.tracker import Snapshot
@@ -22,6 +22,27 @@ class Readiness:
     text: str
 
 
+class TopicFacts(NamedTuple):
+    """What the cluster lists of a topic: its partitions, and the least number of replicas."""
+
+    partitions: int
+    replicas: int
+    leaderless: int = 0
+    under_replicated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What the cluster lists of its brokers and topics. Without `brokers`, nothing is known at present.
+
+    `coordinators` are the brokers that lead the partitions of the offsets topic, -1 for none.
+    """
+
+    brokers: int | None = None
+    topics: Mapping[str, TopicFacts] = field(default_factory=dict)
+    coordinators: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class MonitorStats:
     """The progress and the health of one cluster's monitor."""
@@ -36,6 +57,8 @@ class MonitorStats:
     """Offsets up to the last stable offsets that are not read yet. None: unknown, or the log is not read."""
     held_back_records: int = 0
     """Offsets of the offsets topic behind open transactions: not shown yet."""
+    held_back_partitions: frozenset[int] = frozenset()
+    """The partitions of the offsets topic in which an open transaction may hold back commits."""
     held_back_s: float = 0.0
     """For how long, at most, commits behind open transactions have been invisible."""
     backfill_remaining: int = 0
@@ -68,6 +91,7 @@ class ClusterView:
     """All groups, without what must not be served."""
     readiness: Readiness
     stats: MonitorStats
+    facts: ClusterFacts = field(default_factory=ClusterFacts)
 
 
 class ViewSource(Protocol):

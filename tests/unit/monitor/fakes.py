@@ -73,10 +73,13 @@ class FakeCluster:
         self.starts: dict[TopicPartition, int | str] = {}
         self.fault: Exception | None = None
         self.undescribed: set[str] = set()
+        self.metadata: Metadata | None = None
 
     def fetch_metadata(self) -> Metadata:
         if self.fault is not None:
             raise self.fault
+        if self.metadata is not None:
+            return self.metadata
         topics = {
             name: tuple(PartitionMetadata(p, leader) for p, leader in enumerate(leaders))
             for name, leaders in self.leaders.items()

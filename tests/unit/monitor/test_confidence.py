@@ -376,6 +376,7 @@ def test_commits_are_invisible_since_the_moment_up_to_which_a_held_back_partitio
     known.facts.offsets.partitions[1].current = OLD  # it is behind, but nothing holds it back
     known.hold_back(0, FRESH)
     assert (known.view().stats.held_back_records, known.view().stats.held_back_s) == (3, 10.0)
+    assert known.view().stats.held_back_partitions == {0}
     known.hold_back(1, OLD)
     assert (known.view().stats.held_back_records, known.view().stats.held_back_s) == (6, 30.0)
 

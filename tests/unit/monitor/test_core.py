@@ -42,6 +42,7 @@ from koff.monitor.requests import (
     Topic,
     TopicsFetched,
 )
+from koff.serve.view import ClusterFacts, TopicFacts
 from koff.tracker import Group, Shard, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from tests.unit.builders import Share, commit
@@ -435,3 +436,22 @@ def test_a_failed_request_for_records_is_sent_again_and_due_in_time() -> None:
     again = driven.last(ReadFirstRecords)
     assert again.id != first.id
     assert again.places == first.places
+
+
+def test_what_the_cluster_lists_is_shown_for_three_intervals() -> None:
+    driven = Driven(topics_interval_s=20.0)
+    assert driven.core.take_view(driven.now()).facts == ClusterFacts()
+    facts = ClusterFacts(3, {"t": TopicFacts(1, 3)}, coordinators=(2,))
+    topics = {OFFSETS: Topic(IDS[OFFSETS], 1)}
+    driven.give(TopicsFetched(driven.last(FetchTopics).id, topics, facts))
+    driven.second += 60.0
+    assert driven.core.take_view(driven.now()).facts == facts
+    driven.second += 0.1
+    assert driven.core.take_view(driven.now()).facts == ClusterFacts()
+
+
+def test_a_copy_of_the_offsets_topic_has_no_coordinators_here() -> None:
+    driven = Driven(offsets_topic="copy")
+    facts = ClusterFacts(3, {}, coordinators=(2,))
+    driven.give(TopicsFetched(driven.last(FetchTopics).id, {"copy": Topic("id", 1)}, facts))
+    assert driven.core.take_view(driven.now()).facts == ClusterFacts(3)

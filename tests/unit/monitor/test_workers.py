@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from koff.client import ClusterConf, EndReached, Isolation, OffsetSpec, Place, Unread
 from koff.client import FirstRecord as ReadRecord
+from koff.client.metadata import Metadata, Node, PartitionMetadata
 from koff.errors import ConnectError, Denied, KoffError
 from koff.kafkatest import wait_until
 from koff.lag import NO_RECORD, NO_TIMESTAMP
@@ -56,6 +57,7 @@ from koff.monitor.requests import (
 from koff.monitor.state import StateDir
 from koff.monitor.workers import Workers, WorkersConf, write_or_load
 from koff.records.topics import OFFSETS_TOPIC
+from koff.serve.view import ClusterFacts, TopicFacts
 from koff.tracker import ShareLag, State, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from tests.unit.builders import commit
@@ -121,8 +123,28 @@ def test_topics_come_with_their_ids_and_their_leaderless_partitions() -> None:
     cluster.undescribed = {"just deleted"}
     given: Any = cluster
     fetched = Fetching(given).fetch(FetchTopics(1))
-    assert fetched == TopicsFetched(
-        1, {"a": Topic("id of a", 3, frozenset({1})), "b": Topic("id of b", 1, frozenset())}
+    assert isinstance(fetched, TopicsFetched)
+    assert fetched.topics == {"a": Topic("id of a", 3, frozenset({1})), "b": Topic("id of b", 1, frozenset())}
+
+
+def test_the_list_has_brokers_replicas_and_coordinators_too() -> None:
+    nodes = (Node(1, "a", 9092), Node(2, "b", 9092))
+    topics = {
+        "t": (PartitionMetadata(0, 1, (1, 2), (1,)), PartitionMetadata(1, -1, (1, 2, 3), (1, 2, 3))),
+        "__consumer_offsets": (PartitionMetadata(0, 2, (2,), (2,)), PartitionMetadata(1, -1, (1,), ())),
+    }
+    cluster = FakeCluster({"t": [1, -1], "__consumer_offsets": [2, -1]})
+    cluster.metadata = Metadata("id", 1, nodes, topics)
+    given: Any = cluster
+    fetched = Fetching(given).fetch(FetchTopics(1))
+    assert isinstance(fetched, TopicsFetched)
+    assert fetched.facts == ClusterFacts(
+        2,
+        {
+            "t": TopicFacts(2, 2, leaderless=1, under_replicated=1),
+            "__consumer_offsets": TopicFacts(2, 1, leaderless=1, under_replicated=1),
+        },
+        coordinators=(2, -1),
     )
 
 
