@@ -79,7 +79,8 @@ class ViewFacts:
     `are_stored_groups_known`, ZooKeeper has not responded yet; `refused_groups` are left out of its response.
     `oldest_ms` is the oldest time that counts as current, and `steady_ms` converts to such times. `failure`
     is the newest error while nothing is answered. `skipped` counts what could not be used. `listed` is what
-    the cluster lists of its brokers and topics, if the list is new enough.
+    the cluster lists of its brokers and topics, if the list is new enough. `listed_at` is when the newest
+    list was requested. `requests` counts the requests to the cluster.
     """
 
     cluster: str
@@ -105,6 +106,8 @@ class ViewFacts:
     record_counts: Mapping[str, int]
     skipped: Mapping[str, int]
     listed: ClusterFacts = field(default_factory=ClusterFacts)
+    listed_at: Moment | None = None
+    requests: Mapping[str, int] = field(default_factory=dict)
 
     def groups_ms(self, number: int, shard: ShardSnapshot) -> NDArray[np.int64] | int:
         """When the groups of a shard were current: one time for all, or one for each.
@@ -222,7 +225,8 @@ def build_stats(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withheld: in
         else frozenset(),
         held_back_s=measure_held_back_s(offsets, facts.now) if reads else 0.0,
         backfill_remaining=count_unread_history(offsets, facts.history) if reads else 0,
-        end_offsets_age_s=measure_end_age_s(snapshot, facts.steady_ms(facts.now)),
+        input_ages_s=measure_ages_s(snapshot, facts),
+        requests=facts.requests,
         rows=rows,
         withheld=withheld,
         missing=tuple(_describe_missing(facts)),
@@ -288,6 +292,20 @@ def count_unread_history(log: FollowedLog, replayed: Replayed | None) -> int:
                 position, until = max(position, replayed.position), replayed.until
             count += max(0, until - position)
     return count
+
+
+def measure_ages_s(snapshot: Snapshot, facts: ViewFacts) -> dict[str, float]:
+    """The age of each kind of input that is in use, of the oldest if there are several."""
+    logs = (("commits", facts.offsets), ("share_state", facts.share))
+    moments: dict[str, Moment | None] = {
+        name: min((part.current for _, part in log.reading() if part.current), default=None)
+        for name, log in logs
+    }
+    moments |= {"topics": facts.listed_at, "zookeeper": facts.stored_groups_at}
+    ages_s = {name: facts.now.at_s - moment.at_s for name, moment in moments.items() if moment is not None}
+    if (ends_s := measure_end_age_s(snapshot, facts.steady_ms(facts.now))) is not None:
+        ages_s["end_offsets"] = ends_s
+    return {name: round(max(0.0, age_s), 3) for name, age_s in ages_s.items()}
 
 
 def measure_end_age_s(snapshot: Snapshot, now_ms: int) -> float | None:

@@ -74,7 +74,15 @@ while there is no topic of share groups' state, or only the coordinators can be 
 LISTS = 3
 """What a list says of brokers and topics is shown for so many intervals: a list may fail."""
 
-_TO_THE_CLUSTER = FetchTopics | FetchOffsets | FetchGroups | FetchShareLags | FetchRetention | ReadHistory
+_TO_THE_CLUSTER: Mapping[type[Request], str] = {
+    FetchTopics: "topics",
+    FetchOffsets: "offsets",
+    FetchGroups: "groups",
+    FetchShareLags: "share_lags",
+    FetchRetention: "retention",
+    ReadHistory: "history",
+}
+"""The requests to the cluster, and what metrics call them."""
 
 
 class Core:
@@ -207,6 +215,8 @@ class Core:
             was_ready=self._was_ready,
             record_counts=self.tracker.record_counts.copy(),
             skipped={**self.outbox.skipped, **impossible},
+            requests=self._count_requests(),
+            listed_at=self.topics.asked,
             listed=self._facts if self._is_list_current(now) else ClusterFacts(),
         )
         view = build_view(self.tracker.take_snapshot(now_ms), facts)
@@ -284,7 +294,7 @@ class Core:
 
     def _note_failure(self, ask: Ask[Any], why: str) -> None:
         """Notes that the cluster did not answer, if the request was to the cluster."""
-        if isinstance(ask.request, _TO_THE_CLUSTER):
+        if type(ask.request) in _TO_THE_CLUSTER:
             self.outbox.note_failure(why, ask.asked)
 
     def _give_up(self, ask: Ask[Any], why: str, now: Moment) -> None:
@@ -411,6 +421,10 @@ class Core:
             next_id, ends_ms = self.outbox.next_id, self._steady_ms(now)
             for request in self._savings.collect(now, self.logs.offsets, self.tracker, next_id, ends_ms):
                 self.outbox.send(request, now, DISK_TIMEOUT_S)
+
+    def _count_requests(self) -> dict[str, int]:
+        kinds = {**_TO_THE_CLUSTER, ReadFirstRecords: "first_records"}
+        return {name: n for kind, name in kinds.items() if (n := self.outbox.sent[kind.__name__])}
 
     def _is_list_current(self, now: Moment) -> bool:
         return now.at_s - self._facts_asked_s <= LISTS * self.conf.topics_interval_s

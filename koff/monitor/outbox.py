@@ -70,11 +70,13 @@ class Event:
 class Outbox:
     """Requests and events. An id is never used twice: a late result of a given-up request finds nothing.
 
-    `skipped` counts inputs and records that could not be used, by kind of input and type of error.
+    `skipped` counts inputs and records that could not be used, by kind of input and type of error. `sent`
+    counts the requests that were sent, by kind.
     """
 
     def __init__(self) -> None:
         self.skipped: Counter[str] = Counter()
+        self.sent: Counter[str] = Counter()
         self._ids = itertools.count(1)
         self._open: dict[int, Ask[Answered]] = {}
         self._requests: list[Request] = []
@@ -100,6 +102,7 @@ class Outbox:
         waiting = set(request.partitions) if isinstance(request, FetchOffsets) else set()
         self._open[request.id] = Ask(request, now, now.at_s + timeout_s, waiting, known or {})
         self._requests.append(request)
+        self.sent[type(request).__name__] += 1
 
     def command(self, request: Read | StopReading) -> None:
         """Sends a request that has no single result."""

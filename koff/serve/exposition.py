@@ -32,12 +32,15 @@ class Exposition:
     """Renders views as text. Not thread-safe."""
 
     def __init__(self) -> None:
+        self.series = self.left_out = 0
+        """How many series the last view had, and how many were left out."""
         self._cluster = ""
         self._shards: dict[int, KeptShard] = {}
         self._partitions: tuple[PartitionLabels, Growth] | None = None
 
     def render_chunks(self, view: ClusterView, *, openmetrics: bool = False) -> Iterator[str]:
         """The metric families, one after the other. A series whose value is unknown is absent."""
+        self.series = self.left_out = 0
         if view.cluster is None:
             return  # the series of the same cluster would have other labels later
         snapshot, cluster = view.snapshot, escape_label(view.cluster)
@@ -64,7 +67,7 @@ class Exposition:
                 series = [listed(cluster, view.facts)]
             elif family.name == "koff_rows_withheld":
                 series = [self._count_withheld(snapshot)]
-            yield from _render_family(family, series, openmetrics=openmetrics)
+            yield from self._render_family(family, series, openmetrics=openmetrics)
 
     def _keep_shard(self, kept: KeptShard | None, shard: ShardSnapshot, snapshot: Snapshot) -> KeptShard:
         if kept is not None and kept.labels.layout is shard.layout:
@@ -92,15 +95,15 @@ class Exposition:
         names = [name for reason in reasons for name in reason.names]
         return [f'{{cluster="{self._cluster}",reason="{name}"}} ' for name in names], [commits, ends]
 
-
-def _render_family(family: Family, series: Iterable[Series], *, openmetrics: bool) -> Iterator[str]:
-    """A family with its head, in one text for each shard. Nothing if there is no series."""
-    head = family.render_head(openmetrics=openmetrics)
-    for labels, numbers in series:
-        if labels:
-            # A scrape of many rows must not call a function for each.
-            parts = [family.name] * (3 * len(labels))
-            parts[1::3] = labels
-            parts[2::3] = [f"{number}\n" for number in numbers]
-            yield head + "".join(parts)
-            head = ""
+    def _render_family(self, family: Family, series: Iterable[Series], *, openmetrics: bool) -> Iterator[str]:
+        """A family with its head, in one text for each shard. Nothing if there is no series."""
+        head = family.render_head(openmetrics=openmetrics)
+        for labels, numbers in series:
+            if labels:
+                self.series += len(labels)
+                # A scrape of many rows must not call a function for each.
+                parts = [family.name] * (3 * len(labels))
+                parts[1::3] = labels
+                parts[2::3] = [f"{number}\n" for number in numbers]
+                yield head + "".join(parts)
+                head = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import Metric
@@ -20,6 +21,15 @@ Numbers = Mapping[tuple[str, ...], float | None]
 """The numbers of a family by the values of their labels. None: unknown."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What was rendered of a view: how long that took, how many series, and how many are left out."""
+
+    seconds: float = 0.0
+    series: int = 0
+    left_out: int = 0
+
+
 class OwnMetrics:
     """Renders koff's own metrics of a view, and the metrics of the process. Not thread-safe."""
 
@@ -30,9 +40,9 @@ class OwnMetrics:
         self._collector = _ViewCollector()
         self._registry.register(self._collector)
 
-    def render(self, view: ClusterView, encode: Encode) -> bytes:
+    def render(self, view: ClusterView, encode: Encode, rendered: Rendered) -> bytes:
         """The metrics, in the format of `encode`."""
-        self._collector.view = view
+        self._collector.view, self._collector.rendered = view, rendered
         try:
             return encode(self._registry)
         finally:
@@ -44,13 +54,14 @@ class _ViewCollector(Collector):
 
     def __init__(self) -> None:
         self.view: ClusterView | None = None
+        self.rendered = Rendered()
 
     def collect(self) -> Iterator[Metric]:
         """The metric families. A number that is unknown has no series."""
         if self.view is None:
             return
         if self.view.cluster is not None:
-            for name, numbers in list_numbers(self.view.stats).items():
+            for name, numbers in list_numbers(self.view.stats, self.rendered).items():
                 yield _build_metric(BY_NAME[name], numbers, (self.view.cluster,))
         build: Numbers = {(VERSION, platform.python_version()): 1}
         yield _build_metric(BY_NAME["koff_build_info"], build)
@@ -67,7 +78,7 @@ def _build_metric(family: Family, numbers: Numbers, cluster: tuple[str, ...] = (
     return metric
 
 
-def list_numbers(stats: MonitorStats) -> dict[str, Numbers]:
+def list_numbers(stats: MonitorStats, rendered: Rendered) -> dict[str, Numbers]:
     """By family, the numbers about the monitor by the values of their labels. None: unknown."""
     return {
         "koff_up": {(): int(stats.up)},
@@ -80,5 +91,9 @@ def list_numbers(stats: MonitorStats) -> dict[str, Numbers]:
         "koff_reader_held_back_records": {(): stats.held_back_records},
         "koff_reader_held_back_seconds": {(): stats.held_back_s},
         "koff_reader_backfill_remaining_records": {(): stats.backfill_remaining},
-        "koff_end_offsets_age_seconds": {(): stats.end_offsets_age_s},
+        "koff_input_age_seconds": {(name,): age_s for name, age_s in sorted(stats.input_ages_s.items())},
+        "koff_requests_total": {(kind,): n for kind, n in sorted(stats.requests.items())},
+        "koff_render_seconds": {(): rendered.seconds},
+        "koff_series": {(): rendered.series},
+        "koff_series_left_out": {(): rendered.left_out},
     }

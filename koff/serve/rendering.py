@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 import zlib
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 from koff.serve.accepted import OPENMETRICS, Format
 from koff.serve.exposition import Exposition
-from koff.serve.own_metrics import OwnMetrics
+from koff.serve.own_metrics import OwnMetrics, Rendered
 from koff.serve.view import ClusterView, ViewSource
 
 _PIECE_BYTES, _PLAIN_BYTES = 1 << 16, 1 << 18
@@ -77,7 +78,10 @@ class Renderer:
         return Body(b"".join(pieces), plain_size)
 
     def _render_chunks(self, view: ClusterView, form: Format) -> Iterator[bytes]:
+        began_s = time.perf_counter()
         for chunk in self._exposition.render_chunks(view, openmetrics=form is OPENMETRICS):
             yield chunk.encode()
+        seconds = round(time.perf_counter() - began_s, 6)
         # Last: an OpenMetrics body ends with `# EOF`, which prometheus_client writes.
-        yield self._own.render(view, form.encode)
+        rendered = Rendered(seconds, self._exposition.series, self._exposition.left_out)
+        yield self._own.render(view, form.encode, rendered)

@@ -63,8 +63,10 @@ class MonitorStats:
     """For how long, at most, commits behind open transactions have been invisible."""
     backfill_remaining: int = 0
     """Offsets of history that the backfill has not read yet."""
-    end_offsets_age_s: float | None = None
-    """The age of the oldest end offset that is in use. None: there is none."""
+    input_ages_s: Mapping[str, float] = field(default_factory=dict)
+    """The age of the oldest end offset, commit, or other input that is in use, by kind of input."""
+    requests: Mapping[str, int] = field(default_factory=dict)
+    """How many requests were sent to the cluster, by kind."""
     rows: int = 0
     """How many lags there are. Rows without a commit, or without a topic, have none."""
     withheld: int = 0

@@ -62,7 +62,7 @@ class TableView:
         stats = MonitorStats(
             records=records,
             behind=behind,
-            end_offsets_age_s=age_s,
+            input_ages_s={} if age_s is None else {"end_offsets": age_s},
             rows=rows,
             withheld=snapshot.withheld_rows(),
             up=readiness.ready,

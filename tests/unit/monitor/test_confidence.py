@@ -352,21 +352,31 @@ def test_a_group_that_coordinators_describe_has_a_total_if_a_late_response_had_a
 
 
 def test_the_age_of_end_offsets_is_that_of_the_oldest_that_a_row_uses(known: Known) -> None:
-    assert known.view().stats.end_offsets_age_s == 10.0
+    assert known.view().stats.input_ages_s["end_offsets"] == 10.0
     known.tracker.add_samples(ends={("unused", 0): 9}, at_ms=50_000)
     known.commit(0, "g0", "never sampled", 0)
-    assert known.view().stats.end_offsets_age_s == 10.0
+    assert known.view().stats.input_ages_s["end_offsets"] == 10.0
     known.commit(0, "g0", "u", 0)
     known.tracker.add_samples(ends={("u", 0): 9}, at_ms=60_000)
-    assert known.view().stats.end_offsets_age_s == 40.0
+    assert known.view().stats.input_ages_s["end_offsets"] == 40.0
     known.tracker.forget_offsets([("u", 0)])
-    assert known.view().stats.end_offsets_age_s == 10.0
+    assert known.view().stats.input_ages_s["end_offsets"] == 10.0
 
 
 def test_there_is_no_age_of_end_offsets_before_the_first(known: Known) -> None:
     known.tracker = Tracker()
     known.commit(0, "g", "t", 0)
-    assert known.view().stats.end_offsets_age_s is None
+    assert "end_offsets" not in known.view().stats.input_ages_s
+
+
+def test_the_age_of_commits_is_that_of_the_partition_that_was_current_longest_ago(known: Known) -> None:
+    ages_s = known.view().stats.input_ages_s
+    assert ages_s["commits"] == 10.0
+    known.facts.offsets.partitions[1].current = OLD
+    assert known.view().stats.input_ages_s["commits"] == 30.0
+    for part in known.facts.offsets.partitions.values():
+        part.current = None
+    assert "commits" not in known.view().stats.input_ages_s
 
 
 def test_commits_are_invisible_since_the_moment_up_to_which_a_held_back_partition_is_current(

@@ -455,3 +455,19 @@ def test_a_copy_of_the_offsets_topic_has_no_coordinators_here() -> None:
     facts = ClusterFacts(3, {}, coordinators=(2,))
     driven.give(TopicsFetched(driven.last(FetchTopics).id, {"copy": Topic("id", 1)}, facts))
     assert driven.core.take_view(driven.now()).facts == ClusterFacts(3)
+
+
+def test_requests_to_the_cluster_are_counted_by_kind() -> None:
+    driven = Driven().read()
+    sent = [request for request in driven.sent if isinstance(request, FetchOffsets)]
+    counts = driven.core.take_view(driven.now()).stats.requests
+    assert counts == {"topics": 1, "offsets": len(sent), "retention": 1}
+
+
+def test_each_input_has_its_age() -> None:
+    driven = Driven()
+    assert driven.core.take_view(driven.now()).stats.input_ages_s == {}
+    driven.read()
+    driven.poll(commit("g", "t", 0, 1))
+    driven.second += 7.0
+    assert driven.core.take_view(driven.now()).stats.input_ages_s["topics"] == 7.0

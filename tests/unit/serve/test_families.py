@@ -7,7 +7,7 @@ import subprocess
 
 from koff.serve import Server
 from koff.serve.families import BY_NAME, FAMILIES
-from koff.serve.own_metrics import list_numbers
+from koff.serve.own_metrics import Rendered, list_numbers
 from koff.serve.series import LISTED_SERIES, PARTITION_SERIES, SHARD_SERIES
 from koff.serve.view import MonitorStats
 from tests.unit.serve.metrics_page import BLOCK, PAGE, fill_page
@@ -18,7 +18,13 @@ OTHERS = {"koff_rows_withheld", "koff_build_info"}
 
 
 def test_each_family_has_one_source_of_numbers() -> None:
-    sources = [*SHARD_SERIES, *PARTITION_SERIES, *LISTED_SERIES, *list_numbers(MonitorStats()), *OTHERS]
+    sources = [
+        *SHARD_SERIES,
+        *PARTITION_SERIES,
+        *LISTED_SERIES,
+        *list_numbers(MonitorStats(), Rendered()),
+        *OTHERS,
+    ]
     assert sorted(sources) == sorted(BY_NAME)
     assert len(BY_NAME) == len(FAMILIES)
 

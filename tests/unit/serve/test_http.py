@@ -67,7 +67,8 @@ def test_every_number_about_the_monitor_is_served(server: Server, source: Source
         held_back_records=4,
         held_back_s=5.5,
         backfill_remaining=6,
-        end_offsets_age_s=7.5,
+        input_ages_s={"end_offsets": 7.5},
+        requests={"offsets": 10},
         rows=9,
         withheld=8,
         source="coordinators",
@@ -78,6 +79,7 @@ def test_every_number_about_the_monitor_is_served(server: Server, source: Source
     families = {family.name: family.samples for family in text_string_to_metric_families(body)}
     own = {name: samples[0] for name, samples in families.items() if name.startswith("koff_") and samples}
     del own["koff_build_info"]
+    assert 0 < own.pop("koff_render_seconds").value < 60
     assert {name: sample.value for name, sample in own.items()} == {
         "koff_rows_withheld": 0,
         "koff_reader_records": 7,
@@ -89,7 +91,10 @@ def test_every_number_about_the_monitor_is_served(server: Server, source: Source
         "koff_reader_held_back_records": 4,
         "koff_reader_held_back_seconds": 5.5,
         "koff_reader_backfill_remaining_records": 6,
-        "koff_end_offsets_age_seconds": 7.5,
+        "koff_input_age_seconds": 7.5,
+        "koff_requests": 10,
+        "koff_series": 2,
+        "koff_series_left_out": 0,
         "koff_source_info": 1,
     }
     assert all(sample.labels["cluster"] == "c" for sample in own.values())
@@ -103,7 +108,7 @@ def test_numbers_that_are_not_known_are_absent(server: Server, source: Source) -
     assert "koff_up" in values
     assert not values.keys() & {
         "koff_reader_behind_records",
-        "koff_end_offsets_age_seconds",
+        "koff_input_age_seconds",
         "koff_group_lag",
     }
 
