@@ -1,4 +1,4 @@
-"""What rendering /metrics costs: seconds (the median, gzip included), series and bytes, by number of rows.
+"""What rendering /metrics costs: seconds (the median, gzip included), series and bytes, by rows and settings.
 
 Prints JSON. The views are made up, without a cluster: groups of 10 partitions, of which a fifth is behind.
 Between two renders the time lags of these grow, as they do between two scrapes.
@@ -18,8 +18,9 @@ import click
 
 from bench.catchup import key, main_partition
 from koff.serve.accepted import PROMETHEUS_TEXT
+from koff.serve.metrics_conf import MetricsConf
 from koff.serve.rendering import Renderer
-from koff.serve.view import ClusterView, MonitorStats, Readiness
+from koff.serve.view import ClusterFacts, ClusterView, MonitorStats, Readiness, TopicFacts
 from koff.tracker import Tracker
 
 PARTITIONS_A_GROUP = 10
@@ -57,7 +58,18 @@ def fill_tracker(rows: int) -> Tracker:
 
 def take_view(tracker: Tracker, at_ms: int) -> ClusterView:
     snapshot = tracker.take_snapshot(at_ms)
-    return ClusterView("bench", snapshot, Readiness(True, "ready"), MonitorStats())
+    topics = dict.fromkeys(dict.fromkeys(snapshot.partitions.topic), TopicFacts(PARTITIONS_A_GROUP, 3))
+    facts = ClusterFacts(3, topics, (1,) * 50)
+    return ClusterView("bench", snapshot, Readiness(True, "ready"), MonitorStats(), facts)
+
+
+CONFS: tuple[dict[str, Any], ...] = (
+    {"families": ("default",)},
+    {"families": ("default",), "granularity": "topic"},
+    {"families": ("default",), "granularity": "group"},
+    {"families": ("all",)},
+    {"families": ("default",), "max_series": 50_000},
+)
 
 
 class Views:
@@ -78,9 +90,9 @@ class Views:
         return None
 
 
-def measure(rows: int, renders: int) -> dict[str, Any]:
+def measure(rows: int, renders: int, conf: dict[str, Any]) -> dict[str, Any]:
     views = Views(fill_tracker(rows))
-    renderer = Renderer(views)
+    renderer = Renderer(views, MetricsConf(**conf))
     began = time.perf_counter()
     body = renderer.render(PROMETHEUS_TEXT)
     first_s, seconds = time.perf_counter() - began, []
@@ -92,6 +104,7 @@ def measure(rows: int, renders: int) -> dict[str, Any]:
     series = sum(piece.count(b"\nkoff_") for piece in body.inflate())
     return {
         "rows": rows,
+        **conf,
         "first_s": round(first_s, 3),
         "median_s": round(statistics.median(seconds), 3),
         "max_s": round(max(seconds), 3),
@@ -105,7 +118,8 @@ def measure(rows: int, renders: int) -> dict[str, Any]:
 @click.option("--rows", "sizes", multiple=True, type=int, default=(2_000, 200_000))
 @click.option("--renders", default=10)
 def main(sizes: tuple[int, ...], renders: int) -> None:
-    print(json.dumps([measure(rows, renders) for rows in sizes], indent=2))
+    figures = [measure(rows, renders, conf) for rows in sizes for conf in CONFS]
+    print(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":

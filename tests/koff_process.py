@@ -111,6 +111,8 @@ def monitoring(brokers: str, *args: str, env: Mapping[str, str] | None = None) -
             "127.0.0.1:0",
             "--end-offset-interval",
             "0.5",
+            "--families",
+            "all",
             *args,
         ],
         env={**os.environ, **(env or {})},

@@ -26,7 +26,7 @@ from koff.monitor.conf import MonitorConf
 from koff.monitor.plan import Source, Way
 from koff.monitor.run import Monitor
 from koff.monitor.zookeeper import ZooKeeperConf
-from koff.serve import ServeConf
+from koff.serve import Granularity, MetricsConf, Rule, ServeConf
 
 
 @click.command()
@@ -79,6 +79,33 @@ from koff.serve import ServeConf
     metavar="N",
     help="The highest number of records per second to read for --exact-time-lag.",
 )
+@option(
+    "--families",
+    multiple=True,
+    metavar="NAMES",
+    default=("default",),
+    help="The metric families to serve, separated by commas: names of docs/metrics.md, `default`, or `all`.",
+)
+@option(
+    "--granularity",
+    type=click.Choice(["partition", "topic", "group"]),
+    default="partition",
+    help="The finest series to serve: of each partition, of the topics of a group, or of groups.",
+)
+@option(
+    "--groups",
+    multiple=True,
+    metavar="RULE",
+    help="Serve only series of these groups: REGEX, or exclude:REGEX. Repeat it: the first that matches "
+    "decides.",
+)
+@option("--topics", multiple=True, metavar="RULE", help="The same for topics. Totals are over all topics.")
+@option(
+    "--max-series",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Serve so many series of groups and topics at most: those with the largest lags.",
+)
 @logging_options
 def monitor(
     brokers: str,
@@ -95,6 +122,11 @@ def monitor(
     exact_time_lag: re.Pattern[str] | None,
     zookeeper: str,
     exact_time_lag_rate: int,
+    families: tuple[str, ...],
+    granularity: Granularity,
+    groups: tuple[str, ...],
+    topics: tuple[str, ...],
+    max_series: int | None,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -129,6 +161,13 @@ def monitor(
             exact_groups=exact_time_lag,
             exact_per_s=exact_time_lag_rate,
             serve=ServeConf(listen),
+            metrics=MetricsConf(
+                families=tuple(name.strip() for names in families for name in names.split(",")),
+                granularity=granularity,
+                groups=tuple(map(Rule.parse, groups)),
+                topics=tuple(map(Rule.parse, topics)),
+                max_series=max_series,
+            ),
             zookeeper=ZooKeeperConf(zookeeper),
         )
     )

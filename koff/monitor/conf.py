@@ -10,7 +10,7 @@ from koff.client import ClusterConf, FeedConf
 from koff.monitor.plan import Source, Way
 from koff.monitor.zookeeper import ZooKeeperConf
 from koff.records.topics import OFFSETS_TOPIC
-from koff.serve import ServeConf
+from koff.serve import MetricsConf, ServeConf
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +36,4 @@ class MonitorConf:
     zookeeper: ZooKeeperConf = field(default_factory=ZooKeeperConf)
     feed: FeedConf = field(default_factory=FeedConf)
     serve: ServeConf = field(default_factory=ServeConf)
+    metrics: MetricsConf = field(default_factory=MetricsConf)

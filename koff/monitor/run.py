@@ -49,7 +49,7 @@ class Monitor:
             state_dir = None
             if self.conf.state_dir is not None:
                 state_dir = open_.enter_context(StateDir(self.conf.state_dir).lock())
-            server = open_.enter_context(Server(self, self.conf.serve))
+            server = open_.enter_context(Server(self, self.conf.serve, self.conf.metrics))
             log.info("listening", url=server.url)
             cluster = open_.enter_context(self._cluster)
             if self._connect():

@@ -2,6 +2,18 @@
 
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
+from koff.serve.metrics_conf import Granularity, MetricsConf, Rule
 from koff.serve.view import ClusterView, MonitorStats, NoProgress, Readiness, ViewSource
 
-__all__ = ["ClusterView", "MonitorStats", "NoProgress", "Readiness", "ServeConf", "Server", "ViewSource"]
+__all__ = [
+    "ClusterView",
+    "Granularity",
+    "MetricsConf",
+    "MonitorStats",
+    "NoProgress",
+    "Readiness",
+    "Rule",
+    "ServeConf",
+    "Server",
+    "ViewSource",
+]

@@ -171,6 +171,7 @@ FAMILIES: tuple[Family, ...] = (
         "Members of the group that are present and have no partition to read.",
         "what koff knows of the group is not current; no consumers of Kafka's (Connect)",
         "koff_group_members_without_assignment > 0",
+        default=False,
     ),
     Family(
         "koff_group_info",
@@ -179,6 +180,7 @@ FAMILIES: tuple[Family, ...] = (
         "1 for the type of the group, its protocol type, its assignor, and the broker that coordinates it.",
         "what koff knows of the group is not current",
         "count by (coordinator) (koff_group_info)",
+        default=False,
     ),
     Family(
         "koff_group_epoch",

@@ -16,6 +16,7 @@ import structlog
 
 from koff.serve.accepted import Format
 from koff.serve.listening import ServeConf, open_sockets
+from koff.serve.metrics_conf import MetricsConf
 from koff.serve.rendering import Body, Renderer
 from koff.serve.shared_calls import SharedCalls
 from koff.serve.view import ClusterView, ViewSource
@@ -30,7 +31,9 @@ class Server:
     cannot listen on the address.
     """
 
-    def __init__(self, source: ViewSource, conf: ServeConf | None = None) -> None:
+    def __init__(
+        self, source: ViewSource, conf: ServeConf | None = None, metrics: MetricsConf | None = None
+    ) -> None:
         from koff.serve.app import build_app
         from koff.serve.uvicorn_server import GuardedServer
 
@@ -38,7 +41,7 @@ class Server:
         host, port = self._sockets[0].getsockname()[:2]
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         self._views = SharedCalls[str, ClusterView](lambda _: source.take_view(), "koff-views")
-        self._bodies = SharedCalls[Format, Body](Renderer(source).render, "koff-render")
+        self._bodies = SharedCalls[Format, Body](Renderer(source, metrics).render, "koff-render")
         self._uvicorn = GuardedServer(build_app(source, self._views, self._bodies))
         self._thread = threading.Thread(target=self._run, name="koff-http", daemon=True)
 

@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.serve.metrics_conf import MetricsConf
 from koff.tracker import ShardSnapshot, Snapshot
 from koff.tracker.topic_partitions import PartitionSnapshot
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Kept:
+    """Which series the limit on series keeps, and how many it has left out."""
+
+    mask: Mask
+    left_out: int = 0
+
+
+@dataclass(slots=True)
+class Labels:
+    """The texts between the metric's name and the number: `{label="value",...} `.
+
+    `shown` is where the configuration allows series; None: everywhere. `kept` is None if all are kept.
+    """
+
+    texts: list[str]
+    shown: Mask | None = None
+    kept: Kept | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts)
 
 
 @dataclass(frozen=True, slots=True)
 class ShardLabels:
-    """The texts between the metric's name and the number, for one shard: `{label="value",...} `.
-
-    One text for each row (group, topic, partition), each topic of a group, and each group.
-    """
+    """The labels of one shard: of each row (group, topic, partition), topic of a group, and group."""
 
     layout: object
-    rows: list[str]
-    topics: list[str]
+    rows: Labels
+    topics: Labels
     topic_of_row: NDArray[np.int64]
     group_of_topic: NDArray[np.int64]
-    groups: list[str]
+    groups: Labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +56,8 @@ class PartitionLabels:
 
     names: tuple[list[str], list[int]]
     """Topic and partition of each partition number."""
-    partitions: list[str]
-    topics: list[str]
+    partitions: Labels
+    topics: Labels
     topic_of_partition: NDArray[np.int64]
 
     def fits(self, partitions: PartitionSnapshot) -> bool:
@@ -47,8 +71,11 @@ def escape_label(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def build_shard_labels(cluster: str, shard: ShardSnapshot, snapshot: Snapshot) -> ShardLabels:
+def build_shard_labels(
+    cluster: str, shard: ShardSnapshot, snapshot: Snapshot, conf: MetricsConf
+) -> ShardLabels:
     """The labels of a shard. `cluster` is escaped."""
+    # Texts.
     groups = [f'{{cluster="{cluster}",group="{escape_label(group.name)}' for group in shard.groups]
     rows, topics, topic_of_row = [], dict[tuple[int, str], int](), []
     for group, number in zip(shard.group.tolist(), shard.partition.tolist(), strict=True):
@@ -56,26 +83,48 @@ def build_shard_labels(cluster: str, shard: ShardSnapshot, snapshot: Snapshot) -
         topic_of_row.append(topics.setdefault((group, topic), len(topics)))
         partition = snapshot.partitions.partition[number]
         rows.append(f'{groups[group]}",topic="{escape_label(topic)}",partition="{partition}"}} ')
+    topic_of_row_, group_of_topic = (
+        np.array(topic_of_row, np.int64),
+        np.array([g for g, _ in topics], np.int64),
+    )
+    # What is shown of them.
+    shown_groups = shown_topics = shown_rows = None
+    if conf.groups or conf.topics:
+        shown_groups = np.array([conf.shows_group(group.name) for group in shard.groups], np.bool_)
+        shown_topics = _find_shown_topics(conf, [topic for _, topic in topics]) & shown_groups[group_of_topic]
+        shown_rows = shown_topics[topic_of_row_]
     return ShardLabels(
         shard.layout,
-        rows,
-        [f'{groups[group]}",topic="{escape_label(topic)}"}} ' for group, topic in topics],
-        np.array(topic_of_row, np.int64),
-        np.array([group for group, _ in topics], np.int64),
-        [f'{group}"}} ' for group in groups],
+        Labels(rows, shown_rows),
+        Labels([f'{groups[g]}",topic="{escape_label(topic)}"}} ' for g, topic in topics], shown_topics),
+        topic_of_row_,
+        group_of_topic,
+        Labels([f'{group}"}} ' for group in groups], shown_groups),
     )
 
 
-def build_partition_labels(cluster: str, partitions: PartitionSnapshot) -> PartitionLabels:
+def build_partition_labels(cluster: str, partitions: PartitionSnapshot, conf: MetricsConf) -> PartitionLabels:
     """The labels of topic partitions. `cluster` is escaped."""
     names: list[str] = list(dict.fromkeys(partitions.topic))
     numbers = {topic: number for number, topic in enumerate(names)}
-    topics = [f'{{cluster="{cluster}",topic="{escape_label(topic)}' for topic in names]
-    topic_of_partition = [numbers[topic] for topic in partitions.topic]
-    pairs = zip(topic_of_partition, partitions.partition, strict=True)
+    topics = build_topic_labels(cluster, names, conf)
+    topic_of_partition = np.array([numbers[topic] for topic in partitions.topic], np.int64)
+    pairs = zip(topic_of_partition.tolist(), partitions.partition, strict=True)
+    # Texts end in "} ": without these two characters, another label can follow.
+    texts = [f'{topics.texts[topic][:-2]},partition="{partition}"}} ' for topic, partition in pairs]
+    shown = None if topics.shown is None else topics.shown[topic_of_partition]
     return PartitionLabels(
-        (partitions.topic, partitions.partition),
-        [f'{topics[topic]}",partition="{partition}"}} ' for topic, partition in pairs],
-        [f'{topic}"}} ' for topic in topics],
-        np.array(topic_of_partition, np.int64),
+        (partitions.topic, partitions.partition), Labels(texts, shown), topics, topic_of_partition
     )
+
+
+def build_topic_labels(cluster: str, topics: Iterable[str], conf: MetricsConf) -> Labels:
+    """The labels of topics. `cluster` is escaped."""
+    names = list(topics)
+    texts = [f'{{cluster="{cluster}",topic="{escape_label(topic)}"}} ' for topic in names]
+    return Labels(texts, _find_shown_topics(conf, names) if conf.topics else None)
+
+
+def _find_shown_topics(conf: MetricsConf, topics: list[str]) -> Mask:
+    shown = {topic: conf.shows_topic(topic) for topic in dict.fromkeys(topics)}
+    return np.array([shown[topic] for topic in topics], np.bool_)

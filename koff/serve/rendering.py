@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from koff.serve.accepted import OPENMETRICS, Format
 from koff.serve.exposition import Exposition
+from koff.serve.metrics_conf import MetricsConf
 from koff.serve.own_metrics import OwnMetrics, Rendered
 from koff.serve.view import ClusterView, ViewSource
 
@@ -48,9 +49,9 @@ class Renderer:
     The last body of each format is kept for as long as the source gives the same view.
     """
 
-    def __init__(self, source: ViewSource) -> None:
+    def __init__(self, source: ViewSource, conf: MetricsConf | None = None) -> None:
         self._source = source
-        self._exposition = Exposition()
+        self._exposition = Exposition(conf)
         self._own = OwnMetrics()
         # Only the loop that gave a view decides how long the view stays in memory.
         self._kept: dict[Format, tuple[weakref.ref[ClusterView], Body]] = {}

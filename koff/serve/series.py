@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
 from operator import attrgetter
@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from koff.lag import NEVER, UNKNOWN, Lags, Reason, Status, TimeLags
 from koff.serve.growth import Growth
-from koff.serve.labels import PartitionLabels, ShardLabels, escape_label
+from koff.serve.labels import Labels, Mask, PartitionLabels, ShardLabels, escape_label
 from koff.serve.view import ClusterFacts, ClusterView, TopicFacts
 from koff.tracker import Group, Member, Snapshot
 
-Mask = NDArray[np.bool_]
-Series = tuple[list[str], list[int] | list[float]]
+Series = tuple[list[str], list[str]]
 """The labels of each series, and the number of each series."""
 _STATUSES = {int(status): status.name for status in Status}
 
@@ -35,10 +34,10 @@ class KeptShard:
     @classmethod
     def create(cls, labels: ShardLabels, before: Self | None) -> Self:
         """Counters for these labels, which continue those from before."""
-        groups = labels.groups
+        groups = labels.groups.texts
         kept = cls(
             labels,
-            Growth(labels.rows, labels.topics, labels.topic_of_row),
+            Growth(labels.rows.texts, labels.topics.texts, labels.topic_of_row),
             Growth(groups, groups, np.arange(len(groups))),
         )
         if before is not None:
@@ -131,17 +130,33 @@ class ShardNumbers:
         return np.bincount(self.shard.group[mask], minlength=len(self.labels.groups))
 
 
-def select_series(labels: list[str], column: NDArray[np.int64] | NDArray[np.float64], mask: Mask) -> Series:
-    """The series where `mask` is true."""
+def select_series(labels: Labels, column: NDArray[np.int64] | NDArray[np.float64], mask: Mask) -> Series:
+    """The series where `mask` is true, of those that are shown and kept."""
+    if labels.shown is not None:
+        mask = mask & labels.shown
+    if labels.kept is not None:
+        known = np.count_nonzero(mask)
+        mask = mask & labels.kept.mask
+        labels.kept.left_out += int(known - np.count_nonzero(mask))
     if mask.all():  # the usual case, and the only one without a copy of the labels
-        return labels, column.tolist()
-    return list(compress(labels, mask.tolist())), column[mask].tolist()
+        return labels.texts, _format_numbers(column)
+    return list(compress(labels.texts, mask.tolist())), _format_numbers(column[mask])
 
 
-def add_label(labels: list[str], name: str, values: list[str]) -> list[str]:
+def _format_numbers(column: NDArray[np.int64] | NDArray[np.float64]) -> list[str]:
+    # Most groups have caught up most of the time: zeros, which need not be formatted.
+    texts = ["0.0" if column.dtype == np.float64 else "0"] * len(column)
+    others = np.flatnonzero(column)
+    for i, number in zip(others.tolist(), column[others].tolist(), strict=True):
+        texts[i] = repr(number)
+    return texts
+
+
+def add_label(labels: Labels, name: str, values: list[str]) -> Labels:
     """The labels with one more. The values need no escape."""
-    # Labels end in "} ": without these two characters, another label can follow.
-    return [f'{label[:-2]},{name}="{value}"}} ' for label, value in zip(labels, values, strict=True)]
+    # Texts end in "} ": without these two characters, another label can follow.
+    texts = [f'{text[:-2]},{name}="{value}"}} ' for text, value in zip(labels.texts, values, strict=True)]
+    return replace(labels, texts=texts)
 
 
 # --- Rows -----------------------------------------------------------------------------------------------
@@ -265,11 +280,12 @@ def _info(numbers: ShardNumbers) -> Series:
     coordinators, number = numbers.view.facts.coordinators, numbers.number
     leader = coordinators[number] if 0 <= number < len(coordinators) else -1
     coordinator = str(leader) if leader >= 0 else ""
-    labels = [
-        f'{label[:-2]},type="{group.type}",protocol_type="{escape_label(group.protocol_type)}",'
+    texts = [
+        f'{text[:-2]},type="{group.type}",protocol_type="{escape_label(group.protocol_type)}",'
         f'protocol="{escape_label(group.protocol)}",coordinator="{coordinator}"}} '
-        for label, group in zip(numbers.labels.groups, numbers.shard.groups, strict=True)
+        for text, group in zip(numbers.labels.groups.texts, numbers.shard.groups, strict=True)
     ]
+    labels = replace(numbers.labels.groups, texts=texts)
     return select_series(labels, np.ones(len(labels), np.int64), numbers.current_groups)
 
 
@@ -287,21 +303,22 @@ def _rebalances_total(numbers: ShardNumbers) -> Series:
 
 def _partitions_without_lag(numbers: ShardNumbers) -> Series:
     """A row with several reasons counts as one with the first."""
-    labels, counted = list[str](), list[int]()
+    labels, counted = list[str](), list[str]()
     left = numbers.reasons.copy()
-    for reason in _REASONS:
+    for reason in REASONS:
         found = (left & np.uint8(reason)) != 0
         if not found.any():
             continue
         left[found] = 0
         counts = numbers.count_rows(found)
-        own, own_counts = select_series(numbers.labels.groups, counts, counts > 0)
-        labels += add_label(own, "reason", [reason.names[0]] * len(own))
-        counted += map(int, own_counts)
+        all_labels = add_label(numbers.labels.groups, "reason", [reason.names[0]] * len(counts))
+        texts, own_counts = select_series(all_labels, counts, counts > 0)
+        labels += texts
+        counted += own_counts
     return labels, counted
 
 
-_REASONS = (
+REASONS = (
     Reason.COMMITS_NOT_CURRENT,
     Reason.END_NOT_CURRENT,
     Reason.TOPIC_GONE,
@@ -337,7 +354,8 @@ def _margin_ratio(numbers: ShardNumbers) -> Series:
 def _commits_held_back(numbers: ShardNumbers) -> Series:
     if numbers.number not in numbers.view.stats.held_back_partitions:
         return [], []
-    return numbers.labels.groups, [1] * len(numbers.labels.groups)
+    ones = np.ones(len(numbers.labels.groups), np.int64)
+    return select_series(numbers.labels.groups, ones, ones > 0)
 
 
 def _commits_total(numbers: ShardNumbers) -> Series:
@@ -376,7 +394,7 @@ SHARD_SERIES: dict[str, Callable[[ShardNumbers], Series]] = {
 
 
 def _sum_lags(
-    labels: list[str], index: NDArray[np.int64] | NDArray[np.int32], whole: Mask, numbers: ShardNumbers
+    labels: Labels, index: NDArray[np.int64] | NDArray[np.int32], whole: Mask, numbers: ShardNumbers
 ) -> Series:
     """The known lags summed by `index`, where the sum is `whole`. A sum without a known lag is left out."""
     known, sums = numbers.lags.known, np.zeros(len(labels), np.int64)
@@ -438,23 +456,18 @@ PARTITION_SERIES: dict[str, Callable[[PartitionNumbers], Series]] = {
 # --- What the cluster lists ------------------------------------------------------------------------------
 
 
-def _of_topics(number: Callable[[TopicFacts], int]) -> Callable[[str, ClusterFacts], Series]:
-    def select(cluster: str, facts: ClusterFacts) -> Series:
-        labels = [f'{{cluster="{cluster}",topic="{escape_label(topic)}"}} ' for topic in facts.topics]
-        return labels, list(map(number, facts.topics.values()))
+def _of_topics(number: Callable[[TopicFacts], int]) -> Callable[[Labels, ClusterFacts], Series]:
+    def select(labels: Labels, facts: ClusterFacts) -> Series:
+        numbers = np.array([number(topic) for topic in facts.topics.values()], np.int64)
+        return select_series(labels, numbers, np.ones(len(numbers), np.bool_))
 
     return select
 
 
-def _brokers(cluster: str, facts: ClusterFacts) -> Series:
-    return ([], []) if facts.brokers is None else ([f'{{cluster="{cluster}"}} '], [facts.brokers])
-
-
-LISTED_SERIES: dict[str, Callable[[str, ClusterFacts], Series]] = {
+LISTED_SERIES: dict[str, Callable[[Labels, ClusterFacts], Series]] = {
     "koff_topic_partitions": _of_topics(attrgetter("partitions")),
     "koff_topic_replication_factor": _of_topics(attrgetter("replicas")),
     "koff_topic_leaderless_partitions": _of_topics(attrgetter("leaderless")),
     "koff_topic_under_replicated_partitions": _of_topics(attrgetter("under_replicated")),
-    "koff_brokers": _brokers,
 }
-"""By family, the series of what the cluster lists, for the (escaped) label `cluster`."""
+"""By family, the series of the topics that the cluster lists. The labels are those of these topics."""

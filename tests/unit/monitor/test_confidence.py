@@ -20,6 +20,7 @@ from koff.serve import ClusterView
 from koff.serve.exposition import Exposition
 from koff.tracker import GroupTotal, Tracker
 from tests.unit.builders import Share, commit
+from tests.unit.serve.views import EVERYTHING
 from tests.unit.tracker.test_share_commits import share, snapshot_of
 
 NOW_MS, LIMIT_MS = 100_000, 25_000
@@ -321,7 +322,7 @@ def test_the_sums_of_a_share_group_are_absent_while_a_part_of_its_state_is_not_r
 
 
 def render(view: ClusterView) -> str:
-    return "".join(Exposition().render_chunks(view))
+    return "".join(Exposition(EVERYTHING).render_chunks(view))
 
 
 def test_state_of_a_topic_that_may_be_another_one_makes_no_total(known: Known) -> None:

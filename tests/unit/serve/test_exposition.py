@@ -16,7 +16,7 @@ from koff.serve.exposition import Exposition
 from koff.serve.families import FAMILIES
 from koff.tracker import Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, Consumer, classic_group, commit
-from tests.unit.serve.views import NOW_MS, Row, build_view, take_view, withhold
+from tests.unit.serve.views import EVERYTHING, NOW_MS, Row, build_view, take_view, withhold
 
 EXPECTED = """\
 # TYPE koff_group_lag gauge
@@ -91,7 +91,7 @@ def apply(tracker: Tracker, *pairs, partition: int = 0) -> None:
 
 
 def text(view: ClusterView, exposition: Exposition | None = None) -> str:
-    return "".join((exposition or Exposition()).render_chunks(view))
+    return "".join((exposition or Exposition(EVERYTHING)).render_chunks(view))
 
 
 def test_every_family_as_it_is_served():
@@ -166,7 +166,7 @@ def test_how_many_lags_in_seconds_are_exact_is_shown_once_one_is():
 
 def test_numbers_change_and_series_come_and_go_between_scrapes():
     tracker = Tracker()
-    exposition = Exposition()
+    exposition = Exposition(EVERYTHING)
     tracker.add_samples(ends={("t", 0): 10})
     apply(tracker, commit("g", "t", 0, 4))
     assert 'koff_group_lag{cluster="c",group="g",topic="t",partition="0"} 6\n' in text(
@@ -187,7 +187,7 @@ def test_numbers_change_and_series_come_and_go_between_scrapes():
 
 def test_a_shard_that_was_replaced_does_not_show_old_names():
     tracker = Tracker()
-    exposition = Exposition()
+    exposition = Exposition(EVERYTHING)
     apply(tracker, commit("before", "t", 0, 4))
     assert "before" in text(take_view(tracker), exposition)
     tracker.reset_partition(0)
@@ -375,7 +375,7 @@ def values(served: str, name: str) -> dict[str, float]:
 
 
 def test_counters_have_their_total_and_grow_with_commits_and_records_but_not_with_resets():
-    tracker, exposition = Tracker(), Exposition()
+    tracker, exposition = Tracker(), Exposition(EVERYTHING)
     consumed, produced = "koff_group_topic_consumed_total", "koff_topic_messages_total"
     seen = []
     for offset, end in ((4, 10), (9, 12), (2, 12), (7, 5), (8, 8)):
@@ -388,7 +388,7 @@ def test_counters_have_their_total_and_grow_with_commits_and_records_but_not_wit
 
 
 def test_counters_go_on_when_groups_and_topics_come_and_go():
-    tracker, exposition = Tracker(), Exposition()
+    tracker, exposition = Tracker(), Exposition(EVERYTHING)
     for offset in (0, 10):
         apply(tracker, commit("g", "t", 0, offset))
         tracker.add_samples(ends={("t", 0): offset})
@@ -404,7 +404,7 @@ def test_counters_go_on_when_groups_and_topics_come_and_go():
 
 
 def test_a_counter_catches_up_after_it_was_absent():
-    tracker, exposition = two_groups(), Exposition()
+    tracker, exposition = two_groups(), Exposition(EVERYTHING)
     text(take_view(tracker), exposition)
     apply(tracker, commit("g", "t", 0, 105, at=NOW_MS))
     tracker.add_samples(ends={("t", 0): 150}, at_ms=NOW_MS)
@@ -418,7 +418,7 @@ def test_a_counter_catches_up_after_it_was_absent():
 
 
 def test_commits_are_counted_as_they_are_made_but_not_in_the_history():
-    tracker, exposition = Tracker(), Exposition()
+    tracker, exposition = Tracker(), Exposition(EVERYTHING)
     name, commits = "koff_group_commits_total", [commit("g", "t", p % 3, p) for p in range(100)]
     tracker.apply(0, [key for key, _ in commits], [value for _, value in commits], is_live=False)
     assert values(text(take_view(tracker), exposition), name) == {}
@@ -433,7 +433,7 @@ def test_commits_are_counted_as_they_are_made_but_not_in_the_history():
 
 def test_in_openmetrics_the_head_of_a_counter_has_no_total():
     tracker = two_groups()
-    served = "".join(Exposition().render_chunks(take_view(tracker), openmetrics=True))
+    served = "".join(Exposition(EVERYTHING).render_chunks(take_view(tracker), openmetrics=True))
     families = {f.name: f for f in parse_openmetrics(served + "# EOF\n")}
     counter = families["koff_group_topic_consumed"]
     assert (counter.type, {sample.name for sample in counter.samples}) == (

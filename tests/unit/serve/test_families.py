@@ -5,26 +5,26 @@ from __future__ import annotations
 import re
 import subprocess
 
-from koff.serve import Server
+import numpy as np
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+
+from koff.serve import ClusterView
+from koff.serve.accepted import OPENMETRICS, PROMETHEUS_TEXT, Format
+from koff.serve.exposition import CLUSTER_SERIES
 from koff.serve.families import BY_NAME, FAMILIES
 from koff.serve.own_metrics import Rendered, list_numbers
+from koff.serve.rendering import Renderer
 from koff.serve.series import LISTED_SERIES, PARTITION_SERIES, SHARD_SERIES
-from koff.serve.view import MonitorStats
+from koff.serve.view import ClusterFacts, MonitorStats, TopicFacts
+from koff.tracker import Tracker
+from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
 from tests.unit.serve.metrics_page import BLOCK, PAGE, fill_page
-from tests.unit.serve.requests import request
-
-OTHERS = {"koff_rows_withheld", "koff_build_info"}
-"""Families that no table of series has."""
+from tests.unit.serve.views import EVERYTHING, NOW_MS, READY, Source
 
 
 def test_each_family_has_one_source_of_numbers() -> None:
-    sources = [
-        *SHARD_SERIES,
-        *PARTITION_SERIES,
-        *LISTED_SERIES,
-        *list_numbers(MonitorStats(), Rendered()),
-        *OTHERS,
-    ]
+    sources = [*SHARD_SERIES, *PARTITION_SERIES, *LISTED_SERIES, *CLUSTER_SERIES, "koff_build_info"]
+    sources += list_numbers(MonitorStats(), Rendered())
     assert sorted(sources) == sorted(BY_NAME)
     assert len(BY_NAME) == len(FAMILIES)
 
@@ -44,10 +44,45 @@ def test_a_query_is_about_its_family() -> None:
     assert [family.name for family in FAMILIES if family.name not in family.query] == []
 
 
-def test_promtool_finds_no_fault_in_names_types_and_units(server: Server) -> None:
-    body = request(server, "/metrics")[2]
+def render_everything(form: Format) -> bytes:
+    """A body with a series of every family."""
+    tracker = Tracker()
+    pairs = [classic_group("g", {"app": ASSIGNED_T_0_1}), commit("g", "u", 0, -1)]
+    for offset, at_ms in ((1, NOW_MS - 10_000), (4, NOW_MS)):
+        pairs += [commit("g", "t", partition, offset, at=at_ms) for partition in (0, 1)]
+    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=NOW_MS)
+    places = [("t", 0), ("t", 1)]
+    for end, at_ms in ((4, NOW_MS - 10_000), (10, NOW_MS)):
+        tracker.add_samples(ends=dict.fromkeys(places, end), starts=dict.fromkeys(places, 1), at_ms=at_ms)
+    rows = tracker.find_unread_rows(lambda group: True, lambda keys: np.arange(len(keys)))
+    tracker.note_first_records([(row, row.committed, NOW_MS - 30_000) for row in rows])
+    stats = MonitorStats(
+        records={"OffsetCommit": 7},
+        skipped={"record: ValueError": 2},
+        behind=3,
+        held_back_partitions=frozenset({0}),
+        input_ages_s={"end_offsets": 7.5},
+        requests={"offsets": 10},
+    )
+    facts = ClusterFacts(3, {"t": TopicFacts(2, 1)}, (1,))
+    view = ClusterView("c", tracker.take_snapshot(NOW_MS), READY, stats, facts)
+    return b"".join(Renderer(Source(view), EVERYTHING).render(form).inflate())
+
+
+def test_promtool_finds_no_fault_in_names_types_and_units() -> None:
+    body = render_everything(PROMETHEUS_TEXT)
+    missing = [family.name for family in FAMILIES if f"\n{family.name}{{".encode() not in body]
+    assert missing == []
     checked = subprocess.run(["promtool", "check", "metrics"], input=body, capture_output=True, check=False)
     assert (checked.returncode, checked.stderr.decode()) == (0, "")
+
+
+def test_a_parser_of_openmetrics_finds_no_fault() -> None:
+    families = parse_openmetrics(render_everything(OPENMETRICS).decode())
+    types = {family.name: family.type for family in families}
+    assert {name: kind for name, kind in types.items() if name.startswith("koff_")} == {
+        family.name.removesuffix("_total"): family.kind for family in FAMILIES
+    }
 
 
 def test_counters_and_units_have_their_suffix() -> None:

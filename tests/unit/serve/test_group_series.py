@@ -13,7 +13,7 @@ from koff.serve.exposition import Exposition
 from koff.serve.view import ClusterFacts, TopicFacts
 from koff.tracker import Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, Pair, classic_group, commit
-from tests.unit.serve.views import NOW_MS, take_view, withhold
+from tests.unit.serve.views import EVERYTHING, NOW_MS, take_view, withhold
 
 NOTHING = bytes.fromhex("0000 00000000 ffffffff")
 
@@ -23,7 +23,7 @@ def apply(tracker: Tracker, *pairs: Pair) -> None:
 
 
 def text(view: ClusterView, exposition: Exposition | None = None) -> str:
-    return "".join((exposition or Exposition()).render_chunks(view))
+    return "".join((exposition or Exposition(EVERYTHING)).render_chunks(view))
 
 
 def values(served: str, name: str) -> dict[str, float]:
@@ -118,7 +118,7 @@ def test_members_without_partitions_are_counted_where_assignments_are_known() ->
 
 
 def test_a_rebalance_is_a_generation_that_grows() -> None:
-    tracker, exposition = Tracker(), Exposition()
+    tracker, exposition = Tracker(), Exposition(EVERYTHING)
     apply(tracker, classic_group("g", {"a": ASSIGNED_T_0_1}), commit("simple", "t", 0, 1))
     served = text(take_view(tracker), exposition)
     assert values(served, "koff_group_epoch") == {'group="g"': 7}

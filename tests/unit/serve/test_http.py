@@ -137,7 +137,7 @@ def test_healthz_fails_while_the_process_makes_no_progress(server: Server, sourc
 
 
 def test_a_compressed_body_is_the_same_as_a_plain_one(server: Server, source: Source) -> None:
-    source.views = [take_view(fill_tracker(partitions=5000))]
+    source.views = [take_view(fill_tracker(partitions=20_000))]
 
     def select_rows(body: bytes) -> list[bytes]:
         return [line for line in body.splitlines() if line.startswith(b"koff_group_")]

@@ -7,12 +7,13 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from koff.lag import Reason
-from koff.serve import ClusterView, MonitorStats, NoProgress, Readiness
+from koff.serve import ClusterView, MetricsConf, MonitorStats, NoProgress, Readiness
 from koff.tracker import Snapshot, Tracker
 from tests.unit.builders import commit
 
 NOW_MS = 1_800_000_000_000
 READY = Readiness(True, "ready")
+EVERYTHING = MetricsConf(families=("all",))
 Row = tuple[str, str, int]
 
 
