@@ -207,6 +207,7 @@ FAMILIES: tuple[Family, ...] = (
         "Partitions of the group's commits whose lag is unknown or withheld, by reason.",
         "there is none of that reason",
         'koff_group_partitions_without_lag{reason="topic_recreated"}',
+        default=False,
     ),
     Family(
         "koff_group_partitions_ahead_of_log",

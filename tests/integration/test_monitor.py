@@ -246,11 +246,12 @@ def test_lag_is_withheld_and_up_is_0_once_the_end_offsets_are_old(more_kafka):
     kafka = more_kafka()
     topic = kafka.create_topic()
     commit(kafka, "g", (topic, 0, 0))
+    cluster_id = kafka.cluster_id
     with monitoring(kafka.bootstrap) as monitor:
         monitor.wait_until_ready()
         assert list(monitor.metrics()["koff_up"].values()) == [1]
         with kafka.paused():
             wait_until(lambda: lag_of(monitor, "g") is None, what="the lag to be withheld")
             assert list(monitor.metrics()["koff_up"].values()) == [0]
-            assert monitor.metrics()["koff_input_age_seconds"][kafka.cluster_id, "end_offsets"] > 2.5
+            assert monitor.metrics()["koff_input_age_seconds"][cluster_id, "end_offsets"] > 2.5
         wait_until(lambda: lag_of(monitor, "g") == 0, timeout_s=60, what="the lag to be back")
