@@ -162,7 +162,7 @@ def monitor(
             exact_per_s=exact_time_lag_rate,
             serve=ServeConf(listen),
             metrics=MetricsConf(
-                families=tuple(name.strip() for names in families for name in names.split(",")),
+                families=tuple(",".join(families).replace(",", " ").split()),
                 granularity=granularity,
                 groups=tuple(map(Rule.parse, groups)),
                 topics=tuple(map(Rule.parse, topics)),

@@ -75,6 +75,10 @@ def test_help_has_examples_and_names_the_environment_variables(command):
         ("printer", "--brokers", "a:1", "--format", "xml"),
         ("monitor", "--brokers", "a:1", "--listen", "nowhere"),
         ("monitor", "--brokers", "a:1", "--property-file", "no-such-file"),
+        ("monitor", "--brokers", "a:1", "--families", "default,koff_group_leg"),
+        ("monitor", "--brokers", "a:1", "--groups", "exclude:("),
+        ("monitor", "--brokers", "a:1", "--granularity", "cluster"),
+        ("monitor", "--brokers", "a:1", "--max-series", "0"),
     ],
 )
 def test_bad_options_end_with_code_2_and_say_which(args):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+from pathlib import Path
 
 import numpy as np
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
@@ -83,6 +85,19 @@ def test_a_parser_of_openmetrics_finds_no_fault() -> None:
     assert {name: kind for name, kind in types.items() if name.startswith("koff_")} == {
         family.name.removesuffix("_total"): family.kind for family in FAMILIES
     }
+
+
+def test_promtool_can_parse_the_examples(tmp_path: Path) -> None:
+    rules = [
+        {"record": "koff:example", "expr": family.query, "labels": {"f": family.name}} for family in FAMILIES
+    ]
+    path = tmp_path / "rules.yml"
+    path.write_text(json.dumps({"groups": [{"name": "examples", "rules": rules}]}))  # JSON is YAML, too
+    checked = subprocess.run(
+        ["promtool", "check", "rules", path], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert f"{len(FAMILIES)} rules found" in checked.stdout
 
 
 def test_counters_and_units_have_their_suffix() -> None:
