@@ -56,7 +56,7 @@ class Shard(CommitRows):
         self.groups = GroupTable(registry.impossible_counts)
         self.assignments = AssignmentTable(registry)
         self.skew = ClockSkew()
-        self.commit_counts: Counter[str] = Counter()
+        self.commit_counts: dict[str, int] = {}
         """By group, how many commits were applied as they were made: without history."""
         registry.shards.add(self)
         self._record_counts = registry.record_counts
@@ -415,7 +415,7 @@ class Shard(CommitRows):
             row = self._index.get(hashed)
             self._live[row] = True
         if live_ms != UNKNOWN:
-            self.commit_counts[record.group] += 1
+            self.commit_counts[record.group] = self.commit_counts.get(record.group, 0) + 1
         offset, at_ms = record.value.offset, record.value.commit_timestamp
         self._committed[row], self._committed_at[row] = offset, at_ms
         self._topic_id[row], self._seen_at[row] = fold_topic_id(record.value.topic_id), seen_at_ms
@@ -478,15 +478,18 @@ class Shard(CommitRows):
             self._release_rows(all_rows)
 
     def _count_commits(self, rows: Ints) -> None:
-        counts, names = np.bincount(self._group[rows]), self._registry.names.groups.names
-        for code in np.flatnonzero(counts).tolist():
-            self.commit_counts[names[code]] += counts.item(code)
+        names, counts = self._registry.names.groups.names, self.commit_counts
+        in_batch = np.bincount(self._group[rows])
+        codes = np.flatnonzero(in_batch)
+        for code, count in zip(codes.tolist(), in_batch[codes].tolist(), strict=True):
+            name = names[code]
+            counts[name] = counts.get(name, 0) + count
 
     def _list_commit_counts(self, names: list[str]) -> Ints:
         """How many commits of each of these groups were counted. Groups that are gone are forgotten."""
         if len(self.commit_counts) > 2 * len(names) + 100:
             kept = self.commit_counts.keys() & set(names)
-            self.commit_counts = Counter({name: self.commit_counts[name] for name in kept})
+            self.commit_counts = {name: self.commit_counts[name] for name in kept}
         return np.array([self.commit_counts.get(name, 0) for name in names], np.int64)
 
     def _clear_deleted(self, rows: Ints, deleted: NDArray[np.bool_]) -> NDArray[np.bool_]:
