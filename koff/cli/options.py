@@ -14,15 +14,12 @@ import click
 import structlog
 
 from koff.client import ClusterConf
-from koff.client.wire.credentials import parse_addresses
+from koff.client.addresses import check_addresses
 from koff.config.properties import gather_properties
 from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_PROTOCOLS = frozenset({"plaintext", "ssl", "sasl_plaintext", "sasl_ssl"})
-_ADDRESS = re.compile(r"(\w+://)?[\w.:%\[\]-]+", re.ASCII)
-"""The characters of a broker's address: a name, an IPv4 or IPv6 address, and maybe a protocol and a port."""
 
 
 def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
@@ -77,8 +74,9 @@ def cluster_options(command: Command) -> Command:
                 "properties",
                 multiple=True,
                 metavar="KEY=VALUE",
-                help="A librdkafka property, such as security.protocol=sasl_ssl; repeatable. Put secrets "
-                "into KOFF_PROPERTY_... variables or a file: other users can read a command line.",
+                help="A librdkafka property, such as security.protocol=sasl_ssl; repeatable. A value "
+                "file:PATH is the content of that file. Passwords are refused here, because other users can "
+                "read a command line: put them into KOFF_PROPERTY_... variables or a file.",
             ),
             option(
                 "--property-file",
@@ -99,27 +97,12 @@ def cluster_options(command: Command) -> Command:
 
 def build_cluster_conf(brokers: str, properties: tuple[str, ...], property_file: str | None) -> ClusterConf:
     """How to reach the cluster: the options, with the environment's properties. Raises `ConfigError`."""
-    _check_brokers(brokers)
+    try:
+        check_addresses(brokers)
+    except ConfigError as error:
+        raise ConfigError(f"--brokers: {error}") from None
     merged = gather_properties(pairs=properties, file=property_file, environment=os.environ)
     return ClusterConf(brokers, merged)
-
-
-def _check_brokers(brokers: str) -> None:
-    """Raises `ConfigError` for an address that librdkafka would read as another one, or skip."""
-    example = "write HOST:PORT[,HOST:PORT...], for example localhost:9092"
-    for protocol in re.findall(r"([^\s,]*)://", brokers):
-        if protocol.lower() not in _PROTOCOLS:
-            raise ConfigError(f"{protocol}:// in --brokers is not a protocol of Kafka: {example}")
-    for entry in brokers.split(","):
-        address = entry.strip()
-        if address and not _ADDRESS.fullmatch(address):
-            raise ConfigError(f"{address!r} in --brokers is not an address: {example}")
-    addresses = list(parse_addresses(brokers))
-    if not addresses:
-        raise ConfigError(f"--brokers names no broker: {example}")
-    for host, port in addresses:
-        if not host or not 0 < port < 65_536:
-            raise ConfigError(f"{host}:{port} in --brokers is not an address: {example}")
 
 
 def source_option(command: Command) -> Command:

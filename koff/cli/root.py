@@ -18,6 +18,8 @@ from koff.version import VERSION
 
 COMMANDS = ("decode", "demo", "lag", "monitor", "pipeline", "printer")
 """Each command is in the module of its name. It is imported when it is used, for a quick start."""
+SHARED = ("BROKERS", "PROPERTY_FILE", "OFFSETS_TOPIC")
+"""Options that all commands take from the same variable, unless the command's own is set: KOFF_BROKERS."""
 PRINT_S = 1.0
 """How long each last message on standard error may take."""
 
@@ -117,9 +119,9 @@ def main() -> None:
       koff decode segments /var/lib/kafka/__consumer_offsets-7
       koff demo
 
-    Every option can be set in the environment: --brokers of `koff monitor` is KOFF_MONITOR_BROKERS. Set
-    librdkafka properties, such as those for TLS and SASL, with --property, with --property-file or in the
-    environment: KOFF_PROPERTY_SASL_PASSWORD is sasl.password.
+    Every option can be set in the environment: --brokers of `koff monitor` is KOFF_MONITOR_BROKERS, and
+    KOFF_BROKERS is --brokers of all commands. Set librdkafka properties, such as those for TLS and SASL, with
+    --property, with --property-file or in the environment: KOFF_PROPERTY_SASL_PASSWORD is sasl.password.
     """
 
 
@@ -128,7 +130,8 @@ def _name_variables(command: click.Command, prefix: str) -> None:
     for option in command.params:
         if isinstance(option, click.Option):
             name = max(option.opts, key=len).lstrip("-").replace("-", "_").upper()
-            option.envvar, option.show_envvar = f"{prefix}_{name}", True
+            shared = [f"KOFF_{name}"] if name in SHARED else []
+            option.envvar, option.show_envvar = [f"{prefix}_{name}", *shared], True
     if isinstance(command, click.Group):
         for name, subcommand in command.commands.items():
             _name_variables(subcommand, f"{prefix}_{name.upper()}")

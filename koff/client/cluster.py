@@ -23,9 +23,11 @@ from koff.client.foreign_errors import (
     extract_kafka_error,
     make_connect_error,
     make_denied_error,
+    make_probe_error,
 )
 from koff.client.librdkafka import new_client
 from koff.client.metadata import Metadata, convert_metadata
+from koff.client.probe import Probe
 from koff.errors import Closed, ConnectError
 
 T = TypeVar("T")
@@ -80,6 +82,11 @@ class ClusterConf:
     client_id: str = "koff"
     connect_timeout_s: float = 8.0
     request_timeout_s: float = 10.0
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections speak TLS."""
+        return self.properties.get("security.protocol", "").lower().endswith("ssl")
 
     def librdkafka_properties(self, **defaults: Any) -> dict[str, Any]:
         """The properties for one librdkafka client. The user's properties override `defaults`."""
@@ -315,6 +322,7 @@ class Cluster(Closing):
 
     def _fetch_cluster_id(self, should_stop: Callable[[], bool]) -> str:
         admin, deadline = self._get_admin(), time.monotonic() + self.conf.connect_timeout_s
+        probe, probe_s = None, time.monotonic() + PROBE_S
         self._errors.clear()
         patience_s = 2.0
         while True:
@@ -324,8 +332,15 @@ class Cluster(Closing):
             while not future.done() and time.monotonic() < until:
                 futures.wait([future], 0.05)
                 admin.poll(0)  # runs `_note_error`
-                is_fatal = any(error.code() in FATAL_AT_START for error in self._errors)
-                if is_fatal or time.monotonic() > deadline or should_stop():
+                # Probe the addresses once librdkafka had time to connect, or failed at TLS.
+                codes = {error.code() for error in self._errors}
+                has_failed_tls = KafkaError._SSL in codes
+                if probe is None and (time.monotonic() >= probe_s or has_failed_tls):
+                    probe = Probe(self.conf.brokers, tls=self.conf.uses_tls)
+                cause = probe.find_cause(wait_s=2 * PROBE_S if has_failed_tls else 0.0) if probe else None
+                if cause is not None:
+                    raise make_probe_error(self.conf.brokers, cause)
+                if codes & FATAL_AT_START or time.monotonic() > deadline or should_stop():
                     raise self._make_connect_error()
             try:
                 return str(future.result(0).cluster_id or "")
@@ -441,6 +456,8 @@ def _format_topic_id(uuid: object) -> str:
 
 PATIENCE_S = 1.0
 """After so long without a response, another broker is asked, too."""
+PROBE_S = 1.0
+"""So long librdkafka has to connect, before koff looks itself why no address responds."""
 TOPIC_PROPAGATION_S = 1.0
 """How long it may take until all brokers know a new topic."""
 _REFRESH_TIMEOUT_S = 1.0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -16,6 +18,14 @@ log = structlog.get_logger(component="client")
 SILENCE_S = 10.0
 """After this time without a record or a response, koff checks whether the client still knows a broker."""
 _METADATA_TIMEOUT_S = 2.0
+_FILES = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "ssl.crl.location",
+    "sasl.kerberos.keytab",
+)
 ONE_IN_FLIGHT = {"max.in.flight.requests.per.connection": 1}
 """Makes an idempotent producer report only stored messages as delivered.
 
@@ -31,9 +41,21 @@ def new_client(kind: Any, properties: dict[str, Any], **callbacks: Any) -> Any:
         return kind({**properties, **callbacks})
     except (KafkaException, ValueError, TypeError) as error:  # the last two: a wrong type
         kafka_error = extract_kafka_error(error)
-        raise ConfigError(
-            f"librdkafka refuses the properties: {kafka_error.str() if kafka_error else error}"
-        ) from error
+        why = _find_unreadable(properties) or f"{kafka_error.str() if kafka_error else error}"
+        raise ConfigError(f"librdkafka refuses the properties: {why}") from error
+
+
+def _find_unreadable(properties: Mapping[str, Any]) -> str | None:
+    """The property whose file cannot be read, and why: librdkafka does not say that."""
+    for name in _FILES:
+        path = properties.get(name)
+        if path and not (name == "ssl.ca.location" and path == "probe"):
+            try:
+                if not Path(path).is_dir():
+                    Path(path).open("rb").close()
+            except OSError as error:
+                return f"cannot read {path}, the file of {name}: {error.strerror}"
+    return None
 
 
 def consume_waiting(consumer: Consumer, max_messages: int, timeout_s: float) -> list[Message]:

@@ -1,13 +1,18 @@
-"""librdkafka properties, collected from the command line, the environment and a file."""
+"""librdkafka properties, collected from the command line, the environment and a file; secrets in files."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from koff.errors import ConfigError
 
 PROPERTY_PREFIX = "KOFF_PROPERTY_"
+PROPERTY_FILE = "KOFF_PROPERTY_FILE"
+"""The variable of the option --property-file, and of no property."""
+FILE_PREFIX = "file:"
+_SECRET = re.compile(r"password|secret|^ssl\.key\.pem$|^sasl\.(oauthbearer|jaas)\.config$")
 
 
 def gather_properties(
@@ -16,15 +21,45 @@ def gather_properties(
     """librdkafka properties by name.
 
     `pairs` (`key=value`) override the environment (`KOFF_PROPERTY_SASL_PASSWORD` is `sasl.password`), and the
-    environment overrides the file. Raises `ConfigError`. No error text contains a value: it may be a secret.
+    environment overrides the file. A value `file:PATH` is the content of that file.
+
+    Raises `ConfigError`, also for a secret in `pairs`, which are of the command line. No error text contains
+    a value: it may be a secret.
     """
     properties = _read_file(file) if file else {}
     for name, value in environment.items():
-        if name.startswith(PROPERTY_PREFIX):
+        if name.startswith(PROPERTY_PREFIX) and name != PROPERTY_FILE:
             properties[name.removeprefix(PROPERTY_PREFIX).lower().replace("_", ".")] = value
     for pair in pairs:
-        properties.update([_split_pair(pair, "--property")])
-    return properties
+        key, value = _split_pair(pair, "--property")
+        if is_secret(key) and not value.startswith(FILE_PREFIX):
+            variable = PROPERTY_PREFIX + key.upper().replace(".", "_")
+            raise ConfigError(
+                f"--property {key}: other users can read a command line; set the variable {variable}, "
+                f"or write --property {key}=file:PATH"
+            )
+        properties[key] = value
+    return {key: read_secret(value, key) for key, value in properties.items()}
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of that property must not be shown."""
+    return bool(_SECRET.search(name))
+
+
+def read_secret(value: str, where: str) -> str:
+    """The value; that of `file:PATH` is the content of the file, without the newline at its end.
+
+    Raises `ConfigError`, whose text names `where`.
+    """
+    if not value.startswith(FILE_PREFIX):
+        return value
+    path = value.removeprefix(FILE_PREFIX)
+    try:
+        return Path(path).read_text().removesuffix("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or "it is not text"
+        raise ConfigError(f"{where}: cannot read {path}: {why}") from None
 
 
 def _read_file(path: str) -> dict[str, str]:

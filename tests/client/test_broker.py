@@ -27,10 +27,10 @@ from koff.client import (
     dial,
     merge,
 )
+from koff.client.addresses import parse_addresses
 from koff.client.cluster import ClusterConf
 from koff.client.groups.offset_fetch import build_requests
 from koff.client.wire.connection import Connection
-from koff.client.wire.credentials import parse_addresses
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.kafkatest import free_ports, wait_until
 from tests.kafka_groups import member

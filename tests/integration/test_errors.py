@@ -80,12 +80,14 @@ def test_a_host_that_is_not_known_is_said(secured):
 
 
 def test_the_wrong_protocol_is_said(secured):
-    for line in fail_together(
+    to_tls, to_sasl, with_tls = fail_together(
         ("lag", "--brokers", secured.ssl_bootstrap),
         ("lag", "--brokers", secured.sasl_bootstrap),
         ("lag", "--brokers", secured.bootstrap, "--property", "security.protocol=ssl"),
-    ):
-        assert "security.protocol" in line
+    )
+    assert f"{secured.ssl_bootstrap} expects TLS: set security.protocol to ssl or sasl_ssl" in to_tls
+    assert "security.protocol" in to_sasl
+    assert f"{secured.bootstrap} speaks Kafka without TLS: set security.protocol to plaintext" in with_tls
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])

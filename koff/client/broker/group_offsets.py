@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from koff.client.addresses import parse_addresses
 from koff.client.broker.conf import OffsetCoordinatorConf
 from koff.client.closing import Closing
 from koff.client.cluster import TOPIC_PROPAGATION_S, ClusterConf
 from koff.client.errors import CoordinatorError, UnknownTopic
 from koff.client.wire.connection import Connection, UnsupportedVersion
-from koff.client.wire.credentials import parse_addresses
 from koff.client.wire.requests import Api, build_request, build_struct, encode_request, error_name
 from koff.errors import Closed, ConnectError, Denied, KoffError
 

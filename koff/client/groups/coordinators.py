@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from koff.client.addresses import parse_addresses
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.groups.broker_responses import BrokerResponses
@@ -22,7 +23,7 @@ from koff.client.groups.leaders import Layout, fetch_layout
 from koff.client.groups.missing_partitions import MissingPartitions
 from koff.client.groups.responses import FetchedGroups
 from koff.client.wire.connection import Connection
-from koff.client.wire.credentials import TokenSource, parse_addresses
+from koff.client.wire.credentials import TokenSource
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.records.placement import group_partition
 from koff.records.topics import OFFSETS_TOPIC

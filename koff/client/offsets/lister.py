@@ -11,6 +11,7 @@ from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from koff.client.addresses import parse_addresses
 from koff.client.closing import Closing
 from koff.client.cluster import (
     PATIENCE_S,
@@ -34,7 +35,7 @@ from koff.client.offsets.messages import (
     encode_metadata,
 )
 from koff.client.wire.connection import Connection, UnsupportedVersion
-from koff.client.wire.credentials import TokenSource, parse_addresses
+from koff.client.wire.credentials import TokenSource
 from koff.client.wire.pool import Address, ConnectionPool
 from koff.client.wire.requests import Api, Request, error_name
 from koff.errors import ConfigError, ConnectError, KoffError

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from ipaddress import IPv6Address
 from pathlib import Path
 
 from koff.client.cluster import ClusterConf
@@ -133,35 +132,6 @@ def build_tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
         with _map_file_errors("ssl.cipher.suites"):
             context.set_ciphers(properties["ssl.cipher.suites"])
     return context
-
-
-def parse_addresses(brokers: str) -> Iterator[tuple[str, int]]:
-    """The host and port of each address in `bootstrap.servers`.
-
-    An address may have a protocol in front ("SSL://"), and needs no port (then 9092). Raises `ConfigError`.
-    """
-    for entry in brokers.split(","):
-        address = entry.strip().rpartition("://")[2]
-        if not address:
-            continue
-        host, colon, port = address.rpartition(":")
-        if not colon or _is_ipv6_address(address):
-            host, port = address, "9092"
-        is_port = port.isdecimal() and 0 < int(port) < 65_536
-        if not is_port or (set(host) & set(":[]") and not _is_ipv6_address(host)):
-            raise ConfigError(f"{entry.strip()!r} in --brokers is not host:port")
-        yield host.strip("[]"), int(port)
-
-
-def _is_ipv6_address(text: str) -> bool:
-    """Whether that is an IPv6 address, in brackets or without."""
-    if text.startswith("[") and text.endswith("]"):
-        text = text[1:-1]
-    try:
-        IPv6Address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _load_ca(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:

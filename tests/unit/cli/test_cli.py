@@ -58,6 +58,11 @@ def test_help_has_examples_and_names_the_environment_variables(command):
         ("lag", "--brokers", "a:b"),
         ("lag", "--brokers", "a:0"),
         ("lag", "--brokers", "a:1,b:65536"),
+        ("monitor", "--brokers", "a:b"),
+        ("printer", "--brokers", "a:b"),
+        ("pipeline", "run", "--brokers", "a:b", "--tables", "t"),
+        ("pipeline", "backfill", "--brokers", "http://a:1", "--tables", "t"),
+        ("monitor", "--brokers", "a:1", "--property", "sasl.password=x"),
         ("lag", "--brokers", ":9092"),
         ("lag", "--brokers", "http://a:1"),
         ("lag", "--brokers", "a:1", "--timeout", "nan"),
@@ -116,6 +121,13 @@ def test_addresses_of_brokers_may_have_a_protocol_and_spaces_around_them(address
 def test_options_come_from_the_environment():
     result = run("lag", KOFF_LAG_BROKERS="a:1", KOFF_LAG_GROUP="(")
     assert "is not a regular expression" in result.output
+
+
+@pytest.mark.parametrize("command", [["monitor"], ["lag"], ["printer"], ["pipeline", "run", "--tables", "t"]])
+def test_the_brokers_come_from_one_variable_for_all_commands(command):
+    assert "'a:shared' is not an address" in run(*command, KOFF_BROKERS="a:shared").output
+    own = f"KOFF_{'_'.join(command[:2]).upper().removesuffix('_--TABLES')}_BROKERS"
+    assert "'a:own' is not an address" in run(*command, **{"KOFF_BROKERS": "a:1", own: "a:own"}).output
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,37 @@ def test_pairs_win_over_the_environment_and_that_over_the_file(tmp_path):
         "KOFF_PROPERTY_SASL_USERNAME": "environment",
         "X": "y",
     }
+    environment["KOFF_PROPERTY_FILE"] = str(file)  # the variable of an option, and no property
     properties = gather_properties(pairs=["sasl.username=pair"], file=str(file), environment=environment)
     assert properties == {"sasl.username": "pair", "sasl.password": "environment", "ssl.ca.location": "a=b"}
+
+
+@pytest.mark.parametrize(
+    "name", ["sasl.password", "ssl.key.password", "sasl.oauthbearer.client.secret", "ssl.key.pem"]
+)
+def test_a_secret_on_the_command_line_is_refused_and_the_right_way_is_named(name):
+    with pytest.raises(ConfigError) as refused:
+        gather_properties(pairs=[f"{name}=hunter2"], environment={})
+    variable = "KOFF_PROPERTY_" + name.upper().replace(".", "_")
+    assert f"set the variable {variable}, or write --property {name}=file:PATH" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_secret_may_be_in_a_file_of_its_own(tmp_path):
+    secret, file = tmp_path / "password", tmp_path / "kafka.properties"
+    secret.write_text("hunter2 \n")
+    file.write_text(f"ssl.key.password=file:{secret}\n")
+    environment = {"KOFF_PROPERTY_SASL_PASSWORD": f"file:{secret}"}
+    properties = gather_properties(file=str(file), environment=environment)
+    assert properties == {"sasl.password": "hunter2 ", "ssl.key.password": "hunter2 "}
+    assert gather_properties(pairs=[f"sasl.password=file:{secret}"], environment={}) == {
+        "sasl.password": "hunter2 "
+    }
+
+
+def test_a_file_of_a_secret_that_is_missing_is_named_with_the_property():
+    with pytest.raises(ConfigError, match=r"sasl.password: cannot read /nowhere: No such file"):
+        gather_properties(pairs=["sasl.password=file:/nowhere"], environment={})
 
 
 @pytest.mark.parametrize("pair", ["sasl.password", "=secret"])

@@ -31,11 +31,12 @@ from kio.schema.offset_fetch.v9.response import (
 from kio.serial import entity_reader, entity_writer
 
 from koff.client import ClusterConf
+from koff.client.addresses import parse_addresses
 from koff.client.groups import offset_fetch
 from koff.client.groups.descriptions import GroupListing
 from koff.client.groups.responses import join_columns
 from koff.client.wire.connection import MAX_IN_FLIGHT, Connection
-from koff.client.wire.credentials import build_tls_context, check_support, parse_addresses, read_credentials
+from koff.client.wire.credentials import build_tls_context, check_support, read_credentials
 from koff.client.wire.requests import Api, encode_request, error_name
 from koff.client.wire.sasl import Exchange, Refused, oauthbearer_exchange, plain_exchange, scram_exchange
 from koff.errors import Closed, ConfigError, ConnectError
@@ -195,7 +196,7 @@ def test_addresses_are_read_as_librdkafka_reads_them():
         ("fe80::1%eth0", 9092),
     ]
     for impossible in ("a:b", "a:0", "a:65536", "a:9092:1", "[a:1]:2", "[::1"):
-        with pytest.raises(ConfigError, match="not host:port"):
+        with pytest.raises(ConfigError, match="is not an address"):
             list(parse_addresses(f"b:1,{impossible}"))
 
 
