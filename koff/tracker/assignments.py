@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -32,10 +32,12 @@ class AssignmentTable:
         """The numbers of the assigned partitions, as of the last `update`. A number may repeat."""
         return self._all
 
-    def update(self, groups: GroupTable, hidden: Collection[str], topic_names: Mapping[str, str]) -> None:
+    def update(
+        self, groups: GroupTable, is_hidden: Callable[[str], bool], topic_names: Mapping[str, str]
+    ) -> None:
         """Reads the assignments of the groups in `changes`, and of those with topic ids that have names now.
 
-        The groups in `hidden` count as not assigned anything.
+        Groups that are hidden count as not assigned anything.
         """
         if not self.unnamed_ids.isdisjoint(topic_names):
             named = (name for name, ids in self._unnamed.items() if not ids.isdisjoint(topic_names))
@@ -51,7 +53,7 @@ class AssignmentTable:
         for name in names:
             self._numbers.pop(name, None)
             self._unnamed.pop(name, None)
-            group = None if name in hidden else groups.get(name)
+            group = None if is_hidden(name) else groups.get(name)
             if group is not None and group.members:
                 before = len(pairs)
                 unnamed = _list_partitions(group, topic_names, pairs)

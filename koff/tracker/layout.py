@@ -27,11 +27,15 @@ class Layout:
     def hide_groups(self, hidden: Collection[str]) -> Layout:
         """The layout without the groups `hidden`, and without their rows."""
         shown = np.array([name not in hidden for name in self.names], np.bool_)
-        kept, numbers = shown[self.group], np.cumsum(shown) - 1
+        return self.select(shown, np.ones(len(self.rows), np.bool_))
+
+    def select(self, groups: NDArray[np.bool_], rows: NDArray[np.bool_]) -> Layout:
+        """The layout of the groups in the first mask, and of those of their rows that are in the second."""
+        kept, numbers = groups[self.group] & rows, np.cumsum(groups) - 1
         return Layout(
             self.described,
             self.rows[kept],
-            [name for name in self.names if name not in hidden],
+            [self.names[i] for i in np.flatnonzero(groups).tolist()],
             numbers[self.group[kept]].astype(np.int32),
             self.partition[kept],
         )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from koff.lag import UNKNOWN
 from koff.records.key_codes import KeyCodes
 from koff.tracker.impossible import NAME, PARTITION, is_possible_name
+from koff.tracker.shown import ShownNames
 from koff.tracker.topic_partitions import PartitionTable
 
 IMPOSSIBLE = -(1 << 21)
@@ -53,6 +54,9 @@ class Registry:
     record_counts: Counter[str] = field(default_factory=Counter)
     impossible_counts: Counter[str] = field(default_factory=Counter)
     """What was left out of records, by `koff.tracker.impossible`'s names."""
+
+    shown: ShownNames = field(default_factory=ShownNames)
+    """Which groups and topics snapshots show."""
 
     versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     """A shard takes the next version with each change, so no two states have the same version."""

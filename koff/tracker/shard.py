@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from koff.tracker.recent_commits import select_saved_windows
 from koff.tracker.registry import IMPOSSIBLE, Registry
 from koff.tracker.row_index import NO_ROW, Ints
 from koff.tracker.saved_state import State, compact_codes
+from koff.tracker.shown import ShownNames
 from koff.tracker.snapshot_columns import ShardSnapshot
 from koff.tracker.topic_partitions import fold_topic_id, fold_topic_ids
 
@@ -61,11 +62,13 @@ class Shard(CommitRows):
         registry.shards.add(self)
         self._record_counts = registry.record_counts
         self._hidden: frozenset[str] = frozenset()
+        self._assigned_names = registry.shown  # as of the last update of assignments
         self._chosen_cache: tuple[Layout, int, Callable[[str], bool], Ints] | None = None
         self._has_share_groups = -1, False  # as of this version of kinds
         self._layout_kinds = -1
         self._layout_share_groups: frozenset[str] = frozenset()
-        self._shown_layout: tuple[Layout, Layout] | None = None  # the whole layout, and what is shown of it
+        # The whole layout, what was to be shown, and what is shown of the layout.
+        self._shown_layout: tuple[Layout, ShownNames, Layout] | None = None
         self._layout_names: tuple[Layout, frozenset[str]] | None = None
 
     @classmethod
@@ -153,9 +156,16 @@ class Shard(CommitRows):
         group, partition = self._group[: self._rows][live], self._partition[: self._rows][live]
         names = self._registry.names.groups
         hidden = [names.assign_code(name) for name in self._hidden if name in self._rows_of_group]
-        is_hidden = np.isin(group, hidden)
-        shown = np.concatenate([partition[~is_hidden], self.assignments.numbers])
-        return shown, partition[is_hidden].astype(np.int64)
+        is_hidden, assigned = np.isin(group, hidden), self.assignments.numbers
+        if self._registry.shown.are_all:
+            return np.concatenate([partition[~is_hidden], assigned]), partition[is_hidden].astype(np.int64)
+        # Groups and topics that are not to be shown
+        codes, index = np.unique(group, return_inverse=True)
+        groups = self._registry.shown.mask_groups([names.names[code] for code in codes.tolist()])
+        is_hidden |= ~groups[index] | ~self._shows_partitions(partition)
+        shows = self._shows_partitions(assigned)
+        shown = np.concatenate([partition[~is_hidden], assigned[shows]])
+        return shown, np.concatenate([partition[is_hidden].astype(np.int64), assigned[~shows]])
 
     def group_names(self) -> set[str]:
         """The names of all groups, with commits or without, shown or hidden."""
@@ -204,7 +214,13 @@ class Shard(CommitRows):
 
     def update_assignments(self, topic_names: Mapping[str, str]) -> None:
         """Brings `assignments` up to date. The changes of groups must be drained before."""
-        self.assignments.update(self.groups, self._hidden, topic_names)
+        names = self._registry.shown
+        if names is not self._assigned_names:
+            self._assigned_names = names
+            self.assignments.changes.note_all()
+        self.assignments.update(
+            self.groups, lambda name: name in self._hidden or not names.shows_group(name), topic_names
+        )
 
     def apply(
         self,
@@ -329,13 +345,25 @@ class Shard(CommitRows):
         return self._chosen_cache[3]
 
     def _find_shown_layout(self) -> Layout:
-        """The layout without the groups that are hidden."""
-        layout = self._current_layout()
-        if not self._hidden:
+        """The layout without the groups that are hidden, and with the names to be shown."""
+        layout, names = self._current_layout(), self._registry.shown
+        if not self._hidden and names.are_all:
             return layout
-        if self._shown_layout is None or self._shown_layout[0] is not layout:
-            self._shown_layout = layout, layout.hide_groups(self._hidden)
-        return self._shown_layout[1]
+        kept = self._shown_layout
+        if kept is None or kept[0] is not layout or kept[1] is not names:
+            shown = layout.hide_groups(self._hidden)
+            if not names.are_all:
+                shown = shown.select(names.mask_groups(shown.names), self._shows_partitions(shown.partition))
+            self._shown_layout = kept = layout, names, shown
+        return kept[2]
+
+    def _shows_partitions(self, numbers: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+        """Which of the topic partitions with these numbers are of topics that are shown."""
+        codes, index = np.unique(
+            self._registry.partitions.codes_and_partitions(numbers)[0], return_inverse=True
+        )
+        topics = self._registry.names.topics.names
+        return self._registry.shown.mask_topics([topics[code] for code in codes.tolist()])[index]
 
     def _current_layout(self) -> Layout:
         """The layout, built again if rows or described groups have changed."""

@@ -22,6 +22,7 @@ from koff.tracker.row_index import Ints
 from koff.tracker.saved_state import State
 from koff.tracker.shard import BytesColumn, Shard
 from koff.tracker.share_commits import ShareCommits, ShareLag
+from koff.tracker.shown import ShownNames
 from koff.tracker.snapshot import Snapshot
 from koff.tracker.topic_names import TopicNames
 from koff.tracker.topic_partitions import Offsets
@@ -84,6 +85,10 @@ class Tracker:
             shard.remove_share_commits(moved)
         self._share_commits.set_groups_again(moved)
         self._update_share_commits()
+
+    def show(self, names: ShownNames) -> None:
+        """Shows only these groups and topics from now on. The state of all others is kept."""
+        self._registry.shown = names
 
     def apply(
         self,
@@ -362,7 +367,8 @@ class Tracker:
         The same list until there is a change: do not modify it.
         """
         self._refresh()
-        return self._watched.list_partitions(self._shards.values(), hiding=self._places.is_hiding)
+        hiding = self._places.is_hiding or not self._registry.shown.are_all
+        return self._watched.list_partitions(self._shards.values(), hiding=hiding)
 
     def unnamed_topic_ids(self) -> set[str]:
         """The topic ids in assignments without a known name, and those in share state that no list had."""

@@ -14,7 +14,7 @@ _NONE = np.zeros(0, np.int64)
 
 
 class WatchedPartitions:
-    """All partitions that have a number, but not those that only hidden groups use.
+    """All partitions that have a number, but not those that only hidden groups, or topics, use.
 
     Numbers are given to partitions with a commit or a member, and stay for some time after both are gone.
     """
