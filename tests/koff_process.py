@@ -99,22 +99,14 @@ class Monitor:
 
 
 @contextmanager
-def monitoring(brokers: str, *args: str, env: Mapping[str, str] | None = None) -> Iterator[Monitor]:
-    """A `koff monitor` on a free port; killed at the end if it did not stop by itself."""
+def monitoring(brokers: str | None, *args: str, env: Mapping[str, str] | None = None) -> Iterator[Monitor]:
+    """A `koff monitor` on a free port; killed at the end if it did not stop by itself.
+
+    With `brokers` None, the arguments name the clusters.
+    """
+    named = () if brokers is None else ("--brokers", brokers)
     process = subprocess.Popen(
-        [
-            *KOFF,
-            "monitor",
-            "--brokers",
-            brokers,
-            "--listen",
-            "127.0.0.1:0",
-            "--end-offset-interval",
-            "0.5",
-            "--families",
-            "all",
-            *args,
-        ],
+        [*KOFF, "monitor", *named, "--listen", "127.0.0.1:0", "--end-offset-interval", "0.5", "--families", "all", *args],
         env={**os.environ, **(env or {})},
         stderr=subprocess.PIPE,
         text=True,

@@ -3,45 +3,37 @@
 from __future__ import annotations
 
 import gc
-import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import click
 
 from koff.cli.malloc import return_freed_memory
 from koff.cli.options import (
     FiniteRange,
-    build_cluster_conf,
-    cluster_options,
+    clusters_options,
     exact_option,
     logging_options,
     option,
+    read_clusters,
     set_up_logs,
     source_option,
     zookeeper_option,
 )
-from koff.errors import ConfigError
+from koff.config.monitors import find_setting, list_monitors
+from koff.daemon.daemon import Daemon
 from koff.monitor.conf import MonitorConf
-from koff.monitor.plan import Source, Way
-from koff.monitor.run import Monitor
-from koff.monitor.zookeeper import ZooKeeperConf
-from koff.serve import Granularity, MetricsConf, Rule, ServeConf
+from koff.serve import ServeConf
 
 
 @click.command()
-@cluster_options
+@clusters_options
 @option(
     "--listen",
     default="127.0.0.1:9850",
     metavar="HOST:PORT",
     help="The address to serve on; :9850 is all IPv4 and IPv6 addresses.",
-)
-@option(
-    "--cluster-name",
-    default="",
-    help="The value of the label `cluster`.  [default: the id of the cluster]",
-    show_default=False,
 )
 @option(
     "--end-offset-interval",
@@ -64,7 +56,8 @@ from koff.serve import Granularity, MetricsConf, Rule, ServeConf
     "--state-dir",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Save the state in this folder every 30 s, so that the next start can resume from it.",
+    help="Save the state in this folder every 30 s, so that the next start can resume from it. With "
+    "--config, each cluster has a folder of its own in it.",
 )
 @option(
     "--wait", is_flag=True, help="Keep trying if the brokers cannot be reached at the start (for sidecars)."
@@ -79,62 +72,14 @@ from koff.serve import Granularity, MetricsConf, Rule, ServeConf
     metavar="N",
     help="The highest number of records per second to read for --exact-time-lag.",
 )
-@option(
-    "--families",
-    multiple=True,
-    metavar="NAMES",
-    default=("default",),
-    help="The metric families to serve, separated by commas: names of docs/metrics.md, `default`, or `all`.",
-)
-@option(
-    "--granularity",
-    type=click.Choice(["partition", "topic", "group"]),
-    default="partition",
-    help="The finest series to serve: of each partition, of the topics of a group, or of groups.",
-)
-@option(
-    "--groups",
-    multiple=True,
-    metavar="RULE",
-    help="Serve only series of these groups: REGEX, or exclude:REGEX. Repeat it: the first that matches "
-    "decides.",
-)
-@option("--topics", multiple=True, metavar="RULE", help="The same for topics. Totals are over all topics.")
-@option(
-    "--max-series",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Serve so many series of groups and topics at most: those with the largest lags.",
-)
 @logging_options
-def monitor(
-    brokers: str,
-    properties: tuple[str, ...],
-    property_file: str | None,
-    offsets_topic: str,
-    listen: str,
-    cluster_name: str,
-    end_offset_interval: float,
-    way: Way | None,
-    state_dir: Path | None,
-    wait: bool,
-    source: Source,
-    exact_time_lag: re.Pattern[str] | None,
-    zookeeper: str,
-    exact_time_lag_rate: int,
-    families: tuple[str, ...],
-    granularity: Granularity,
-    groups: tuple[str, ...],
-    topics: tuple[str, ...],
-    max_series: int | None,
-    log_format: str,
-    log_level: str,
-) -> None:
-    """Watch a cluster and serve the lag of all its groups to Prometheus.
+def monitor(config: Path | None, **_: Any) -> None:
+    """Watch one or more clusters and serve the lag of all their groups to Prometheus.
 
     Serves /metrics, /healthz (503 if koff makes no progress and should be restarted) and /readyz (200 once
     the numbers may be trusted, else 503 and the reason). A lag that koff cannot know at present is absent
-    from /metrics, and koff_rows_withheld counts it. Stops at SIGTERM or Ctrl-C.
+    from /metrics, and koff_rows_withheld counts it. Stops at SIGTERM or Ctrl-C. With --config, SIGHUP makes
+    koff read the file again.
 
     \b
     Examples:
@@ -143,37 +88,22 @@ def monitor(
       KOFF_PROPERTY_SASL_PASSWORD=... koff monitor --brokers kafka:9094 \\
           --property security.protocol=sasl_ssl --property sasl.mechanism=SCRAM-SHA-512 \\
           --property sasl.username=koff
+      koff monitor --config koff.yaml
     """
-    set_up_logs(log_format, log_level)
-    if way == "resume" and state_dir is None:
-        raise ConfigError("--start resume needs --state-dir: name the folder with the saved state")
+    ctx = click.get_current_context()
+    file, _ = read_clusters(ctx)
+    set_up_logs(find_setting(file, "log_format"), find_setting(file, "log_level"))
     return_freed_memory()
-    running = Monitor(
-        MonitorConf(
-            cluster=build_cluster_conf(brokers, properties, property_file),
-            cluster_name=cluster_name,
-            wait=wait,
-            start=way or ("resume" if state_dir else "snapshot"),
-            source=source,
-            state_dir=state_dir,
-            offsets_topic=offsets_topic,
-            end_interval_s=end_offset_interval,
-            exact_groups=exact_time_lag,
-            exact_per_s=exact_time_lag_rate,
-            serve=ServeConf(listen),
-            metrics=MetricsConf(
-                families=tuple(",".join(families).replace(",", " ").split()),
-                granularity=granularity,
-                groups=tuple(map(Rule.parse, groups)),
-                topics=tuple(map(Rule.parse, topics)),
-                max_series=max_series,
-            ),
-            zookeeper=ZooKeeperConf(zookeeper),
-        )
-    )
+
+    def read() -> list[MonitorConf]:
+        return list_monitors(*read_clusters(ctx), shares_state_dir=config is not None)
+
+    running = Daemon(read, ServeConf(find_setting(file, "listen")))
     # Messages are created by the thousand and hold no cycles: collect rarely, and never scan the modules.
     gc.freeze()
     gc.set_threshold(200_000, 50, 100)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: running.stop())
+    if config is not None:
+        signal.signal(signal.SIGHUP, lambda *_: running.reload())
     running.run()

@@ -8,18 +8,24 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import structlog
+from click.core import ParameterSource
 
 from koff.client import ClusterConf
 from koff.client.addresses import check_addresses
+from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS
+from koff.config.koff_yaml import KoffYaml, override, read_koff_yaml
 from koff.config.properties import gather_properties
 from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_KEYS = {"cluster_name": "name", "way": "start"}
+"""The keys of koff.yaml for the parameters of commands that have another name."""
 
 
 def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
@@ -62,6 +68,30 @@ def check_name(ctx: click.Context, param: click.Parameter, name: str) -> str:
     return name
 
 
+_CONNECTION_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    option(
+        "--property",
+        "properties",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A librdkafka property, such as security.protocol=sasl_ssl; repeatable. A value "
+        "file:PATH is the content of that file. Passwords are refused here, because other users can "
+        "read a command line: put them into KOFF_PROPERTY_... variables or a file.",
+    ),
+    option(
+        "--property-file",
+        metavar="FILE",
+        help="A file of librdkafka properties, one key=value per line.",
+    ),
+    option(
+        "--offsets-topic",
+        default=OFFSETS_TOPIC,
+        callback=check_name,
+        help="The topic to read; change it to read a mirrored copy.",
+    ),
+)
+
+
 def cluster_options(command: Command) -> Command:
     """Adds --brokers, --property and --property-file, for `build_cluster_conf`, and --offsets-topic."""
     for decorate in reversed(  # as stacked decorators: the last is applied first
@@ -69,26 +99,7 @@ def cluster_options(command: Command) -> Command:
             option(
                 "--brokers", required=True, metavar="HOST:PORT[,...]", help="Brokers to connect to first."
             ),
-            option(
-                "--property",
-                "properties",
-                multiple=True,
-                metavar="KEY=VALUE",
-                help="A librdkafka property, such as security.protocol=sasl_ssl; repeatable. A value "
-                "file:PATH is the content of that file. Passwords are refused here, because other users can "
-                "read a command line: put them into KOFF_PROPERTY_... variables or a file.",
-            ),
-            option(
-                "--property-file",
-                metavar="FILE",
-                help="A file of librdkafka properties, one key=value per line.",
-            ),
-            option(
-                "--offsets-topic",
-                default=OFFSETS_TOPIC,
-                callback=check_name,
-                help="The topic to read; change it to read a mirrored copy.",
-            ),
+            *_CONNECTION_OPTIONS,
         )
     ):
         command = decorate(command)
@@ -97,12 +108,75 @@ def cluster_options(command: Command) -> Command:
 
 def build_cluster_conf(brokers: str, properties: tuple[str, ...], property_file: str | None) -> ClusterConf:
     """How to reach the cluster: the options, with the environment's properties. Raises `ConfigError`."""
+    _check_brokers(brokers)
+    merged = gather_properties(pairs=properties, file=property_file, environment=os.environ)
+    return ClusterConf(brokers, merged)
+
+
+def _check_brokers(brokers: str) -> None:
     try:
         check_addresses(brokers)
     except ConfigError as error:
         raise ConfigError(f"--brokers: {error}") from None
-    merged = gather_properties(pairs=properties, file=property_file, environment=os.environ)
-    return ClusterConf(brokers, merged)
+
+
+def clusters_options(command: Command) -> Command:
+    """Adds the options that name one cluster, and --config, for `read_clusters`."""
+    for decorate in reversed(  # as stacked decorators: the last is applied first
+        (
+            option(
+                "--brokers",
+                default="",
+                show_default=False,
+                metavar="HOST:PORT[,...]",
+                help="Brokers to connect to first.",
+            ),
+            *_CONNECTION_OPTIONS,
+            option(
+                "--cluster-name",
+                default="",
+                show_default=False,
+                help="The name of the cluster: in the label `cluster` and in tables.  [default: its id]",
+            ),
+            option(
+                "--config",
+                type=click.Path(dir_okay=False, path_type=Path),
+                metavar="FILE",
+                help="A koff.yaml with one or more clusters (docs/configuration.md). Options override it.",
+            ),
+        )
+    ):
+        command = decorate(command)
+    return command
+
+
+def find_given(ctx: click.Context) -> dict[str, Any]:
+    """The values of the options that the command line or the environment gives, by the keys of koff.yaml."""
+    given = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    keys = {key.name for key in CLUSTER_KEYS + DEFAULTS_KEYS + TOP_KEYS if key.kind is not None}
+    named = {_KEYS.get(name, name): value for name, value in ctx.params.items() if _is_from(ctx, name, given)}
+    return {name: value for name, value in named.items() if name in keys and value not in (None, "")}
+
+
+def _is_from(ctx: click.Context, name: str, sources: tuple[ParameterSource, ...]) -> bool:
+    return ctx.get_parameter_source(name) in sources
+
+
+def read_clusters(ctx: click.Context) -> tuple[KoffYaml, dict[str, str]]:
+    """What koff.yaml and the options say, and the properties that override those of all clusters.
+
+    Reads the file, and files with secrets, each time. Raises `ConfigError`.
+    """
+    given, config = find_given(ctx), ctx.params["config"]
+    if "brokers" in given:
+        _check_brokers(given["brokers"])
+    elif config is None:
+        raise ConfigError("give --brokers, or --config with a file that names clusters")
+    properties = gather_properties(
+        pairs=ctx.params["properties"], file=ctx.params["property_file"], environment=os.environ
+    )
+    file = read_koff_yaml(config, os.environ) if config is not None else KoffYaml()
+    return override(file, given), properties
 
 
 def source_option(command: Command) -> Command:
@@ -169,6 +243,7 @@ def set_up_logs(form: str = "auto", level: str = "warning") -> None:
     )
     structlog.configure(
         processors=[
+            structlog.contextvars.merge_contextvars,  # the cluster, where a process watches several
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *renderers,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -13,12 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from koff.cli.options import Regex, build_cluster_conf, check_name, logging_options, option, set_up_logs
+from koff.cli.options import Regex, clusters_options, logging_options, option, read_clusters, set_up_logs
 from koff.cli.progress_bar import BackfillCounts, format_megabytes, format_offsets, show_bar, show_status_line
 from koff.cli.times import When
-from koff.config.clusters import WatchedCluster, read_clusters
+from koff.config.clusters import WatchedCluster, list_watched_clusters
 from koff.errors import ConfigError, KoffError
-from koff.records.topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from koff.spark.job.job import Job
@@ -70,65 +68,10 @@ def _tables_options(command: Any) -> Any:
     return tables(master(conf(command)))
 
 
-def _clusters_options(command: Any) -> Any:
-    decorators: tuple[Decorate, ...] = (
-        option(
-            "--brokers",
-            default="",
-            show_default=False,
-            metavar="HOST:PORT[,...]",
-            help="Brokers to connect to first.",
-        ),
-        option(
-            "--property",
-            "properties",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="A librdkafka property; repeatable.",
-        ),
-        option(
-            "--property-file", metavar="FILE", help="A file of librdkafka properties, one key=value per line."
-        ),
-        option(
-            "--offsets-topic",
-            default=OFFSETS_TOPIC,
-            callback=check_name,
-            help="The topic to read; change it to read a mirrored copy.",
-        ),
-        option(
-            "--cluster-name",
-            default="",
-            show_default=False,
-            help="The name of the cluster in the tables.  [default: its id]",
-        ),
-        option(
-            "--config",
-            type=click.Path(dir_okay=False, path_type=Path),
-            metavar="FILE",
-            help="A koff.yaml with one or more clusters, instead of --brokers.",
-        ),
-    )
-    for decorate in reversed(decorators):  # as stacked decorators: the last is applied first
-        command = decorate(command)
-    return command
-
-
-def _read_watched_clusters(
-    brokers: str,
-    properties: tuple[str, ...],
-    property_file: str | None,
-    offsets_topic: str,
-    cluster_name: str,
-    config: Path | None,
-) -> list[WatchedCluster]:
-    """The clusters that the options name. Raises `ConfigError`."""
-    if bool(brokers) == (config is not None):
-        raise ConfigError("give either --brokers, or --config with a file that names clusters")
-    if config is not None:
-        return read_clusters(config, os.environ)
-    return [
-        WatchedCluster(cluster_name, build_cluster_conf(brokers, properties, property_file), offsets_topic)
-    ]
+def _read_watched_clusters() -> list[WatchedCluster]:
+    """The clusters that the options of the present command name. Raises `ConfigError`."""
+    file, properties = read_clusters(click.get_current_context())
+    return list_watched_clusters(file, properties)
 
 
 @contextmanager
@@ -188,7 +131,7 @@ def pipeline() -> None:
 
 
 @pipeline.command()
-@_clusters_options
+@clusters_options
 @_tables_options
 @option(
     "--interval",
@@ -247,7 +190,7 @@ def run(
     """
     set_up_logs(log_format, log_level)
     # Options: checked before Java starts, which takes seconds
-    clusters = _read_watched_clusters(**cluster)
+    clusters = _read_watched_clusters()
     with _require_spark():
         from koff.spark.job.cluster_stream import PipelineConf
         from koff.spark.job.job import Job
@@ -277,7 +220,7 @@ def run(
 
 
 @pipeline.command()
-@_clusters_options
+@clusters_options
 @_tables_options
 @option(
     "--segments",
@@ -332,7 +275,7 @@ def backfill(
         return
     # A cluster. On a terminal the bar shows the progress, elsewhere the log.
     progress = counts.count_batch if sys.stderr.isatty() else counts.count_and_log_batch
-    job = Job(_read_watched_clusters(**cluster), PipelineConf(once=True, sample=False), progress)
+    job = Job(_read_watched_clusters(), PipelineConf(once=True, sample=False), progress)
     with job, _stop_on_signals(job, tables), _open_session(master, spark_conf) as spark:
         _handle_signals(job)
         koff_tables = Tables(spark, tables)

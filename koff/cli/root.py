@@ -16,9 +16,9 @@ from koff.cli.standard_streams import set_up_standard_streams
 from koff.errors import ConfigError, KoffError
 from koff.version import VERSION
 
-COMMANDS = ("decode", "demo", "lag", "monitor", "pipeline", "printer")
+COMMANDS = ("config", "decode", "demo", "lag", "monitor", "pipeline", "printer")
 """Each command is in the module of its name. It is imported when it is used, for a quick start."""
-SHARED = ("BROKERS", "PROPERTY_FILE", "OFFSETS_TOPIC")
+SHARED = ("BROKERS", "PROPERTY_FILE", "OFFSETS_TOPIC", "CONFIG")
 """Options that all commands take from the same variable, unless the command's own is set: KOFF_BROKERS."""
 PRINT_S = 1.0
 """How long each last message on standard error may take."""

@@ -103,6 +103,11 @@ class ClusterConf:
         }
 
 
+def check_properties(conf: ClusterConf) -> None:
+    """Raises `ConfigError` if librdkafka refuses the properties. Connects to nothing."""
+    new_client(AdminClient, {**conf.librdkafka_properties(), "bootstrap.servers": ""})
+
+
 class Cluster(Closing):
     """An admin client of one cluster. A context manager; `close` may be called twice.
 

@@ -8,22 +8,24 @@ from pathlib import Path
 
 from koff.client import ClusterConf, FeedConf
 from koff.monitor.plan import Source, Way
+from koff.monitor.requests import Display
 from koff.monitor.zookeeper import ZooKeeperConf
 from koff.records.topics import OFFSETS_TOPIC
-from koff.serve import MetricsConf, ServeConf
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorConf:
     """The configuration of a monitor. Without a `cluster_name`, the cluster's id is its name.
 
-    With a `state_dir`, the state is saved there, and `start` may be "resume". `only` restricts the partitions
-    of the offsets topic. For groups in whose name `exact_groups` is found, the records at their commits are
-    read, `exact_per_s` of them a second (None: as many as there are).
+    `display` says what is shown of the cluster. With a `state_dir`, the state is saved there, and `start` may
+    be "resume". `only` restricts the partitions of the offsets topic. For groups in whose name `exact_groups`
+    is found, the records at their commits are read, `exact_per_s` of them a second (None: as many as there
+    are).
     """
 
     cluster: ClusterConf
     cluster_name: str = ""
+    display: Display = field(default_factory=Display)
     wait: bool = False
     start: Way = "snapshot"
     source: Source = "auto"
@@ -35,5 +37,3 @@ class MonitorConf:
     exact_per_s: int | None = 50
     zookeeper: ZooKeeperConf = field(default_factory=ZooKeeperConf)
     feed: FeedConf = field(default_factory=FeedConf)
-    serve: ServeConf = field(default_factory=ServeConf)
-    metrics: MetricsConf = field(default_factory=MetricsConf)

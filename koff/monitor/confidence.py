@@ -69,9 +69,10 @@ def find_withheld(
 class ViewFacts:
     """The facts that a view depends on, besides the snapshot.
 
-    `cluster` is the name of the cluster. `source` is where commits come from. `doubtful_topics` are the
-    internal topics that may have been created again since koff read them. `described_shares_ms` has the share
-    groups whose lags coordinators returned: when all of each were requested, None if never.
+    `cluster` is the name of the cluster, whose series have these `labels` too. `source` is where commits come
+    from. `doubtful_topics` are the internal topics that may have been created again since koff read them.
+    `described_shares_ms` has the share groups whose lags coordinators returned: when all of each were
+    requested, None if never.
     `nameless_shares` are share groups with state of topics that no list has had yet. `missing_shares_why`
     is why lags of share groups may be missing, while the log is not their source. `elsewhere` maps each group
     that is not shown by the partition of its hash to the partition that shows it. `history` is the partition
@@ -84,6 +85,7 @@ class ViewFacts:
     """
 
     cluster: str
+    labels: Mapping[str, str]
     source: Literal["log", "coordinators"]
     offsets: FollowedLog
     share: FollowedLog
@@ -208,7 +210,7 @@ def build_view(snapshot: Snapshot, facts: ViewFacts) -> ClusterView:
     stats = build_stats(snapshot, facts, rows=rows, withheld=count, up=readiness.ready)
     old_ends = snapshot.partitions.sampled_at < facts.oldest_ms
     served = snapshot.withhold(withheld, are_current, old_ends, are_whole)
-    return ClusterView(facts.cluster, served, readiness, stats, facts.listed)
+    return ClusterView(facts.cluster, served, readiness, stats, facts.listed, facts.labels)
 
 
 def build_stats(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withheld: int, up: bool) -> MonitorStats:

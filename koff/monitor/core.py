@@ -23,6 +23,7 @@ from koff.monitor.internal_logs import InternalLogs
 from koff.monitor.offsets_start import NO_GROUP
 from koff.monitor.outbox import Ask, Event, Outbox
 from koff.monitor.requests import (
+    Display,
     Done,
     Failed,
     FetchGroups,
@@ -111,6 +112,8 @@ class Core:
         self._topics_sent_s = float("-inf")
         self._facts, self._facts_asked_s = ClusterFacts(), float("-inf")
         self._was_read = self._was_ready = False
+        self._display = Display()
+        self._receive_display(conf.display)
         self._does_more = False  # history and ZooKeeper come after the start
 
     # --- What the owner's loop calls ---------------------------------------------------------------------
@@ -192,6 +195,7 @@ class Core:
         polls = logs.offsets.denied is not None and self.conf.source != "log"
         facts = ViewFacts(
             cluster=self.conf.cluster_name or self.conf.cluster_id,
+            labels=self._display.labels,
             source="coordinators" if polls else "log",
             offsets=logs.offsets,
             share=logs.share,
@@ -240,6 +244,9 @@ class Core:
             case ReadFailed():
                 self.logs.receive_failure(given, now)
                 return
+            case Display():
+                self._receive_display(given)
+                return
             case Unreachable():
                 self.outbox.note_unreachable(given.why, now)
                 return
@@ -265,6 +272,11 @@ class Core:
             self.outbox.close(ask.request.id)
             self._give_up(ask, "its result cannot be used", now)
             raise
+
+    def _receive_display(self, display: Display) -> None:
+        if display.names != self._display.names:  # the same object: nothing is computed again
+            self.tracker.show(display.names)
+        self._display = display
 
     def _receive_result(self, given: Input, ask: Ask[Any], now: Moment) -> None:
         match given, ask.request:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from koff.monitor.plan import Source, Way
+from koff.monitor.requests import Display
 from koff.records.topics import OFFSETS_TOPIC
 
 
@@ -13,7 +14,8 @@ from koff.records.topics import OFFSETS_TOPIC
 class CoreConf:
     """How the core of a monitor works.
 
-    `cluster_name` is the name of the cluster in views, by default its id.
+    `cluster_name` is the name of the cluster in views, by default its id. `display` may change while the
+    core works.
 
     `source` is where commits come from: the log, or responses of the coordinators to requests that are sent
     again and again. "auto": from the coordinators while the log may not be read.
@@ -28,6 +30,7 @@ class CoreConf:
 
     cluster_id: str = ""
     cluster_name: str = ""
+    display: Display = field(default_factory=Display)
     start: Way = "snapshot"
     source: Source = "auto"
     saves: bool = False

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from koff.serve.view import ClusterFacts
-from koff.tracker import Commits, Described, Group, ShareLag, State
+from koff.tracker import Commits, Described, Group, ShareLag, ShownNames, State
 
 TopicPartition = tuple[str, int]
 OffsetKind = Literal["end", "stable", "start"] | int
@@ -466,6 +466,17 @@ class FirstRecordsRead:
     denied: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Display:
+    """What is shown of the cluster, and the labels that all of it gets besides `cluster`.
+
+    An input too: the configuration may be changed while the monitor runs.
+    """
+
+    names: ShownNames = field(default_factory=ShownNames)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
 Input = (
     Failed
     | Done
@@ -481,4 +492,5 @@ Input = (
     | Loaded
     | StoredGroupsFetched
     | FirstRecordsRead
+    | Display
 )

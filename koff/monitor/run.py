@@ -1,36 +1,51 @@
-"""`koff monitor`: connects, watches, serves, and stops."""
+"""One monitor: connects to its cluster, watches it, and stops."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 
 import structlog
 
-from koff.client import Cluster
+from koff.client import Closing, Cluster
 from koff.errors import ConnectError
 from koff.monitor.conf import MonitorConf
 from koff.monitor.loop import Loop
+from koff.monitor.requests import Display
 from koff.monitor.state import StateDir
 from koff.monitor.watch import Watch, limit_requests
-from koff.serve import ClusterView, MonitorStats, Readiness, Server
+from koff.serve import ClusterView, MonitorStats, Readiness, Views
 from koff.tracker import Tracker
 
 log = structlog.get_logger(component="monitor")
 RETRY_S = 1.0
 
 
-class Monitor:
-    """Watches one cluster and serves it. A `ViewSource`. `run` returns when `stop` was called."""
+class Monitor(Closing):
+    """Watches one cluster. A `ViewSource`. `run` returns when `stop` was called.
+
+    Locks the state directory at creation, until the end of `run` or `close`. Raises `ConfigError` if koff
+    cannot write to it, or librdkafka refuses the properties.
+    """
 
     def __init__(self, conf: MonitorConf) -> None:
         self.conf = conf
         self._cluster = Cluster(limit_requests(conf.cluster))
+        self._state_dir = None if conf.state_dir is None else StateDir(conf.state_dir).lock()
         self._loop: Loop | None = None  # None until the cluster was reached
-        self._failure: ConnectError | None = None
+        self._failure: str | None = None
+        self._was_ready = False
+        self._empty: ClusterView | None = None
         self._is_stopping = False
         # A signal handler may not use an Event: the thread that it interrupts may hold the Event's lock.
         self._wakes: SimpleQueue[None] = SimpleQueue()
+
+    def close(self) -> None:
+        """Releases the connections and the state directory."""
+        self._cluster.close()
+        if self._state_dir is not None:
+            self._state_dir.close()
 
     def stop(self) -> None:
         """Ends `run` soon. May be called by a signal handler."""
@@ -39,37 +54,64 @@ class Monitor:
         if self._loop is not None:
             self._loop.wake()
 
+    def show(self, display: Display) -> None:
+        """Changes what is shown of the cluster. Any thread may call it, at any time."""
+        self.conf = replace(self.conf, display=display)
+        if self._loop is not None:
+            self._loop.post(display)
+
     def run(self) -> None:
-        """Serves until stopped.
+        """Watches until stopped.
 
         Raises `ConnectError` if the cluster cannot be reached at first, unless `conf.wait`; `ConfigError` if
-        koff cannot listen on the address, or cannot write to the state directory.
+        ZooKeeper cannot be used.
         """
         with ExitStack() as open_:
-            state_dir = None
-            if self.conf.state_dir is not None:
-                state_dir = open_.enter_context(StateDir(self.conf.state_dir).lock())
-            server = open_.enter_context(Server(self, self.conf.serve, self.conf.metrics))
-            log.info("listening", url=server.url)
-            cluster = open_.enter_context(self._cluster)
+            open_.enter_context(self)
             if self._connect():
-                watch = open_.enter_context(Watch(self.conf, cluster, state_dir))
+                watch = open_.enter_context(Watch(self.conf, self._cluster, self._state_dir))
                 self._loop = watch.loop
+                watch.loop.post(self.conf.display)  # it may have changed meanwhile
                 watch.run(self._should_stop)
                 watch.save()
-        log.info("stopped")
+
+    def fail(self, why: str) -> None:
+        """Notes why the cluster is not watched any more."""
+        self._failure, self._loop = why, None
+
+    def take_views(self) -> Views:
+        """What may be served now. Raises `NoProgress`."""
+        return Views.from_one(self.take_view())
 
     def take_view(self) -> ClusterView:
         """What may be served now. Raises `NoProgress`."""
-        if self._loop is not None:
-            return self._loop.take_view()
-        why = str(self._failure or f"connecting to {self.conf.cluster.brokers}")
-        return ClusterView(
-            self.conf.cluster_name or None,  # the id of the cluster is its name, and not known yet
-            Tracker().take_snapshot(0),
-            Readiness(False, f"not ready: {why}"),
-            MonitorStats(up=False),
-        )
+        loop = self._loop
+        if loop is None:
+            return self.build_empty_view(f"{self._failure or f'connecting to {self.conf.cluster.brokers}'}")
+        view = loop.take_view()
+        self._was_ready |= view.readiness.ready
+        return view
+
+    def build_empty_view(self, why: str) -> ClusterView:
+        """A view that says only why there is nothing to serve. The same object while nothing changes."""
+        text, display = f"not ready: {why}", self.conf.display
+        kept = self._empty
+        if kept is None or (kept.readiness.text, kept.labels) != (text, display.labels):
+            # Without a name, the id of the cluster is its name, and it may not be known yet.
+            name = self.conf.cluster_name or self._cluster.id or None
+            snapshot, readiness = Tracker().take_snapshot(0), Readiness(False, text)
+            self._empty = kept = ClusterView(
+                name, snapshot, readiness, MonitorStats(up=False), display.labels
+            )
+        return kept
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the monitor connects for the first time, or reads the state of the cluster since then.
+
+        A monitor that could not reach the cluster is not starting, and neither is one that was ready once.
+        """
+        return not self._was_ready and (self._loop is not None or self._failure is None)
 
     def find_stall(self) -> str | None:
         """Why the process should be restarted; None while it makes progress."""
@@ -85,14 +127,15 @@ class Monitor:
         if self._is_stopping:
             return False
         self._failure = None
-        log.info("connected", brokers=self.conf.cluster.brokers, cluster=self._cluster.id)
+        name = self.conf.cluster_name or self._cluster.id
+        log.info("connected", brokers=self.conf.cluster.brokers, cluster=name, id=self._cluster.id)
         return True
 
     def _wait(self, failure: ConnectError) -> bool:
         """Whether to try again to connect."""
         if self._is_stopping or not self.conf.wait:
             return False
-        self._failure = failure
+        self._failure = str(failure)
         log.warning("waiting", why=str(failure))
         with suppress(Empty):
             self._wakes.get(timeout=RETRY_S)

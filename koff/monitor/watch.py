@@ -85,6 +85,7 @@ def build_core_conf(conf: MonitorConf, cluster_id: str, *, saves: bool) -> CoreC
     return CoreConf(
         cluster_id=cluster_id,
         cluster_name=conf.cluster_name,
+        display=conf.display,
         start=conf.start,
         source=conf.source,
         saves=saves,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -20,7 +21,9 @@ class WorkerThread(ABC):
     """A thread that works from `start` to `close`. It is a daemon: one that hangs keeps no process alive."""
 
     def __init__(self, name: str) -> None:
-        self._thread = threading.Thread(target=self._run, name=f"koff-{name}", daemon=True)
+        # In the context of its creator: its log lines name the same cluster.
+        run = contextvars.copy_context().run
+        self._thread = threading.Thread(target=run, args=(self._run,), name=f"koff-{name}", daemon=True)
 
     def start(self) -> None:
         """Starts the thread."""

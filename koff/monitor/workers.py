@@ -7,6 +7,7 @@ directory, ZooKeeper and the records of exact time lags have one thread each, wh
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import time
 from collections import deque
@@ -209,7 +210,8 @@ class Workers:
                 self._threads.release()
 
         try:
-            threading.Thread(target=run, name="koff-request", daemon=True).start()
+            in_context = contextvars.copy_context().run  # log lines name the same cluster
+            threading.Thread(target=in_context, args=(run,), name="koff-request", daemon=True).start()
         except RuntimeError:  # the operating system gives no more threads
             self._threads.release()
             return False

@@ -2,8 +2,8 @@
 
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
-from koff.serve.metrics_conf import Granularity, MetricsConf, Rule
-from koff.serve.view import ClusterView, MonitorStats, NoProgress, Readiness, ViewSource
+from koff.serve.metrics_conf import Granularity, MetricsConf
+from koff.serve.view import ClusterView, MonitorStats, NoProgress, Readiness, Views, ViewSource
 
 __all__ = [
     "ClusterView",
@@ -12,8 +12,8 @@ __all__ = [
     "MonitorStats",
     "NoProgress",
     "Readiness",
-    "Rule",
     "ServeConf",
     "Server",
     "ViewSource",
+    "Views",
 ]

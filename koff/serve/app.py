@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from koff.serve.accepted import Format, accepts_gzip, choose_format
 from koff.serve.rendering import Body
 from koff.serve.shared_calls import SharedCalls
-from koff.serve.view import ClusterView, NoProgress, ViewSource
+from koff.serve.view import NoProgress, Views, ViewSource
 
 log = structlog.get_logger(component="serve")
 
@@ -30,9 +30,9 @@ _NOT_FOUND = "not found: the paths are /metrics, /readyz and /healthz\n"
 
 
 def build_app(
-    source: ViewSource, views: SharedCalls[str, ClusterView], bodies: SharedCalls[Format, Body]
+    source: ViewSource, views: SharedCalls[str, Views], bodies: SharedCalls[Format, Body]
 ) -> ASGIApp:
-    """The application. `views` take a view of the source, `bodies` render one."""
+    """The application. `views` take views of the source, `bodies` render them."""
 
     async def send_metrics(request: Request) -> Response:
         form = choose_format(request.headers.getlist("accept"))

@@ -7,6 +7,7 @@ The name and the labels of a series do not change, so their text is kept for eac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from koff.serve.labels import (
     build_partition_labels,
     build_shard_labels,
     build_topic_labels,
-    escape_label,
+    join_labels,
 )
 from koff.serve.limit import limit_series
 from koff.serve.metrics_conf import MetricsConf
@@ -41,22 +42,73 @@ class Exposition:
     """Renders views as text. Not thread-safe."""
 
     def __init__(self, conf: MetricsConf | None = None) -> None:
-        self.series = self.left_out = 0
-        """How many series the last view had, and how many were left out because of the limit."""
         self._conf = conf or MetricsConf()
         self._families = self._conf.list_families()
+        self._clusters: dict[str, _ClusterSeries] = {}
+
+    def count_series(self) -> dict[str, SeriesCount]:
+        """By cluster, how many series the last views had, and how many were left out because of the limit."""
+        return {name: cluster.count for name, cluster in self._clusters.items()}
+
+    def render_chunks(self, *views: ClusterView, openmetrics: bool = False) -> Iterator[str]:
+        """The metric families, one after the other. A series whose value is unknown is absent.
+
+        Of a view without a name there is nothing: the series would have other labels later.
+        """
+        kept = self._clusters
+        self._clusters = {
+            view.cluster: (kept.get(view.cluster) or _ClusterSeries(self._conf)).begin(view)
+            for view in views
+            if view.cluster is not None
+        }
+        for family in self._families:
+            series = (each for cluster in self._clusters.values() for each in cluster.list_series(family))
+            yield from _render_family(family, series, openmetrics=openmetrics)
+        for cluster in self._clusters.values():
+            cluster.end()
+
+
+def _render_family(family: Family, series: Iterable[Series], *, openmetrics: bool) -> Iterator[str]:
+    """A family with its head, in one text for each shard. Nothing if there is no series."""
+    head = family.render_head(openmetrics=openmetrics)
+    for labels, numbers in series:
+        if labels:
+            # A scrape of many rows must not call a function for each.
+            parts = [f"\n{family.name}"] * (3 * len(labels))
+            parts[1::3] = labels
+            parts[2::3] = numbers
+            parts[0] = head + family.name
+            parts.append("\n")
+            yield "".join(parts)
+            head = ""
+
+
+class SeriesCount(NamedTuple):
+    """How many series were rendered, and how many were left out because of the limit."""
+
+    series: int
+    left_out: int
+
+
+class _ClusterSeries:
+    """The series of one cluster. Keeps labels and counters from one scrape to the next."""
+
+    def __init__(self, conf: MetricsConf) -> None:
+        self.count = SeriesCount(0, 0)
+        self._conf = conf
+        self._families = conf.list_families()
         self._cluster = ""
         self._shards: dict[int, KeptShard] = {}
         self._partitions: tuple[PartitionLabels, Growth] | None = None
         self._listed: tuple[Mapping[str, TopicFacts], Labels] | None = None
+        self._numbers: _Numbers | None = None
 
-    def render_chunks(self, view: ClusterView, *, openmetrics: bool = False) -> Iterator[str]:
-        """The metric families, one after the other. A series whose value is unknown is absent."""
-        self.series = self.left_out = 0
-        if view.cluster is None:
-            return  # the series of the same cluster would have other labels later
+    def begin(self, view: ClusterView) -> Self:
+        """Prepares the series of a view."""
+        assert view.cluster is not None
+        self.count = SeriesCount(0, 0)
         # Labels: a new name of the cluster makes all labels invalid, a new layout the labels of one shard.
-        if (cluster := escape_label(view.cluster)) != self._cluster:
+        if (cluster := join_labels(view.cluster, view.labels)) != self._cluster:
             self._cluster, self._shards, self._partitions, self._listed = cluster, {}, None, None
         kept = self._shards
         self._shards = {
@@ -65,33 +117,48 @@ class Exposition:
         }
         self._partitions = self._keep_partitions(view.snapshot.partitions)
         self._listed = self._keep_listed(view.facts.topics)
-        # Families.
-        shards = [ShardNumbers(kept, number, view) for number, kept in self._shards.items()]
-        partitions = PartitionNumbers(self._partitions[0], view.snapshot, self._partitions[1])
-        self._limit(shards, partitions)
-        for family in self._families:
-            series: Iterable[Series] = ()
-            if of_shard := SHARD_SERIES.get(family.name):
-                series = map(of_shard, shards)
-            elif of_partitions := PARTITION_SERIES.get(family.name):
-                series = [of_partitions(partitions)]
-            elif of_listed := LISTED_SERIES.get(family.name):
-                series = [of_listed(self._listed[1], view.facts)]
-            elif of_cluster := CLUSTER_SERIES.get(family.name):
-                series = [of_cluster(cluster, view)]
-            yield from self._render_family(family, series, openmetrics=openmetrics)
-        self.left_out = sum(labels.kept.left_out for labels in self._all_labels() if labels.kept is not None)
+        self._numbers = _Numbers(
+            view,
+            [ShardNumbers(kept, number, view) for number, kept in self._shards.items()],
+            PartitionNumbers(self._partitions[0], view.snapshot, self._partitions[1]),
+            self._listed[1],
+        )
+        self._limit(self._numbers)
+        return self
+
+    def list_series(self, family: Family) -> Iterator[Series]:
+        """The series of the family, shard by shard."""
+        numbers = self._numbers
+        assert numbers is not None
+        series: Iterable[Series] = ()
+        if of_shard := SHARD_SERIES.get(family.name):
+            series = map(of_shard, numbers.shards)
+        elif of_partitions := PARTITION_SERIES.get(family.name):
+            series = [of_partitions(numbers.partitions)]
+        elif of_listed := LISTED_SERIES.get(family.name):
+            series = [of_listed(numbers.listed, numbers.view.facts)]
+        elif of_cluster := CLUSTER_SERIES.get(family.name):
+            series = [of_cluster(self._cluster, numbers.view)]
+        for each in series:
+            self.count = self.count._replace(series=self.count.series + len(each[0]))
+            yield each
+
+    def end(self) -> None:
+        """Counts what was left out, and forgets the view: it is large."""
+        left_out = sum(labels.kept.left_out for labels in self._all_labels() if labels.kept is not None)
+        self.count = self.count._replace(left_out=left_out)
+        self._numbers = None
 
     def _keep_shard(self, kept: KeptShard | None, shard: ShardSnapshot, snapshot: Snapshot) -> KeptShard:
         if kept is not None and kept.labels.layout is shard.layout:
             return kept
-        return KeptShard.create(build_shard_labels(self._cluster, shard, snapshot, self._conf), kept)
+        return KeptShard.create(build_shard_labels(self._cluster, shard, snapshot), kept)
 
     def _keep_partitions(self, partitions: PartitionSnapshot) -> tuple[PartitionLabels, Growth]:
         kept = self._partitions
         if kept is not None and kept[0].fits(partitions):
             return kept
-        labels = build_partition_labels(self._cluster, partitions, self._conf)
+        labels = build_partition_labels(self._cluster, partitions)
         produced = Growth(labels.partitions.texts, labels.topics.texts, labels.topic_of_partition)
         if kept is not None:
             produced.carry_over(kept[1])
@@ -100,15 +167,15 @@ class Exposition:
     def _keep_listed(self, topics: Mapping[str, TopicFacts]) -> tuple[Mapping[str, TopicFacts], Labels]:
         if self._listed is not None and self._listed[0] is topics:
             return self._listed
-        return topics, build_topic_labels(self._cluster, topics, self._conf)
+        return topics, build_topic_labels(self._cluster, topics)
 
-    def _limit(self, shards: list[ShardNumbers], partitions: PartitionNumbers) -> None:
-        if self._conf.max_series is None or self._listed is None:
+    def _limit(self, numbers: _Numbers) -> None:
+        if self._conf.max_series is None:
             return
         for labels in self._all_labels():
             labels.kept = None
-        topics, labels = self._listed
-        limit_series(self._conf.max_series, self._families, shards, partitions, (labels, topics))
+        listed = numbers.listed, numbers.view.facts.topics
+        limit_series(self._conf.max_series, self._families, numbers.shards, numbers.partitions, listed)
 
     def _all_labels(self) -> Iterator[Labels]:
         for shard in self._shards.values():
@@ -118,20 +185,15 @@ class Exposition:
         if self._listed is not None:
             yield self._listed[1]
 
-    def _render_family(self, family: Family, series: Iterable[Series], *, openmetrics: bool) -> Iterator[str]:
-        """A family with its head, in one text for each shard. Nothing if there is no series."""
-        head = family.render_head(openmetrics=openmetrics)
-        for labels, numbers in series:
-            if labels:
-                self.series += len(labels)
-                # A scrape of many rows must not call a function for each.
-                parts = [f"\n{family.name}"] * (3 * len(labels))
-                parts[1::3] = labels
-                parts[2::3] = numbers
-                parts[0] = head + family.name
-                parts.append("\n")
-                yield "".join(parts)
-                head = ""
+
+class _Numbers(NamedTuple):
+    """The numbers of one cluster at one scrape."""
+
+    view: ClusterView
+    shards: list[ShardNumbers]
+    partitions: PartitionNumbers
+    listed: Labels
+    """Of the topics that the cluster lists."""
 
 
 def _count_withheld(cluster: str, view: ClusterView) -> Series:
@@ -155,4 +217,4 @@ CLUSTER_SERIES: dict[str, Callable[[str, ClusterView], Series]] = {
     "koff_rows_withheld": _count_withheld,
     "koff_brokers": _count_brokers,
 }
-"""By family, the series for the (escaped) label `cluster`."""
+"""By family, the series for the label `cluster` of `join_labels`."""

@@ -19,7 +19,7 @@ from koff.serve.listening import ServeConf, open_sockets
 from koff.serve.metrics_conf import MetricsConf
 from koff.serve.rendering import Body, Renderer
 from koff.serve.shared_calls import SharedCalls
-from koff.serve.view import ClusterView, ViewSource
+from koff.serve.view import Views, ViewSource
 
 log = structlog.get_logger(component="serve")
 
@@ -40,7 +40,7 @@ class Server:
         self._sockets = open_sockets(conf or ServeConf())
         host, port = self._sockets[0].getsockname()[:2]
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        self._views = SharedCalls[str, ClusterView](lambda _: source.take_view(), "koff-views")
+        self._views = SharedCalls[str, Views](lambda _: source.take_views(), "koff-views")
         self._bodies = SharedCalls[Format, Body](Renderer(source, metrics).render, "koff-render")
         self._uvicorn = GuardedServer(build_app(source, self._views, self._bodies))
         self._thread = threading.Thread(target=self._run, name="koff-http", daemon=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.serve.metrics_conf import MetricsConf
 from koff.tracker import ShardSnapshot, Snapshot
 from koff.tracker.topic_partitions import PartitionSnapshot
 
@@ -27,11 +26,10 @@ class Kept:
 class Labels:
     """The texts between the metric's name and the number: `{label="value",...} `.
 
-    `shown` is where the configuration allows series; None: everywhere. `kept` is None if all are kept.
+    `kept` is None if all are kept.
     """
 
     texts: list[str]
-    shown: Mask | None = None
     kept: Kept | None = None
 
     def __len__(self) -> int:
@@ -71,11 +69,14 @@ def escape_label(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def build_shard_labels(
-    cluster: str, shard: ShardSnapshot, snapshot: Snapshot, conf: MetricsConf
-) -> ShardLabels:
-    """The labels of a shard. `cluster` is escaped."""
-    # Texts.
+def join_labels(cluster: str, labels: Mapping[str, str]) -> str:
+    """The value of the label `cluster`, escaped, with the other labels behind it: `c",region="eu`."""
+    others = (f'",{name}="{escape_label(value)}' for name, value in sorted(labels.items()))
+    return escape_label(cluster) + "".join(others)
+
+
+def build_shard_labels(cluster: str, shard: ShardSnapshot, snapshot: Snapshot) -> ShardLabels:
+    """The labels of a shard. `cluster` is from `join_labels`."""
     groups = [f'{{cluster="{cluster}",group="{escape_label(group.name)}' for group in shard.groups]
     rows, topics, topic_of_row = [], dict[tuple[int, str], int](), []
     for group, number in zip(shard.group.tolist(), shard.partition.tolist(), strict=True):
@@ -83,48 +84,30 @@ def build_shard_labels(
         topic_of_row.append(topics.setdefault((group, topic), len(topics)))
         partition = snapshot.partitions.partition[number]
         rows.append(f'{groups[group]}",topic="{escape_label(topic)}",partition="{partition}"}} ')
-    topic_of_row_, group_of_topic = (
-        np.array(topic_of_row, np.int64),
-        np.array([g for g, _ in topics], np.int64),
-    )
-    # What is shown of them.
-    shown_groups = shown_topics = shown_rows = None
-    if conf.groups or conf.topics:
-        shown_groups = np.array([conf.shows_group(group.name) for group in shard.groups], np.bool_)
-        shown_topics = _find_shown_topics(conf, [topic for _, topic in topics]) & shown_groups[group_of_topic]
-        shown_rows = shown_topics[topic_of_row_]
     return ShardLabels(
         shard.layout,
-        Labels(rows, shown_rows),
-        Labels([f'{groups[g]}",topic="{escape_label(topic)}"}} ' for g, topic in topics], shown_topics),
-        topic_of_row_,
-        group_of_topic,
-        Labels([f'{group}"}} ' for group in groups], shown_groups),
+        Labels(rows),
+        Labels([f'{groups[g]}",topic="{escape_label(topic)}"}} ' for g, topic in topics]),
+        np.array(topic_of_row, np.int64),
+        np.array([g for g, _ in topics], np.int64),
+        Labels([f'{group}"}} ' for group in groups]),
     )
 
 
-def build_partition_labels(cluster: str, partitions: PartitionSnapshot, conf: MetricsConf) -> PartitionLabels:
-    """The labels of topic partitions. `cluster` is escaped."""
+def build_partition_labels(cluster: str, partitions: PartitionSnapshot) -> PartitionLabels:
+    """The labels of topic partitions. `cluster` is from `join_labels`."""
     names: list[str] = list(dict.fromkeys(partitions.topic))
     numbers = {topic: number for number, topic in enumerate(names)}
-    topics = build_topic_labels(cluster, names, conf)
+    topics = build_topic_labels(cluster, names)
     topic_of_partition = np.array([numbers[topic] for topic in partitions.topic], np.int64)
     pairs = zip(topic_of_partition.tolist(), partitions.partition, strict=True)
     # Texts end in "} ": without these two characters, another label can follow.
     texts = [f'{topics.texts[topic][:-2]},partition="{partition}"}} ' for topic, partition in pairs]
-    shown = None if topics.shown is None else topics.shown[topic_of_partition]
     return PartitionLabels(
-        (partitions.topic, partitions.partition), Labels(texts, shown), topics, topic_of_partition
+        (partitions.topic, partitions.partition), Labels(texts), topics, topic_of_partition
     )
 
 
-def build_topic_labels(cluster: str, topics: Iterable[str], conf: MetricsConf) -> Labels:
-    """The labels of topics. `cluster` is escaped."""
-    names = list(topics)
-    texts = [f'{{cluster="{cluster}",topic="{escape_label(topic)}"}} ' for topic in names]
-    return Labels(texts, _find_shown_topics(conf, names) if conf.topics else None)
-
-
-def _find_shown_topics(conf: MetricsConf, topics: list[str]) -> Mask:
-    shown = {topic: conf.shows_topic(topic) for topic in dict.fromkeys(topics)}
-    return np.array([shown[topic] for topic in topics], np.bool_)
+def build_topic_labels(cluster: str, topics: Iterable[str]) -> Labels:
+    """The labels of topics. `cluster` is from `join_labels`."""
+    return Labels([f'{{cluster="{cluster}",topic="{escape_label(topic)}"}} ' for topic in topics])

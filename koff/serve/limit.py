@@ -64,15 +64,13 @@ def _count_by_kind(families: Iterable[Family]) -> Counter[str]:
 
 
 def _keep_largest(ranked: Sequence[Ranked], most: int) -> int:
-    """Keeps so many of the labels that are shown: those with the largest lags. Returns how many are kept."""
-    shown = [np.ones(len(labels), np.bool_) if labels.shown is None else labels.shown for labels, _ in ranked]
-    count = sum(int(np.count_nonzero(mask)) for mask in shown)
-    if count <= most:
+    """Keeps so many of the labels: those with the largest lags. Returns how many are kept."""
+    lags = [lag for _, lag in ranked]
+    if (count := sum(map(len, lags))) <= most:
         return count
-    lags = [np.where(mask, lag, -2.0) for mask, (_, lag) in zip(shown, ranked, strict=True)]
     # Of equal lags, the first are kept at each scrape.
     largest = np.argsort(-np.concatenate(lags), kind="stable")[:most]
-    kept = np.zeros(sum(map(len, lags)), np.bool_)
+    kept = np.zeros(count, np.bool_)
     kept[largest] = True
     sizes = np.cumsum([len(lag) for lag in lags])[:-1]
     for (labels, _), mask in zip(ranked, np.split(kept, sizes), strict=True):

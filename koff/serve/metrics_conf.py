@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
 from koff.errors import ConfigError
 from koff.serve.families import BY_NAME, FAMILIES, Family
@@ -20,39 +18,17 @@ _COARSER: dict[Granularity, frozenset[str]] = {
 """The levels of the families that are served."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Includes or excludes the names in which `pattern` is found."""
-
-    pattern: re.Pattern[str]
-    includes: bool = True
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """`include:REGEX` or `exclude:REGEX`; a bare `REGEX` includes. Raises `ConfigError`."""
-        kind, colon, regex = text.partition(":")
-        if not colon or kind not in ("include", "exclude"):
-            kind, regex = "include", text
-        try:
-            return cls(re.compile(regex), kind == "include")
-        except re.error as error:
-            raise ConfigError(f"{text!r} has no regular expression: {error}") from error
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsConf:
     """Which series are served. Sums and totals do not depend on it: they are always over all partitions.
 
     `families` are names of families; "default" and "all" stand for several. `granularity` leaves out the
-    families with finer labels. `groups` and `topics` choose by name: the first rule that matches decides. A
-    name that no rule matches is served, unless a rule includes others. `max_series` limits the series of
-    groups and topics: those with the largest lags are kept. Raises `ConfigError`.
+    families with finer labels. `max_series` limits the series of the groups and topics of each cluster: those
+    with the largest lags are kept. Raises `ConfigError`.
     """
 
     families: tuple[str, ...] = (DEFAULT,)
     granularity: Granularity = "partition"
-    groups: tuple[Rule, ...] = ()
-    topics: tuple[Rule, ...] = ()
     max_series: int | None = None
 
     def __post_init__(self) -> None:
@@ -76,18 +52,3 @@ class MetricsConf:
                 and (ALL in names or family.name in names or (family.default and DEFAULT in names))
             )
         ]
-
-    def shows_group(self, name: str) -> bool:
-        """Whether series of the group are served."""
-        return _decide(self.groups, name)
-
-    def shows_topic(self, name: str) -> bool:
-        """Whether series with the topic are served."""
-        return _decide(self.topics, name)
-
-
-def _decide(rules: Iterable[Rule], name: str) -> bool:
-    for rule in rules:
-        if rule.pattern.search(name):
-            return rule.includes
-    return not any(rule.includes for rule in rules)

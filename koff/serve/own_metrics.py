@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from koff.serve.exposition import SeriesCount
 from koff.serve.families import BY_NAME, Family
 from koff.serve.view import ClusterView, MonitorStats
 from koff.version import VERSION
@@ -23,15 +24,14 @@ Numbers = Mapping[tuple[str, ...], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What was rendered of a view: how long that took, how many series, and how many are left out."""
+    """What was rendered: how long that took, and how many series of each cluster."""
 
     seconds: float = 0.0
-    series: int = 0
-    left_out: int = 0
+    counts: Mapping[str, SeriesCount] = field(default_factory=dict)
 
 
 class OwnMetrics:
-    """Renders koff's own metrics of a view, and the metrics of the process. Not thread-safe."""
+    """Renders koff's own metrics of views, and the metrics of the process. Not thread-safe."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -40,46 +40,54 @@ class OwnMetrics:
         self._collector = _ViewCollector()
         self._registry.register(self._collector)
 
-    def render(self, view: ClusterView, encode: Encode, rendered: Rendered) -> bytes:
+    def render(self, views: Sequence[ClusterView], encode: Encode, rendered: Rendered) -> bytes:
         """The metrics, in the format of `encode`."""
-        self._collector.view, self._collector.rendered = view, rendered
+        self._collector.views, self._collector.rendered = views, rendered
         try:
             return encode(self._registry)
         finally:
-            self._collector.view = None  # a view is large
+            self._collector.views = None  # a view is large
 
 
 class _ViewCollector(Collector):
-    """Collects the statistics of `view`. Without one, there are no metrics."""
+    """Collects the statistics of `views`. Without them, there are no metrics."""
 
     def __init__(self) -> None:
-        self.view: ClusterView | None = None
+        self.views: Sequence[ClusterView] | None = None
         self.rendered = Rendered()
 
     def collect(self) -> Iterator[Metric]:
         """The metric families. A number that is unknown has no series."""
-        if self.view is None:
+        if self.views is None:
             return
-        if self.view.cluster is not None:
-            for name, numbers in list_numbers(self.view.stats, self.rendered).items():
-                yield _build_metric(BY_NAME[name], numbers, (self.view.cluster,))
-        build: Numbers = {(VERSION, platform.python_version()): 1}
-        yield _build_metric(BY_NAME["koff_build_info"], build)
+        metrics: dict[str, Metric] = {}
+        for view in self.views:
+            if view.cluster is not None:
+                count = self.rendered.counts.get(view.cluster, SeriesCount(0, 0))
+                for name, numbers in list_numbers(view.stats, count).items():
+                    _add_samples(metrics, BY_NAME[name], numbers, {"cluster": view.cluster, **view.labels})
+        for name, numbers in list_process_numbers(self.rendered).items():
+            _add_samples(metrics, BY_NAME[name], numbers, {})
+        yield from metrics.values()
 
 
-def _build_metric(family: Family, numbers: Numbers, cluster: tuple[str, ...] = ()) -> Metric:
-    """The series of a family by the values of their labels; `cluster` is the value of the first, if any."""
-    labels = [*(("cluster",) if cluster else ()), *family.labels]
+def _add_samples(
+    metrics: dict[str, Metric], family: Family, numbers: Numbers, labels: Mapping[str, str]
+) -> None:
+    """Adds the series of a family, with `labels` before the family's own."""
     # A metric has its name without "_total", and its samples have the whole name.
-    metric = Metric(family.name.removesuffix("_total"), family.text, family.kind)
+    metric = metrics.setdefault(
+        family.name, Metric(family.name.removesuffix("_total"), family.text, family.kind)
+    )
     for values, number in numbers.items():
         if number is not None:
-            metric.add_sample(family.name, dict(zip(labels, [*cluster, *values], strict=True)), number)
-    return metric
+            metric.add_sample(
+                family.name, {**labels, **dict(zip(family.labels, values, strict=True))}, number
+            )
 
 
-def list_numbers(stats: MonitorStats, rendered: Rendered) -> dict[str, Numbers]:
-    """By family, the numbers about the monitor by the values of their labels. None: unknown."""
+def list_numbers(stats: MonitorStats, count: SeriesCount) -> dict[str, Numbers]:
+    """By family, the numbers about one cluster's monitor by the values of their labels. None: unknown."""
     return {
         "koff_up": {(): int(stats.up)},
         "koff_source_info": {(stats.source,): 1},
@@ -93,7 +101,14 @@ def list_numbers(stats: MonitorStats, rendered: Rendered) -> dict[str, Numbers]:
         "koff_reader_backfill_remaining_records": {(): stats.backfill_remaining},
         "koff_input_age_seconds": {(name,): age_s for name, age_s in sorted(stats.input_ages_s.items())},
         "koff_requests_total": {(kind,): n for kind, n in sorted(stats.requests.items())},
+        "koff_series": {(): count.series},
+        "koff_series_left_out": {(): count.left_out},
+    }
+
+
+def list_process_numbers(rendered: Rendered) -> dict[str, Numbers]:
+    """The same about the process."""
+    return {
         "koff_render_seconds": {(): rendered.seconds},
-        "koff_series": {(): rendered.series},
-        "koff_series_left_out": {(): rendered.left_out},
+        "koff_build_info": {(VERSION, platform.python_version()): 1},
     }

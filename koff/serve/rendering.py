@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -47,9 +47,9 @@ class Body:
 
 
 class Renderer:
-    """Renders the newest view of a source. Not thread-safe.
+    """Renders the newest views of a source. Not thread-safe.
 
-    The last body of each format is kept for as long as the source gives the same view.
+    The last body of each format is kept for as long as the source gives the same views.
     """
 
     def __init__(self, source: ViewSource, conf: MetricsConf | None = None) -> None:
@@ -57,27 +57,27 @@ class Renderer:
         self._exposition = Exposition(conf)
         self._own = OwnMetrics()
         # Only the loop that gave a view decides how long the view stays in memory.
-        self._kept: dict[Format, tuple[weakref.ref[ClusterView], Body]] = {}
+        self._kept: dict[Format, tuple[list[weakref.ref[ClusterView]], Body]] = {}
 
     def render(self, form: Format) -> Body:
-        """All metrics of the newest view. Raises `NoProgress`."""
-        view = self._source.take_view()
+        """All metrics of the newest views. Raises `NoProgress`."""
+        views = self._source.take_views().clusters
         if form in self._kept:
-            kept_view, body = self._kept[form]
-            if kept_view() is view:
+            kept_views, body = self._kept[form]
+            if list(map(id, views)) == [id(kept()) for kept in kept_views]:
                 return body
             del self._kept[form], body  # two bodies would take twice the memory
-        body = self._render_view(view, form)
-        self._kept[form] = weakref.ref(view), body
+        body = self._render_views(views, form)
+        self._kept[form] = [weakref.ref(view) for view in views], body
         return body
 
-    def _render_view(self, view: ClusterView, form: Format) -> Body:
+    def _render_views(self, views: Sequence[ClusterView], form: Format) -> Body:
         # The fastest level: near Prometheus, time matters more than bytes. 31: 15 window bits, a gzip header.
         compressor = zlib.compressobj(1, zlib.DEFLATED, 31)
         pieces, plain_size, begun = [], 0, list[Future[bytes]]()
         # zlib does not hold the GIL: another thread compresses a chunk while the next one is rendered.
         with ThreadPoolExecutor(1, "koff-compress") as thread:
-            for chunk in _join_chunks(self._render_chunks(view, form)):
+            for chunk in _join_chunks(self._render_chunks(views, form)):
                 plain_size += len(chunk)
                 pieces += [compressed.result() for compressed in begun]
                 begun = [thread.submit(compressor.compress, chunk)]
@@ -85,14 +85,13 @@ class Renderer:
         pieces.append(compressor.flush())
         return Body(b"".join(pieces), plain_size)
 
-    def _render_chunks(self, view: ClusterView, form: Format) -> Iterator[bytes]:
+    def _render_chunks(self, views: Sequence[ClusterView], form: Format) -> Iterator[bytes]:
         began_s = time.perf_counter()
-        for chunk in self._exposition.render_chunks(view, openmetrics=form is OPENMETRICS):
+        for chunk in self._exposition.render_chunks(*views, openmetrics=form is OPENMETRICS):
             yield chunk.encode()
         seconds = round(time.perf_counter() - began_s, 6)
         # Last: an OpenMetrics body ends with `# EOF`, which prometheus_client writes.
-        rendered = Rendered(seconds, self._exposition.series, self._exposition.left_out)
-        yield self._own.render(view, form.encode, rendered)
+        yield self._own.render(views, form.encode, Rendered(seconds, self._exposition.count_series()))
 
 
 def _join_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -131,9 +131,7 @@ class ShardNumbers:
 
 
 def select_series(labels: Labels, column: NDArray[np.int64] | NDArray[np.float64], mask: Mask) -> Series:
-    """The series where `mask` is true, of those that are shown and kept."""
-    if labels.shown is not None:
-        mask = mask & labels.shown
+    """The series where `mask` is true, of those that are kept."""
     if labels.kept is not None:
         known = np.count_nonzero(mask)
         mask = mask & labels.kept.mask

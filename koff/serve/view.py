@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, Self
 
 from koff.errors import KoffError
 from koff.tracker import Snapshot
@@ -94,13 +94,31 @@ class ClusterView:
     readiness: Readiness
     stats: MonitorStats
     facts: ClusterFacts = field(default_factory=ClusterFacts)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that all series of the cluster get, besides `cluster`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """The views of all clusters, and whether the process is ready."""
+
+    clusters: tuple[ClusterView, ...]
+    readiness: Readiness
+
+    @classmethod
+    def from_one(cls, view: ClusterView) -> Self:
+        """The view of the only cluster."""
+        return cls((view,), view.readiness)
 
 
 class ViewSource(Protocol):
-    """Gives views of one cluster. Any thread may call any method at any time."""
+    """Gives views of one or more clusters. Any thread may call any method at any time."""
 
-    def take_view(self) -> ClusterView:
-        """What may be served now. Raises `NoProgress` if the engine does not answer."""
+    def take_views(self) -> Views:
+        """What may be served now. Raises `NoProgress` if the engine does not answer.
+
+        As long as nothing is newer, the view of a cluster is the same object.
+        """
 
     def find_stall(self) -> str | None:
         """Why the process makes no progress and should be restarted; None while it makes progress.

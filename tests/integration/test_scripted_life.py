@@ -18,7 +18,6 @@ from koff.kafkatest import LocalKafka, reap, spawn, wait_until
 from koff.monitor.conf import MonitorConf
 from koff.monitor.plan import Way
 from koff.monitor.run import Monitor
-from koff.serve import ServeConf
 from koff.serve.view import ClusterView, MonitorStats
 from tests import scripted_changes as changes
 from tests import scripted_life as life
@@ -54,7 +53,6 @@ class View:
                 start=start,
                 state_dir=state_dir,
                 end_interval_s=0.3,
-                serve=ServeConf("127.0.0.1:0"),
             )
         )
         self._running = threading.Thread(target=self._monitor.run, name=f"monitor-{start}")

@@ -14,7 +14,7 @@ import numpy as np
 import structlog
 
 from koff.lag import UNKNOWN, Reason
-from koff.serve import ClusterView, MonitorStats, Readiness, ServeConf, Server
+from koff.serve import ClusterView, MonitorStats, Readiness, ServeConf, Server, Views
 from koff.spark.job.cluster_stream import Progress
 from koff.spark.tables.schemas import Tables
 from koff.tracker import Snapshot, State, Tracker
@@ -48,6 +48,10 @@ class TableView:
         self._sampled_at: float | None = None
         self._applied_until: Any = None
         """The time of the newest sample that the tracker has."""
+
+    def take_views(self) -> Views:
+        """The view of the cluster."""
+        return Views.from_one(self.take_view())
 
     def take_view(self) -> ClusterView:
         """What may be served now. No lag is, if the newest sample of end offsets is stale."""

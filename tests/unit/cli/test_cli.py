@@ -40,6 +40,13 @@ def test_a_command_is_imported_when_it_is_used():
     assert not {"koff.cli.lag", "koff.monitor", "numpy"}.intersection(names.split())
 
 
+def test_a_monitor_without_a_file_does_not_import_yaml():
+    shown = "import sys, koff.cli.monitor; print(*sys.modules)"
+    names = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True).stdout
+    assert "koff.daemon.daemon" in names.split()
+    assert not {"yaml", "starlette", "uvicorn"}.intersection(names.split())
+
+
 @pytest.mark.parametrize("command", ["monitor", "lag", "printer"])
 def test_help_has_examples_and_names_the_environment_variables(command):
     output = run(command, "--help").output

@@ -47,6 +47,7 @@ class Known:
         self.sample(ms=90_000)
         self.facts = ViewFacts(
             cluster="c",
+            labels={},
             source="log",
             offsets=follow("__consumer_offsets", 2, FRESH),
             share=follow("__share_group_state", 0, None),

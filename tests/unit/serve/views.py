@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from koff.lag import Reason
-from koff.serve import ClusterView, MetricsConf, MonitorStats, NoProgress, Readiness
+from koff.serve import ClusterView, MetricsConf, MonitorStats, NoProgress, Readiness, Views
 from koff.tracker import Snapshot, Tracker
 from tests.unit.builders import commit
 
@@ -57,6 +57,9 @@ class Source:
         self.taken = 0
         self.failure: str | None = None
         self.stall: str | None = None
+
+    def take_views(self) -> Views:
+        return Views.from_one(self.take_view())
 
     def take_view(self) -> ClusterView:
         self.taken += 1

@@ -1,0 +1,97 @@
+"""`koff config`: checks koff.yaml, shows what koff makes of it, and prints its schema."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, Key, build_schema
+from koff.config.koff_yaml import ConfigFileError, KoffYaml, read_koff_yaml
+from koff.config.monitors import list_monitors
+from koff.config.properties import gather_properties, is_secret
+from koff.errors import ConfigError
+
+_MASK = "********"
+_file = click.argument(
+    "file", default="koff.yaml", type=click.Path(dir_okay=False, path_type=Path), metavar="[FILE]"
+)
+
+
+@click.group()
+def config() -> None:
+    """Check a koff.yaml, show what koff makes of it, and print the schema of such files."""
+
+
+@config.command()
+@_file
+def check(file: Path) -> None:
+    """Check a koff.yaml (the default), and print every error with its line. Does not connect.
+
+    Variables and files with secrets are read as `koff monitor` would read them, and librdkafka checks the
+    properties. The exit code is 2 if there is an error.
+    """
+    from koff.client.cluster import check_properties
+
+    try:
+        read = read_koff_yaml(file, os.environ)
+    except ConfigFileError as error:
+        for line in error.errors:
+            click.echo(line, err=True)
+        raise click.exceptions.Exit(2) from None
+    errors = []
+    for conf in list_monitors(read, gather_properties(environment=os.environ), shares_state_dir=True):
+        try:
+            check_properties(conf.cluster)
+        except ConfigError as error:
+            errors.append(f"{file}: cluster {conf.cluster_name}: {error}")
+    for line in errors:
+        click.echo(line, err=True)
+    if errors:
+        raise click.exceptions.Exit(2)
+    names = ", ".join(cluster["name"] for cluster in read.clusters)
+    click.echo(f"{file} is right. Clusters: {names}")
+
+
+@config.command()
+@_file
+def show(file: Path) -> None:
+    """Print a koff.yaml as koff understands it: with defaults and the environment, and without secrets."""
+    import yaml
+
+    read = read_koff_yaml(file, os.environ)
+    properties = gather_properties(environment=os.environ)
+    click.echo(yaml.safe_dump(_describe(read, properties), sort_keys=False, allow_unicode=True), nl=False)
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON schema of koff.yaml, for editors."""
+    click.echo(json.dumps(build_schema(), indent=2))
+
+
+def _describe(file: KoffYaml, properties: Mapping[str, str]) -> dict[str, Any]:
+    clusters = []
+    for values in file.clusters:
+        merged = {**values, "properties": {**values.get("properties", {}), **properties}}
+        clusters.append(_describe_keys(CLUSTER_KEYS + DEFAULTS_KEYS, merged))
+    return {"clusters": clusters, **_describe_keys(TOP_KEYS, file.settings)}
+
+
+def _describe_keys(keys: tuple[Key, ...], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the keys that have one, in the order of the keys, as YAML can have them."""
+    found = {key.name: values.get(key.name, key.default) for key in keys}
+    return {name: _describe_value(value) for name, value in found.items() if value not in (None, {})}
+
+
+def _describe_value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _MASK if is_secret(name) else text for name, text in value.items()}
+    if isinstance(value, re.Pattern):
+        return value.pattern
+    return str(value) if isinstance(value, Path) else value

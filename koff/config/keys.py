@@ -1,0 +1,184 @@
+"""The keys of `koff.yaml`: what each may be, its default, and what it does. And the JSON schema of a file."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from koff.client.addresses import check_addresses
+from koff.errors import ConfigError
+from koff.records.topics import OFFSETS_TOPIC
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a value may be. `parse` raises ValueError, whose text follows the key: "must be ..."."""
+
+    parse: Callable[[str], Any]
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of `koff.yaml`. Without a `kind`, its value maps names to texts."""
+
+    name: str
+    kind: Kind | None
+    text: str
+    default: Any = None
+
+    def build_schema(self) -> dict[str, Any]:
+        """The JSON schema of the value."""
+        mapping = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
+        schema = dict(mapping if self.kind is None else self.kind.schema) | {"description": self.text}
+        return schema if self.default is None else {**schema, "default": self.default}
+
+
+def _parse_addresses(text: str) -> str:
+    try:
+        check_addresses(text)
+    except ConfigError as error:
+        raise ValueError(f"is wrong: {error}") from None
+    return text
+
+
+def _parse_expression(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"is not a regular expression: {error}") from None
+
+
+def _parse_boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def choice(*names: str) -> Kind:
+    """One of these texts."""
+
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"must be one of {', '.join(names)}")
+        return text
+
+    return Kind(parse, {"enum": list(names)})
+
+
+def number(least: float) -> Kind:
+    """A finite number that is not below `least`."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value < math.inf:
+            raise ValueError(f"must be a number that is at least {least:g}")
+        return value
+
+    return Kind(parse, {"type": "number", "minimum": least})
+
+
+def count(least: int) -> Kind:
+    """A whole number that is not below `least`."""
+
+    def parse(text: str) -> int:
+        if not text.isascii() or not text.isdecimal() or int(text) < least:
+            raise ValueError(f"must be a whole number that is at least {least}")
+        return int(text)
+
+    return Kind(parse, {"type": "integer", "minimum": least})
+
+
+TEXT = Kind(str, {"type": "string", "minLength": 1})
+ADDRESSES = Kind(_parse_addresses, {"type": "string", "minLength": 1})
+EXPRESSION = Kind(_parse_expression, {"type": "string", "format": "regex"})
+BOOLEAN = Kind(_parse_boolean, {"type": "boolean"})
+FOLDER = Kind(Path, {"type": "string", "minLength": 1})
+
+CLUSTER_KEYS = (
+    Key("name", TEXT, "The name of the cluster: the value of the label `cluster`, and in tables."),
+    Key("brokers", ADDRESSES, "Brokers to connect to first: HOST:PORT[,...]."),
+)
+"""The keys that each cluster needs. They identify it, so that they have no default for several clusters."""
+DEFAULTS_KEYS = (
+    Key(
+        "properties",
+        None,
+        "Properties of librdkafka, for TLS and SASL. A value file:PATH is read from a file.",
+    ),
+    Key("groups", EXPRESSION, "Only groups in whose name this regular expression is found."),
+    Key("topics", EXPRESSION, "Only commits to topics in whose name this regular expression is found."),
+    Key("offsets_topic", TEXT, "The topic to read: another one if it is a mirrored copy.", OFFSETS_TOPIC),
+    Key("labels", None, "Labels that all series of the cluster get, besides `cluster`. Only koff monitor."),
+    Key(
+        "start",
+        choice("snapshot", "replay", "resume"),
+        "How to start; by default resume with a state_dir, else snapshot. Only koff monitor.",
+    ),
+    Key(
+        "source",
+        choice("auto", "log", "coordinators"),
+        "Where commits come from. Only koff monitor.",
+        "auto",
+    ),
+    Key(
+        "end_offset_interval",
+        number(0.1),
+        "Seconds between two samples of the end offsets. Only koff monitor.",
+        5.0,
+    ),
+    Key(
+        "exact_time_lag",
+        EXPRESSION,
+        "For groups in whose name this is found, lag in seconds is the age of a record. Only koff monitor.",
+    ),
+    Key(
+        "exact_time_lag_rate",
+        count(1),
+        "The most records per second to read for exact_time_lag. Only koff monitor.",
+        50,
+    ),
+    Key("zookeeper", TEXT, "A ZooKeeper with groups: HOST:PORT[,...][/CHROOT]. Only koff monitor."),
+)
+"""The keys that each cluster may have, and that `defaults` may have for all clusters."""
+TOP_KEYS = (
+    Key("listen", TEXT, "The address to serve on. Only koff monitor.", "127.0.0.1:9850"),
+    Key(
+        "state_dir",
+        FOLDER,
+        "The folder for saved state, with one folder for each cluster. Only koff monitor.",
+    ),
+    Key(
+        "wait",
+        BOOLEAN,
+        "Keep trying if the only cluster cannot be reached at the start. Only koff monitor.",
+        False,
+    ),
+    Key("log_level", choice("debug", "info", "warning", "error"), "The lowest level to log.", "info"),
+    Key("log_format", choice("auto", "text", "json"), "The format of the log.", "auto"),
+)
+"""The keys of the whole process, beside `clusters` and `defaults`."""
+
+
+def build_schema() -> dict[str, Any]:
+    """The JSON schema of `koff.yaml`."""
+
+    def build_object(keys: tuple[Key, ...], required: tuple[str, ...] = ()) -> dict[str, Any]:
+        properties = {key.name: key.build_schema() for key in keys}
+        needs = {"required": list(required)} if required else {}
+        return {"type": "object", "additionalProperties": False, **needs, "properties": properties}
+
+    cluster = build_object(CLUSTER_KEYS + DEFAULTS_KEYS, ("name", "brokers"))
+    schema = build_object(TOP_KEYS, ("clusters",))
+    schema["properties"] |= {
+        "clusters": {"type": "array", "minItems": 1, "items": cluster},
+        "defaults": {**build_object(DEFAULTS_KEYS), "description": "Values for all clusters."},
+    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "koff.yaml", **schema}

@@ -1,0 +1,239 @@
+"""Reads `koff.yaml`. The whole file is checked; each error names the file, the line and the key.
+
+clusters:
+  - name: europe
+    brokers: kafka-1:9092,kafka-2:9092
+    properties:
+      security.protocol: sasl_ssl
+      sasl.username: koff
+      sasl.password: ${EUROPE_PASSWORD}    # or file:/run/secrets/europe
+    groups: ^payments
+    labels: {region: eu}
+defaults:                                  # for all clusters that do not say otherwise
+  offsets_topic: __consumer_offsets
+listen: :9850
+
+`koff.config.keys` has all keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, Key
+from koff.config.properties import read_secret
+from koff.errors import ConfigError
+
+if TYPE_CHECKING:
+    import yaml
+
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OWN_LABELS = frozenset(
+    ("cluster", "group", "topic", "partition", "state", "status", "kind", "type", "source", "reason")
+)
+"""Labels that koff sets. A label beside them may not have the same name."""
+
+
+_OF_ONE_CLUSTER = ("name", "brokers", "zookeeper")
+
+
+class ConfigFileError(ConfigError):
+    """A configuration file with errors. `errors` has a line for each."""
+
+    def __init__(self, errors: Sequence[str]) -> None:
+        super().__init__("; ".join(errors))
+        self.errors = tuple(errors)
+
+
+@dataclass(frozen=True, slots=True)
+class KoffYaml:
+    """What a file says: the values of keys that are in it, converted. `clusters` have the `defaults` too."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    clusters: tuple[Mapping[str, Any], ...] = ()
+
+
+def override(file: KoffYaml, given: Mapping[str, Any]) -> KoffYaml:
+    """The file with the values of options, by key. They are for all clusters. Raises `ConfigError`.
+
+    Values that can be right for one cluster only are an error if the file has several.
+    """
+    of_process = {key.name for key in TOP_KEYS}
+    own = {name: value for name, value in given.items() if name not in of_process}
+    if len(file.clusters) > 1 and (wrong := [name for name in own if name in _OF_ONE_CLUSTER]):
+        names = ", ".join(f"--{'cluster-name' if name == 'name' else name}" for name in wrong)
+        raise ConfigError(f"{names} is for one cluster, and the file has {len(file.clusters)}: put it there")
+    settings = {name: value for name, value in given.items() if name in of_process}
+    return KoffYaml(
+        {**file.settings, **settings}, tuple({**cluster, **own} for cluster in file.clusters or ({},))
+    )
+
+
+def read_koff_yaml(path: Path, environment: Mapping[str, str]) -> KoffYaml:
+    """What the file says. Raises one `ConfigFileError` with every error in it; `ConfigError` without PyYAML.
+
+    `${NAME}` in a value stands for the environment variable NAME. No error text contains the value of a
+    property or of a variable in `properties`: it may be a secret.
+    """
+    import yaml  # not at the top: only a file needs PyYAML
+
+    try:
+        text = path.read_text()
+        # The nodes and not the values: a node knows its line.
+        document = yaml.compose(text, Loader=yaml.SafeLoader)
+    except (OSError, UnicodeDecodeError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise ConfigFileError([f"cannot read {path}: {why}"]) from error
+    except yaml.YAMLError as error:
+        # The error's text quotes the file, where passwords may be: name only the place.
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        raise ConfigFileError(
+            [f"{path}{line}: the file is not YAML; put values with special characters into quotes"]
+        ) from None
+    parser = _Parser(str(path), environment)
+    parsed = parser.parse_file(document)
+    if parser.errors:
+        raise ConfigFileError([text for _, text in sorted(parser.errors, key=itemgetter(0))])
+    return parsed
+
+
+class _Parser:
+    """Parses the document. It notes each error in `errors`, by line, and continues with the rest."""
+
+    def __init__(self, path: str, environment: Mapping[str, str]) -> None:
+        self.errors: list[tuple[int, str]] = []
+        self._path, self._environment = path, environment
+
+    def parse_file(self, document: yaml.Node | None) -> KoffYaml:
+        """What the file says; of no use to the caller if `errors` is not empty."""
+        nodes = self._parse_mapping(document, "the file")
+        defaults_node, clusters_node = nodes.pop("defaults", None), nodes.pop("clusters", None)
+        names = ("clusters", "defaults")
+        settings = self._parse_keys(nodes, "", TOP_KEYS, also=names, parent="the file")
+        defaults: Mapping[str, Any] = {}
+        if defaults_node is not None:
+            nodes = self._parse_mapping(defaults_node, "defaults")
+            defaults = self._parse_keys(nodes, "defaults.", DEFAULTS_KEYS)
+        clusters = []
+        if clusters_node is None or clusters_node.id != "sequence" or not clusters_node.value:
+            # Without this, a file that is wrong as a whole would have two errors.
+            if not self.errors:
+                where = clusters_node or document
+                self._note_error(where, "clusters must be a list of clusters (- name: ...)")
+        else:
+            for index, node in enumerate(clusters_node.value):
+                clusters.append(self._parse_cluster(node, f"clusters[{index}]", defaults))
+            self._check_names(clusters_node.value, clusters)
+        return KoffYaml(settings, tuple(clusters))
+
+    def _parse_cluster(self, node: Any, where: str, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
+        count = len(self.errors)
+        nodes = self._parse_mapping(node, where)
+        if len(self.errors) == count:  # else it is not known which keys there are
+            for key in CLUSTER_KEYS:
+                if key.name not in nodes:
+                    self._note_error(node, f"{where} has no {key.name}")
+        values = self._parse_keys(nodes, f"{where}.", CLUSTER_KEYS + DEFAULTS_KEYS)
+        merged = {
+            name: {**defaults[name], **values.get(name, {})}
+            for name in ("properties", "labels")
+            if name in defaults
+        }
+        return {**defaults, **values, **merged}
+
+    def _check_names(self, nodes: Sequence[Any], clusters: Sequence[Mapping[str, Any]]) -> None:
+        names = set[str]()
+        for node, cluster in zip(nodes, clusters, strict=True):
+            name = cluster.get("name", "")
+            if name and name in names:
+                self._note_error(node, f"two clusters have the name {name!r}")
+            names.add(name)
+
+    def _parse_keys(
+        self,
+        nodes: Mapping[str, Any],
+        prefix: str,
+        keys: Sequence[Key],
+        *,
+        also: Sequence[str] = (),
+        parent: str | None = None,
+    ) -> dict[str, Any]:
+        """The values of the keys that are there. `also` are keys that the caller parses."""
+        known = {key.name: key for key in keys}
+        values: dict[str, Any] = {}
+        for name, node in nodes.items():
+            key = known.get(name)
+            if key is None:
+                listed = ", ".join(sorted([*known, *also]))
+                where = parent or prefix.removesuffix(".")
+                self._note_error(node, f"{where} has the unknown key {name}: use {listed}")
+            elif key.kind is None:
+                values[name] = self._parse_texts(node, prefix + name, key)
+            elif (text := self._parse_text(node, prefix + name)) is not None:
+                try:
+                    values[name] = key.kind.parse(text)
+                except ValueError as error:
+                    self._note_error(node, f"{prefix}{name} {error}")
+        return values
+
+    def _parse_texts(self, node: Any, where: str, key: Key) -> dict[str, str]:
+        """A mapping of names to texts: properties or labels."""
+        texts: dict[str, str] = {}
+        for name, value in self._parse_mapping(node, where).items():
+            if key.name == "labels" and (not _LABEL.fullmatch(name) or name.startswith("__")):
+                self._note_error(
+                    value, f"{where}.{name}: a label has letters, digits and _, and no __ in front"
+                )
+            elif key.name == "labels" and name in _OWN_LABELS:
+                self._note_error(value, f"{where}.{name}: koff itself sets the label {name}")
+            elif (text := self._parse_text(value, f"{where}.{name}")) is not None:
+                try:
+                    texts[name] = read_secret(text, f"{where}.{name}") if key.name == "properties" else text
+                except ConfigError as error:
+                    self._note_error(value, str(error))
+        return texts
+
+    def _parse_mapping(self, node: Any, where: str) -> dict[str, Any]:
+        """The nodes of the values by key."""
+        if node is None or node.id != "mapping":
+            self._note_error(node, f"{where} must be a mapping (key: value)")
+            return {}
+        nodes: dict[str, Any] = {}
+        for key, value in node.value:
+            if key.id != "scalar":
+                self._note_error(key, f"{where} has a key that is not a text")
+            elif key.value in nodes:
+                self._note_error(key, f"{where} has the key {key.value} twice")
+            else:
+                nodes[key.value] = value
+        return nodes
+
+    def _parse_text(self, node: Any, where: str) -> str | None:
+        """The text, with variables replaced. None after an error."""
+        count = len(self.errors)
+        if node.id != "scalar" or not node.value:
+            self._note_error(node, f"{where} must be a text that is not empty")
+            return None
+        text = _VARIABLE.sub(self._variable_reader(node, where), str(node.value))
+        return text if len(self.errors) == count else None
+
+    def _variable_reader(self, node: Any, where: str) -> Callable[[re.Match[str]], str]:
+        """A function that replaces a match of `${NAME}` by the value of the variable."""
+
+        def read_variable(match: re.Match[str]) -> str:
+            if match[1] not in self._environment:
+                self._note_error(node, f"{where}: set the environment variable {match[1]}")
+            return self._environment.get(match[1], "")
+
+        return read_variable
+
+    def _note_error(self, node: Any, text: str) -> None:
+        line = 0 if node is None else node.start_mark.line + 1
+        self.errors.append((line, f"{self._path}, line {line}: {text}" if line else f"{self._path}: {text}"))

@@ -1,0 +1,66 @@
+"""The monitors of `koff monitor`, one for each cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from koff.client import ClusterConf
+from koff.config.keys import DEFAULTS_KEYS, TOP_KEYS
+from koff.config.koff_yaml import KoffYaml
+from koff.errors import ConfigError
+from koff.monitor.conf import MonitorConf
+from koff.monitor.plan import Way
+from koff.monitor.requests import Display
+from koff.monitor.zookeeper import ZooKeeperConf
+from koff.tracker import ShownNames
+
+_DEFAULTS = {key.name: key.default for key in DEFAULTS_KEYS + TOP_KEYS if key.default is not None}
+
+
+def find_setting(file: KoffYaml, name: str) -> Any:
+    """The value of a key of the whole process, or its default; None if it has none."""
+    return file.settings.get(name, _DEFAULTS.get(name))
+
+
+def list_monitors(
+    file: KoffYaml, properties: Mapping[str, str], *, shares_state_dir: bool
+) -> list[MonitorConf]:
+    """A configuration for each cluster of the file. Raises `ConfigError`.
+
+    `properties`, of the environment or of options, override those in the file. With `shares_state_dir`, each
+    cluster has a folder of its own in `state_dir`.
+    """
+    # A monitor of several clusters retries those that cannot be reached: they must not affect the others.
+    wait = find_setting(file, "wait") or len(file.clusters) > 1
+
+    def build(values: Mapping[str, Any]) -> MonitorConf:
+        values, state_dir = {**_DEFAULTS, **values}, find_setting(file, "state_dir")
+        if state_dir is not None and shares_state_dir:
+            state_dir = Path(state_dir) / name_folder(values["name"])
+        start: Way = values.get("start") or ("resume" if state_dir else "snapshot")
+        if start == "resume" and state_dir is None:
+            raise ConfigError("--start resume needs --state-dir: name the folder with the saved state")
+        return MonitorConf(
+            cluster=ClusterConf(values["brokers"], {**values.get("properties", {}), **properties}),
+            cluster_name=values.get("name", ""),
+            display=Display(ShownNames(values.get("groups"), values.get("topics")), values.get("labels", {})),
+            wait=wait,
+            start=start,
+            source=values["source"],
+            state_dir=state_dir,
+            offsets_topic=values["offsets_topic"],
+            end_interval_s=values["end_offset_interval"],
+            exact_groups=values.get("exact_time_lag"),
+            exact_per_s=values["exact_time_lag_rate"],
+            zookeeper=ZooKeeperConf(values.get("zookeeper", "")),
+        )
+
+    return [build(values) for values in file.clusters]
+
+
+def name_folder(cluster: str) -> str:
+    """The name of the folder for a cluster's state: another one for each cluster, and never a path."""
+    return f"cluster-{quote(cluster, safe='')}"

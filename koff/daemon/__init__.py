@@ -1,0 +1,1 @@
+"""`koff monitor`: several monitors, one server, and a configuration that may change meanwhile."""

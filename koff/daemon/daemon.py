@@ -1,0 +1,254 @@
+"""The process of `koff monitor`: a monitor for each cluster, in a thread of its own, and one server.
+
+- A cluster that is down, or that hangs, affects no other. If there are several, none of them ends the
+  process.
+- When the configuration is read again, a monitor continues if nothing but its `display` has changed. The
+  others are stopped, and started with their new configuration.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from queue import Empty, SimpleQueue
+
+import structlog
+
+from koff.client.cluster import call_in_thread
+from koff.errors import ConfigError, KoffError
+from koff.monitor.conf import MonitorConf
+from koff.monitor.run import Monitor
+from koff.serve import ClusterView, NoProgress, Readiness, ServeConf, Server, Views
+
+log = structlog.get_logger(component="daemon")
+LOOK_S = 0.5
+"""The main thread looks so often whether a signal came: Python may handle a signal late."""
+VIEWS_S = 5.0
+"""A cluster whose view takes longer is served as not up. Prometheus waits for 10 s by default."""
+STOP_S = 15.0
+"""How long a monitor may take to stop: it saves its state."""
+
+
+class Daemon:
+    """Watches clusters and serves them. A `ViewSource`. `run` returns when `stop` was called.
+
+    `read` returns the configuration of each cluster. It is called at creation, and at each `reload`. Raises
+    what `read` raises.
+    """
+
+    def __init__(self, read: Callable[[], Sequence[MonitorConf]], serve: ServeConf) -> None:
+        self._read, self._serve = read, serve
+        self._confs = list(read())
+        self._running: tuple[_Running, ...] = ()
+        self._is_stopping = self._must_reload = False
+        # A signal handler may not use an Event: the thread that it interrupts may hold the Event's lock.
+        self._wakes: SimpleQueue[None] = SimpleQueue()
+
+    def stop(self) -> None:
+        """Ends `run` soon. May be called by a signal handler."""
+        self._is_stopping = True
+        self._wakes.put(None)
+
+    def reload(self) -> None:
+        """Lets `run` read the configuration again soon. May be called by a signal handler."""
+        self._must_reload = True
+        self._wakes.put(None)
+
+    def run(self) -> None:
+        """Serves until stopped.
+
+        Raises `ConfigError` if koff cannot listen on the address, cannot use a state directory, or librdkafka
+        refuses the properties of a cluster. `ConnectError` if the only cluster cannot be reached at first,
+        unless its configuration says to wait.
+        """
+        with ExitStack() as open_:
+            open_.callback(self._stop_all)
+            # All state directories and properties are checked before anything is served.
+            self._running = tuple(_Running(conf, self._wakes) for conf in self._confs)
+            server = open_.enter_context(Server(self, self._serve))
+            log.info("listening", url=server.url)
+            if not self._is_stopping:
+                for running in self._running:
+                    running.start()
+            is_changed = False
+            while not self._is_stopping:
+                if self._must_reload:
+                    self._must_reload, is_changed = False, True
+                    self._apply_configuration()
+                self._check(is_changed=is_changed)
+                with suppress(Empty):
+                    self._wakes.get(timeout=LOOK_S)
+            self._stop_all()  # before the server: until then, it says that the monitors have stopped
+        log.info("stopped")
+
+    def take_views(self) -> Views:
+        """What may be served now. Raises `NoProgress` if no monitor answers."""
+        running = self._running
+        if len(running) == 1:
+            return running[0].monitor.take_views()
+        # All at once: one that hangs must not delay the others.
+        taken = [call_in_thread(each.monitor.take_view) for each in running]
+        views, deadline = [], _Deadline(VIEWS_S)
+        for each, future in zip(running, taken, strict=True):
+            try:
+                views.append(future.result(deadline.left_s()))
+            except (NoProgress, TimeoutError) as error:
+                why = str(error) or f"the monitor gave no view within {VIEWS_S:g} s"
+                views.append(each.monitor.build_empty_view(why))
+        return Views(tuple(views), self._assess_readiness(running, views))
+
+    def find_stall(self) -> str | None:
+        """Why the process should be restarted; None while all monitors make progress."""
+        stalls = [(each.monitor.conf.cluster_name, each.find_stall()) for each in self._running]
+        texts = [f"{name}: {why}" if len(stalls) > 1 else why for name, why in stalls if why]
+        return "; ".join(texts) or None
+
+    def _assess_readiness(self, running: Sequence[_Running], views: Sequence[ClusterView]) -> Readiness:
+        """Ready if a cluster is, and none of those that were reached is still starting."""
+        ready = sum(view.readiness.ready for view in views)
+        is_ready = ready > 0 and not any(each.monitor.is_starting for each in running)
+        head = f"{'ready' if is_ready else 'not ready'}: {ready} of {len(views)} clusters"
+        return Readiness(is_ready, "\n".join([head, *(f"{v.cluster}: {v.readiness.text}" for v in views)]))
+
+    def _check(self, *, is_changed: bool) -> None:
+        """Raises the error with which a monitor ended at the start."""
+        for each in self._running:
+            error = each.take_error()
+            if error is None:
+                continue
+            # After a change, or with several clusters, one of them must not end the others.
+            is_usage = isinstance(error, ConfigError)
+            if not is_changed and (is_usage or len(self._running) == 1):
+                raise error
+            log.error("a cluster is not watched", cluster=each.monitor.conf.cluster_name, why=str(error))
+
+    def _apply_configuration(self) -> None:
+        """Reads the configuration again. If it is wrong, everything stays as it is."""
+        try:
+            confs = list(self._read())
+        except KoffError as error:
+            log.error("the configuration is wrong, and is not applied", why=str(error))
+            return
+        # A cluster is known by its name. The only cluster may have none.
+        before = {each.monitor.conf.cluster_name: each for each in self._running}
+        kept: dict[str, _Running] = {}
+        for conf in confs:
+            each = before.get(conf.cluster_name)
+            if each is not None and each.can_become(conf):
+                each.become(conf)
+                kept[conf.cluster_name] = before.pop(conf.cluster_name)
+        # Those that go or change are stopped first: they have their state directories.
+        self._running = tuple(kept.values())
+        _stop(list(before.values()))
+        started = {
+            conf.cluster_name: each
+            for conf in confs
+            if conf.cluster_name not in kept and (each := self._start(conf)) is not None
+        }
+        running = {**kept, **started}
+        self._running = tuple(running[c.cluster_name] for c in confs if c.cluster_name in running)
+        log.info(
+            "the configuration was read again",
+            clusters=len(self._running),
+            started=sorted(started.keys() - before.keys()),
+            restarted=sorted(started.keys() & before.keys()),
+            stopped=sorted(before.keys() - started.keys()),
+        )
+
+    def _start(self, conf: MonitorConf) -> _Running | None:
+        try:
+            # A cluster that cannot be reached now must not end the process.
+            running = _Running(replace(conf, wait=True), self._wakes)
+        except KoffError as error:
+            log.error("a cluster is not watched", cluster=conf.cluster_name, why=str(error))
+            return None
+        running.start()
+        return running
+
+    def _stop_all(self) -> None:
+        _stop(self._running)
+
+
+class _Running:
+    """A monitor and its thread. `wakes` gets an item when the thread ends."""
+
+    def __init__(self, conf: MonitorConf, wakes: SimpleQueue[None]) -> None:
+        self.monitor = Monitor(conf)
+        self._wakes = wakes
+        self._error: BaseException | None = None
+        self._fault: str | None = None
+        self._thread = threading.Thread(target=self._run, name="koff-monitor", daemon=True)
+        self._is_started = False
+
+    def start(self) -> None:
+        self._is_started = True
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Lets the thread end soon."""
+        self.monitor.stop()
+
+    def join(self, timeout_s: float) -> None:
+        """Waits for the end of the thread, and releases what it used."""
+        if self._is_started:
+            self._thread.join(timeout_s)
+        self.monitor.close()
+
+    def can_become(self, conf: MonitorConf) -> bool:
+        """Whether the monitor can take over that configuration while it runs."""
+        mine = self.monitor.conf
+        same = replace(conf, display=mine.display, wait=mine.wait) == mine
+        return same and self._thread.is_alive()
+
+    def become(self, conf: MonitorConf) -> None:
+        """Takes over the configuration."""
+        if conf.display != self.monitor.conf.display:
+            self.monitor.show(conf.display)
+
+    def take_error(self) -> BaseException | None:
+        """The error with which the monitor ended, once."""
+        error, self._error = self._error, None
+        return error
+
+    def find_stall(self) -> str | None:
+        """Why the process should be restarted."""
+        return self._fault or self.monitor.find_stall()
+
+    def _run(self) -> None:
+        if name := self.monitor.conf.cluster_name:
+            structlog.contextvars.bind_contextvars(cluster=name)
+        try:
+            self.monitor.run()
+        except KoffError as error:
+            self.monitor.fail(str(error))
+            self._error = error
+        except BaseException as error:  # a fault of koff
+            self._fault = f"a fault of koff: {type(error).__name__}: {error}"
+            self.monitor.fail(self._fault)
+            self._error = error
+            log.exception("a fault of koff: please report it", why=self._fault)
+        finally:
+            self._wakes.put(None)
+
+
+class _Deadline:
+    """A moment until which several waits may take."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._until_s = time.monotonic() + timeout_s
+
+    def left_s(self) -> float:
+        """How long a wait may take now."""
+        return max(0.0, self._until_s - time.monotonic())
+
+
+def _stop(running: Sequence[_Running]) -> None:
+    """Stops these monitors together: each saves its state."""
+    for each in running:
+        each.stop()
+    deadline = _Deadline(STOP_S)
+    for each in running:
+        each.join(deadline.left_s())

@@ -1,0 +1,161 @@
+"""One `koff monitor` that watches several clusters, as koff.yaml says, and reads it again at SIGHUP."""
+
+from __future__ import annotations
+
+import signal
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from koff.kafkatest import LocalKafka, free_ports, wait_until
+from tests.integration.test_against_kafka import commit
+from tests.kafka_groups import produce
+from tests.koff_process import Monitor, monitoring, run_koff
+
+pytestmark = pytest.mark.kafka
+
+
+def write_file(path: Path, text: str) -> str:
+    file = path / "koff.yaml"
+    file.write_text(textwrap.dedent(text))
+    return str(file)
+
+
+def make_lag(kafka: LocalKafka, group: str, *, committed: int) -> str:
+    """The name of a new topic with 10 records, to which the group has committed."""
+    topic = kafka.create_topic()
+    produce(kafka, topic, 10)
+    commit(kafka, group, (topic, 0, committed))
+    return topic
+
+
+def read_lags(monitor: Monitor) -> dict[tuple[str, str], float]:
+    """The total lag by cluster and group."""
+    totals = monitor.metrics().get("koff_group_total_lag", {})
+    return {(labels[0], labels[-1]): lag for labels, lag in totals.items()}
+
+
+def reload(monitor: Monitor) -> None:
+    name, before = "the configuration was read again", len(monitor.events("the configuration was read again"))
+    monitor.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: len(monitor.events(name)) > before, timeout_s=30, what="the reload")
+
+
+def test_three_clusters_of_which_one_is_down(more_kafka, tmp_path):
+    first, second, third = more_kafka(), more_kafka(), more_kafka()
+    make_lag(first, "g", committed=4)
+    make_lag(second, "g", committed=7)
+    third_topic = make_lag(third, "late", committed=1)
+    third.kill()
+    file = write_file(
+        tmp_path,
+        f"""
+        clusters:
+          - {{name: first, brokers: "{first.bootstrap}", labels: {{region: eu}}}}
+          - {{name: second, brokers: "{second.bootstrap}"}}
+          - {{name: third, brokers: "{third.bootstrap}"}}
+        """,
+    )
+    with monitoring(None, "--config", file) as monitor:
+        monitor.wait_until_ready()
+        status, text = monitor.get("/readyz")
+        assert status == 200
+        lines = text.splitlines()
+        assert lines[:3] == ["ready: 2 of 3 clusters", "first: ready", "second: ready"]
+        assert lines[3].startswith("third: not ready: cannot reach Kafka at")
+        wait_until(lambda: read_lags(monitor) == {("first", "g"): 6, ("second", "g"): 3}, what="the lags")
+        assert monitor.metrics()["koff_up"] == {("first", "eu"): 1, ("second",): 1, ("third",): 0}
+        assert monitor.get("/healthz") == (200, "ok\n")
+
+        # One that dies affects no other.
+        second.kill()
+        wait_until(lambda: monitor.metrics()["koff_up"][("second",)] == 0, timeout_s=30, what="koff_up 0")
+        assert monitor.get("/readyz")[0] == 200
+        assert read_lags(monitor) == {("first", "g"): 6}
+
+        # One that comes is watched from then on.
+        third.restart()
+        wait_until(lambda: read_lags(monitor).get(("third", "late")) == 9, timeout_s=60, what="the third")
+        commit(third, "late", (third_topic, 0, 10))
+        wait_until(lambda: read_lags(monitor)["third", "late"] == 0, what="a commit in the third")
+        assert monitor.stop() == 0, monitor.text
+    waiting = monitor.events("waiting")
+    assert {line["cluster"] for line in waiting} == {"third"}
+    assert {line["cluster"] for line in monitor.events("connected")} == {"first", "second", "third"}
+
+
+def test_a_reload_applies_filters_labels_and_clusters_and_keeps_the_state(more_kafka, kafka, tmp_path):
+    own = more_kafka()
+    make_lag(own, "payments", committed=4)
+    make_lag(own, "orders", committed=7)
+
+    def configure(cluster: str, *others: str) -> str:
+        named = [f'name: own, brokers: "{own.bootstrap}"{cluster}', *others]
+        return write_file(tmp_path, "clusters:\n" + "".join(f"  - {{{each}}}\n" for each in named))
+
+    file = configure(", groups: ^pay")
+    with monitoring(None, "--config", file) as monitor:
+        monitor.wait_until_ready()
+        wait_until(lambda: read_lags(monitor) == {("own", "payments"): 6}, what="the group of the filter")
+
+        # Filters and labels: koff has the state, and does not connect again.
+        started = len(monitor.events("connected"))
+        configure(", labels: {team: x}, topics: .", f'name: session, brokers: "{kafka.bootstrap}"')
+        reload(monitor)
+        wait_until(
+            lambda: read_lags(monitor).items() >= {("own", "payments"): 6, ("own", "orders"): 3}.items(),
+            what="both groups",
+        )
+        assert ("own", "x") in monitor.metrics()["koff_up"]
+        wait_until(lambda: ("session",) in monitor.metrics()["koff_up"], what="the new cluster")
+        wait_until(lambda: len(monitor.events("connected")) > started, what="its connection")
+        assert [line["cluster"] for line in monitor.events("connected")] == ["own", "session"]
+
+        # A file that is wrong changes nothing.
+        (tmp_path / "koff.yaml").write_text("clusters: [{name: own}]")
+        monitor.process.send_signal(signal.SIGHUP)
+        wrong = "the configuration is wrong, and is not applied"
+        wait_until(lambda: monitor.events(wrong), what="the error")
+        assert "koff.yaml, line 1: clusters[0] has no brokers" in monitor.events(wrong)[0]["why"]
+        assert ("own", "x") in monitor.metrics()["koff_up"]
+
+        # A cluster that goes takes its series along.
+        configure("")
+        reload(monitor)
+        assert set(monitor.metrics()["koff_up"]) == {("own",)}
+        assert monitor.stop() == 0, monitor.text
+
+
+def test_each_cluster_has_a_folder_for_its_state_and_resumes_from_it(more_kafka, tmp_path):
+    kafka = more_kafka()
+    make_lag(kafka, "g", committed=4)
+    file = write_file(
+        tmp_path,
+        f"""
+        clusters:
+          - {{name: a/b, brokers: "{kafka.bootstrap}"}}
+          - {{name: absent, brokers: "127.0.0.1:{free_ports(1)[0]}"}}
+        state_dir: {tmp_path}/state
+        """,
+    )
+    for run in range(2):
+        with monitoring(None, "--config", file) as monitor:
+            monitor.wait_until_ready()
+            wait_until(lambda: read_lags(monitor) == {("a/b", "g"): 6}, what="the lag")
+            assert monitor.stop() == 0, monitor.text
+            assert bool(monitor.events("partitions start: resume")) == bool(run)
+    assert sorted(folder.name for folder in (tmp_path / "state").iterdir()) == [
+        "cluster-a%2Fb",
+        "cluster-absent",
+    ]
+
+
+def test_a_file_with_errors_ends_the_command_with_all_of_them_and_code_2(tmp_path):
+    file = write_file(tmp_path, "clusters: [{name: a, brokers: 'a:x', start: now}]")
+    result = run_koff("monitor", "--config", file)
+    assert result.returncode == 2
+    assert "clusters[0].brokers is wrong: 'a:x' is not an address" in result.stderr
+    assert "clusters[0].start must be one of" in result.stderr
+    result = run_koff("monitor")
+    assert (result.returncode, "give --brokers, or --config" in result.stderr) == (2, True)

@@ -1,0 +1,78 @@
+"""`koff config`: checks koff.yaml, and shows what koff makes of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from koff.cli import main
+from koff.config.keys import build_schema
+
+FILE = """
+clusters:
+  - name: europe
+    brokers: a:1
+    properties: {sasl.username: koff, sasl.password: "${PASSWORD}"}
+    groups: ^pay
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "koff.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def run(*args: object, **environment: str):
+    return CliRunner(env={"PASSWORD": "hunter2", **environment}).invoke(main, ["config", *map(str, args)])
+
+
+def test_a_file_that_is_right_is_named_with_its_clusters(file):
+    result = run("check", file)
+    assert (result.exit_code, result.output) == (0, f"{file} is right. Clusters: europe\n")
+
+
+def test_each_error_is_a_line_of_its_own(file):
+    file.write_text("listen: ''\nclusters: [{name: a}]\n")
+    result = run("check", file)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines() == [
+        f"{file}, line 1: listen must be a text that is not empty",
+        f"{file}, line 2: clusters[0] has no brokers",
+    ]
+
+
+def test_properties_are_checked_by_librdkafka(file):
+    file.write_text(FILE.replace("sasl.username: koff", "no.such.property: koff"))
+    result = run("check", file)
+    assert result.exit_code == 2
+    assert f"{file}: cluster europe: librdkafka refuses the properties" in result.stderr
+    assert "no.such.property" in result.stderr
+
+
+def test_secrets_are_masked(file):
+    result = run("show", file, KOFF_PROPERTY_SSL_KEY_PASSWORD="hunter3")
+    assert result.exit_code == 0, result.output
+    assert "hunter" not in result.output
+    shown = yaml.safe_load(result.output)
+    (europe,) = shown["clusters"]
+    assert europe["properties"] == {
+        "sasl.username": "koff",
+        "sasl.password": "********",
+        "ssl.key.password": "********",
+    }
+    assert (europe["groups"], europe["source"], shown["listen"]) == ("^pay", "auto", "127.0.0.1:9850")
+
+
+def test_a_variable_that_is_missing_is_named(file):
+    result = CliRunner().invoke(main, ["config", "show", str(file)])
+    assert result.exit_code == 2
+    assert "clusters[0].properties.sasl.password: set the environment variable PASSWORD" in result.output
+
+
+def test_the_schema_is_json():
+    assert json.loads(run("schema").output) == build_schema()

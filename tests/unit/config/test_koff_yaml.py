@@ -1,0 +1,267 @@
+"""koff.yaml: what it says, how options override it, and how what is wrong with it is told."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+
+import pytest
+
+from koff.client import ClusterConf
+from koff.config.clusters import WatchedCluster, list_watched_clusters
+from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, build_schema
+from koff.config.koff_yaml import ConfigFileError, KoffYaml, override, read_koff_yaml
+from koff.config.monitors import find_setting, list_monitors
+from koff.errors import ConfigError
+from koff.monitor.conf import MonitorConf
+from koff.monitor.requests import Display
+from koff.monitor.zookeeper import ZooKeeperConf
+from koff.tracker import ShownNames
+
+
+def read(path: Path, text: str, **environment: str) -> list[WatchedCluster]:
+    file = path / "koff.yaml"
+    file.write_text(text)
+    return list_watched_clusters(read_koff_yaml(file, environment), {})
+
+
+def test_clusters_are_read_with_their_properties_and_filters(tmp_path):
+    text = """
+clusters:
+  - name: europe
+    brokers: a:9092,b:9092
+    properties: {sasl.password: "x${PASSWORD}", security.protocol: sasl_ssl}
+    groups: ^pay
+    topics: orders
+    offsets_topic: copy
+  - {name: america, brokers: "c:9092"}
+"""
+    assert read(tmp_path, text, PASSWORD="secret") == [
+        WatchedCluster(
+            "europe",
+            ClusterConf("a:9092,b:9092", {"sasl.password": "xsecret", "security.protocol": "sasl_ssl"}),
+            "copy",
+            "^pay",
+            "orders",
+        ),
+        WatchedCluster("america", ClusterConf("c:9092", {})),
+    ]
+
+
+def test_all_that_is_wrong_is_told_with_line_and_key(tmp_path):
+    text = """
+clusters:
+  - name: a
+    broker: x:1
+  - name: b
+    brokers: y:1
+    groups: "("
+    properties: {sasl.password: "${MISSING}"}
+  - {name: b, brokers: [z]}
+"""
+    with pytest.raises(ConfigFileError) as raised:
+        read(tmp_path, text)
+    assert str(raised.value) == "; ".join(raised.value.errors)
+    assert [each.partition("koff.yaml, ")[2] for each in raised.value.errors] == [
+        "line 3: clusters[0] has no brokers",
+        "line 4: clusters[0] has the unknown key broker: use brokers, end_offset_interval, exact_time_lag, "
+        "exact_time_lag_rate, groups, labels, name, offsets_topic, properties, source, start, topics, "
+        "zookeeper",
+        "line 7: clusters[1].groups is not a regular expression: missing ), unterminated subpattern at "
+        "position 0",
+        "line 8: clusters[1].properties.sasl.password: set the environment variable MISSING",
+        "line 9: clusters[2].brokers must be a text that is not empty",
+        "line 9: two clusters have the name 'b'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "the file must be a mapping"),
+        ("clusters: []", "clusters must be a list of clusters"),
+        ("clusters: {a: b}", "clusters must be a list of clusters"),
+        ("clusters: [", "line 1, column 12: the file is not YAML"),
+        ("clusters: [{? [a] : b}]", "clusters[0] has a key that is not a text"),
+        ("other: 1", "the file has the unknown key other"),
+        ("clusters: [x]", "clusters[0] must be a mapping"),
+        ("clusters: [{name: a, name: b, brokers: c}]", "clusters[0] has the key name twice"),
+    ],
+)
+def test_a_file_of_another_shape_is_refused(tmp_path, text, told):
+    with pytest.raises(ConfigFileError) as raised:
+        read(tmp_path, text)
+    assert told in str(raised.value)
+
+
+@pytest.mark.parametrize("password", ["*hush", "'hush", "@hush", "&hush *hush", "hush: x", "%hush", "{hush"])
+def test_a_password_that_breaks_the_file_is_not_shown(tmp_path, password):
+    with pytest.raises(ConfigFileError) as raised:
+        read(tmp_path, f"clusters:\n  - properties:\n      sasl.password: {password}\n")
+    assert "hush" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigFileError, match=r"cannot read .*absent\.yaml"):
+        read_koff_yaml(tmp_path / "absent.yaml", {})
+
+
+def parse(path: Path, text: str, **environment: str) -> KoffYaml:
+    file = path / "koff.yaml"
+    file.write_text(text)
+    return read_koff_yaml(file, environment)
+
+
+def list_errors(path: Path, text: str) -> list[str]:
+    """The errors in the file, from the line on."""
+    with pytest.raises(ConfigFileError) as raised:
+        parse(path, text)
+    return [error.partition("koff.yaml, ")[2] for error in raised.value.errors]
+
+
+EVERYTHING = """
+listen: :9999
+state_dir: /var/lib/koff
+log_level: debug
+defaults:
+  properties: {security.protocol: sasl_ssl, sasl.username: koff}
+  labels: {team: platform, region: none}
+  source: log
+clusters:
+  - name: europe
+    brokers: a:1
+    properties: {sasl.username: other}
+    labels: {region: eu}
+    groups: ^pay
+    topics: orders$
+    start: replay
+    end_offset_interval: 2.5
+    exact_time_lag: ^slow
+    exact_time_lag_rate: 7
+    zookeeper: z:2181/kafka
+    offsets_topic: copy
+  - {name: a/../b, brokers: "b:1", source: auto}
+"""
+
+
+def test_a_file_makes_one_monitor_for_each_cluster(tmp_path):
+    file = parse(tmp_path, EVERYTHING)
+    europe, other = list_monitors(file, {"client.id": "mine"}, shares_state_dir=True)
+    assert europe == MonitorConf(
+        cluster=ClusterConf(
+            "a:1", {"security.protocol": "sasl_ssl", "sasl.username": "other", "client.id": "mine"}
+        ),
+        cluster_name="europe",
+        display=Display(
+            ShownNames(re.compile("^pay"), re.compile("orders$")), {"team": "platform", "region": "eu"}
+        ),
+        wait=True,  # it must not end the process if it is down
+        start="replay",
+        source="log",
+        state_dir=Path("/var/lib/koff/cluster-europe"),
+        offsets_topic="copy",
+        end_interval_s=2.5,
+        exact_groups=re.compile("^slow"),
+        exact_per_s=7,
+        zookeeper=ZooKeeperConf("z:2181/kafka"),
+    )
+    assert (other.start, other.source, other.end_interval_s) == ("resume", "auto", 5.0)
+    assert other.state_dir == Path("/var/lib/koff/cluster-a%2F..%2Fb")
+    assert other.display.labels == {"team": "platform", "region": "none"}
+    assert [find_setting(file, name) for name in ("listen", "log_level", "log_format")] == [
+        ":9999",
+        "debug",
+        "auto",
+    ]
+
+
+def test_options_override_the_file_for_all_clusters(tmp_path):
+    file = override(
+        parse(tmp_path, EVERYTHING), {"source": "coordinators", "listen": ":1", "start": "snapshot"}
+    )
+    monitors = list_monitors(file, {}, shares_state_dir=True)
+    assert [(conf.source, conf.start) for conf in monitors] == [("coordinators", "snapshot")] * 2
+    assert find_setting(file, "listen") == ":1"
+
+
+def test_options_that_name_one_cluster_override_a_file_with_one_only(tmp_path):
+    one = parse(tmp_path, "clusters: [{name: a, brokers: b}]")
+    (conf,) = list_monitors(override(one, {"brokers": "c:1", "name": "d"}), {}, shares_state_dir=True)
+    assert (conf.cluster.brokers, conf.cluster_name, conf.wait) == ("c:1", "d", False)
+    for given, named in (({"brokers": "c:1"}, "--brokers"), ({"name": "d"}, "--cluster-name")):
+        with pytest.raises(ConfigError, match=f"{named} is for one cluster, and the file has 2"):
+            override(parse(tmp_path, EVERYTHING), given)
+
+
+def test_without_a_file_the_options_name_the_cluster():
+    file = override(KoffYaml(), {"brokers": "a:1", "state_dir": Path("/s")})
+    (conf,) = list_monitors(file, {}, shares_state_dir=False)
+    assert conf == MonitorConf(ClusterConf("a:1", {}), start="resume", state_dir=Path("/s"))
+
+
+def test_resume_needs_a_folder(tmp_path):
+    file = parse(tmp_path, "clusters: [{name: a, brokers: b, start: resume}]")
+    with pytest.raises(ConfigError, match="--start resume needs --state-dir"):
+        list_monitors(file, {}, shares_state_dir=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("start: now", "defaults.start must be one of snapshot, replay, resume"),
+        ("end_offset_interval: 0", "defaults.end_offset_interval must be a number that is at least 0.1"),
+        ("end_offset_interval: .nan", "defaults.end_offset_interval must be a number that is at least 0.1"),
+        (
+            "exact_time_lag_rate: 1.5",
+            "defaults.exact_time_lag_rate must be a whole number that is at least 1",
+        ),
+        ("labels: [a]", "defaults.labels must be a mapping (key: value)"),
+        ("labels: {9a: x}", "defaults.labels.9a: a label has letters, digits and _, and no __ in front"),
+        ("labels: {__a: x}", "defaults.labels.__a: a label has letters, digits and _, and no __ in front"),
+        ("labels: {group: x}", "defaults.labels.group: koff itself sets the label group"),
+        (
+            "properties: {sasl.password: 'file:/no/such'}",
+            "defaults.properties.sasl.password: cannot read /no/such: No such file or directory",
+        ),
+        (
+            "name: x",
+            "defaults has the unknown key name: use " + ", ".join(sorted(key.name for key in DEFAULTS_KEYS)),
+        ),
+    ],
+)
+def test_a_value_that_is_wrong_is_named_with_its_line(tmp_path, text, told):
+    file = f"clusters: [{{name: a, brokers: b}}]\ndefaults:\n  {text}\n"
+    assert list_errors(tmp_path, file) == [f"line 3: {told}"]
+
+
+def test_brokers_are_checked(tmp_path):
+    (told,) = list_errors(tmp_path, "clusters:\n- name: a\n  brokers: http://b:1\n")
+    assert told.startswith(
+        "line 3: clusters[0].brokers is wrong: http:// is not a protocol of Kafka: write HOST"
+    )
+
+
+def test_wait_is_true_or_false(tmp_path):
+    assert list_errors(tmp_path, "wait: maybe\nclusters: [{name: a, brokers: b}]") == [
+        "line 1: wait must be true or false"
+    ]
+    assert parse(tmp_path, "wait: True\nclusters: [{name: a, brokers: b}]").settings == {"wait": True}
+
+
+def test_a_secret_may_be_in_a_file_of_its_own(tmp_path):
+    (tmp_path / "password").write_text("hush\n")
+    text = "clusters: [{name: a, brokers: b, properties: {sasl.password: 'file:${DIR}/password'}}]"
+    (cluster,) = parse(tmp_path, text, DIR=str(tmp_path)).clusters
+    assert cluster["properties"] == {"sasl.password": "hush"}
+
+
+def test_the_schema_and_the_documentation_have_every_key():
+    schema = build_schema()
+    cluster = schema["properties"]["clusters"]["items"]
+    assert list(cluster["properties"]) == [key.name for key in CLUSTER_KEYS + DEFAULTS_KEYS]
+    assert cluster["required"] == ["name", "brokers"]
+    assert {"clusters", "defaults"} | {key.name for key in TOP_KEYS} == schema["properties"].keys()
+    documented = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
+    for key in (*CLUSTER_KEYS, *DEFAULTS_KEYS, *TOP_KEYS):
+        assert f"| `{key.name}` |" in documented

@@ -1,0 +1,292 @@
+"""Several monitors in one process, without Kafka: what is served of them, and what a reload does."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from structlog.testing import capture_logs
+
+from koff.client import ClusterConf
+from koff.daemon import daemon as daemon_module
+from koff.daemon.daemon import Daemon
+from koff.errors import ConfigError, ConnectError
+from koff.kafkatest import free_ports, wait_until
+from koff.monitor.conf import MonitorConf
+from koff.monitor.requests import Display
+from koff.monitor.run import Monitor
+from koff.serve import ClusterView, NoProgress, Readiness, ServeConf
+from koff.tracker import ShownNames
+from tests.unit.serve.views import fill_tracker, take_view
+
+ANY_PORT = ServeConf("127.0.0.1:0")
+
+
+def absent(name: str = "", **settings: Any) -> MonitorConf:
+    """The configuration of a monitor whose cluster is not there."""
+    cluster = ClusterConf(f"127.0.0.1:{free_ports(1)[0]}", connect_timeout_s=0.1)
+    return MonitorConf(cluster, cluster_name=name, **{"wait": True, **settings})
+
+
+class FakeMonitor(Monitor):
+    """A monitor whose cluster is in the state that `states` has under its name: a view, or an error."""
+
+    states: ClassVar[dict[str, ClusterView | Exception | Callable[[], ClusterView]]] = {}
+
+    def run(self) -> None:
+        with self:
+            self._loop = object()  # type: ignore[assignment]  # as if the cluster had been reached
+            while not self._is_stopping:
+                self._wakes.get()
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._wakes.put(None)
+
+    def show(self, display: Display) -> None:
+        self.conf = replace(self.conf, display=display)
+
+    def find_stall(self) -> str | None:
+        return None
+
+    def take_view(self) -> ClusterView:
+        state = self.states[self.conf.cluster_name]
+        if isinstance(state, ConnectError):
+            self._loop, self._failure = None, str(state)
+            return self.build_empty_view(str(state))
+        if isinstance(state, Exception):
+            raise state
+        view = state if isinstance(state, ClusterView) else state()
+        self._was_ready |= view.readiness.ready
+        return view
+
+
+@pytest.fixture
+def states(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the clusters are like, by name. Without this fixture, monitors are real."""
+    monkeypatch.setattr(daemon_module, "Monitor", FakeMonitor)
+    monkeypatch.setattr(FakeMonitor, "states", {})
+    return FakeMonitor.states
+
+
+@contextmanager
+def running(*confs: MonitorConf) -> Iterator[tuple[Daemon, list[MonitorConf], list[Any]]]:
+    """A daemon that runs, the configuration that it reads, and what it logs."""
+    read = list(confs)
+    daemon = Daemon(lambda: read, ANY_PORT)
+    with capture_logs() as logs:
+        thread = threading.Thread(target=daemon.run)
+        thread.start()
+        try:
+            wait_until(lambda: any(line["event"] == "listening" for line in logs), what="the server")
+            yield daemon, read, logs
+        finally:
+            daemon.stop()
+            thread.join(20)
+    assert not thread.is_alive()
+
+
+def view_of(name: str, *, ready: bool = True) -> ClusterView:
+    view = take_view(fill_tracker(), name)
+    return view if ready else replace(view, readiness=Readiness(False, "not ready: reading"))
+
+
+def describe(daemon: Daemon) -> tuple[bool, str]:
+    readiness = daemon.take_views().readiness
+    return readiness.ready, readiness.text
+
+
+def test_it_is_ready_while_one_cluster_is_and_none_is_starting(states):
+    away = ConnectError("cannot reach Kafka")
+    states.update(a=view_of("a"), b=view_of("b", ready=False), c=away)
+    with running(absent("a"), absent("b"), absent("c")) as (daemon, _, _):
+        # b was reached, and was never ready
+        lines = ["a: ready", "b: not ready: reading", "c: not ready: cannot reach Kafka"]
+        assert describe(daemon) == (False, "\n".join(["not ready: 1 of 3 clusters", *lines]))
+        states["b"] = view_of("b")
+        assert describe(daemon) == (True, "ready: 2 of 3 clusters\na: ready\nb: ready\n" + lines[2])
+        # What was ready once does not take the others out of service.
+        states["b"] = view_of("b", ready=False)
+        assert describe(daemon)[0]
+        states["a"] = view_of("a", ready=False)
+        assert not describe(daemon)[0]
+
+
+def test_the_readiness_of_the_only_cluster_is_that_of_the_process(states):
+    states["a"] = view_of("a")
+    with running(absent("a")) as (daemon, _, _):
+        assert describe(daemon) == (True, "ready")
+
+
+def test_a_cluster_that_gives_no_view_is_not_up_and_does_not_delay_the_others(states, monkeypatch):
+    monkeypatch.setattr(daemon_module, "VIEWS_S", 0.2)
+    hangs = threading.Event()
+
+    def hang() -> ClusterView:
+        hangs.wait(60)
+        raise NoProgress("late")
+
+    states.update(a=hang, b=view_of("b"), c=NoProgress("stuck"))
+    with running(absent("a"), absent("b"), absent("c")) as (daemon, _, _):
+        began_s = time.monotonic()
+        a, b, c = daemon.take_views().clusters
+        assert time.monotonic() - began_s < 20
+        hangs.set()
+    assert b is states["b"]
+    for view, name, why in ((a, "a", "gave no view within 0.2 s"), (c, "c", "stuck")):
+        assert (view.cluster, view.stats.up, why in view.readiness.text) == (name, False, True)
+
+
+def test_a_view_of_nothing_is_the_same_object_while_nothing_changes():
+    with running(absent("a"), absent("b")) as (daemon, _, _):
+        wait_until(lambda: "cannot reach" in describe(daemon)[1], what="the failure")
+        wait_until(
+            lambda: daemon.take_views().clusters[0] is daemon.take_views().clusters[0], what="one view"
+        )
+
+
+def test_with_several_clusters_none_of_them_ends_the_process():
+    with running(absent("a"), absent("b")) as (daemon, _, logs):
+        wait_until(lambda: describe(daemon)[1].count("cannot reach") == 2, what="the failures")
+        assert describe(daemon)[0] is False
+        assert daemon.find_stall() is None
+    assert [line["event"] for line in logs][-1] == "stopped"
+
+
+def test_the_only_cluster_ends_the_process_if_it_cannot_be_reached():
+    with capture_logs(), pytest.raises(ConnectError, match="cannot reach Kafka"):
+        Daemon(lambda: [absent(wait=False)], ANY_PORT).run()
+
+
+def test_a_property_that_is_wrong_ends_the_process_at_the_start():
+    wrong = replace(absent("b"), cluster=ClusterConf("b:1", {"no.such": "1"}))
+    with capture_logs() as logs, pytest.raises(ConfigError, match=r"no\.such"):
+        Daemon(lambda: [absent("a"), wrong], ANY_PORT).run()
+    assert logs == []
+
+
+def test_a_daemon_that_was_stopped_before_does_not_connect():
+    daemon = Daemon(lambda: [absent()], ANY_PORT)
+    daemon.stop()
+    with capture_logs() as logs:
+        daemon.run()
+    assert [line["event"] for line in logs] == ["listening", "stopped"]
+
+
+def find_monitors(daemon: Daemon) -> dict[str, Monitor]:
+    return {each.monitor.conf.cluster_name: each.monitor for each in daemon._running}
+
+
+def reload(daemon: Daemon, logs: list[Any]) -> dict[str, Any]:
+    """Reloads, and returns what is logged of it."""
+
+    def count() -> list[Any]:
+        return [line for line in list(logs) if "the configuration" in line["event"]]
+
+    before = len(count())
+    daemon.reload()
+    wait_until(lambda: len(count()) > before, what="the reload")
+    return count()[-1]
+
+
+def test_a_reload_keeps_what_is_the_same_and_starts_restarts_and_stops_the_rest(states, tmp_path: Path):
+    states.update({name: view_of(name) for name in "abcd"})
+    confs = {name: absent(name, state_dir=tmp_path / name) for name in "abcd"}
+    with running(confs["a"], confs["b"], confs["c"]) as (daemon, read, logs):
+        before = find_monitors(daemon)
+        display = Display(ShownNames(re.compile("^pay")), {"region": "eu"})
+        changed = replace(confs["b"], end_interval_s=1.0)
+        read[:] = [confs["d"], changed, replace(confs["a"], display=display)]
+        told = reload(daemon, logs)
+        after = find_monitors(daemon)
+    assert list(after) == ["d", "b", "a"]
+    assert after["a"] is before["a"]
+    assert after["a"].conf.display == display
+    assert after["b"] is not before["b"]
+    assert after["b"].conf == changed  # the state directory of the one before was free
+    assert (told["started"], told["restarted"], told["stopped"]) == (["d"], ["b"], ["c"])
+
+
+def test_a_configuration_that_is_wrong_changes_nothing(states):
+    states["a"] = view_of("a")
+    with running(absent("a")) as (daemon, read, logs):
+        monitor = find_monitors(daemon)["a"]
+
+        def fail() -> list[MonitorConf]:
+            raise ConfigError("koff.yaml, line 3: no")
+
+        daemon._read = fail
+        assert reload(daemon, logs)["why"] == "koff.yaml, line 3: no"
+        assert find_monitors(daemon)["a"] is monitor
+        daemon._read = lambda: read
+
+
+def test_a_cluster_that_is_new_and_wrong_does_not_end_the_process(states):
+    states["a"] = view_of("a")
+    with running(absent("a")) as (daemon, read, logs):
+        read.append(replace(absent("b"), cluster=ClusterConf("b:1", {"no.such": "1"})))
+        reload(daemon, logs)
+        assert list(find_monitors(daemon)) == ["a"]
+    assert any(line["event"] == "a cluster is not watched" and "no.such" in line["why"] for line in logs)
+
+
+def test_a_fault_in_one_monitor_makes_the_process_unhealthy_and_leaves_the_others(states, monkeypatch):
+    states["b"] = view_of("b")
+
+    def run(self: FakeMonitor) -> None:
+        if self.conf.cluster_name == "a":
+            raise RuntimeError("oops")
+        run_well(self)
+
+    run_well = FakeMonitor.run
+    monkeypatch.setattr(FakeMonitor, "run", run)
+    states["a"] = ConnectError("failed")
+    with running(absent("a"), absent("b")) as (daemon, _, _):
+        wait_until(lambda: daemon.find_stall() is not None, what="the fault")
+        assert daemon.find_stall() == "a: a fault of koff: RuntimeError: oops"
+        assert daemon.take_views().clusters[1] is states["b"]
+
+
+def test_signal_handlers_stop_and_reload():
+    """The main thread runs the daemon, as in `koff monitor`."""
+    number = signal.SIGUSR1
+    reads: list[None] = []
+    conf = absent("a")
+
+    def read() -> list[MonitorConf]:
+        reads.append(None)
+        return [conf]
+
+    daemon, calls = Daemon(read, ANY_PORT), 0
+
+    def handle(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        (daemon.reload if calls == 1 else daemon.stop)()
+
+    def send() -> None:
+        with suppress(AssertionError):
+            wait_until(lambda: "cannot reach" in describe(daemon)[1], every_s=0.01)
+            os.kill(os.getpid(), number)
+            wait_until(lambda: len(reads) == 2, what="the reload")
+        os.kill(os.getpid(), number)
+
+    before = signal.signal(number, handle)
+    sender = threading.Thread(target=send)
+    try:
+        with capture_logs():
+            sender.start()
+            daemon.run()
+    finally:
+        sender.join(90)
+        signal.signal(number, before)
+    assert len(reads) == 2
