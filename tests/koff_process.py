@@ -21,6 +21,11 @@ from koff.kafkatest import wait_until
 KOFF = (sys.executable, "-m", "koff")
 
 
+def set_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables of these properties."""
+    return {f"KOFF_PROPERTY_{name.upper().replace('.', '_')}": value for name, value in properties.items()}
+
+
 def run_koff(
     *args: str, env: Mapping[str, str] | None = None, timeout_s: float = 90.0
 ) -> subprocess.CompletedProcess[str]:

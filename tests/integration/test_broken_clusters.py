@@ -26,7 +26,7 @@ from tests.integration.test_against_kafka import commit
 from tests.integration.test_coordinators import sharing
 from tests.integration.test_monitor import lag_of
 from tests.kafka_groups import allow, produce
-from tests.koff_process import Monitor, monitoring
+from tests.koff_process import Monitor, monitoring, set_properties
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 
@@ -167,9 +167,8 @@ def test_without_the_right_to_read_commits_come_from_the_coordinators_until_it_i
         ("koff", ResourceType.GROUP, "*", AclOperation.DESCRIBE),
         ("koff", ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ),
     )
-    properties = [text for name, value in LOGIN.items() for text in ("--property", f"{name}={value}")]
     auto = ("--source", "auto", "--end-offset-interval", "1")
-    with monitoring(kafka.sasl_bootstrap, *auto, *properties) as monitor:
+    with monitoring(kafka.sasl_bootstrap, *auto, env=set_properties(LOGIN)) as monitor:
         wait_until(lambda: lag_of(monitor, "g") == 99, timeout_s=60, what="the lag")
         read = AclBindingFilter(
             *(ResourceType.TOPIC, OFFSETS_TOPIC, ResourcePatternType.LITERAL, "User:koff", "*"),

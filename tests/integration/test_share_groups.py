@@ -13,7 +13,7 @@ from koff.records.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_coordinators import sharing
 from tests.kafka_groups import allow, produce
-from tests.koff_process import describe_groups, monitoring, run_koff
+from tests.koff_process import describe_groups, monitoring, run_koff, set_properties
 
 pytestmark = pytest.mark.kafka
 LOGIN = {
@@ -111,8 +111,8 @@ def test_without_the_right_to_read_the_state_lags_come_from_the_coordinators_unt
         produce(kafka, topic, 15, partition=partition)
     with sharing(kafka, "workers", topic, count=30):
         pass
-    login = [text for name, value in LOGIN.items() for text in ("--property", f"{name}={value}")]
-    with monitoring(kafka.sasl_bootstrap, "--end-offset-interval", "1", *login) as monitor:
+    login = set_properties(LOGIN)
+    with monitoring(kafka.sasl_bootstrap, "--end-offset-interval", "1", env=login) as monitor:
 
         def served(family: str) -> dict[tuple[str, int], int]:
             series = monitor.metrics().get(family, {})

@@ -24,7 +24,7 @@ from koff.records.placement import group_partition
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_monitor import write
 from tests.kafka_groups import allow, consuming, produce
-from tests.koff_process import Monitor, monitoring, run_koff
+from tests.koff_process import Monitor, monitoring, run_koff, set_properties
 from tests.unit.builders import commit as commit_record
 
 pytestmark = pytest.mark.kafka
@@ -375,8 +375,7 @@ def monitoring_as(user: str, kafka: LocalKafka, *args: str) -> Iterator[Monitor]
         "sasl.username": user,
         "sasl.password": f"{user}-secret",
     }
-    properties = [text for name, value in login.items() for text in ("--property", f"{name}={value}")]
-    with monitoring(kafka.sasl_bootstrap, *properties, *args) as monitor:
+    with monitoring(kafka.sasl_bootstrap, *args, env=set_properties(login)) as monitor:
         yield monitor
 
 
