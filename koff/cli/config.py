@@ -92,6 +92,8 @@ def _describe_keys(keys: tuple[Key, ...], values: Mapping[str, Any]) -> dict[str
 def _describe_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _MASK if is_secret(name) else text for name, text in value.items()}
+    if isinstance(value, tuple):
+        return "/".join(map(str, value))
     if isinstance(value, re.Pattern):
         return value.pattern
     return str(value) if isinstance(value, Path) else value

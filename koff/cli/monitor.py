@@ -12,6 +12,7 @@ import click
 from koff.cli.malloc import return_freed_memory
 from koff.cli.options import (
     FiniteRange,
+    Shard,
     clusters_options,
     exact_option,
     logging_options,
@@ -21,6 +22,7 @@ from koff.cli.options import (
     source_option,
     zookeeper_option,
 )
+from koff.client.cluster import check_properties
 from koff.config.monitors import find_setting, list_monitors
 from koff.daemon.daemon import Daemon
 from koff.monitor.conf import MonitorConf
@@ -62,6 +64,20 @@ from koff.serve import ServeConf
 @option(
     "--wait", is_flag=True, help="Keep trying if the brokers cannot be reached at the start (for sidecars)."
 )
+@option(
+    "--shard",
+    type=Shard(),
+    show_default=False,
+    help="Read only every N-th partition of the offsets topic, from I on (0 to N - 1): N processes with the "
+    "same N share the groups among them.",
+)
+@option(
+    "--group",
+    show_default=False,
+    metavar="NAME",
+    help="Show only this group (exactly this name), and read only its partition of the offsets topic: for "
+    "sidecars.",
+)
 @source_option
 @exact_option
 @zookeeper_option
@@ -96,7 +112,10 @@ def monitor(config: Path | None, **_: Any) -> None:
     return_freed_memory()
 
     def read() -> list[MonitorConf]:
-        return list_monitors(*read_clusters(ctx), shares_state_dir=config is not None)
+        monitors = list_monitors(*read_clusters(ctx), shares_state_dir=config is not None)
+        for conf in monitors:  # here: a reload with an error changes nothing
+            check_properties(conf.cluster)
+        return monitors
 
     running = Daemon(read, ServeConf(find_setting(file, "listen")))
     # Messages are created by the thousand and hold no cycles: collect rarely, and never scan the modules.

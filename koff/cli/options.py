@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from koff.client import ClusterConf
 from koff.client.addresses import check_addresses
-from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS
+from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, SHARD, TOP_KEYS
 from koff.config.koff_yaml import KoffYaml, override, read_koff_yaml
 from koff.config.properties import gather_properties
 from koff.errors import ConfigError
@@ -48,6 +48,22 @@ class Regex(click.ParamType):  # type: ignore[type-arg]  # generic only in newer
             return re.compile(value)
         except re.error as error:
             self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
+
+
+class Shard(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
+    """The type of an option that takes I/N: the shard I of N."""
+
+    name = "I/N"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """I and N. Fails with click's error."""
+        try:
+            shard: tuple[int, int] = SHARD.parse(value)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+        return shard
 
 
 class FiniteRange(click.FloatRange):

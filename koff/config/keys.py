@@ -59,6 +59,15 @@ def _parse_boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
+def _parse_shard(text: str) -> tuple[int, int]:
+    number, slash, count = text.partition("/")
+    if not slash or not all(part.isascii() and part.isdecimal() for part in (number, count)):
+        raise ValueError("must be I/N, for example 0/3")
+    if not int(number) < int(count):
+        raise ValueError("must be I/N with I from 0 to N - 1")
+    return int(number), int(count)
+
+
 def choice(*names: str) -> Kind:
     """One of these texts."""
 
@@ -96,6 +105,7 @@ def count(least: int) -> Kind:
     return Kind(parse, {"type": "integer", "minimum": least})
 
 
+SHARD = Kind(_parse_shard, {"type": "string", "pattern": "^[0-9]+/[0-9]+$"})
 TEXT = Kind(str, {"type": "string", "minLength": 1})
 ADDRESSES = Kind(_parse_addresses, {"type": "string", "minLength": 1})
 EXPRESSION = Kind(_parse_expression, {"type": "string", "format": "regex"})
@@ -145,6 +155,12 @@ DEFAULTS_KEYS = (
         "The most records per second to read for exact_time_lag. Only koff monitor.",
         50,
     ),
+    Key(
+        "shard",
+        SHARD,
+        "I/N: only every N-th partition of the offsets topic, from I on (0 to N - 1). Only koff monitor.",
+    ),
+    Key("group", TEXT, "Only the group of that name, and only its partition. Only koff monitor."),
     Key("zookeeper", TEXT, "A ZooKeeper with groups: HOST:PORT[,...][/CHROOT]. Only koff monitor."),
 )
 """The keys that each cluster may have, and that `defaults` may have for all clusters."""

@@ -40,7 +40,7 @@ _OWN_LABELS = frozenset(
 """Labels that koff sets. A label beside them may not have the same name."""
 
 
-_OF_ONE_CLUSTER = ("name", "brokers", "zookeeper")
+_OF_ONE_CLUSTER = ("name", "brokers", "group", "zookeeper")
 
 
 class ConfigFileError(ConfigError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from koff.client import ClusterConf
 from koff.config.keys import DEFAULTS_KEYS, TOP_KEYS
 from koff.config.koff_yaml import KoffYaml
 from koff.errors import ConfigError
+from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.conf import MonitorConf
 from koff.monitor.plan import Way
 from koff.monitor.requests import Display
@@ -46,7 +48,10 @@ def list_monitors(
         return MonitorConf(
             cluster=ClusterConf(values["brokers"], {**values.get("properties", {}), **properties}),
             cluster_name=values.get("name", ""),
-            display=Display(ShownNames(values.get("groups"), values.get("topics")), values.get("labels", {})),
+            display=Display(
+                ShownNames(_choose_groups(values), values.get("topics")), values.get("labels", {})
+            ),
+            only=_choose_partitions(values),
             wait=wait,
             start=start,
             source=values["source"],
@@ -59,6 +64,19 @@ def list_monitors(
         )
 
     return [build(values) for values in file.clusters]
+
+
+def _choose_groups(values: Mapping[str, Any]) -> re.Pattern[str] | None:
+    if "group" not in values:
+        return values.get("groups")
+    return re.compile(rf"\A{re.escape(values['group'])}\Z")
+
+
+def _choose_partitions(values: Mapping[str, Any]) -> ChosenPartitions | None:
+    if "shard" not in values and "group" not in values:
+        return None
+    number, count = values.get("shard", (0, 1))
+    return ChosenPartitions(number, count, values.get("group"))
 
 
 def name_folder(cluster: str) -> str:

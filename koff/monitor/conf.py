@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from koff.client import ClusterConf, FeedConf
+from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.plan import Source, Way
 from koff.monitor.requests import Display
 from koff.monitor.zookeeper import ZooKeeperConf
@@ -31,7 +32,7 @@ class MonitorConf:
     source: Source = "auto"
     state_dir: Path | None = None
     offsets_topic: str = OFFSETS_TOPIC
-    only: frozenset[int] | None = None
+    only: ChosenPartitions | None = None
     end_interval_s: float = 5.0
     exact_groups: re.Pattern[str] | None = None
     exact_per_s: int | None = 50

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.plan import Source, Way
 from koff.monitor.requests import Display
 from koff.records.topics import OFFSETS_TOPIC
@@ -35,7 +36,7 @@ class CoreConf:
     source: Source = "auto"
     saves: bool = False
     offsets_topic: str = OFFSETS_TOPIC
-    only: frozenset[int] | None = None
+    only: ChosenPartitions | None = None
     zookeeper_interval_s: float | None = None
     end_interval_s: float = 5.0
     start_interval_s: float = 60.0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.outbox import KnownWhenSent
 from koff.monitor.plan import Bounds, Plan, Resume, Seed
@@ -22,7 +23,7 @@ class FollowedLog:
     """An internal topic that is being read. Its records go to `apply` as soon as they may be applied."""
 
     def __init__(
-        self, topic: str, apply: Apply, only: Collection[int] | None = None, *, live_s: float = LIVE_S
+        self, topic: str, apply: Apply, only: ChosenPartitions | None = None, *, live_s: float = LIVE_S
     ) -> None:
         """Records are history, and not live, if the reader was not at the end of the log for `live_s`."""
         self.topic = topic
@@ -78,7 +79,7 @@ class FollowedLog:
             self.topic_id, self.partition_count = topic.id, topic.partitions
             self.leaderless = topic.leaderless
             for partition in range(topic.partitions):
-                if self._only is None or partition in self._only:
+                if self._only is None or self._only.includes(partition, topic.partitions):
                     fresh = FollowedPartition(attempt=self._first_resets, resets=self._first_resets)
                     self.partitions.setdefault(partition, fresh)
         return lost

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import numpy as np
 
 from koff.errors import KoffError
+from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.commit_history import CommitHistory
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.outbox import Ask, Outbox
@@ -145,7 +146,7 @@ class OffsetsStart:
             self._fetch_groups(seeds, now)
         self._note_ways(plans.values(), now)
 
-    def hide_absent_topic(self, source: Source, only: Collection[int] | None, now: Moment) -> None:
+    def hide_absent_topic(self, source: Source, only: ChosenPartitions | None, now: Moment) -> None:
         """If the topic is absent, the coordinators are asked: koff may only not be allowed to DESCRIBE it.
 
         Not if `only` some partitions are wanted: which groups belong to them is not known.

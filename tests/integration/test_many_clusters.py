@@ -151,6 +151,32 @@ def test_each_cluster_has_a_folder_for_its_state_and_resumes_from_it(more_kafka,
     ]
 
 
+def test_shards_share_the_groups_of_a_cluster_and_a_sidecar_has_its_own_group_only(more_kafka):
+    kafka = more_kafka()
+    groups = {f"group-{number}" for number in range(12)}
+    topics = {group: make_lag(kafka, group, committed=4) for group in groups}
+    found = []
+    for number in range(2):
+        with monitoring(kafka.bootstrap, "--cluster-name", "c", "--shard", f"{number}/2") as monitor:
+            monitor.wait_until_ready()
+            lags = wait_until(lambda: read_lags(monitor), what="the lags")
+            assert set(lags.values()) == {6}
+            found.append({group for _, group in lags})
+            ends = {labels[1] for labels in monitor.metrics()["koff_partition_end_offset"]}
+            assert ends == {topics[group] for group in found[-1]}
+            assert monitor.stop() == 0, monitor.text
+    assert found[0] | found[1] == groups
+    assert not found[0] & found[1]
+    with monitoring(kafka.bootstrap, "--cluster-name", "c", "--group", "group-1") as monitor:
+        monitor.wait_until_ready()
+        wait_until(lambda: read_lags(monitor) == {("c", "group-1"): 6}, what="the lag of the group")
+        commit(kafka, "group-1", (topics["group-1"], 0, 9))
+        wait_until(lambda: read_lags(monitor) == {("c", "group-1"): 1}, what="its commit")
+        ends = {labels[1] for labels in monitor.metrics()["koff_partition_end_offset"]}
+        assert ends == {topics["group-1"]}
+        assert monitor.stop() == 0, monitor.text
+
+
 def test_a_file_with_errors_ends_the_command_with_all_of_them_and_code_2(tmp_path):
     file = write_file(tmp_path, "clusters: [{name: a, brokers: 'a:x', start: now}]")
     result = run_koff("monitor", "--config", file)

@@ -66,6 +66,8 @@ def test_help_has_examples_and_names_the_environment_variables(command):
         ("lag", "--brokers", "a:0"),
         ("lag", "--brokers", "a:1,b:65536"),
         ("monitor", "--brokers", "a:b"),
+        ("monitor", "--brokers", "a:1", "--shard", "3/3"),
+        ("monitor", "--brokers", "a:1", "--shard", "x"),
         ("printer", "--brokers", "a:b"),
         ("pipeline", "run", "--brokers", "a:b", "--tables", "t"),
         ("pipeline", "backfill", "--brokers", "http://a:1", "--tables", "t"),

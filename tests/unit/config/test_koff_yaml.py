@@ -14,6 +14,7 @@ from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, build_schema
 from koff.config.koff_yaml import ConfigFileError, KoffYaml, override, read_koff_yaml
 from koff.config.monitors import find_setting, list_monitors
 from koff.errors import ConfigError
+from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.conf import MonitorConf
 from koff.monitor.requests import Display
 from koff.monitor.zookeeper import ZooKeeperConf
@@ -65,9 +66,8 @@ clusters:
     assert str(raised.value) == "; ".join(raised.value.errors)
     assert [each.partition("koff.yaml, ")[2] for each in raised.value.errors] == [
         "line 3: clusters[0] has no brokers",
-        "line 4: clusters[0] has the unknown key broker: use brokers, end_offset_interval, exact_time_lag, "
-        "exact_time_lag_rate, groups, labels, name, offsets_topic, properties, source, start, topics, "
-        "zookeeper",
+        "line 4: clusters[0] has the unknown key broker: use "
+        + ", ".join(sorted(key.name for key in CLUSTER_KEYS + DEFAULTS_KEYS)),
         "line 7: clusters[1].groups is not a regular expression: missing ), unterminated subpattern at "
         "position 0",
         "line 8: clusters[1].properties.sasl.password: set the environment variable MISSING",
@@ -200,6 +200,16 @@ def test_without_a_file_the_options_name_the_cluster():
     assert conf == MonitorConf(ClusterConf("a:1", {}), start="resume", state_dir=Path("/s"))
 
 
+def test_a_shard_and_a_group_choose_partitions_of_the_offsets_topic(tmp_path):
+    text = "clusters: [{name: a, brokers: b, shard: 1/3}, {name: c, brokers: d, group: g.1, groups: x}]"
+    shard, group = list_monitors(parse(tmp_path, text), {}, shares_state_dir=True)
+    assert shard.only == ChosenPartitions(1, 3)
+    assert shard.display.names.are_all
+    assert group.only == ChosenPartitions(group="g.1")
+    shown = [group.display.names.shows_group(name) for name in ("g.1", "g-1", "g.11", "ag.1", "g.1\n")]
+    assert shown == [True, False, False, False, False]
+
+
 def test_resume_needs_a_folder(tmp_path):
     file = parse(tmp_path, "clusters: [{name: a, brokers: b, start: resume}]")
     with pytest.raises(ConfigError, match="--start resume needs --state-dir"):
@@ -216,6 +226,8 @@ def test_resume_needs_a_folder(tmp_path):
             "exact_time_lag_rate: 1.5",
             "defaults.exact_time_lag_rate must be a whole number that is at least 1",
         ),
+        ("shard: 3/3", "defaults.shard must be I/N with I from 0 to N - 1"),
+        ("shard: a/3", "defaults.shard must be I/N, for example 0/3"),
         ("labels: [a]", "defaults.labels must be a mapping (key: value)"),
         ("labels: {9a: x}", "defaults.labels.9a: a label has letters, digits and _, and no __ in front"),
         ("labels: {__a: x}", "defaults.labels.__a: a label has letters, digits and _, and no __ in front"),
