@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+from click.core import ParameterSource
 
 from koff.cli.options import Regex, clusters_options, logging_options, option, read_clusters, set_up_logs
 from koff.cli.progress_bar import BackfillCounts, format_megabytes, format_offsets, show_bar, show_status_line
@@ -259,7 +260,10 @@ def backfill(
     # Log segments: there is no cluster, so the user must name it
     if segments:
         name = cluster["cluster_name"]
-        if not name or cluster["brokers"] or cluster["config"]:
+        ctx = click.get_current_context()
+        # Variables of all commands may be set, too.
+        sources = {ctx.get_parameter_source(option) for option in ("brokers", "config")}
+        if not name or ParameterSource.COMMANDLINE in sources:
             raise ConfigError(
                 "--segments needs --cluster-name (their cluster), and neither --brokers nor --config"
             )

@@ -68,7 +68,10 @@ def override(file: KoffYaml, given: Mapping[str, Any]) -> KoffYaml:
     own = {name: value for name, value in given.items() if name not in of_process}
     if len(file.clusters) > 1 and (wrong := [name for name in own if name in _OF_ONE_CLUSTER]):
         names = ", ".join(f"--{'cluster-name' if name == 'name' else name}" for name in wrong)
-        raise ConfigError(f"{names} is for one cluster, and the file has {len(file.clusters)}: put it there")
+        raise ConfigError(
+            f"{names} (or its variable) is for one cluster, and the file has {len(file.clusters)}: "
+            "put it into the file"
+        )
     settings = {name: value for name, value in given.items() if name in of_process}
     return KoffYaml(
         {**file.settings, **settings}, tuple({**cluster, **own} for cluster in file.clusters or ({},))

@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 import structlog
 
 from koff.client.cluster import call_in_thread
-from koff.errors import ConfigError, KoffError
+from koff.errors import KoffError
 from koff.monitor.conf import MonitorConf
 from koff.monitor.run import Monitor
 from koff.serve import ClusterView, NoProgress, Readiness, ServeConf, Server, Views
@@ -114,14 +114,13 @@ class Daemon:
         return Readiness(is_ready, "\n".join([head, *(f"{v.cluster}: {v.readiness.text}" for v in views)]))
 
     def _check(self, *, is_changed: bool) -> None:
-        """Raises the error with which a monitor ended at the start."""
+        """Raises the error with which the only monitor ended."""
         for each in self._running:
             error = each.take_error()
             if error is None:
                 continue
             # After a change, or with several clusters, one of them must not end the others.
-            is_usage = isinstance(error, ConfigError)
-            if not is_changed and (is_usage or len(self._running) == 1):
+            if not is_changed and len(self._running) == 1:
                 raise error
             log.error("a cluster is not watched", cluster=each.monitor.conf.cluster_name, why=str(error))
 

@@ -42,6 +42,8 @@ def test_only_groups_whose_name_matches_are_shown(tracker: Tracker) -> None:
     show(tracker, groups="^(pay|other)$")
     assert list_rows(tracker) == {row for row in ALL if row[0] != "ship"}
     assert {total.group.name for total in tracker.take_snapshot().totals()} == {"pay", "other"}
+    show(tracker, groups="^ship$")
+    assert list_rows(tracker) == {row for row in ALL if row[0] == "ship"}
 
 
 def test_only_commits_to_topics_whose_name_matches_are_shown(tracker: Tracker) -> None:
