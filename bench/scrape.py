@@ -21,7 +21,7 @@ from bench.catchup import key, main_partition
 from koff.serve.accepted import PROMETHEUS_TEXT
 from koff.serve.metrics_conf import MetricsConf
 from koff.serve.rendering import Renderer
-from koff.serve.view import ClusterFacts, ClusterView, MonitorStats, Readiness, TopicFacts
+from koff.serve.view import ClusterFacts, ClusterView, MonitorStats, Readiness, TopicFacts, Views
 from koff.tracker import Tracker
 
 PARTITIONS_A_GROUP = 10
@@ -73,7 +73,7 @@ CONFS: tuple[dict[str, Any], ...] = (
 )
 
 
-class Views:
+class Source:
     """A `ViewSource` that gives one view after the other."""
 
     def __init__(self, tracker: Tracker) -> None:
@@ -84,21 +84,21 @@ class Views:
         self.number += 1
         self.view = take_view(self.tracker, START_MS + 11_000 + self.number * 1_003)
 
-    def take_view(self) -> ClusterView:
-        return self.view
+    def take_views(self) -> Views:
+        return Views.from_one(self.view)
 
     def find_stall(self) -> str | None:
         return None
 
 
 def measure(rows: int, renders: int, conf: dict[str, Any]) -> dict[str, Any]:
-    views = Views(fill_tracker(rows))
-    renderer = Renderer(views, MetricsConf(**conf))
+    source = Source(fill_tracker(rows))
+    renderer = Renderer(source, MetricsConf(**conf))
     began = time.perf_counter()
     body = renderer.render(PROMETHEUS_TEXT)
     first_s, seconds, cpu_s = time.perf_counter() - began, [], []
     for _ in range(renders):
-        views.advance()
+        source.advance()
         began, cpu = time.perf_counter(), time.process_time()
         body = renderer.render(PROMETHEUS_TEXT)
         seconds.append(time.perf_counter() - began)

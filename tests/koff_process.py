@@ -111,7 +111,18 @@ def monitoring(brokers: str | None, *args: str, env: Mapping[str, str] | None = 
     """
     named = () if brokers is None else ("--brokers", brokers)
     process = subprocess.Popen(
-        [*KOFF, "monitor", *named, "--listen", "127.0.0.1:0", "--end-offset-interval", "0.5", "--families", "all", *args],
+        [
+            *KOFF,
+            "monitor",
+            *named,
+            "--listen",
+            "127.0.0.1:0",
+            "--end-offset-interval",
+            "0.5",
+            "--families",
+            "all",
+            *args,
+        ],
         env={**os.environ, **(env or {})},
         stderr=subprocess.PIPE,
         text=True,

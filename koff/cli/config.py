@@ -93,7 +93,9 @@ def _describe_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _MASK if is_secret(name) else text for name, text in value.items()}
     if isinstance(value, tuple):
-        return "/".join(map(str, value))
+        if all(isinstance(each, int) for each in value):  # a shard
+            return "/".join(map(str, value))
+        return str(value[0]) if len(value) == 1 else list(map(str, value))
     if isinstance(value, re.Pattern):
         return value.pattern
     return str(value) if isinstance(value, Path) else value

@@ -12,7 +12,7 @@ import click
 from koff.cli.malloc import return_freed_memory
 from koff.cli.options import (
     FiniteRange,
-    Shard,
+    Parsed,
     clusters_options,
     exact_option,
     logging_options,
@@ -23,7 +23,8 @@ from koff.cli.options import (
     zookeeper_option,
 )
 from koff.client.cluster import check_properties
-from koff.config.monitors import find_setting, list_monitors
+from koff.config.keys import RULE, SHARD
+from koff.config.monitors import build_metrics_conf, find_setting, list_monitors
 from koff.daemon.daemon import Daemon
 from koff.monitor.conf import MonitorConf
 from koff.serve import ServeConf
@@ -66,7 +67,7 @@ from koff.serve import ServeConf
 )
 @option(
     "--shard",
-    type=Shard(),
+    type=Parsed(SHARD, "I/N"),
     show_default=False,
     help="Read only every N-th partition of the offsets topic, from I on (0 to N - 1): N processes with the "
     "same N share the groups among them.",
@@ -87,6 +88,40 @@ from koff.serve import ServeConf
     type=click.IntRange(min=1),
     metavar="N",
     help="The highest number of records per second to read for --exact-time-lag.",
+)
+@option(
+    "--families",
+    multiple=True,
+    metavar="NAMES",
+    default=("default",),
+    help="The metric families to serve, separated by commas: names of docs/metrics.md, `default`, or `all`.",
+)
+@option(
+    "--granularity",
+    type=click.Choice(["partition", "topic", "group"]),
+    default="partition",
+    help="The finest series to serve: of each partition, of the topics of a group, or of groups.",
+)
+@option(
+    "--groups",
+    type=Parsed(RULE, "RULE"),
+    multiple=True,
+    show_default=False,
+    help="Show only these groups: REGEX, or exclude:REGEX. Repeat it: the first that matches decides.",
+)
+@option(
+    "--topics",
+    type=Parsed(RULE, "RULE"),
+    multiple=True,
+    show_default=False,
+    help="Show only commits to these topics. Totals are over what is shown.",
+)
+@option(
+    "--max-series",
+    type=click.IntRange(min=1),
+    show_default=False,
+    metavar="N",
+    help="Serve so many series of groups and topics of each cluster at most: those with the largest lags.",
 )
 @logging_options
 def monitor(config: Path | None, **_: Any) -> None:
@@ -117,7 +152,7 @@ def monitor(config: Path | None, **_: Any) -> None:
             check_properties(conf.cluster)
         return monitors
 
-    running = Daemon(read, ServeConf(find_setting(file, "listen")))
+    running = Daemon(read, ServeConf(find_setting(file, "listen")), build_metrics_conf(file))
     # Messages are created by the thousand and hold no cycles: collect rarely, and never scan the modules.
     gc.freeze()
     gc.set_threshold(200_000, 50, 100)

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from koff.client import ClusterConf
 from koff.client.addresses import check_addresses
-from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, SHARD, TOP_KEYS
+from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, Kind
 from koff.config.koff_yaml import KoffYaml, override, read_koff_yaml
 from koff.config.properties import gather_properties
 from koff.errors import ConfigError
@@ -50,20 +50,20 @@ class Regex(click.ParamType):  # type: ignore[type-arg]  # generic only in newer
             self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
 
 
-class Shard(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
-    """The type of an option that takes I/N: the shard I of N."""
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
+    """The type of an option whose value is that of a key of koff.yaml."""
 
-    name = "I/N"
+    def __init__(self, kind: Kind, name: str) -> None:
+        self.name, self._kind = name, kind
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        """I and N. Fails with click's error."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value. Fails with click's error."""
+        if not isinstance(value, str):
+            return value
         try:
-            shard: tuple[int, int] = SHARD.parse(value)
+            return self._kind.parse(value)
         except ValueError as error:
             self.fail(f"{value!r} {error}", param, ctx)
-        return shard
 
 
 class FiniteRange(click.FloatRange):
@@ -171,7 +171,7 @@ def find_given(ctx: click.Context) -> dict[str, Any]:
     given = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
     keys = {key.name for key in CLUSTER_KEYS + DEFAULTS_KEYS + TOP_KEYS if key.kind is not None}
     named = {_KEYS.get(name, name): value for name, value in ctx.params.items() if _is_from(ctx, name, given)}
-    return {name: value for name, value in named.items() if name in keys and value not in (None, "")}
+    return {name: value for name, value in named.items() if name in keys and value not in (None, "", ())}
 
 
 def _is_from(ctx: click.Context, name: str, sources: tuple[ParameterSource, ...]) -> bool:

@@ -8,7 +8,9 @@ from typing import Any
 
 from koff.client import ClusterConf
 from koff.config.koff_yaml import KoffYaml
+from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC
+from koff.tracker import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,22 @@ def list_watched_clusters(file: KoffYaml, properties: Mapping[str, str]) -> list
     """The clusters of the file. `properties`, of the environment or of options, override those in it."""
 
     def build(values: Mapping[str, Any]) -> WatchedCluster:
-        groups, topics = values.get("groups"), values.get("topics")
         return WatchedCluster(
             name=values.get("name", ""),
             conf=ClusterConf(values["brokers"], {**values.get("properties", {}), **properties}),
             offsets_topic=values.get("offsets_topic", OFFSETS_TOPIC),
-            groups=groups.pattern if groups else None,
-            topics=topics.pattern if topics else None,
+            groups=_find_expression(values, "groups"),
+            topics=_find_expression(values, "topics"),
         )
 
     return [build(values) for values in file.clusters]
+
+
+def _find_expression(values: Mapping[str, Any], name: str) -> str | None:
+    rules: tuple[Rule, ...] = values.get(name, ())
+    if len(rules) > 1 or not all(rule.includes for rule in rules):
+        raise ConfigError(
+            f"cluster {values.get('name', '')}: for koff pipeline, {name} is one regular "
+            "expression, and no exclude:"
+        )
+    return rules[0].pattern.pattern if rules else None

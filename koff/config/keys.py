@@ -12,6 +12,7 @@ from typing import Any
 from koff.client.addresses import check_addresses
 from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC
+from koff.tracker import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +25,26 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of `koff.yaml`. Without a `kind`, its value maps names to texts."""
+    """A key of `koff.yaml`. Without a `kind`, its value maps names to texts.
+
+    With `many`, it is one value or a list of values, and becomes a tuple.
+    """
 
     name: str
     kind: Kind | None
     text: str
     default: Any = None
+    many: bool = False
 
     def build_schema(self) -> dict[str, Any]:
         """The JSON schema of the value."""
         mapping = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
-        schema = dict(mapping if self.kind is None else self.kind.schema) | {"description": self.text}
-        return schema if self.default is None else {**schema, "default": self.default}
+        schema = dict(mapping if self.kind is None else self.kind.schema)
+        if self.many:
+            schema = {"anyOf": [schema, {"type": "array", "minItems": 1, "items": schema}]}
+        schema["description"] = self.text
+        default = list(self.default) if self.many and self.default else self.default
+        return schema if default is None else {**schema, "default": default}
 
 
 def _parse_addresses(text: str) -> str:
@@ -108,6 +117,7 @@ def count(least: int) -> Kind:
 SHARD = Kind(_parse_shard, {"type": "string", "pattern": "^[0-9]+/[0-9]+$"})
 TEXT = Kind(str, {"type": "string", "minLength": 1})
 ADDRESSES = Kind(_parse_addresses, {"type": "string", "minLength": 1})
+RULE = Kind(Rule.parse, {"type": "string", "minLength": 1})
 EXPRESSION = Kind(_parse_expression, {"type": "string", "format": "regex"})
 BOOLEAN = Kind(_parse_boolean, {"type": "boolean"})
 FOLDER = Kind(Path, {"type": "string", "minLength": 1})
@@ -123,8 +133,14 @@ DEFAULTS_KEYS = (
         None,
         "Properties of librdkafka, for TLS and SASL. A value file:PATH is read from a file.",
     ),
-    Key("groups", EXPRESSION, "Only groups in whose name this regular expression is found."),
-    Key("topics", EXPRESSION, "Only commits to topics in whose name this regular expression is found."),
+    Key(
+        "groups",
+        RULE,
+        "Only groups in whose name this regular expression is found. koff monitor takes a list, too, also "
+        "with exclude:REGEX: the first that matches decides.",
+        many=True,
+    ),
+    Key("topics", RULE, "The same for the topics that groups commit to.", many=True),
     Key("offsets_topic", TEXT, "The topic to read: another one if it is a mirrored copy.", OFFSETS_TOPIC),
     Key("labels", None, "Labels that all series of the cluster get, besides `cluster`. Only koff monitor."),
     Key(
@@ -176,6 +192,26 @@ TOP_KEYS = (
         BOOLEAN,
         "Keep trying if the only cluster cannot be reached at the start. Only koff monitor.",
         False,
+    ),
+    Key(
+        "families",
+        TEXT,
+        "The metric families to serve: names of docs/metrics.md, default, or all. Only koff monitor.",
+        ("default",),
+        many=True,
+    ),
+    Key(
+        "granularity",
+        choice("partition", "topic", "group"),
+        "The finest series to serve: of each partition, of the topics of a group, or of groups. Only koff "
+        "monitor.",
+        "partition",
+    ),
+    Key(
+        "max_series",
+        count(1),
+        "Serve so many series of groups and topics of each cluster at most: those with the largest lags. "
+        "Only koff monitor.",
     ),
     Key("log_level", choice("debug", "info", "warning", "error"), "The lowest level to log.", "info"),
     Key("log_format", choice("auto", "text", "json"), "The format of the log.", "auto"),

@@ -25,7 +25,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, Key
+from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, Key, Kind
 from koff.config.properties import read_secret
 from koff.errors import ConfigError
 
@@ -179,12 +179,21 @@ class _Parser:
                 self._note_error(node, f"{where} has the unknown key {name}: use {listed}")
             elif key.kind is None:
                 values[name] = self._parse_texts(node, prefix + name, key)
-            elif (text := self._parse_text(node, prefix + name)) is not None:
-                try:
-                    values[name] = key.kind.parse(text)
-                except ValueError as error:
-                    self._note_error(node, f"{prefix}{name} {error}")
+            elif key.many and node.id == "sequence":
+                parsed = (self._parse_value(each, prefix + name, key.kind) for each in node.value)
+                values[name] = tuple(value for value in parsed if value is not None)
+            elif (value := self._parse_value(node, prefix + name, key.kind)) is not None:
+                values[name] = (value,) if key.many else value
         return values
+
+    def _parse_value(self, node: Any, where: str, kind: Kind) -> Any:
+        """The value. None after an error."""
+        text = self._parse_text(node, where)
+        try:
+            return None if text is None else kind.parse(text)
+        except ValueError as error:
+            self._note_error(node, f"{where} {error}")
+            return None
 
     def _parse_texts(self, node: Any, where: str, key: Key) -> dict[str, str]:
         """A mapping of names to texts: properties or labels."""

@@ -17,7 +17,8 @@ from koff.monitor.conf import MonitorConf
 from koff.monitor.plan import Way
 from koff.monitor.requests import Display
 from koff.monitor.zookeeper import ZooKeeperConf
-from koff.tracker import ShownNames
+from koff.serve import MetricsConf
+from koff.tracker import Rule, ShownNames
 
 _DEFAULTS = {key.name: key.default for key in DEFAULTS_KEYS + TOP_KEYS if key.default is not None}
 
@@ -25,6 +26,16 @@ _DEFAULTS = {key.name: key.default for key in DEFAULTS_KEYS + TOP_KEYS if key.de
 def find_setting(file: KoffYaml, name: str) -> Any:
     """The value of a key of the whole process, or its default; None if it has none."""
     return file.settings.get(name, _DEFAULTS.get(name))
+
+
+def build_metrics_conf(file: KoffYaml) -> MetricsConf:
+    """Which series are served. Raises `ConfigError`."""
+    listed = find_setting(file, "families")
+    return MetricsConf(
+        families=tuple(name.strip() for names in listed for name in names.split(",") if name.strip()),
+        granularity=find_setting(file, "granularity"),
+        max_series=find_setting(file, "max_series"),
+    )
 
 
 def list_monitors(
@@ -49,7 +60,7 @@ def list_monitors(
             cluster=ClusterConf(values["brokers"], {**values.get("properties", {}), **properties}),
             cluster_name=values.get("name", ""),
             display=Display(
-                ShownNames(_choose_groups(values), values.get("topics")), values.get("labels", {})
+                ShownNames(_choose_groups(values), values.get("topics", ())), values.get("labels", {})
             ),
             only=_choose_partitions(values),
             wait=wait,
@@ -66,10 +77,11 @@ def list_monitors(
     return [build(values) for values in file.clusters]
 
 
-def _choose_groups(values: Mapping[str, Any]) -> re.Pattern[str] | None:
+def _choose_groups(values: Mapping[str, Any]) -> tuple[Rule, ...]:
     if "group" not in values:
-        return values.get("groups")
-    return re.compile(rf"\A{re.escape(values['group'])}\Z")
+        rules: tuple[Rule, ...] = values.get("groups", ())
+        return rules
+    return (Rule(re.compile(rf"\A{re.escape(values['group'])}\Z")),)
 
 
 def _choose_partitions(values: Mapping[str, Any]) -> ChosenPartitions | None:

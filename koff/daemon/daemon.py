@@ -21,7 +21,7 @@ from koff.client.cluster import call_in_thread
 from koff.errors import KoffError
 from koff.monitor.conf import MonitorConf
 from koff.monitor.run import Monitor
-from koff.serve import ClusterView, NoProgress, Readiness, ServeConf, Server, Views
+from koff.serve import ClusterView, MetricsConf, NoProgress, Readiness, ServeConf, Server, Views
 
 log = structlog.get_logger(component="daemon")
 LOOK_S = 0.5
@@ -39,8 +39,13 @@ class Daemon:
     what `read` raises.
     """
 
-    def __init__(self, read: Callable[[], Sequence[MonitorConf]], serve: ServeConf) -> None:
-        self._read, self._serve = read, serve
+    def __init__(
+        self,
+        read: Callable[[], Sequence[MonitorConf]],
+        serve: ServeConf,
+        metrics: MetricsConf | None = None,
+    ) -> None:
+        self._read, self._serve, self._metrics = read, serve, metrics
         self._confs = list(read())
         self._running: tuple[_Running, ...] = ()
         self._is_stopping = self._must_reload = False
@@ -68,7 +73,7 @@ class Daemon:
             open_.callback(self._stop_all)
             # All state directories and properties are checked before anything is served.
             self._running = tuple(_Running(conf, self._wakes) for conf in self._confs)
-            server = open_.enter_context(Server(self, self._serve))
+            server = open_.enter_context(Server(self, self._serve, self._metrics))
             log.info("listening", url=server.url)
             if not self._is_stopping:
                 for running in self._running:

@@ -110,7 +110,8 @@ class Core:
         )
         self._topics_due_s = self._sample_due_s = now.at_s
         self._topics_sent_s = float("-inf")
-        self._facts, self._facts_asked_s = ClusterFacts(), float("-inf")
+        self._facts = self._shown_facts = ClusterFacts()
+        self._facts_asked_s = float("-inf")
         self._was_read = self._was_ready = False
         self._display = Display()
         self._receive_display(conf.display)
@@ -221,7 +222,7 @@ class Core:
             skipped={**self.outbox.skipped, **impossible},
             requests=self._count_requests(),
             listed_at=self.topics.asked,
-            listed=self._facts if self._is_list_current(now) else ClusterFacts(),
+            listed=self._shown_facts if self._is_list_current(now) else ClusterFacts(),
         )
         view = build_view(self.tracker.take_snapshot(now_ms), facts)
         self._was_ready = self._was_ready or view.readiness.ready
@@ -277,6 +278,15 @@ class Core:
         if display.names != self._display.names:  # the same object: nothing is computed again
             self.tracker.show(display.names)
         self._display = display
+        self._show_facts()
+
+    def _show_facts(self) -> None:
+        """Selects what is shown of the listed topics."""
+        names, facts = self._display.names, self._facts
+        if names.topics:
+            shown = {topic: each for topic, each in facts.topics.items() if names.shows_topic(topic)}
+            facts = replace(facts, topics=shown)
+        self._shown_facts = facts
 
     def _receive_result(self, given: Input, ask: Ask[Any], now: Moment) -> None:
         match given, ask.request:
@@ -338,6 +348,7 @@ class Core:
         self._facts, self._facts_asked_s = given.facts, asked.at_s
         if logs.offsets.topic != OFFSETS_TOPIC:  # a copy: the groups are those of another cluster
             self._facts = replace(given.facts, coordinators=())
+        self._show_facts()
         wanted = {topic for topic, _ in self._ends.watched} | {log.topic for log in logs.both}
         changed = self.topics.note(given.topics, asked, wanted=wanted, alive=logs.find_alive())
         self.topics.forget_unwanted(wanted)

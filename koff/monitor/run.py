@@ -101,7 +101,7 @@ class Monitor(Closing):
             name = self.conf.cluster_name or self._cluster.id or None
             snapshot, readiness = Tracker().take_snapshot(0), Readiness(False, text)
             self._empty = kept = ClusterView(
-                name, snapshot, readiness, MonitorStats(up=False), display.labels
+                name, snapshot, readiness, MonitorStats(up=False), labels=display.labels
             )
         return kept
 

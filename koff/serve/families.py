@@ -454,7 +454,7 @@ FAMILIES: tuple[Family, ...] = (
         "koff_render_seconds",
         (),
         "seconds",
-        "How long it took to render and compress this response, without koff's own metrics. No label cluster.",
+        "How long it took to render and compress this response, without koff's own. No label cluster.",
         "",
         "max_over_time(koff_render_seconds[1h])",
     ),

@@ -3,38 +3,72 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class ShownNames:
-    """Only groups and topics in whose name the expression is found; None: all."""
+class Rule:
+    """Includes or excludes the names in which `pattern` is found."""
 
-    groups: re.Pattern[str] | None = None
-    topics: re.Pattern[str] | None = None
+    pattern: re.Pattern[str]
+    includes: bool = True
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`include:REGEX` or `exclude:REGEX`; a bare `REGEX` includes. Raises `ValueError`."""
+        kind, colon, regex = text.partition(":")
+        if not colon or kind not in ("include", "exclude"):
+            kind, regex = "include", text
+        try:
+            return cls(re.compile(regex), kind == "include")
+        except re.error as error:
+            raise ValueError(f"is not a regular expression: {error}") from None
+
+    def __str__(self) -> str:
+        text = self.pattern.pattern
+        is_bare = self.includes and not text.startswith(("include:", "exclude:"))
+        return text if is_bare else f"{'include' if self.includes else 'exclude'}:{text}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownNames:
+    """Rules for the names of groups and of topics. The first rule that matches decides.
+
+    A name that no rule matches is shown, unless there is a rule that includes others.
+    """
+
+    groups: tuple[Rule, ...] = ()
+    topics: tuple[Rule, ...] = ()
 
     @property
     def are_all(self) -> bool:
         """Whether every group and every topic is shown."""
-        return self.groups is None and self.topics is None
+        return not self.groups and not self.topics
 
     def shows_group(self, name: str) -> bool:
         """Whether the group is shown."""
-        return self.groups is None or self.groups.search(name) is not None
+        return _decide(self.groups, name)
+
+    def shows_topic(self, name: str) -> bool:
+        """Whether the topic is shown."""
+        return _decide(self.topics, name)
 
     def mask_groups(self, names: list[str]) -> NDArray[np.bool_]:
         """Which of the groups are shown."""
-        return _mask(self.groups, names)
+        return np.array([_decide(self.groups, name) for name in names], np.bool_)
 
     def mask_topics(self, names: list[str]) -> NDArray[np.bool_]:
         """Which of the topics are shown."""
-        return _mask(self.topics, names)
+        return np.array([_decide(self.topics, name) for name in names], np.bool_)
 
 
-def _mask(expression: re.Pattern[str] | None, names: list[str]) -> NDArray[np.bool_]:
-    if expression is None:
-        return np.ones(len(names), np.bool_)
-    return np.array([expression.search(name) is not None for name in names], np.bool_)
+def _decide(rules: Sequence[Rule], name: str) -> bool:
+    for rule in rules:
+        if rule.pattern.search(name):
+            return rule.includes
+    return not any(rule.includes for rule in rules)

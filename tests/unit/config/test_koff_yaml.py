@@ -18,7 +18,7 @@ from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.conf import MonitorConf
 from koff.monitor.requests import Display
 from koff.monitor.zookeeper import ZooKeeperConf
-from koff.tracker import ShownNames
+from koff.tracker import Rule, ShownNames
 
 
 def read(path: Path, text: str, **environment: str) -> list[WatchedCluster]:
@@ -154,7 +154,7 @@ def test_a_file_makes_one_monitor_for_each_cluster(tmp_path):
         ),
         cluster_name="europe",
         display=Display(
-            ShownNames(re.compile("^pay"), re.compile("orders$")), {"team": "platform", "region": "eu"}
+            ShownNames((Rule.parse("^pay"),), (Rule.parse("orders$"),)), {"team": "platform", "region": "eu"}
         ),
         wait=True,  # it must not end the process if it is down
         start="replay",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import threading
 import time
@@ -25,7 +24,7 @@ from koff.monitor.conf import MonitorConf
 from koff.monitor.requests import Display
 from koff.monitor.run import Monitor
 from koff.serve import ClusterView, NoProgress, Readiness, ServeConf
-from koff.tracker import ShownNames
+from koff.tracker import Rule, ShownNames
 from tests.unit.serve.views import fill_tracker, take_view
 
 ANY_PORT = ServeConf("127.0.0.1:0")
@@ -203,7 +202,7 @@ def test_a_reload_keeps_what_is_the_same_and_starts_restarts_and_stops_the_rest(
     confs = {name: absent(name, state_dir=tmp_path / name) for name in "abcd"}
     with running(confs["a"], confs["b"], confs["c"]) as (daemon, read, logs):
         before = find_monitors(daemon)
-        display = Display(ShownNames(re.compile("^pay")), {"region": "eu"})
+        display = Display(ShownNames((Rule.parse("^pay"),)), {"region": "eu"})
         changed = replace(confs["b"], end_interval_s=1.0)
         read[:] = [confs["d"], changed, replace(confs["a"], display=display)]
         told = reload(daemon, logs)

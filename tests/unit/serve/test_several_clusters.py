@@ -13,11 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from koff.serve import ClusterView, MonitorStats, Readiness, ServeConf, Server, Views
 from koff.serve.accepted import OPENMETRICS, PROMETHEUS_TEXT, Format
 from koff.serve.exposition import Exposition
-from koff.serve.merging import FAMILY_NAMES, merge_families
+from koff.serve.families import FAMILIES
 from koff.serve.rendering import Renderer
 from koff.tracker import Tracker
 from tests.unit.serve.requests import request
-from tests.unit.serve.views import fill_tracker, take_view
+from tests.unit.serve.views import EVERYTHING, fill_tracker, take_view
 
 EMPTY = ClusterView(
     "empty", Tracker().take_snapshot(0), Readiness(False, "not ready: away"), MonitorStats(up=False)
@@ -90,16 +90,12 @@ def test_new_labels_are_on_rows_whose_labels_were_kept() -> None:
     assert 'cluster="a",region="eu",group="g"' in "".join(exposition.render_chunks(label(view, region="eu")))
 
 
-def test_families_are_merged_in_the_order_in_which_they_are_rendered() -> None:
-    tracker = fill_tracker()
-    chunks = list(Exposition().render_chunks(take_view(tracker)))
-    heads = list_heads("".join(chunks))
-    assert heads == [name for name in FAMILY_NAMES if name in heads]
-    # A family that only one cluster has
-    for place, name in enumerate(heads):
-        lacking = [chunk for chunk in chunks if not chunk.startswith(f"# HELP {name} ")]
-        for streams in ([lacking, chunks], [chunks, lacking]):
-            assert list_heads("".join(merge_families([iter(each) for each in streams]))) == heads, place
+def test_families_come_in_their_order_also_if_only_one_cluster_has_them() -> None:
+    views = take_view(fill_tracker(), "a"), EMPTY
+    for order in (views, views[::-1]):
+        heads = list_heads("".join(Exposition(EVERYTHING).render_chunks(*order)))
+        assert heads == [family.name for family in FAMILIES if family.name in heads]
+        assert {"koff_group_lag", "koff_rows_withheld"} <= set(heads)
 
 
 def test_the_body_is_kept_until_one_of_the_views_is_newer() -> None:
@@ -123,8 +119,3 @@ def test_readyz_says_which_cluster_is_not_ready(ready: bool, status: int) -> Non
     with Server(source, ServeConf("127.0.0.1:0")) as server:
         got, _, body = request(server, "/readyz")
     assert (got, body.decode()) == (status, "a: ready\nempty: not ready: away\n")
-
-
-def test_bodies_are_of_one_cluster_as_before() -> None:
-    view = take_view(fill_tracker(), "a")
-    assert list(merge_families([Exposition().render_chunks(view)])) == list(Exposition().render_chunks(view))

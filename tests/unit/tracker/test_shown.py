@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from koff.tracker import ShownNames, Tracker
+from koff.tracker import Rule, ShownNames, Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
 
 GROUPS = {"pay": ["orders", "t"], "ship": ["orders"], "other": ["logs"]}
@@ -25,7 +23,7 @@ def tracker() -> Tracker:
 
 
 def show(tracker: Tracker, *, groups: str | None = None, topics: str | None = None) -> None:
-    tracker.show(ShownNames(*(None if text is None else re.compile(text) for text in (groups, topics))))
+    tracker.show(ShownNames(*(() if text is None else (Rule.parse(text),) for text in (groups, topics))))
 
 
 def list_rows(tracker: Tracker) -> set[tuple[str, str, int | None]]:
@@ -35,6 +33,32 @@ def list_rows(tracker: Tracker) -> set[tuple[str, str, int | None]]:
 
 
 ALL = {("pay", "orders", 6), ("pay", "t", 6), ("ship", "orders", 6), ("other", "logs", 6)}
+
+
+RULES = (Rule.parse("exclude:^prod-x"), Rule.parse("include:^prod"))
+
+
+@pytest.mark.parametrize(
+    ("rules", "name", "is_shown"),
+    [
+        ((), "any", True),
+        (RULES, "prod-x", False),
+        (RULES, "prod-a", True),
+        (RULES, "test", False),
+        (RULES[:1], "test", True),
+        (RULES[::-1], "prod-x", True),
+        ((Rule.parse("a:b"),), "xa:by", True),
+    ],
+)
+def test_the_first_rule_that_matches_decides(rules: tuple[Rule, ...], name: str, is_shown: bool) -> None:
+    names = ShownNames(rules, rules)
+    assert (names.shows_group(name), names.shows_topic(name)) == (is_shown, is_shown)
+    assert [*names.mask_groups([name]), *names.mask_topics([name])] == [is_shown, is_shown]
+
+
+def test_a_rule_that_is_no_regular_expression_is_refused() -> None:
+    with pytest.raises(ValueError, match="is not a regular expression: missing"):
+        Rule.parse("exclude:(")
 
 
 def test_only_groups_whose_name_matches_are_shown(tracker: Tracker) -> None:
