@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, Key, build_schema
+from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, ConfigKey, build_schema
 from koff.config.koff_yaml import ConfigFileError, KoffYaml, read_koff_yaml
 from koff.config.monitors import list_monitors
 from koff.config.properties import gather_properties, is_secret
@@ -83,7 +83,7 @@ def _describe(file: KoffYaml, properties: Mapping[str, str]) -> dict[str, Any]:
     return {"clusters": clusters, **_describe_keys(TOP_KEYS, file.settings)}
 
 
-def _describe_keys(keys: tuple[Key, ...], values: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_keys(keys: tuple[ConfigKey, ...], values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of the keys that have one, in the order of the keys, as YAML can have them."""
     found = {key.name: values.get(key.name, key.default) for key in keys}
     return {name: _describe_value(value) for name, value in found.items() if value not in (None, {})}

@@ -24,7 +24,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ConfigKey:
     """A key of `koff.yaml`. Without a `kind`, its value maps names to texts.
 
     With `many`, it is one value or a list of values, and becomes a tuple.
@@ -123,98 +123,102 @@ BOOLEAN = Kind(_parse_boolean, {"type": "boolean"})
 FOLDER = Kind(Path, {"type": "string", "minLength": 1})
 
 CLUSTER_KEYS = (
-    Key("name", TEXT, "The name of the cluster: the value of the label `cluster`, and in tables."),
-    Key("brokers", ADDRESSES, "Brokers to connect to first: HOST:PORT[,...]."),
+    ConfigKey("name", TEXT, "The name of the cluster: the value of the label `cluster`, and in tables."),
+    ConfigKey("brokers", ADDRESSES, "Brokers to connect to first: HOST:PORT[,...]."),
 )
 """The keys that each cluster needs. They identify it, so that they have no default for several clusters."""
 DEFAULTS_KEYS = (
-    Key(
+    ConfigKey(
         "properties",
         None,
         "Properties of librdkafka, for TLS and SASL. A value file:PATH is read from a file.",
     ),
-    Key(
+    ConfigKey(
         "groups",
         RULE,
         "Only groups in whose name this regular expression is found. koff monitor takes a list, too, also "
         "with exclude:REGEX: the first that matches decides.",
         many=True,
     ),
-    Key("topics", RULE, "The same for the topics that groups commit to.", many=True),
-    Key("offsets_topic", TEXT, "The topic to read: another one if it is a mirrored copy.", OFFSETS_TOPIC),
-    Key("labels", None, "Labels that all series of the cluster get, besides `cluster`. Only koff monitor."),
-    Key(
+    ConfigKey("topics", RULE, "The same for the topics that groups commit to.", many=True),
+    ConfigKey(
+        "offsets_topic", TEXT, "The topic to read: another one if it is a mirrored copy.", OFFSETS_TOPIC
+    ),
+    ConfigKey(
+        "labels", None, "Labels that all series of the cluster get, besides `cluster`. Only koff monitor."
+    ),
+    ConfigKey(
         "start",
         choice("snapshot", "replay", "resume"),
         "How to start; by default resume with a state_dir, else snapshot. Only koff monitor.",
     ),
-    Key(
+    ConfigKey(
         "source",
         choice("auto", "log", "coordinators"),
         "Where commits come from. Only koff monitor.",
         "auto",
     ),
-    Key(
+    ConfigKey(
         "end_offset_interval",
         number(0.1),
         "Seconds between two samples of the end offsets. Only koff monitor.",
         5.0,
     ),
-    Key(
+    ConfigKey(
         "exact_time_lag",
         EXPRESSION,
         "For groups in whose name this is found, lag in seconds is the age of a record. Only koff monitor.",
     ),
-    Key(
+    ConfigKey(
         "exact_time_lag_rate",
         count(1),
         "The most records per second to read for exact_time_lag. Only koff monitor.",
         50,
     ),
-    Key(
+    ConfigKey(
         "shard",
         SHARD,
         "I/N: only every N-th partition of the offsets topic, from I on (0 to N - 1). Only koff monitor.",
     ),
-    Key("group", TEXT, "Only the group of that name, and only its partition. Only koff monitor."),
-    Key("zookeeper", TEXT, "A ZooKeeper with groups: HOST:PORT[,...][/CHROOT]. Only koff monitor."),
+    ConfigKey("group", TEXT, "Only the group of that name, and only its partition. Only koff monitor."),
+    ConfigKey("zookeeper", TEXT, "A ZooKeeper with groups: HOST:PORT[,...][/CHROOT]. Only koff monitor."),
 )
 """The keys that each cluster may have, and that `defaults` may have for all clusters."""
 TOP_KEYS = (
-    Key("listen", TEXT, "The address to serve on. Only koff monitor.", "127.0.0.1:9850"),
-    Key(
+    ConfigKey("listen", TEXT, "The address to serve on. Only koff monitor.", "127.0.0.1:9850"),
+    ConfigKey(
         "state_dir",
         FOLDER,
         "The folder for saved state, with one folder for each cluster. Only koff monitor.",
     ),
-    Key(
+    ConfigKey(
         "wait",
         BOOLEAN,
         "Keep trying if the only cluster cannot be reached at the start. Only koff monitor.",
         False,
     ),
-    Key(
+    ConfigKey(
         "families",
         TEXT,
         "The metric families to serve: names of docs/metrics.md, default, or all. Only koff monitor.",
         ("default",),
         many=True,
     ),
-    Key(
+    ConfigKey(
         "granularity",
         choice("partition", "topic", "group"),
         "The finest series to serve: of each partition, of the topics of a group, or of groups. Only koff "
         "monitor.",
         "partition",
     ),
-    Key(
+    ConfigKey(
         "max_series",
         count(1),
         "Serve so many series of groups and topics of each cluster at most: those with the largest lags. "
         "Only koff monitor.",
     ),
-    Key("log_level", choice("debug", "info", "warning", "error"), "The lowest level to log.", "info"),
-    Key("log_format", choice("auto", "text", "json"), "The format of the log.", "auto"),
+    ConfigKey("log_level", choice("debug", "info", "warning", "error"), "The lowest level to log.", "info"),
+    ConfigKey("log_format", choice("auto", "text", "json"), "The format of the log.", "auto"),
 )
 """The keys of the whole process, beside `clusters` and `defaults`."""
 
@@ -222,7 +226,7 @@ TOP_KEYS = (
 def build_schema() -> dict[str, Any]:
     """The JSON schema of `koff.yaml`."""
 
-    def build_object(keys: tuple[Key, ...], required: tuple[str, ...] = ()) -> dict[str, Any]:
+    def build_object(keys: tuple[ConfigKey, ...], required: tuple[str, ...] = ()) -> dict[str, Any]:
         properties = {key.name: key.build_schema() for key in keys}
         needs = {"required": list(required)} if required else {}
         return {"type": "object", "additionalProperties": False, **needs, "properties": properties}

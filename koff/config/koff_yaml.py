@@ -25,7 +25,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, Key, Kind
+from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, ConfigKey, Kind
 from koff.config.properties import read_secret
 from koff.errors import ConfigError
 
@@ -163,7 +163,7 @@ class _Parser:
         self,
         nodes: Mapping[str, Any],
         prefix: str,
-        keys: Sequence[Key],
+        keys: Sequence[ConfigKey],
         *,
         also: Sequence[str] = (),
         parent: str | None = None,
@@ -195,7 +195,7 @@ class _Parser:
             self._note_error(node, f"{where} {error}")
             return None
 
-    def _parse_texts(self, node: Any, where: str, key: Key) -> dict[str, str]:
+    def _parse_texts(self, node: Any, where: str, key: ConfigKey) -> dict[str, str]:
         """A mapping of names to texts: properties or labels."""
         texts: dict[str, str] = {}
         for name, value in self._parse_mapping(node, where).items():
