@@ -35,7 +35,22 @@ if TYPE_CHECKING:
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OWN_LABELS = frozenset(
-    ("cluster", "group", "topic", "partition", "state", "status", "kind", "type", "source", "reason")
+    [
+        "cluster",
+        "group",
+        "topic",
+        "partition",
+        "state",
+        "status",
+        "reason",
+        "kind",
+        "type",
+        "source",
+        "input",
+        "protocol",
+        "protocol_type",
+        "coordinator",
+    ]
 )
 """Labels that koff sets. A label beside them may not have the same name."""
 

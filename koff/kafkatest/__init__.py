@@ -5,7 +5,7 @@ with LocalKafka() as kafka:
     print(kafka.bootstrap)
 """
 
-from koff.kafkatest.guard import GUARD, reap, spawn
+from koff.kafkatest.guard import GUARD, freeze, reap, spawn
 from koff.kafkatest.jars import KAFKA_VERSION, kafka_jars
 from koff.kafkatest.java import KafkaTestError
 from koff.kafkatest.kafka_cluster import KafkaCluster
@@ -26,6 +26,7 @@ __all__ = [
     "LocalZooKeeper",
     "ProgressLine",
     "free_ports",
+    "freeze",
     "is_free",
     "kafka_jars",
     "reap",

@@ -91,6 +91,16 @@ def reap(
     return code
 
 
+def freeze(process: subprocess.Popen[bytes]) -> None:
+    """Stops a process of `spawn` until it gets SIGCONT. Returns when all of its threads have stopped.
+
+    One thread takes the signal, and stops the others: on a busy machine, these go on for a while.
+    """
+    if process.poll() is None:
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+
 def _signal_group(group: int, signal_number: int) -> None:
     try:
         os.killpg(group, signal_number)

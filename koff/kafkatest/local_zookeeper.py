@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from koff.kafkatest.guard import GUARD, reap, spawn
+from koff.kafkatest.guard import GUARD, freeze, reap, spawn
 from koff.kafkatest.jars import ZOOKEEPER_VERSION, Progress, zookeeper_jars
 from koff.kafkatest.java import KafkaTestError, class_command
 from koff.kafkatest.ports import HOST, free_ports
@@ -122,7 +122,7 @@ class LocalZooKeeper:
     def pause(self) -> None:
         """Freezes the server (SIGSTOP): connections stay open, and the server does not respond."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
+            freeze(self._process)
             self._paused = True
 
     def resume(self) -> None:

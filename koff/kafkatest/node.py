@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from koff.kafkatest.guard import reap, spawn
+from koff.kafkatest.guard import freeze, reap, spawn
 from koff.kafkatest.java import KafkaTestError, class_command
 from koff.kafkatest.ports import is_listening
 from koff.kafkatest.settings import LOG4J2, Ports, format_properties
@@ -119,8 +119,9 @@ class KafkaNode:
 
     def pause(self) -> None:
         """Freezes the broker (SIGSTOP): connections stay open, and the broker does not respond."""
-        self._send_signal(signal.SIGSTOP)
-        self._paused = True
+        if self._process is not None:
+            freeze(self._process)
+            self._paused = True
 
     def resume(self) -> None:
         """Resumes the broker after `pause`."""

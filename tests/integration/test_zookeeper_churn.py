@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 
 from koff.client import ClusterConf
 from koff.client.zookeeper import ConsumerGroupConf
-from koff.kafkatest import KafkaCluster, LocalKafka, LocalZooKeeper, reap, spawn, wait_until
+from koff.kafkatest import KafkaCluster, LocalKafka, LocalZooKeeper, freeze, reap, spawn, wait_until
 from tests.zookeeper_workers import Handed, Record, Source, Worker, churn, stop_all
 
 PARTITIONS = 12
@@ -166,7 +166,7 @@ def test_an_instance_that_is_killed_or_frozen_is_replaced_and_a_thawed_one_reads
         wait_until(lambda: len(worker.group.claims) == 4, what="three instances")
         reap(killed)
         wait_until(lambda: len(worker.group.claims) == 6, what="the killed one to be replaced")
-        frozen.send_signal(signal.SIGSTOP)
+        freeze(frozen)
         wait_until(lambda: len(worker.group.claims) == PARTITIONS, what="the frozen one to be replaced")
         flows(record)
         frozen.send_signal(signal.SIGCONT)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.retry import KazooRetry
 
 from koff.client import ClusterConf
 from koff.client.zookeeper import ConsumerGroupConf, join_consumer_group
@@ -49,8 +50,9 @@ def produce(kafka: KafkaCluster, topic: str, count: int, partition: int = 0) -> 
 
 def commit(tree: KazooClient, group: str, topic: str, partition: int, offset: int) -> None:
     path = f"/consumers/{group}/offsets/{topic}/{partition}"
-    tree.ensure_path(path)
-    tree.set(path, str(offset).encode())
+    again = KazooRetry(max_tries=-1, deadline=60)  # a test restarts ZooKeeper
+    again(tree.ensure_path, path)
+    again(tree.set, path, str(offset).encode())
 
 
 def lag_of(kafka: KafkaCluster, hosts: str, group: str) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:

@@ -11,13 +11,14 @@ import pytest
 from koff.client import ClusterConf
 from koff.config.clusters import WatchedCluster, list_watched_clusters
 from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, build_schema
-from koff.config.koff_yaml import ConfigFileError, KoffYaml, override, read_koff_yaml
+from koff.config.koff_yaml import _OWN_LABELS, ConfigFileError, KoffYaml, override, read_koff_yaml
 from koff.config.monitors import find_setting, list_monitors
 from koff.errors import ConfigError
 from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.conf import MonitorConf
 from koff.monitor.requests import Display
 from koff.monitor.zookeeper import ZooKeeperConf
+from koff.serve.families import FAMILIES
 from koff.tracker import Rule, ShownNames
 
 
@@ -277,3 +278,8 @@ def test_the_schema_and_the_documentation_have_every_key():
     documented = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
     for key in (*CLUSTER_KEYS, *DEFAULTS_KEYS, *TOP_KEYS):
         assert f"| `{key.name}` |" in documented
+
+
+def test_no_label_of_a_cluster_may_be_one_that_koff_sets():
+    own = {label for family in FAMILIES if family.name != "koff_build_info" for label in family.labels}
+    assert own < _OWN_LABELS
