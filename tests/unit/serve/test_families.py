@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
+import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from koff.serve import ClusterView
@@ -22,6 +24,10 @@ from koff.tracker import Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
 from tests.unit.serve.metrics_page import BLOCK, PAGE, fill_page
 from tests.unit.serve.views import EVERYTHING, NOW_MS, READY, Source
+
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="needs promtool: apt-get install prometheus"
+)
 
 
 def test_each_family_has_one_source_of_numbers() -> None:
@@ -71,6 +77,7 @@ def render_everything(form: Format) -> bytes:
     return b"".join(Renderer(Source(view), EVERYTHING).render(form).inflate())
 
 
+@needs_promtool
 def test_promtool_finds_no_fault_in_names_types_and_units() -> None:
     body = render_everything(PROMETHEUS_TEXT)
     missing = [family.name for family in FAMILIES if not re.search(rf"\n{family.name}[{{ ]".encode(), body)]
@@ -87,6 +94,7 @@ def test_a_parser_of_openmetrics_finds_no_fault() -> None:
     }
 
 
+@needs_promtool
 def test_promtool_can_parse_the_examples(tmp_path: Path) -> None:
     rules = [
         {"record": "koff:example", "expr": family.query, "labels": {"f": family.name}} for family in FAMILIES
