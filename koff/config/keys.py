@@ -68,6 +68,13 @@ def _parse_boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
+def _parse_families(text: str) -> str:
+    from koff.serve.metrics_conf import check_families  # not at the top: most commands need no server
+
+    check_families(text.split(","))
+    return text
+
+
 def _parse_shard(text: str) -> tuple[int, int]:
     number, slash, count = text.partition("/")
     if not slash or not all(part.isascii() and part.isdecimal() for part in (number, count)):
@@ -117,6 +124,7 @@ def count(least: int) -> Kind:
 SHARD = Kind(_parse_shard, {"type": "string", "pattern": "^[0-9]+/[0-9]+$"})
 TEXT = Kind(str, {"type": "string", "minLength": 1})
 ADDRESSES = Kind(_parse_addresses, {"type": "string", "minLength": 1})
+FAMILIES = Kind(_parse_families, {"type": "string", "minLength": 1})
 RULE = Kind(Rule.parse, {"type": "string", "minLength": 1})
 EXPRESSION = Kind(_parse_expression, {"type": "string", "format": "regex"})
 BOOLEAN = Kind(_parse_boolean, {"type": "boolean"})
@@ -199,7 +207,7 @@ TOP_KEYS = (
     ),
     ConfigKey(
         "families",
-        TEXT,
+        FAMILIES,
         "The metric families to serve: names of docs/metrics.md, default, or all. Only koff monitor.",
         ("default",),
         many=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,9 +33,10 @@ class MetricsConf:
     max_series: int | None = None
 
     def __post_init__(self) -> None:
-        unknown = sorted({*self.families} - {DEFAULT, ALL, *BY_NAME})
-        if unknown:
-            raise ConfigError(f"there is no metric family {unknown[0]!r}: see docs/metrics.md for all names")
+        try:
+            check_families(self.families)
+        except ValueError as error:
+            raise ConfigError(f"families {error}") from None
         if self.granularity not in _COARSER:
             raise ConfigError(f"granularity {self.granularity!r} is not partition, topic or group")
         if self.max_series is not None and self.max_series < 1:
@@ -52,3 +54,11 @@ class MetricsConf:
                 and (ALL in names or family.name in names or (family.default and DEFAULT in names))
             )
         ]
+
+
+def check_families(names: Iterable[str]) -> None:
+    """Raises `ValueError` if a name is not that of a family, "default", "all", or empty."""
+    known = {DEFAULT, ALL, *BY_NAME}
+    for name in names:
+        if name.strip() and name.strip() not in known:
+            raise ValueError(f"has {name.strip()!r}, which is no metric family: docs/metrics.md has all")

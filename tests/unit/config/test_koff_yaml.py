@@ -12,7 +12,7 @@ from koff.client import ClusterConf
 from koff.config.clusters import WatchedCluster, list_watched_clusters
 from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, build_schema
 from koff.config.koff_yaml import _OWN_LABELS, ConfigFileError, KoffYaml, override, read_koff_yaml
-from koff.config.monitors import find_setting, list_monitors
+from koff.config.monitors import build_metrics_conf, find_setting, list_monitors
 from koff.errors import ConfigError
 from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.conf import MonitorConf
@@ -283,3 +283,36 @@ def test_the_schema_and_the_documentation_have_every_key():
 def test_no_label_of_a_cluster_may_be_one_that_koff_sets():
     own = {label for family in FAMILIES if family.name != "koff_build_info" for label in family.labels}
     assert own < _OWN_LABELS
+
+
+@pytest.mark.parametrize("value", ["koff_nothing", "[default, koff_nothing]", "default, koff_nothing"])
+def test_a_family_that_there_is_not_is_named_with_its_line(tmp_path, value):
+    assert list_errors(tmp_path, f"clusters: [{{name: a, brokers: b}}]\nfamilies: {value}\n") == [
+        "line 2: families has 'koff_nothing', which is no metric family: docs/metrics.md has all"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "families"),
+    [
+        ("all", ("all",)),
+        ("'default, koff_up'", ("default", "koff_up")),
+        ("[default, koff_up]", ("default", "koff_up")),
+    ],
+)
+def test_families_are_one_text_or_a_list(tmp_path, value, families):
+    file = parse(tmp_path, f"clusters: [{{name: a, brokers: b}}]\nfamilies: {value}\n")
+    assert build_metrics_conf(file).families == families
+
+
+@pytest.mark.parametrize(
+    ("value", "rules"),
+    [("^a", ("^a",)), ("exclude:^a", ("exclude:^a",)), ("['exclude:^a', b]", ("exclude:^a", "b"))],
+)
+def test_groups_and_topics_are_one_rule_or_a_list_for_the_monitor(tmp_path, value, rules):
+    file = parse(tmp_path, f"clusters: [{{name: a, brokers: b, groups: {value}, topics: {value}}}]")
+    (conf,) = list_monitors(file, {}, shares_state_dir=True)
+    assert tuple(map(str, conf.display.names.groups)) == tuple(map(str, conf.display.names.topics)) == rules
+    if rules != ("^a",):
+        with pytest.raises(ConfigError, match="for koff pipeline, groups is one regular expression"):
+            list_watched_clusters(file, {})
