@@ -28,6 +28,7 @@ from koff.serve.series import (
     LISTED_SERIES,
     PARTITION_SERIES,
     SHARD_SERIES,
+    ClusterNumbers,
     KeptShard,
     PartitionNumbers,
     Series,
@@ -101,7 +102,7 @@ class _ClusterSeries:
         self._shards: dict[int, KeptShard] = {}
         self._partitions: tuple[PartitionLabels, Growth] | None = None
         self._listed: tuple[Mapping[str, TopicFacts], Labels] | None = None
-        self._numbers: _Numbers | None = None
+        self._numbers: ClusterNumbers | None = None
 
     def begin(self, view: ClusterView) -> Self:
         """Prepares the series of a view."""
@@ -117,10 +118,10 @@ class _ClusterSeries:
         }
         self._partitions = self._keep_partitions(view.snapshot.partitions)
         self._listed = self._keep_listed(view.facts.topics)
-        self._numbers = _Numbers(
+        self._numbers = ClusterNumbers(
             view,
             [ShardNumbers(kept, number, view) for number, kept in self._shards.items()],
-            PartitionNumbers(self._partitions[0], view.snapshot, self._partitions[1]),
+            PartitionNumbers(self._partitions[0], view, self._partitions[1]),
             self._listed[1],
         )
         self._limit(self._numbers)
@@ -169,7 +170,7 @@ class _ClusterSeries:
             return self._listed
         return topics, build_topic_labels(self._cluster, topics)
 
-    def _limit(self, numbers: _Numbers) -> None:
+    def _limit(self, numbers: ClusterNumbers) -> None:
         if self._conf.max_series is None:
             return
         for labels in self._all_labels():
@@ -184,16 +185,6 @@ class _ClusterSeries:
             yield from (self._partitions[0].partitions, self._partitions[0].topics)
         if self._listed is not None:
             yield self._listed[1]
-
-
-class _Numbers(NamedTuple):
-    """The numbers of one cluster at one scrape."""
-
-    view: ClusterView
-    shards: list[ShardNumbers]
-    partitions: PartitionNumbers
-    listed: Labels
-    """Of the topics that the cluster lists."""
 
 
 def _count_withheld(cluster: str, view: ClusterView) -> Series:

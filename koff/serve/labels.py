@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,17 @@ class PartitionLabels:
         return self.names == (partitions.topic, partitions.partition)
 
 
+class LabelNames(NamedTuple):
+    """How the labels of a group, a topic and a partition are called."""
+
+    group: str = "group"
+    topic: str = "topic"
+    partition: str = "partition"
+
+
+KOFF_NAMES = LabelNames()
+
+
 def escape_label(text: str) -> str:
     """The value of a label, escaped as the text format requires."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
@@ -75,39 +87,43 @@ def join_labels(cluster: str, labels: Mapping[str, str]) -> str:
     return escape_label(cluster) + "".join(others)
 
 
-def build_shard_labels(cluster: str, shard: ShardSnapshot, snapshot: Snapshot) -> ShardLabels:
+def build_shard_labels(
+    cluster: str, shard: ShardSnapshot, snapshot: Snapshot, names: LabelNames = KOFF_NAMES
+) -> ShardLabels:
     """The labels of a shard. `cluster` is from `join_labels`."""
-    groups = [f'{{cluster="{cluster}",group="{escape_label(group.name)}' for group in shard.groups]
+    groups = [f'{{cluster="{cluster}",{names.group}="{escape_label(group.name)}' for group in shard.groups]
     rows, topics, topic_of_row = [], dict[tuple[int, str], int](), []
     for group, number in zip(shard.group.tolist(), shard.partition.tolist(), strict=True):
         topic = snapshot.partitions.topic[number]
         topic_of_row.append(topics.setdefault((group, topic), len(topics)))
-        partition = snapshot.partitions.partition[number]
-        rows.append(f'{groups[group]}",topic="{escape_label(topic)}",partition="{partition}"}} ')
+        at = snapshot.partitions.partition[number]
+        rows.append(f'{groups[group]}",{names.topic}="{escape_label(topic)}",{names.partition}="{at}"}} ')
     return ShardLabels(
         shard.layout,
         Labels(rows),
-        Labels([f'{groups[g]}",topic="{escape_label(topic)}"}} ' for g, topic in topics]),
+        Labels([f'{groups[g]}",{names.topic}="{escape_label(topic)}"}} ' for g, topic in topics]),
         np.array(topic_of_row, np.int64),
         np.array([g for g, _ in topics], np.int64),
         Labels([f'{group}"}} ' for group in groups]),
     )
 
 
-def build_partition_labels(cluster: str, partitions: PartitionSnapshot) -> PartitionLabels:
+def build_partition_labels(
+    cluster: str, partitions: PartitionSnapshot, names: LabelNames = KOFF_NAMES
+) -> PartitionLabels:
     """The labels of topic partitions. `cluster` is from `join_labels`."""
-    names: list[str] = list(dict.fromkeys(partitions.topic))
-    numbers = {topic: number for number, topic in enumerate(names)}
-    topics = build_topic_labels(cluster, names)
+    topics: list[str] = list(dict.fromkeys(partitions.topic))
+    numbers = {topic: number for number, topic in enumerate(topics)}
+    of_topics = build_topic_labels(cluster, topics, names)
     topic_of_partition = np.array([numbers[topic] for topic in partitions.topic], np.int64)
     pairs = zip(topic_of_partition.tolist(), partitions.partition, strict=True)
     # Texts end in "} ": without these two characters, another label can follow.
-    texts = [f'{topics.texts[topic][:-2]},partition="{partition}"}} ' for topic, partition in pairs]
+    texts = [f'{of_topics.texts[topic][:-2]},{names.partition}="{at}"}} ' for topic, at in pairs]
     return PartitionLabels(
-        (partitions.topic, partitions.partition), Labels(texts), topics, topic_of_partition
+        (partitions.topic, partitions.partition), Labels(texts), of_topics, topic_of_partition
     )
 
 
-def build_topic_labels(cluster: str, topics: Iterable[str]) -> Labels:
+def build_topic_labels(cluster: str, topics: Iterable[str], names: LabelNames = KOFF_NAMES) -> Labels:
     """The labels of topics. `cluster` is from `join_labels`."""
-    return Labels([f'{{cluster="{cluster}",topic="{escape_label(topic)}"}} ' for topic in topics])
+    return Labels([f'{{cluster="{cluster}",{names.topic}="{escape_label(topic)}"}} ' for topic in topics])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
 from operator import attrgetter
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from koff.lag import NEVER, UNKNOWN, Lags, Reason, Status, TimeLags
 from koff.serve.growth import Growth
 from koff.serve.labels import Labels, Mask, PartitionLabels, ShardLabels, escape_label
 from koff.serve.view import ClusterFacts, ClusterView, TopicFacts
-from koff.tracker import Group, Member, Snapshot
+from koff.tracker import Group, Member
 
 Series = tuple[list[str], list[str]]
 """The labels of each series, and the number of each series."""
@@ -125,9 +125,33 @@ class ShardNumbers:
         whole[self.labels.topic_of_row[self.shard.is_withheld()]] = False
         return whole
 
+    @cached_property
+    def committed_topics(self) -> Mask:
+        """The topics of groups that have a commit, and of which every commit is current."""
+        labels, shard = self.labels, self.shard
+        known = np.bincount(labels.topic_of_row[self.committed >= 0], minlength=len(labels.topics)) > 0
+        known &= shard.summable_groups()[labels.group_of_topic]
+        known[labels.topic_of_row[shard.is_withheld(Reason.COMMITS_NOT_CURRENT)]] = False
+        return known
+
+    def find_coordinator(self) -> str:
+        """The id of the broker that coordinates the groups; "" if it is not known."""
+        coordinators = self.view.facts.coordinators
+        leader = coordinators[self.number] if 0 <= self.number < len(coordinators) else -1
+        return str(leader) if leader >= 0 else ""
+
     def count_rows(self, mask: Mask) -> NDArray[np.int64]:
         """How many rows of each group have the mask set."""
         return np.bincount(self.shard.group[mask], minlength=len(self.labels.groups))
+
+
+class ClusterNumbers(NamedTuple):
+    """The numbers of one cluster at one scrape. `listed` are the labels of the topics that it lists."""
+
+    view: ClusterView
+    shards: list[ShardNumbers]
+    partitions: PartitionNumbers
+    listed: Labels
 
 
 def select_series(labels: Labels, column: NDArray[np.int64] | NDArray[np.float64], mask: Mask) -> Series:
@@ -191,12 +215,8 @@ def _consumed_per_second(numbers: ShardNumbers) -> Series:
 
 
 def _consumed_total(numbers: ShardNumbers) -> Series:
-    labels, shard = numbers.labels, numbers.shard
     numbers.consumed.add(numbers.committed)
-    known = np.bincount(labels.topic_of_row[numbers.committed >= 0], minlength=len(labels.topics)) > 0
-    known &= shard.summable_groups()[labels.group_of_topic]
-    known[labels.topic_of_row[shard.is_withheld(Reason.COMMITS_NOT_CURRENT)]] = False
-    return select_series(labels.topics, numbers.consumed.sums, known)
+    return select_series(numbers.labels.topics, numbers.consumed.sums, numbers.committed_topics)
 
 
 # --- Groups ---------------------------------------------------------------------------------------------
@@ -275,9 +295,7 @@ _ASSIGNED_TYPES = frozenset({"classic", "consumer", "share", "streams"})
 
 
 def _info(numbers: ShardNumbers) -> Series:
-    coordinators, number = numbers.view.facts.coordinators, numbers.number
-    leader = coordinators[number] if 0 <= number < len(coordinators) else -1
-    coordinator = str(leader) if leader >= 0 else ""
+    coordinator = numbers.find_coordinator()
     texts = [
         f'{text[:-2]},type="{group.type}",protocol_type="{escape_label(group.protocol_type)}",'
         f'protocol="{escape_label(group.protocol)}",coordinator="{coordinator}"}} '
@@ -410,9 +428,14 @@ class PartitionNumbers:
     A free row (partition -1) has no offsets, so it makes no series.
     """
 
-    def __init__(self, labels: PartitionLabels, snapshot: Snapshot, produced: Growth) -> None:
-        self.labels, self.partitions, self.produced = labels, snapshot.partitions, produced
-        self.end = np.where(snapshot.withheld_ends(), UNKNOWN, snapshot.partitions.end)
+    def __init__(self, labels: PartitionLabels, view: ClusterView, produced: Growth) -> None:
+        self.labels, self.facts, self.produced = labels, view.facts, produced
+        self.partitions = view.snapshot.partitions
+        self.end = np.where(view.snapshot.withheld_ends(), UNKNOWN, self.partitions.end)
+
+    def count_by_topic(self, mask: Mask) -> NDArray[np.int64]:
+        """How many partitions of each topic have the mask set."""
+        return np.bincount(self.labels.topic_of_partition[mask], minlength=len(self.labels.topics))
 
 
 def _end_offset(numbers: PartitionNumbers) -> Series:
@@ -436,9 +459,9 @@ def _produced_per_second(numbers: PartitionNumbers) -> Series:
 def _messages_total(numbers: PartitionNumbers) -> Series:
     labels, gone = numbers.labels, numbers.partitions.gone
     numbers.produced.add(numbers.end)
-    size, is_used = len(labels.topics), np.array(numbers.partitions.partition, np.int64) >= 0
-    known = np.bincount(labels.topic_of_partition[numbers.end >= 0], minlength=size) > 0
-    known[labels.topic_of_partition[(numbers.end < 0) & ~gone & is_used]] = False
+    is_used = np.array(numbers.partitions.partition, np.int64) >= 0
+    missing = numbers.count_by_topic((numbers.end < 0) & ~gone & is_used)
+    known = (numbers.count_by_topic(numbers.end >= 0) > 0) & (missing == 0)
     return select_series(labels.topics, numbers.produced.sums, known)
 
 
