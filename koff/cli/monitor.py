@@ -123,6 +123,13 @@ from koff.serve import ServeConf
     metavar="N",
     help="Serve so many series of groups and topics of each cluster at most: those with the largest lags.",
 )
+@option(
+    "--compat",
+    type=click.Choice(["kminion", "kafka_exporter"]),
+    multiple=True,
+    show_default=False,
+    help="Serve also the metric families of this exporter, under their names and labels. Repeatable.",
+)
 @logging_options
 def monitor(config: Path | None, **_: Any) -> None:
     """Watch one or more clusters and serve the lag of all their groups to Prometheus.

@@ -225,6 +225,12 @@ TOP_KEYS = (
         "Serve so many series of groups and topics of each cluster at most: those with the largest lags. "
         "Only koff monitor.",
     ),
+    ConfigKey(
+        "compat",
+        choice("kminion", "kafka_exporter"),
+        "Serve also the families of these exporters, under their names. Only koff monitor.",
+        many=True,
+    ),
     ConfigKey("log_level", choice("debug", "info", "warning", "error"), "The lowest level to log.", "info"),
     ConfigKey("log_format", choice("auto", "text", "json"), "The format of the log.", "auto"),
 )

@@ -50,6 +50,15 @@ _OWN_LABELS = frozenset(
         "protocol",
         "protocol_type",
         "coordinator",
+        # With `compat`:
+        "group_id",
+        "topic_name",
+        "partition_id",
+        "coordinator_id",
+        "partition_count",
+        "replication_factor",
+        "broker_count",
+        "consumergroup",
     ]
 )
 """Labels that koff sets. A label beside them may not have the same name."""

@@ -35,6 +35,7 @@ def build_metrics_conf(file: KoffYaml) -> MetricsConf:
         families=tuple(name.strip() for names in listed for name in names.split(",") if name.strip()),
         granularity=find_setting(file, "granularity"),
         max_series=find_setting(file, "max_series"),
+        compat=find_setting(file, "compat") or (),
     )
 
 

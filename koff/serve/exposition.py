@@ -12,6 +12,15 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from koff.lag import Reason
+from koff.serve.compat import (
+    COMPAT_CLUSTER_SERIES,
+    COMPAT_LISTED_SERIES,
+    COMPAT_PARTITION_SERIES,
+    COMPAT_SHARD_SERIES,
+    EXPORTER_OF,
+    LABEL_NAMES,
+    RenamedLabels,
+)
 from koff.serve.families import Family
 from koff.serve.growth import Growth
 from koff.serve.labels import (
@@ -103,6 +112,8 @@ class _ClusterSeries:
         self._partitions: tuple[PartitionLabels, Growth] | None = None
         self._listed: tuple[Mapping[str, TopicFacts], Labels] | None = None
         self._numbers: ClusterNumbers | None = None
+        self._compat = self._create_compat_labels()
+        self._compat_numbers: dict[str, ClusterNumbers] = {}
 
     def begin(self, view: ClusterView) -> Self:
         """Prepares the series of a view."""
@@ -111,6 +122,7 @@ class _ClusterSeries:
         # Labels: a new name of the cluster makes all labels invalid, a new layout the labels of one shard.
         if (cluster := join_labels(view.cluster, view.labels)) != self._cluster:
             self._cluster, self._shards, self._partitions, self._listed = cluster, {}, None, None
+            self._compat = self._create_compat_labels()
         kept = self._shards
         self._shards = {
             number: self._keep_shard(kept.get(number), shard, view.snapshot)
@@ -129,16 +141,15 @@ class _ClusterSeries:
 
     def list_series(self, family: Family) -> Iterator[Series]:
         """The series of the family, shard by shard."""
-        numbers = self._numbers
-        assert numbers is not None
+        numbers, name = self._find_numbers(family), family.name
         series: Iterable[Series] = ()
-        if of_shard := SHARD_SERIES.get(family.name):
+        if of_shard := _OF_SHARD.get(name):
             series = map(of_shard, numbers.shards)
-        elif of_partitions := PARTITION_SERIES.get(family.name):
+        elif of_partitions := _OF_PARTITIONS.get(name):
             series = [of_partitions(numbers.partitions)]
-        elif of_listed := LISTED_SERIES.get(family.name):
+        elif of_listed := _OF_LISTED.get(name):
             series = [of_listed(numbers.listed, numbers.view.facts)]
-        elif of_cluster := CLUSTER_SERIES.get(family.name):
+        elif of_cluster := _OF_CLUSTER.get(name):
             series = [of_cluster(self._cluster, numbers.view)]
         for each in series:
             self.count = self.count._replace(series=self.count.series + len(each[0]))
@@ -148,7 +159,21 @@ class _ClusterSeries:
         """Counts what was left out, and forgets the view: it is large."""
         left_out = sum(labels.kept.left_out for labels in self._all_labels() if labels.kept is not None)
         self.count = self.count._replace(left_out=left_out)
-        self._numbers = None
+        self._numbers, self._compat_numbers = None, {}
+
+    def _create_compat_labels(self) -> dict[str, RenamedLabels]:
+        return {exporter: RenamedLabels(LABEL_NAMES[exporter]) for exporter in self._conf.compat}
+
+    def _find_numbers(self, family: Family) -> ClusterNumbers:
+        """The numbers, with the labels that the family has."""
+        assert self._numbers is not None
+        exporter = EXPORTER_OF.get(family.name)
+        if exporter is None:
+            return self._numbers
+        if exporter not in self._compat_numbers:
+            renamed = self._compat[exporter].rename(self._cluster, self._numbers)
+            self._compat_numbers[exporter] = renamed
+        return self._compat_numbers[exporter]
 
     def _keep_shard(self, kept: KeptShard | None, shard: ShardSnapshot, snapshot: Snapshot) -> KeptShard:
         if kept is not None and kept.labels.layout is shard.layout:
@@ -185,6 +210,8 @@ class _ClusterSeries:
             yield from (self._partitions[0].partitions, self._partitions[0].topics)
         if self._listed is not None:
             yield self._listed[1]
+        for renamed in self._compat.values():
+            yield from renamed.list_labels()
 
 
 def _count_withheld(cluster: str, view: ClusterView) -> Series:
@@ -209,3 +236,7 @@ CLUSTER_SERIES: dict[str, Callable[[str, ClusterView], Series]] = {
     "koff_brokers": _count_brokers,
 }
 """By family, the series for the label `cluster` of `join_labels`."""
+_OF_SHARD = SHARD_SERIES | COMPAT_SHARD_SERIES
+_OF_PARTITIONS = PARTITION_SERIES | COMPAT_PARTITION_SERIES
+_OF_LISTED = LISTED_SERIES | COMPAT_LISTED_SERIES
+_OF_CLUSTER = CLUSTER_SERIES | COMPAT_CLUSTER_SERIES

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.serve.compat import COMPAT_LISTED_SERIES
 from koff.serve.families import Family
 from koff.serve.labels import Kept, Labels
 from koff.serve.series import LISTED_SERIES, REASONS, PartitionNumbers, ShardNumbers
@@ -58,7 +59,8 @@ def _count_by_kind(families: Iterable[Family]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for family in families:
         names = [label for label in family.labels if label in ("group", "topic", "partition")]
-        kind = "listed" if family.name in LISTED_SERIES else " ".join(names)
+        is_listed = family.name in LISTED_SERIES or family.name in COMPAT_LISTED_SERIES
+        kind = "listed" if is_listed else " ".join(names)
         counts[kind] += len(REASONS) if "reason" in family.labels else 1
     return counts
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from koff.errors import ConfigError
+from koff.serve import compat
 from koff.serve.families import BY_NAME, FAMILIES, Family
 
 Granularity = Literal["partition", "topic", "group"]
@@ -25,12 +26,14 @@ class MetricsConf:
 
     `families` are names of families; "default" and "all" stand for several. `granularity` leaves out the
     families with finer labels. `max_series` limits the series of the groups and topics of each cluster: those
-    with the largest lags are kept. Raises `ConfigError`.
+    with the largest lags are kept. `compat` are exporters whose families are served, too: "kminion",
+    "kafka_exporter". Raises `ConfigError`.
     """
 
     families: tuple[str, ...] = (DEFAULT,)
     granularity: Granularity = "partition"
     max_series: int | None = None
+    compat: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         try:
@@ -39,21 +42,25 @@ class MetricsConf:
             raise ConfigError(f"families {error}") from None
         if self.granularity not in _COARSER:
             raise ConfigError(f"granularity {self.granularity!r} is not partition, topic or group")
+        for name in self.compat:
+            if name not in compat.FAMILIES:
+                raise ConfigError(f"compat {name!r} is not one of {', '.join(compat.FAMILIES)}")
         if self.max_series is not None and self.max_series < 1:
             raise ConfigError(f"the limit of {self.max_series} series is below 1")
 
     def list_families(self) -> list[Family]:
         """The families that are served, in their order. Those of the cluster and of koff always are."""
-        names = {*self.families}
-        return [
+        names, levels = {*self.families}, _COARSER[self.granularity]
+        own = (
             family
             for family in FAMILIES
             if family.level == "cluster"
-            or (
-                family.level in _COARSER[self.granularity]
-                and (ALL in names or family.name in names or (family.default and DEFAULT in names))
-            )
-        ]
+            or ALL in names
+            or family.name in names
+            or (family.default and DEFAULT in names)
+        )
+        others = (family for name in dict.fromkeys(self.compat) for family in compat.FAMILIES[name])
+        return [family for family in (*own, *others) if family.level in levels]
 
 
 def check_families(names: Iterable[str]) -> None:

@@ -57,13 +57,14 @@ def test_without_options_the_default_is_served(run: Run) -> None:
 def test_options_choose_families_granularity_names_and_the_limit(run: Run) -> None:
     shown, metrics = run(
         *("--families", "koff_group_lag, koff_group_state", "--families", "koff_group_info"),
-        *("--granularity", "topic", "--max-series", "5"),
+        *("--granularity", "topic", "--max-series", "5", "--compat", "kminion"),
         *("--groups", "exclude:^a", "--groups", "b", "--topics", "include:c:d"),
     )
     assert metrics == MetricsConf(
         families=("koff_group_lag", "koff_group_state", "koff_group_info"),
         granularity="topic",
         max_series=5,
+        compat=("kminion",),
     )
     assert shown == ShownNames(
         groups=(Rule(re.compile("^a"), includes=False), Rule(re.compile("b"))),
