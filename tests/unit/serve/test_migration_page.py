@@ -1,0 +1,82 @@
+"""docs/migration.md names what there is: koff's families and keys, and all families of `compat`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException
+
+from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS
+from koff.serve import compat
+from koff.serve.families import BY_NAME
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "migration.md").read_text()
+KEYS = {"clusters", *(key.name for key in CLUSTER_KEYS + DEFAULTS_KEYS + TOP_KEYS)}
+
+
+def list_rows(heading: str) -> Iterator[list[str]]:
+    """The cells of the rows of the table below a heading."""
+    (section,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    for line in section.splitlines():
+        if line.startswith("| `"):
+            yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def list_names(cell: str) -> list[str]:
+    """What is in backquotes."""
+    return re.findall("`([^`]*)`", cell)
+
+
+def list_settings() -> Iterator[str]:
+    """The names in koff's column of the tables of settings."""
+    for exporter in ("kminion", "kafka_exporter", "Burrow"):
+        rows = list(list_rows(f"Settings of {exporter}"))
+        assert len(rows) > 20
+        for row in rows:
+            yield from list_names(row[1])
+
+
+def test_each_family_that_is_named_exists() -> None:
+    named = set(re.findall(r"koff_[a-z_]+[a-z]", PAGE))
+    assert "koff_group_lag" in named
+    assert named <= BY_NAME.keys()
+
+
+@pytest.mark.parametrize("exporter", compat.FAMILIES)
+def test_what_compat_serves_is_on_the_page_as_the_same(exporter: str) -> None:
+    rows = list(list_rows(f"Metrics of {exporter}"))
+    same = [name for row in rows if row[2].startswith("same") for name in list_names(row[0])]
+    assert sorted(same) == sorted(family.name for family in compat.FAMILIES[exporter])
+
+
+def test_each_setting_is_an_option_a_path_a_key_or_a_property() -> None:
+    keys = {name for name in list_settings() if not name.startswith(("--", "/")) and "." not in name}
+    assert "granularity" in keys
+    assert keys <= KEYS
+
+
+def test_librdkafka_knows_each_property() -> None:
+    properties = {name for name in list_settings() if "." in name}
+    assert "sasl.mechanism" in properties
+    assert [name for name in properties if not is_property(name)] == []
+    assert not is_property("sasl.nothing")
+
+
+def is_property(name: str) -> bool:
+    """Whether librdkafka knows the property. It may refuse the value."""
+    try:
+        Consumer({"group.id": "unused", name: "x"}).close()
+    except KafkaException as error:
+        return "No such configuration property" not in str(error)
+    return True
+
+
+def test_each_link_leads_to_a_heading() -> None:
+    for name, anchor in re.findall(r"\]\(([a-z]*(?:\.md)?)#([a-z-]+)\)", PAGE):
+        text = (DOCS / (name or "migration.md")).read_text()
+        headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        assert anchor in {re.sub(r"[^a-z -]", "", head.lower()).replace(" ", "-") for head in headings}
