@@ -95,7 +95,8 @@ def _describe_value(value: Any) -> Any:
     if isinstance(value, tuple):
         if all(isinstance(each, int) for each in value):  # a shard
             return "/".join(map(str, value))
-        return str(value[0]) if len(value) == 1 else list(map(str, value))
+        texts = [each.pattern if isinstance(each, re.Pattern) else str(each) for each in value]
+        return texts[0] if len(texts) == 1 else texts
     if isinstance(value, re.Pattern):
         return value.pattern
     return str(value) if isinstance(value, Path) else value

@@ -23,7 +23,7 @@ from koff.cli.options import (
     zookeeper_option,
 )
 from koff.client.cluster import check_properties
-from koff.config.keys import RULE, SHARD
+from koff.config.keys import GROUP_LABELS, RULE, SHARD
 from koff.config.monitors import build_metrics_conf, find_setting, list_monitors
 from koff.daemon.daemon import Daemon
 from koff.monitor.conf import MonitorConf
@@ -115,6 +115,14 @@ from koff.serve import ServeConf
     multiple=True,
     show_default=False,
     help="Show only commits to these topics. Totals are over what is shown.",
+)
+@option(
+    "--group-labels",
+    type=Parsed(GROUP_LABELS, "REGEX"),
+    multiple=True,
+    show_default=False,
+    help="Labels for series of a group, from its name: '^(?P<team>[^.]+)' gives the label team. Repeat it: "
+    "the first that is found decides.",
 )
 @option(
     "--max-series",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from koff.client.addresses import check_addresses
+from koff.config.label_names import parse_group_labels
 from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import Rule
@@ -126,6 +127,7 @@ TEXT = Kind(str, {"type": "string", "minLength": 1})
 ADDRESSES = Kind(_parse_addresses, {"type": "string", "minLength": 1})
 FAMILIES = Kind(_parse_families, {"type": "string", "minLength": 1})
 RULE = Kind(Rule.parse, {"type": "string", "minLength": 1})
+GROUP_LABELS = Kind(parse_group_labels, {"type": "string", "format": "regex"})
 EXPRESSION = Kind(_parse_expression, {"type": "string", "format": "regex"})
 BOOLEAN = Kind(_parse_boolean, {"type": "boolean"})
 FOLDER = Kind(Path, {"type": "string", "minLength": 1})
@@ -154,6 +156,13 @@ DEFAULTS_KEYS = (
     ),
     ConfigKey(
         "labels", None, "Labels that all series of the cluster get, besides `cluster`. Only koff monitor."
+    ),
+    ConfigKey(
+        "group_labels",
+        GROUP_LABELS,
+        "Labels for series of a group, from its name: the first of these regular expressions that is found "
+        "in it, as in ^(?P<team>[^.]+). Only koff monitor.",
+        many=True,
     ),
     ConfigKey(
         "start",

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, ConfigKey, Kind
+from koff.config.label_names import find_clash, find_label_error
 from koff.config.properties import read_secret
 from koff.errors import ConfigError
 
@@ -33,37 +34,6 @@ if TYPE_CHECKING:
     import yaml
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
-_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_OWN_LABELS = frozenset(
-    [
-        "cluster",
-        "group",
-        "topic",
-        "partition",
-        "state",
-        "status",
-        "reason",
-        "kind",
-        "type",
-        "source",
-        "input",
-        "protocol",
-        "protocol_type",
-        "coordinator",
-        # With `compat`:
-        "group_id",
-        "topic_name",
-        "partition_id",
-        "coordinator_id",
-        "partition_count",
-        "replication_factor",
-        "broker_count",
-        "consumergroup",
-    ]
-)
-"""Labels that koff sets. A label beside them may not have the same name."""
-
-
 _OF_ONE_CLUSTER = ("name", "brokers", "group", "zookeeper")
 
 
@@ -148,6 +118,7 @@ class _Parser:
         if defaults_node is not None:
             nodes = self._parse_mapping(defaults_node, "defaults")
             defaults = self._parse_keys(nodes, "defaults.", DEFAULTS_KEYS)
+            self._check_labels(nodes, "defaults", defaults)
         clusters = []
         if clusters_node is None or clusters_node.id != "sequence" or not clusters_node.value:
             # Without this, a file that is wrong as a whole would have two errors.
@@ -173,7 +144,15 @@ class _Parser:
             for name in ("properties", "labels")
             if name in defaults
         }
-        return {**defaults, **values, **merged}
+        cluster = {**defaults, **values, **merged}
+        self._check_labels(nodes, where, cluster)
+        return cluster
+
+    def _check_labels(self, nodes: Mapping[str, Any], where: str, values: Mapping[str, Any]) -> None:
+        node = nodes.get("group_labels", nodes.get("labels"))
+        clash = find_clash(values.get("labels", {}), values.get("group_labels", ()))
+        if node is not None and clash is not None:  # else it is an error of `defaults`
+            self._note_error(node, f"{where}: labels and group_labels both set the label {clash}")
 
     def _check_names(self, nodes: Sequence[Any], clusters: Sequence[Mapping[str, Any]]) -> None:
         names = set[str]()
@@ -223,12 +202,8 @@ class _Parser:
         """A mapping of names to texts: properties or labels."""
         texts: dict[str, str] = {}
         for name, value in self._parse_mapping(node, where).items():
-            if key.name == "labels" and (not _LABEL.fullmatch(name) or name.startswith("__")):
-                self._note_error(
-                    value, f"{where}.{name}: a label has letters, digits and _, and no __ in front"
-                )
-            elif key.name == "labels" and name in _OWN_LABELS:
-                self._note_error(value, f"{where}.{name}: koff itself sets the label {name}")
+            if key.name == "labels" and (why := find_label_error(name)):
+                self._note_error(value, f"{where}.{name}: {why}")
             elif (text := self._parse_text(value, f"{where}.{name}")) is not None:
                 try:
                     texts[name] = read_secret(text, f"{where}.{name}") if key.name == "properties" else text

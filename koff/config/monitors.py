@@ -11,6 +11,7 @@ from urllib.parse import quote
 from koff.client import ClusterConf
 from koff.config.keys import DEFAULTS_KEYS, TOP_KEYS
 from koff.config.koff_yaml import KoffYaml
+from koff.config.label_names import find_clash
 from koff.errors import ConfigError
 from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.conf import MonitorConf
@@ -60,9 +61,7 @@ def list_monitors(
         return MonitorConf(
             cluster=ClusterConf(values["brokers"], {**values.get("properties", {}), **properties}),
             cluster_name=values.get("name", ""),
-            display=Display(
-                ShownNames(_choose_groups(values), values.get("topics", ())), values.get("labels", {})
-            ),
+            display=_build_display(values),
             only=_choose_partitions(values),
             wait=wait,
             start=start,
@@ -76,6 +75,13 @@ def list_monitors(
         )
 
     return [build(values) for values in file.clusters]
+
+
+def _build_display(values: Mapping[str, Any]) -> Display:
+    labels, group_labels = values.get("labels", {}), values.get("group_labels", ())
+    if clash := find_clash(labels, group_labels):  # the file has one, and an option the other
+        raise ConfigError(f"labels and group_labels both set the label {clash}")
+    return Display(ShownNames(_choose_groups(values), values.get("topics", ())), labels, group_labels)
 
 
 def _choose_groups(values: Mapping[str, Any]) -> tuple[Rule, ...]:

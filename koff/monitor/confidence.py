@@ -7,6 +7,7 @@ offsets topic (for share groups: of `__share_group_state`) is known to be read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -69,10 +70,10 @@ def find_withheld(
 class ViewFacts:
     """The facts that a view depends on, besides the snapshot.
 
-    `cluster` is the name of the cluster, whose series have these `labels` too. `source` is where commits come
-    from. `doubtful_topics` are the internal topics that may have been created again since koff read them.
-    `described_shares_ms` has the share groups whose lags coordinators returned: when all of each were
-    requested, None if never.
+    `cluster` is the name of the cluster, whose series have these `labels` too, and those that `group_labels`
+    find in the names of groups. `source` is where commits come from. `doubtful_topics` are the internal
+    topics that may have been created again since koff read them. `described_shares_ms` has the share groups
+    whose lags coordinators returned: when all of each were requested, None if never.
     `nameless_shares` are share groups with state of topics that no list has had yet. `missing_shares_why`
     is why lags of share groups may be missing, while the log is not their source. `elsewhere` maps each group
     that is not shown by the partition of its hash to the partition that shows it. `history` is the partition
@@ -108,6 +109,7 @@ class ViewFacts:
     record_counts: Mapping[str, int]
     skipped: Mapping[str, int]
     listed: ClusterFacts = field(default_factory=ClusterFacts)
+    group_labels: tuple[re.Pattern[str], ...] = ()
     listed_at: Moment | None = None
     requests: Mapping[str, int] = field(default_factory=dict)
 
@@ -210,7 +212,9 @@ def build_view(snapshot: Snapshot, facts: ViewFacts) -> ClusterView:
     stats = build_stats(snapshot, facts, rows=rows, withheld=count, up=readiness.ready)
     old_ends = snapshot.partitions.sampled_at < facts.oldest_ms
     served = snapshot.withhold(withheld, are_current, old_ends, are_whole)
-    return ClusterView(facts.cluster, served, readiness, stats, facts.listed, facts.labels)
+    return ClusterView(
+        facts.cluster, served, readiness, stats, facts.listed, facts.labels, facts.group_labels
+    )
 
 
 def build_stats(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withheld: int, up: bool) -> MonitorStats:

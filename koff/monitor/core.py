@@ -197,6 +197,7 @@ class Core:
         facts = ViewFacts(
             cluster=self.conf.cluster_name or self.conf.cluster_id,
             labels=self._display.labels,
+            group_labels=self._display.group_labels,
             source="coordinators" if polls else "log",
             offsets=logs.offsets,
             share=logs.share,

@@ -7,6 +7,7 @@ deadline is given up: the core sends another one with another id, and ignores a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -470,11 +471,13 @@ class FirstRecordsRead:
 class Display:
     """What is shown of the cluster, and the labels that all of it gets besides `cluster`.
 
+    `group_labels` give labels from the names of groups (`koff.serve.labels.derive_labels`).
     An input too: the configuration may be changed while the monitor runs.
     """
 
     names: ShownNames = field(default_factory=ShownNames)
     labels: Mapping[str, str] = field(default_factory=dict)
+    group_labels: tuple[re.Pattern[str], ...] = ()
 
 
 Input = (

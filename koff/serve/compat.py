@@ -84,7 +84,7 @@ class RenamedLabels:
     def _rename_shard(self, cluster: str, numbers: ShardNumbers) -> ShardLabels:
         own, renamed = numbers.labels, self._shards.get(numbers.number)
         if renamed is None or renamed.layout is not own.layout:
-            renamed = build_shard_labels(cluster, numbers.shard, numbers.snapshot, self._names)
+            renamed = build_shard_labels(cluster, numbers.shard, numbers.view, self._names)
         for old, new in (
             (own.groups, renamed.groups),
             (own.topics, renamed.topics),

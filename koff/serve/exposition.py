@@ -6,6 +6,7 @@ The name and the labels of a series do not change, so their text is kept for eac
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, Self
 
@@ -44,7 +45,7 @@ from koff.serve.series import (
     ShardNumbers,
 )
 from koff.serve.view import ClusterView, TopicFacts
-from koff.tracker import ShardSnapshot, Snapshot
+from koff.tracker import ShardSnapshot
 from koff.tracker.topic_partitions import PartitionSnapshot
 
 
@@ -108,6 +109,7 @@ class _ClusterSeries:
         self._conf = conf
         self._families = conf.list_families()
         self._cluster = ""
+        self._group_labels: tuple[re.Pattern[str], ...] = ()
         self._shards: dict[int, KeptShard] = {}
         self._partitions: tuple[PartitionLabels, Growth] | None = None
         self._listed: tuple[Mapping[str, TopicFacts], Labels] | None = None
@@ -120,12 +122,14 @@ class _ClusterSeries:
         assert view.cluster is not None
         self.count = SeriesCount(0, 0)
         # Labels: a new name of the cluster makes all labels invalid, a new layout the labels of one shard.
-        if (cluster := join_labels(view.cluster, view.labels)) != self._cluster:
+        cluster, patterns = join_labels(view.cluster, view.labels), view.group_labels
+        if (cluster, patterns) != (self._cluster, self._group_labels):
+            self._group_labels = patterns
             self._cluster, self._shards, self._partitions, self._listed = cluster, {}, None, None
             self._compat = self._create_compat_labels()
         kept = self._shards
         self._shards = {
-            number: self._keep_shard(kept.get(number), shard, view.snapshot)
+            number: self._keep_shard(kept.get(number), shard, view)
             for number, shard in view.snapshot.shards.items()
         }
         self._partitions = self._keep_partitions(view.snapshot.partitions)
@@ -175,10 +179,10 @@ class _ClusterSeries:
             self._compat_numbers[exporter] = renamed
         return self._compat_numbers[exporter]
 
-    def _keep_shard(self, kept: KeptShard | None, shard: ShardSnapshot, snapshot: Snapshot) -> KeptShard:
+    def _keep_shard(self, kept: KeptShard | None, shard: ShardSnapshot, view: ClusterView) -> KeptShard:
         if kept is not None and kept.labels.layout is shard.layout:
             return kept
-        return KeptShard.create(build_shard_labels(self._cluster, shard, snapshot), kept)
+        return KeptShard.create(build_shard_labels(self._cluster, shard, view), kept)
 
     def _keep_partitions(self, partitions: PartitionSnapshot) -> tuple[PartitionLabels, Growth]:
         kept = self._partitions

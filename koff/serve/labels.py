@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.tracker import ShardSnapshot, Snapshot
+from koff.serve.view import ClusterView
+from koff.tracker import ShardSnapshot
 from koff.tracker.topic_partitions import PartitionSnapshot
 
 Mask = NDArray[np.bool_]
@@ -87,11 +89,31 @@ def join_labels(cluster: str, labels: Mapping[str, str]) -> str:
     return escape_label(cluster) + "".join(others)
 
 
+def derive_labels(group: str, patterns: Sequence[re.Pattern[str]]) -> str:
+    """The labels that the first pattern found in the name of the group gives: `",team="a`; or "".
+
+    A part that matched nothing gives no label: for Prometheus, an empty label is an absent one.
+    """
+    for pattern in patterns:
+        if found := pattern.search(group):
+            labels = found.groupdict().items()
+            return "".join(f'",{name}="{escape_label(value)}' for name, value in labels if value)
+    return ""
+
+
 def build_shard_labels(
-    cluster: str, shard: ShardSnapshot, snapshot: Snapshot, names: LabelNames = KOFF_NAMES
+    cluster: str,
+    shard: ShardSnapshot,
+    view: ClusterView,
+    names: LabelNames = KOFF_NAMES,
 ) -> ShardLabels:
     """The labels of a shard. `cluster` is from `join_labels`."""
-    groups = [f'{{cluster="{cluster}",{names.group}="{escape_label(group.name)}' for group in shard.groups]
+    snapshot = view.snapshot
+    groups = [
+        f'{{cluster="{cluster}",{names.group}="{escape_label(group.name)}'
+        + derive_labels(group.name, view.group_labels)
+        for group in shard.groups
+    ]
     rows, topics, topic_of_row = [], dict[tuple[int, str], int](), []
     for group, number in zip(shard.group.tolist(), shard.partition.tolist(), strict=True):
         topic = snapshot.partitions.topic[number]

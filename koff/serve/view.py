@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, Self
@@ -96,6 +97,8 @@ class ClusterView:
     facts: ClusterFacts = field(default_factory=ClusterFacts)
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that all series of the cluster get, besides `cluster`."""
+    group_labels: tuple[re.Pattern[str], ...] = ()
+    """Patterns that give labels from the name of a group (`koff.serve.labels.derive_labels`)."""
 
 
 @dataclass(frozen=True, slots=True)

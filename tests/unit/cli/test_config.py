@@ -68,6 +68,12 @@ def test_secrets_are_masked(file):
     assert (europe["groups"], europe["source"], shown["listen"]) == ("^pay", "auto", "127.0.0.1:9850")
 
 
+def test_patterns_are_shown_as_they_were_written(file):
+    file.write_text(FILE + "    group_labels: ['(?P<team>.)', '(?P<other>.)']\n")
+    (europe,) = yaml.safe_load(run("show", file).output)["clusters"]
+    assert europe["group_labels"] == ["(?P<team>.)", "(?P<other>.)"]
+
+
 def test_a_variable_that_is_missing_is_named(file):
     result = CliRunner().invoke(main, ["config", "show", str(file)])
     assert result.exit_code == 2

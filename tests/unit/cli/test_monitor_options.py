@@ -75,3 +75,9 @@ def test_options_choose_families_granularity_names_and_the_limit(run: Run) -> No
 def test_families_may_come_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOFF_MONITOR_FAMILIES", "default, koff_group_info")
     assert run()[1].families == ("default", "koff_group_info")
+
+
+def test_a_pattern_without_a_label_is_a_usage_error() -> None:
+    result = CliRunner().invoke(command.monitor, ["--brokers", "a:1", "--group-labels", "^a"])
+    assert result.exit_code == 2
+    assert "'^a' names no label: write (?P<LABEL>...)" in result.output

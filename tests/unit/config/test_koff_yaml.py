@@ -11,7 +11,8 @@ import pytest
 from koff.client import ClusterConf
 from koff.config.clusters import WatchedCluster, list_watched_clusters
 from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, build_schema
-from koff.config.koff_yaml import _OWN_LABELS, ConfigFileError, KoffYaml, override, read_koff_yaml
+from koff.config.koff_yaml import ConfigFileError, KoffYaml, override, read_koff_yaml
+from koff.config.label_names import OWN_LABELS
 from koff.config.monitors import build_metrics_conf, find_setting, list_monitors
 from koff.errors import ConfigError
 from koff.monitor.chosen_partitions import ChosenPartitions
@@ -234,6 +235,27 @@ def test_resume_needs_a_folder(tmp_path):
         ("labels: {__a: x}", "defaults.labels.__a: a label has letters, digits and _, and no __ in front"),
         ("labels: {group: x}", "defaults.labels.group: koff itself sets the label group"),
         (
+            "group_labels: '('",
+            "defaults.group_labels is not a regular expression: missing ), unterminated subpattern at "
+            "position 0",
+        ),
+        (
+            "group_labels: ^a",
+            "defaults.group_labels names no label: write (?P<LABEL>...) around the part of the name",
+        ),
+        (
+            "group_labels: ['(?P<team>.)', '(?P<topic>.)']",
+            "defaults.group_labels names the label topic: koff itself sets the label topic",
+        ),
+        (
+            "group_labels: (?P<é>.)",
+            "defaults.group_labels names the label é: a label has letters, digits and _, and no __ in front",
+        ),
+        (
+            "{group_labels: '(?P<team>.)', labels: {team: x}}",
+            "defaults: labels and group_labels both set the label team",
+        ),
+        (
             "properties: {sasl.password: 'file:/no/such'}",
             "defaults.properties.sasl.password: cannot read /no/such: No such file or directory",
         ),
@@ -246,6 +268,36 @@ def test_resume_needs_a_folder(tmp_path):
 def test_a_value_that_is_wrong_is_named_with_its_line(tmp_path, text, told):
     file = f"clusters: [{{name: a, brokers: b}}]\ndefaults:\n  {text}\n"
     assert list_errors(tmp_path, file) == [f"line 3: {told}"]
+
+
+def test_a_label_of_a_cluster_may_not_be_one_from_the_names_of_groups(tmp_path):
+    text = """
+clusters:
+  - {name: a, brokers: b}
+  - name: c
+    brokers: d
+    labels: {team: x}
+defaults: {group_labels: "(?P<team>.)"}
+"""
+    assert list_errors(tmp_path, text) == [
+        "line 6: clusters[1]: labels and group_labels both set the label team"
+    ]
+    file = parse(tmp_path, "clusters: [{name: c, brokers: d, labels: {team: x}}]")
+    given = override(file, {"group_labels": (re.compile("(?P<team>.)"),)})
+    with pytest.raises(ConfigError, match="both set the label team"):
+        list_monitors(given, {}, shares_state_dir=True)
+
+
+def test_group_labels_are_of_a_cluster_or_of_all(tmp_path):
+    text = """
+clusters: [{name: a, brokers: b}, {name: c, brokers: d, group_labels: "(?P<own>.)"}]
+defaults: {group_labels: ["(?P<team>.)", "(?P<other>.)"]}
+"""
+    found = list_monitors(parse(tmp_path, text), {}, shares_state_dir=True)
+    assert [[each.pattern for each in conf.display.group_labels] for conf in found] == [
+        ["(?P<team>.)", "(?P<other>.)"],
+        ["(?P<own>.)"],
+    ]
 
 
 def test_brokers_are_checked(tmp_path):
@@ -282,7 +334,7 @@ def test_the_schema_and_the_documentation_have_every_key():
 
 def test_no_label_of_a_cluster_may_be_one_that_koff_sets():
     own = {label for family in FAMILIES if family.name != "koff_build_info" for label in family.labels}
-    assert own < _OWN_LABELS
+    assert own < OWN_LABELS
 
 
 @pytest.mark.parametrize("value", ["koff_nothing", "[default, koff_nothing]", "default, koff_nothing"])

@@ -12,6 +12,7 @@ from koff.lag import WITHHELD, Reason
 from koff.monitor.core import TIMEOUT_S, Core
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.requests import (
+    Display,
     Failed,
     FetchGroups,
     FetchOffsets,
@@ -471,3 +472,10 @@ def test_each_input_has_its_age() -> None:
     driven.poll(commit("g", "t", 0, 1))
     driven.second += 7.0
     assert driven.core.take_view(driven.now()).stats.input_ages_s["topics"] == 7.0
+
+
+def test_a_view_has_the_labels_of_the_newest_configuration() -> None:
+    driven, patterns = Driven(), (re.compile("(?P<team>.)"),)
+    driven.give(Display(labels={"region": "eu"}, group_labels=patterns))
+    view = driven.core.take_view(driven.now())
+    assert (view.labels, view.group_labels) == ({"region": "eu"}, patterns)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from koff.config.koff_yaml import _OWN_LABELS
+from koff.config.label_names import OWN_LABELS
 from koff.errors import ConfigError
 from koff.lag import Reason
 from koff.serve import ClusterView, MetricsConf
@@ -259,7 +259,7 @@ def test_the_limit_is_never_passed_and_what_is_left_out_is_counted(limit: int) -
 
 def test_no_label_of_a_cluster_may_be_one_of_theirs() -> None:
     labels = {label for line in EXPECTED.splitlines() for label in re.findall(r'[{,]([a-z_]+)="', line)}
-    assert labels <= _OWN_LABELS
+    assert labels <= OWN_LABELS
 
 
 def render_body(form: Format) -> bytes:

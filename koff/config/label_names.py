@@ -1,0 +1,62 @@
+"""The names that labels of a cluster and of a group may have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+OWN_LABELS = frozenset(
+    [
+        "cluster",
+        "group",
+        "topic",
+        "partition",
+        "state",
+        "status",
+        "reason",
+        "kind",
+        "type",
+        "source",
+        "input",
+        "protocol",
+        "protocol_type",
+        "coordinator",
+        # With `compat`:
+        "group_id",
+        "topic_name",
+        "partition_id",
+        "coordinator_id",
+        "partition_count",
+        "replication_factor",
+        "broker_count",
+        "consumergroup",
+    ]
+)
+"""Labels that koff sets. A label beside them may not have the same name."""
+
+
+def find_label_error(name: str) -> str | None:
+    """Why a label may not have this name; None if it may."""
+    if not _LABEL.fullmatch(name) or name.startswith("__"):
+        return "a label has letters, digits and _, and no __ in front"
+    return f"koff itself sets the label {name}" if name in OWN_LABELS else None
+
+
+def parse_group_labels(text: str) -> re.Pattern[str]:
+    """A regular expression whose named groups are labels. Raises `ValueError`."""
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        raise ValueError(f"is not a regular expression: {error}") from None
+    if not pattern.groupindex:
+        raise ValueError("names no label: write (?P<LABEL>...) around the part of the name")
+    for name in pattern.groupindex:
+        if why := find_label_error(name):
+            raise ValueError(f"names the label {name}: {why}")
+    return pattern
+
+
+def find_clash(labels: Collection[str], group_labels: Iterable[re.Pattern[str]]) -> str | None:
+    """A label that both would set; None if there is none."""
+    return next((name for each in group_labels for name in each.groupindex if name in labels), None)
