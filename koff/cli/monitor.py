@@ -117,6 +117,12 @@ from koff.serve import ServeConf
     help="Show only commits to these topics. Totals are over what is shown.",
 )
 @option(
+    "--watch-topics",
+    type=click.Choice(["read", "all"]),
+    default="read",
+    help="Sample the end and log start offsets of topics that groups read, or of all topics.",
+)
+@option(
     "--group-labels",
     type=Parsed(GROUP_LABELS, "REGEX"),
     multiple=True,

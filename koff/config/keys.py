@@ -198,6 +198,12 @@ DEFAULTS_KEYS = (
         "I/N: only every N-th partition of the offsets topic, from I on (0 to N - 1). Only koff monitor.",
     ),
     ConfigKey("group", TEXT, "Only the group of that name, and only its partition. Only koff monitor."),
+    ConfigKey(
+        "watch_topics",
+        choice("read", "all"),
+        "Sample the offsets of topics that groups read, or of all topics. Only koff monitor.",
+        "read",
+    ),
     ConfigKey("zookeeper", TEXT, "A ZooKeeper with groups: HOST:PORT[,...][/CHROOT]. Only koff monitor."),
 )
 """The keys that each cluster may have, and that `defaults` may have for all clusters."""

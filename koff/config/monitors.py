@@ -63,6 +63,7 @@ def list_monitors(
             cluster_name=values.get("name", ""),
             display=_build_display(values),
             only=_choose_partitions(values),
+            watches_all=values["watch_topics"] == "all",
             wait=wait,
             start=start,
             source=values["source"],

@@ -33,6 +33,7 @@ class MonitorConf:
     state_dir: Path | None = None
     offsets_topic: str = OFFSETS_TOPIC
     only: ChosenPartitions | None = None
+    watches_all: bool = False
     end_interval_s: float = 5.0
     exact_groups: re.Pattern[str] | None = None
     exact_per_s: int | None = 50

@@ -276,10 +276,24 @@ class Core:
             raise
 
     def _receive_display(self, display: Display) -> None:
-        if display.names != self._display.names:  # the same object: nothing is computed again
-            self.tracker.show(display.names)
+        is_changed = display.names != self._display.names
         self._display = display
+        if is_changed:  # else nothing is computed again
+            self.tracker.show(display.names)
+            self._keep_partitions()
         self._show_facts()
+
+    def _keep_partitions(self) -> None:
+        """Watches all topics that are shown, if koff is to do so."""
+        if not self.conf.watches_all:
+            return
+        own, names = {log.topic for log in self.logs.both}, self._display.names
+        self.tracker.keep_partitions(
+            (name, partition)
+            for name, topic in self.topics.topics.items()
+            if topic is not None and name not in own and names.shows_topic(name)
+            for partition in range(topic.partitions)
+        )
 
     def _show_facts(self) -> None:
         """Selects what is shown of the listed topics."""
@@ -358,6 +372,7 @@ class Core:
             ids = {name: topic.id for name, topic in known if topic and topic.id}
             self.tracker.identify_topics(ids)
             self.end_times.note_topics(ids)
+            self._keep_partitions()
             self._ends.forget_gone()
             self._ends.sample(now, everything=False)
         logs.receive_topics(changed, given.topics, self.topics, now)

@@ -21,6 +21,9 @@ class CoreConf:
     `source` is where commits come from: the log, or responses of the coordinators to requests that are sent
     again and again. "auto": from the coordinators while the log may not be read.
 
+    With `watches_all`, the offsets of all topics that are shown are requested, not only of those that groups
+    read; but not of the internal topics that koff itself reads.
+
     `limit_intervals`: a lag is served if both its sides were true within so many `end_interval_s`.
     `only` restricts the partitions of the offsets topic. With `saves`, the state is saved. With
     `zookeeper_interval_s`, groups of ZooKeeper are requested that often.
@@ -37,6 +40,7 @@ class CoreConf:
     saves: bool = False
     offsets_topic: str = OFFSETS_TOPIC
     only: ChosenPartitions | None = None
+    watches_all: bool = False
     zookeeper_interval_s: float | None = None
     end_interval_s: float = 5.0
     start_interval_s: float = 60.0

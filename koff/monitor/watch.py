@@ -91,6 +91,7 @@ def build_core_conf(conf: MonitorConf, cluster_id: str, *, saves: bool) -> CoreC
         saves=saves,
         offsets_topic=conf.offsets_topic,
         only=conf.only,
+        watches_all=conf.watches_all,
         zookeeper_interval_s=conf.zookeeper.interval_s if conf.zookeeper.hosts else None,
         end_interval_s=conf.end_interval_s,
         exact_groups=conf.exact_groups,

@@ -265,7 +265,7 @@ FAMILIES: tuple[Family, ...] = (
         "koff_topic_messages_total",
         ("topic",),
         "offsets",
-        "Offsets by which the partitions that groups read have grown while koff ran.",
+        "Offsets by which the partitions that koff samples have grown while koff ran (see watch_topics).",
         "an end offset in it is not current",
         "sum by (topic) (rate(koff_topic_messages_total[5m]))",
         kind="counter",

@@ -49,6 +49,8 @@ class Registry:
 
     shards: WeakSet[RegisteredShard] = field(default_factory=WeakSet)
     """All shards, also a shard that is not in the tracker yet. Weak: a replaced shard no longer counts."""
+    kept: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """The numbers of the topic partitions that stay, also if no shard uses them."""
     names: KeyCodes = field(default_factory=KeyCodes)
     partitions: PartitionTable = field(init=False)
     record_counts: Counter[str] = field(default_factory=Counter)
@@ -100,7 +102,7 @@ class Registry:
                 self._new_numbers = None
 
     def release_unused(self, at_ms: int = UNKNOWN) -> None:
-        """Frees the numbers of partitions without a commit and without a member (`PartitionTable`)."""
+        """Frees the numbers of partitions that are not in use (`PartitionTable`)."""
         before = len(self.partitions)
         self.partitions.release_unused(self.used_partitions(), at_ms)
         if len(self.partitions) != before:
@@ -113,8 +115,9 @@ class Registry:
         return None if new is None else np.unique(np.concatenate([np.zeros(0, np.int64), *new]))
 
     def used_partitions(self) -> NDArray[np.bool_]:
-        """A mask by partition number: whether any shard has a commit to that partition, or a member there."""
+        """A mask by partition number: whether it is kept, or any shard has a commit or a member there."""
         used = np.zeros(self.partitions.room, np.bool_)
+        used[self.kept] = True
         for shard in self.shards:
             used[shard.used_partitions()] = True
         return used

@@ -370,6 +370,10 @@ class Tracker:
         hiding = self._places.is_hiding or not self._registry.shown.are_all
         return self._watched.list_partitions(self._shards.values(), hiding=hiding)
 
+    def keep_partitions(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Watches these partitions, also if no group uses them. Replaces those of the last call."""
+        self._registry.kept = self._registry.assign_numbers_by_name(partitions)
+
     def unnamed_topic_ids(self) -> set[str]:
         """The topic ids in assignments without a known name, and those in share state that no list had."""
         self._refresh()

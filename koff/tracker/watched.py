@@ -16,7 +16,8 @@ _NONE = np.zeros(0, np.int64)
 class WatchedPartitions:
     """All partitions that have a number, but not those that only hidden groups, or topics, use.
 
-    Numbers are given to partitions with a commit or a member, and stay for some time after both are gone.
+    Numbers are given to partitions with a commit or a member, and to those that are kept. They stay for some
+    time after these are gone.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -50,11 +51,12 @@ class WatchedPartitions:
         return self._list
 
     def _find_excluded(self, shards: Collection[Shard]) -> Ints:
-        """The numbers of the partitions that hidden groups use, and no other group."""
+        """The numbers of the partitions that hidden groups use, and no other group, and that are not kept."""
         shown, hidden = np.zeros((2, self._registry.partitions.room), np.bool_)
         for shard in shards:
             for mask, numbers in zip((shown, hidden), shard.list_shown_partitions(), strict=True):
                 mask[numbers] = True
+        shown[self._registry.kept] = True
         return np.flatnonzero(hidden & ~shown)
 
     def _name_partitions(self, numbers: Ints) -> list[tuple[str, int]]:

@@ -110,9 +110,12 @@ class Window:
 
     def existed_all_the_time(self, row: Row) -> bool:
         """Whether the row had a commit and an end offset at each moment."""
-        return None not in self.truth.committed(
-            *row, self.since_s, self.until_s
-        ) and None not in self.truth.ends(row[1], row[2], self.since_s, self.until_s)
+        committed = self.truth.committed(*row, self.since_s, self.until_s)
+        return None not in committed and self.has_existed(row[1:])
+
+    def has_existed(self, at: tuple[str, int]) -> bool:
+        """Whether the topic partition had an end offset at each moment."""
+        return None not in self.truth.ends(*at, self.since_s, self.until_s)
 
 
 def check(
@@ -134,6 +137,7 @@ def check(
     window = Window(cluster.truth, now_s - limit_s, now_s)
     rows = list(view.snapshot.rows())
     _check_rows(rows, window)
+    _check_ends(view.snapshot, window)
     if knows_clock:
         _check_time_lags(rows, window)
     _check_members(view.snapshot, rows, window)
@@ -151,12 +155,14 @@ def check_recovered(
     *,
     knows_clock: bool = True,
     knows_ids: bool = False,
+    other_topics: Collection[str] = (),
 ) -> None:
     """Raises `ContractBroken` if anything is withheld or missing, although all faults are long over.
 
     `settled_s`: a row that has existed for so long must be served, and what it shows must have been true in
     that time. 0 if the cluster is at rest. `knows_ids`: koff knows which topic a commit is to, if the record
-    says so: the log does, the coordinators do not.
+    says so: the log does, the coordinators do not. Of `other_topics` all end offsets must be served, whether
+    groups read them or not.
     """
     if not view.readiness.ready:
         raise ContractBroken(f"not ready: {view.readiness.text}")
@@ -177,6 +183,10 @@ def check_recovered(
             seen = next((row for row in rows if _key(row) == key), None)
             raise ContractBroken(f"{key} is not served; the row is {_show(seen)}, {_explain(key, window)}")
     _check_all_groups(view.snapshot.groups(), cluster.truth, window)
+    ends = list_served_ends(view.snapshot)
+    for at in cluster.truth.partitions():
+        if at[0] in other_topics and at not in ends and window.has_existed(at):
+            raise ContractBroken(f"the end offset of {at} is not served")
     for total in view.snapshot.totals():
         if not total.whole and not window.is_any(total.group.name):
             raise ContractBroken(f"{total.group.name!r} has no total")
@@ -232,6 +242,20 @@ def _check_time_lags(rows: Iterable[PartitionLag], window: Window) -> None:
                 f"{_show(row)} has a time lag of {row.time_lag_s} s ({row.at_least=}), not of "
                 f"{sorted(window.ages_s(_key(row)))}: {_explain(_key(row), window)}"
             )
+
+
+def _check_ends(snapshot: Snapshot, window: Window) -> None:
+    for at, end in list_served_ends(snapshot).items():
+        if end not in window.ends(*at):
+            raise ContractBroken(f"the end offset of {at} was never {end}: {_list(window.ends(*at))}")
+
+
+def list_served_ends(snapshot: Snapshot) -> dict[tuple[str, int], int]:
+    """The end offsets that are served, by topic partition."""
+    partitions = snapshot.partitions
+    places = zip(partitions.topic, partitions.partition, strict=True)
+    served = zip(places, partitions.end.tolist(), snapshot.withheld_ends().tolist(), strict=True)
+    return {at: end for at, end, is_withheld in served if at[1] >= 0 and end >= 0 and not is_withheld}
 
 
 def _check_nothing_shown(row: PartitionLag) -> None:

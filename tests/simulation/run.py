@@ -8,6 +8,7 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 from koff.monitor.core import Core
@@ -336,7 +337,15 @@ class Simulation:
             settled_s,
             knows_clock=self._knows_clock(self._core),
             knows_ids=self._conf.source != "coordinators" and OFFSETS not in self._conditions.hidden_topics,
+            other_topics=self._list_other_topics(),
         )
+
+    def _list_other_topics(self) -> set[str]:
+        """The topics whose end offsets koff has to serve, whether groups read them or not."""
+        if not self._conf.watches_all:
+            return set()
+        hidden = {OFFSETS, SHARE_STATE} | self._conditions.hidden_topics
+        return {topic for topic, _ in self._cluster.truth.partitions()} - hidden
 
     def _knows_clock(self, core: Core) -> bool:
         """Whether koff's clock was right, or koff could see that it is not: from the times of commits."""
@@ -363,6 +372,7 @@ def _draw_conf(rng: random.Random, cluster_id: str) -> CoreConf:
         source=_draw_source(rng),
         saves=rng.random() < 0.7,
         end_interval_s=rng.choice([1.0, 5.0, 5.0, 5.0, 5.0, 10.0]),
+        watches_all=copy(rng).random() < 0.3,  # of a copy: a seed stays what it was
     )
 
 

@@ -60,6 +60,10 @@ class Truth:
         self._starts: dict[tuple[str, int], History] = {}
         self._logs: dict[tuple[str, int], list[tuple[float, PlainLog]]] = {}
 
+    def partitions(self) -> list[tuple[str, int]]:
+        """The topic partitions that there ever were."""
+        return sorted(self._ends)
+
     def ends(self, topic: str, partition: int, since_s: float, until_s: float) -> set[int | None]:
         """All high watermarks in that time. None: there was no such partition."""
         return _within(self._ends.get((topic, partition)), since_s, until_s)

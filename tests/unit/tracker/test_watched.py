@@ -7,7 +7,8 @@ import random
 import pytest
 
 from koff.records import encode
-from koff.tracker import Tracker
+from koff.tracker import Rule, ShownNames, Tracker
+from koff.tracker.topic_partitions import KEEP_UNUSED_MS
 from koff.tracker.tracker import RELEASE_INTERVAL_MS
 from tests.unit.builders import ASSIGNED_T_0_1, Consumer, Streams, classic_group, commit
 
@@ -124,3 +125,27 @@ def test_a_number_that_is_used_again_has_its_new_name_in_the_list():
     tracker.add_samples(at_ms=START_MS)
     apply(tracker, commit("g", "w", 5, 1))
     assert tracker.watched_partitions() == [("u", 0), ("w", 5)]
+
+
+def test_kept_partitions_are_watched_and_stay_although_no_group_uses_them():
+    tracker = Tracker()
+    apply(tracker, commit("g", "t", 0, 1))
+    tracker.keep_partitions([("t", 0), ("t", 1), ("idle", 0)])
+    assert tracker.watched_partitions() == [("idle", 0), ("t", 0), ("t", 1)]
+    apply(tracker, commit("g", "t", 0, None))
+    for period in range(3):
+        tracker.add_samples(ends={("idle", 0): 7}, at_ms=START_MS + period * (KEEP_UNUSED_MS + 1))
+    assert tracker.watched_partitions() == [("idle", 0), ("t", 0), ("t", 1)]
+    tracker.keep_partitions([("t", 1)])
+    for period in range(3, 6):
+        tracker.add_samples(ends={("t", 1): 7}, at_ms=START_MS + period * (KEEP_UNUSED_MS + 1))
+    assert tracker.watched_partitions() == [("t", 1)]
+
+
+def test_kept_partitions_are_watched_although_only_hidden_groups_use_them():
+    tracker = Tracker()
+    apply(tracker, commit("hidden", "t", 0, 1), commit("hidden", "u", 0, 1), commit("g", "v", 0, 1))
+    tracker.show(ShownNames((Rule.parse("exclude:hidden"),)))
+    assert tracker.watched_partitions() == [("v", 0)]
+    tracker.keep_partitions([("t", 0), ("v", 0)])
+    assert tracker.watched_partitions() == [("t", 0), ("v", 0)]
