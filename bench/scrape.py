@@ -1,21 +1,28 @@
 """What rendering /metrics costs: seconds (the median, gzip included), series and bytes, by rows and settings.
 
 Prints JSON. The views are made up, without a cluster: groups of 10 partitions, of which a fifth is behind.
-Between two renders the time lags of these grow, as they do between two scrapes.
+Between two renders the time lags of these grow, as they do between two scrapes. Beside it, what
+prometheus_client's generate_latest takes (the median of three, without gzip) for the same series, which are
+samples already: up to `--peer-rows`, because it takes ten times as long and more.
 
-    python -m bench.scrape [--rows 2000 --rows 200000] [--renders 10]
+    python -m bench.scrape [--rows 2000 --rows 200000 --rows 1000000] [--renders 10] [--peer-rows 200000]
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import re
 import statistics
 import struct
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import click
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from bench.catchup import key, main_partition
 from koff.serve.accepted import PROMETHEUS_TEXT
@@ -69,8 +76,14 @@ CONFS: tuple[dict[str, Any], ...] = (
     {"families": ("default",), "granularity": "topic"},
     {"families": ("default",), "granularity": "group"},
     {"families": ("all",)},
+    {"families": ("all",), "granularity": "topic"},
+    {"families": ("all",), "granularity": "group"},
     {"families": ("default",), "max_series": 50_000},
+    {"families": ("default",), "compat": ("kminion",)},
+    {"families": ("default",), "compat": ("kafka_exporter",)},
 )
+_LINE = re.compile(r"^(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Source:
@@ -91,8 +104,35 @@ class Source:
         return None
 
 
-def measure(rows: int, renders: int, conf: dict[str, Any]) -> dict[str, Any]:
-    source = Source(fill_tracker(rows))
+class Samples(Collector):
+    """The series of koff's own body, as samples of prometheus_client."""
+
+    def __init__(self, body: str) -> None:
+        self.metrics: dict[str, Metric] = {}
+        for name, labels, number in _LINE.findall(body):
+            metric = self.metrics.setdefault(name, Metric(name, "A family.", "gauge"))
+            metric.add_sample(name, dict(_LABEL.findall(labels)), float(number))
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self.metrics.values()
+
+
+def measure_peer(body: str) -> dict[str, Any]:
+    """What prometheus_client takes for the series of this body."""
+    registry, seconds = CollectorRegistry(), []
+    registry.register(samples := Samples(body))
+    for _ in range(3):
+        began = time.perf_counter()
+        generate_latest(registry)
+        seconds.append(time.perf_counter() - began)
+    series = sum(len(metric.samples) for metric in samples.metrics.values())
+    return {"generate_latest_s": round(statistics.median(seconds), 3), "generate_latest_series": series}
+
+
+def measure(
+    tracker: Tracker, renders: int, conf: dict[str, Any], *, with_peer: bool = False
+) -> dict[str, Any]:
+    source = Source(tracker)
     renderer = Renderer(source, MetricsConf(**conf))
     began = time.perf_counter()
     body = renderer.render(PROMETHEUS_TEXT)
@@ -103,27 +143,37 @@ def measure(rows: int, renders: int, conf: dict[str, Any]) -> dict[str, Any]:
         body = renderer.render(PROMETHEUS_TEXT)
         seconds.append(time.perf_counter() - began)
         cpu_s.append(time.process_time() - cpu)
-    series = sum(piece.count(b"\nkoff_") for piece in body.inflate())
+    text = b"".join(body.inflate()).decode()
+    peer = measure_peer(text) if with_peer else {}
     return {
-        "rows": rows,
+        "rows": tracker.row_count,
         **conf,
         "first_s": round(first_s, 3),
         "median_s": round(statistics.median(seconds), 3),
         "median_cpu_s": round(statistics.median(cpu_s), 3),
         "max_s": round(max(seconds), 3),
-        "series": series,
+        "series": len(re.findall(r"^[^#]", text, re.MULTILINE)),
         "bytes": body.plain_size,
         "gzip_bytes": len(body.gzipped),
+        **peer,
     }
 
 
 @click.command()
-@click.option("--rows", "sizes", multiple=True, type=int, default=(2_000, 200_000))
+@click.option("--rows", "sizes", multiple=True, type=int, default=(2_000, 200_000, 1_000_000))
 @click.option("--renders", default=10)
-def main(sizes: tuple[int, ...], renders: int) -> None:
+@click.option(
+    "--peer-rows", default=200_000, help="Measure prometheus_client, with the defaults, up to here."
+)
+def main(sizes: tuple[int, ...], renders: int, peer_rows: int) -> None:
     gc.freeze()  # as koff monitor does
     gc.set_threshold(200_000, 50, 100)
-    figures = [measure(rows, renders, conf) for rows in sizes for conf in CONFS]
+    figures = []
+    for rows in sizes:
+        tracker = fill_tracker(rows)
+        for conf in CONFS:
+            with_peer = conf is CONFS[0] and rows <= peer_rows
+            figures.append(measure(tracker, renders, conf, with_peer=with_peer))
     print(json.dumps(figures, indent=2))
 
 

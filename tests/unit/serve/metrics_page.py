@@ -6,11 +6,18 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.scrape import fill_tracker, take_view
+from koff.serve.exposition import Exposition
 from koff.serve.families import FAMILIES, Family
+from koff.serve.metrics_conf import Granularity, MetricsConf
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 BLOCK = re.compile(r"(<!-- families of a (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 """Where the families of a level are, between two comments."""
+SIZES = re.compile(r"(<!-- sizes -->\n).*?(<!-- end -->)", re.DOTALL)
+GRANULARITIES: tuple[Granularity, ...] = ("partition", "topic", "group")
+GROUPS, PARTITIONS = 1_000, 10
+NOW_MS = 1_800_000_011_000
 
 
 def render_table(level: str) -> Iterator[str]:
@@ -29,8 +36,22 @@ def _render_row(family: Family) -> str:
     return f"| {name} | {labels} | {family.text} | {family.unit} | {family.absent} | `{query}` |"
 
 
+def render_sizes() -> Iterator[str]:
+    """The lines of the table of series and bytes, without koff's own."""
+    view = take_view(fill_tracker(GROUPS * PARTITIONS), NOW_MS)
+    yield "| families | granularity | series | bytes |"
+    yield "| --- | --- | --- | --- |"
+    for families in ("default", "all"):
+        for granularity in GRANULARITIES:
+            exposition = Exposition(MetricsConf(families=(families,), granularity=granularity))
+            size = sum(len(chunk.encode()) for chunk in exposition.render_chunks(view))
+            series = exposition.count_series()["bench"].series
+            yield f"| `{families}` | `{granularity}` | {series:,} | {size / 1e6:.2f} MB |"
+
+
 def fill_page(page: str) -> str:
     """The page with the tables of the code."""
+    page = SIZES.sub(lambda found: found[1] + "\n".join([*render_sizes(), found[2]]), page)
     return BLOCK.sub(lambda found: found[1] + "\n".join([*render_table(found[2]), found[3]]), page)
 
 

@@ -22,7 +22,7 @@ from koff.serve.series import LISTED_SERIES, PARTITION_SERIES, SHARD_SERIES
 from koff.serve.view import ClusterFacts, MonitorStats, TopicFacts
 from koff.tracker import Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
-from tests.unit.serve.metrics_page import BLOCK, PAGE, fill_page
+from tests.unit.serve.metrics_page import BLOCK, PAGE, SIZES, fill_page
 from tests.unit.serve.views import EVERYTHING, NOW_MS, READY, Source
 
 needs_promtool = pytest.mark.skipif(
@@ -40,6 +40,7 @@ def test_each_family_has_one_source_of_numbers() -> None:
 def test_the_page_says_what_the_code_says() -> None:
     page = PAGE.read_text()
     assert [found[2] for found in BLOCK.finditer(page)] == ["partition", "topic", "group", "cluster"]
+    assert len(SIZES.findall(page)) == 1
     assert page == fill_page(page), "run python -m tests.unit.serve.metrics_page"
 
 
