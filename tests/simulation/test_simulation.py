@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from koff.lag import Reason
@@ -87,6 +88,24 @@ def test_a_kept_commit_to_an_earlier_topic_may_be_served_unless_koff_knows_the_t
     check_recovered(view, cluster, 200.0, 0.0, knows_clock=False)
     with pytest.raises(ContractBroken, match="was never true"):
         check_recovered(view, cluster, 200.0, 0.0, knows_clock=False, knows_ids=True)
+
+
+@pytest.mark.parametrize(("end", "is_true"), [(100, True), (150, True), (151, False), (-1, True)])
+def test_an_end_offset_that_was_never_true_breaks_the_contract(end: int, is_true: bool) -> None:
+    row, ends = _row(lag=50), {("t", 0): end}
+    with nullcontext() if is_true else pytest.raises(ContractBroken, match="was never 151"):
+        check(_view(row, ends=ends), _cluster(), 100.0, limit_s=25.0)
+    check(_view(row, ends=ends, withheld=True), _cluster(), 100.0, limit_s=25.0)
+
+
+def test_an_end_offset_that_is_not_served_after_all_faults_breaks_the_contract() -> None:
+    view, cluster = _view(_row(lag=30)), _cluster()
+    check_recovered(view, cluster, 200.0, 25.0, knows_clock=False)
+    check_recovered(
+        _view(_row(lag=30), ends={("t", 0): 150}), cluster, 200.0, 25.0, knows_clock=False, other_topics="t"
+    )
+    with pytest.raises(ContractBroken, match="is not served"):
+        check_recovered(view, cluster, 200.0, 25.0, knows_clock=False, other_topics="t")
 
 
 def test_two_rows_with_the_same_labels_break_the_contract() -> None:
@@ -236,8 +255,20 @@ def _row(
     )
 
 
-def _view(*rows: Any, total: int | None = -1, members: int = 2, ready: bool = True) -> Any:
-    """A view of these rows. Without a `total`, it is the sum."""
+def _view(
+    *rows: Any,
+    total: int | None = -1,
+    members: int = 2,
+    ready: bool = True,
+    ends: Mapping[tuple[str, int], int] = MappingProxyType({}),
+    withheld: bool = False,
+) -> Any:
+    """A view of these rows. Without a `total`, it is the sum. `withheld`: the end offsets are not served."""
+    partitions = SimpleNamespace(
+        topic=[topic for topic, _ in ends],
+        partition=[partition for _, partition in ends],
+        end=np.array([*ends.values()], np.int64),
+    )
     lags = [row.published_lag for row in rows if row.published_lag is not None]
     group = SimpleNamespace(
         name=rows[0].group, state="Stable", members=[SimpleNamespace(present=True)] * members
@@ -249,6 +280,8 @@ def _view(*rows: Any, total: int | None = -1, members: int = 2, ready: bool = Tr
             SimpleNamespace(group=group, lag=total_lag, time_lag_s=None, partitions=len(rows), whole=True),
         ],
         groups=lambda: iter([group]),
+        partitions=partitions,
+        withheld_ends=lambda: np.full(len(ends), withheld),
     )
     return SimpleNamespace(snapshot=snapshot, readiness=SimpleNamespace(ready=ready, text=""))
 
