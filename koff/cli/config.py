@@ -13,7 +13,7 @@ import click
 
 from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, ConfigKey, build_schema
 from koff.config.koff_yaml import ConfigFileError, KoffYaml, read_koff_yaml
-from koff.config.monitors import list_monitors
+from koff.config.monitors import build_serve_conf, list_monitors
 from koff.config.properties import gather_properties, is_secret
 from koff.errors import ConfigError
 
@@ -37,6 +37,7 @@ def check(file: Path) -> None:
     properties. The exit code is 2 if there is an error.
     """
     from koff.client.cluster import check_properties
+    from koff.serve import read_rules
 
     try:
         read = read_koff_yaml(file, os.environ)
@@ -45,6 +46,10 @@ def check(file: Path) -> None:
             click.echo(line, err=True)
         raise click.exceptions.Exit(2) from None
     errors = []
+    try:
+        read_rules(build_serve_conf(read).access)
+    except ConfigError as error:
+        errors.append(str(error))
     for conf in list_monitors(read, gather_properties(environment=os.environ), shares_state_dir=True):
         try:
             check_properties(conf.cluster)

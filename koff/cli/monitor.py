@@ -24,10 +24,9 @@ from koff.cli.options import (
 )
 from koff.client.cluster import check_properties
 from koff.config.keys import GROUP_LABELS, RULE, SHARD
-from koff.config.monitors import build_metrics_conf, find_setting, list_monitors
+from koff.config.monitors import build_metrics_conf, build_serve_conf, find_setting, list_monitors
 from koff.daemon.daemon import Daemon
 from koff.monitor.conf import MonitorConf
-from koff.serve import ServeConf
 
 
 @click.command()
@@ -37,6 +36,27 @@ from koff.serve import ServeConf
     default="127.0.0.1:9850",
     metavar="HOST:PORT",
     help="The address to serve on; :9850 is all IPv4 and IPv6 addresses.",
+)
+@option(
+    "--web.config.file",
+    "web_config_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    show_default=False,
+    metavar="FILE",
+    help="A web configuration file of Prometheus: TLS, users with passwords, headers of responses.",
+)
+@option(
+    "--tokens-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    show_default=False,
+    metavar="FILE",
+    help="A file with bearer tokens, NAME TOKEN in each line.",
+)
+@option(
+    "--tokens-for",
+    type=click.Choice(["api", "all"]),
+    default="api",
+    help="The paths that need a token: those of the API, or all.",
 )
 @option(
     "--end-offset-interval",
@@ -173,7 +193,7 @@ def monitor(config: Path | None, **_: Any) -> None:
             check_properties(conf.cluster)
         return monitors
 
-    running = Daemon(read, ServeConf(find_setting(file, "listen")), build_metrics_conf(file))
+    running = Daemon(read, build_serve_conf(file), build_metrics_conf(file))
     # Messages are created by the thousand and hold no cycles: collect rarely, and never scan the modules.
     gc.freeze()
     gc.set_threshold(200_000, 50, 100)

@@ -130,7 +130,7 @@ RULE = Kind(Rule.parse, {"type": "string", "minLength": 1})
 GROUP_LABELS = Kind(parse_group_labels, {"type": "string", "format": "regex"})
 EXPRESSION = Kind(_parse_expression, {"type": "string", "format": "regex"})
 BOOLEAN = Kind(_parse_boolean, {"type": "boolean"})
-FOLDER = Kind(Path, {"type": "string", "minLength": 1})
+FILE = FOLDER = Kind(Path, {"type": "string", "minLength": 1})
 
 CLUSTER_KEYS = (
     ConfigKey("name", TEXT, "The name of the cluster: the value of the label `cluster`, and in tables."),
@@ -209,6 +209,18 @@ DEFAULTS_KEYS = (
 """The keys that each cluster may have, and that `defaults` may have for all clusters."""
 TOP_KEYS = (
     ConfigKey("listen", TEXT, "The address to serve on. Only koff monitor.", "127.0.0.1:9850"),
+    ConfigKey(
+        "web_config_file",
+        FILE,
+        "A web configuration file of Prometheus: TLS, users, headers. Only koff monitor.",
+    ),
+    ConfigKey("tokens_file", FILE, "Bearer tokens: NAME TOKEN in each line. Only koff monitor."),
+    ConfigKey(
+        "tokens_for",
+        choice("api", "all"),
+        "The paths that need a token: those of the API, or all. Only koff monitor.",
+        "api",
+    ),
     ConfigKey(
         "state_dir",
         FOLDER,

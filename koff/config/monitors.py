@@ -18,7 +18,7 @@ from koff.monitor.conf import MonitorConf
 from koff.monitor.plan import Way
 from koff.monitor.requests import Display
 from koff.monitor.zookeeper import ZooKeeperConf
-from koff.serve import MetricsConf
+from koff.serve import AccessConf, MetricsConf, ServeConf
 from koff.tracker import Rule, ShownNames
 
 _DEFAULTS = {key.name: key.default for key in DEFAULTS_KEYS + TOP_KEYS if key.default is not None}
@@ -37,6 +37,18 @@ def build_metrics_conf(file: KoffYaml) -> MetricsConf:
         granularity=find_setting(file, "granularity"),
         max_series=find_setting(file, "max_series"),
         compat=find_setting(file, "compat") or (),
+    )
+
+
+def build_serve_conf(file: KoffYaml) -> ServeConf:
+    """Where to serve, and who may connect."""
+    return ServeConf(
+        find_setting(file, "listen"),
+        AccessConf(
+            web_config_file=find_setting(file, "web_config_file"),
+            tokens_file=find_setting(file, "tokens_file"),
+            tokens_for=find_setting(file, "tokens_for"),
+        ),
     )
 
 

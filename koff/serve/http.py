@@ -15,8 +15,10 @@ from typing import Self
 import structlog
 
 from koff.serve.accepted import Format
+from koff.serve.access import Access
 from koff.serve.listening import ServeConf, open_sockets
 from koff.serve.metrics_conf import MetricsConf
+from koff.serve.passwords import Passwords
 from koff.serve.rendering import Body, Renderer
 from koff.serve.shared_calls import SharedCalls
 from koff.serve.view import Views, ViewSource
@@ -35,18 +37,23 @@ class Server:
         self, source: ViewSource, conf: ServeConf | None = None, metrics: MetricsConf | None = None
     ) -> None:
         from koff.serve.app import build_app
+        from koff.serve.authentication import Authenticated
         from koff.serve.uvicorn_server import GuardedServer
 
-        self._sockets = open_sockets(conf or ServeConf())
+        conf = conf or ServeConf()
+        self._access, self._passwords = Access(conf.access), Passwords()
+        self._sockets = open_sockets(conf)
         host, port = self._sockets[0].getsockname()[:2]
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        has_tls = self._access.rules.tls is not None
+        self.url = f"http{'s' if has_tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
         self._views = SharedCalls[str, Views](lambda _: source.take_views(), "koff-views")
         self._bodies = SharedCalls[Format, Body](Renderer(source, metrics).render, "koff-render")
-        self._uvicorn = GuardedServer(build_app(source, self._views, self._bodies))
+        app = Authenticated(build_app(source, self._views, self._bodies), self._access, self._passwords)
+        self._uvicorn = GuardedServer(app, self._access.take_tls if has_tls else None)
         self._thread = threading.Thread(target=self._run, name="koff-http", daemon=True)
 
     def __enter__(self) -> Self:
-        for starting in (self._views, self._bodies, self._thread):
+        for starting in (self._access, self._passwords, self._views, self._bodies, self._thread):
             starting.start()
         return self
 
@@ -57,6 +64,8 @@ class Server:
         self._thread.join()
         self._views.stop()
         self._bodies.stop()
+        self._passwords.stop()
+        self._access.stop()
 
     def _run(self) -> None:
         try:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from koff.errors import ConfigError
+from koff.serve.access import AccessConf
 
 BACKLOG = 1024
 """So many connections may wait to be accepted. More would try again a second later."""
@@ -19,10 +20,11 @@ _NOT_ON_THIS_MACHINE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 class ServeConf:
     """The address to listen on: `host:port`, `[v6]:port` or `:port` (all IPv4 and IPv6 addresses).
 
-    Port 0 is a free port.
+    Port 0 is a free port. `access` says who may connect.
     """
 
     listen: str = "127.0.0.1:9850"
+    access: AccessConf = field(default_factory=AccessConf)
 
     def parse_address(self) -> tuple[str, int]:
         """Host and port. Raises `ConfigError`."""

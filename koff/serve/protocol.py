@@ -51,8 +51,7 @@ class GuardedProtocol(H11Protocol):
         transport.set_write_buffer_limits(high=0)
         if not self._make_room():
             self._is_given_up = True
-            transport.write(_REFUSAL)
-            transport.close()
+            self.refuse()
             return
         self._waits_since_s = self.loop.time()
         self._set_deadline("request", REQUEST_S)
@@ -108,6 +107,11 @@ class GuardedProtocol(H11Protocol):
             self._give_up()
 
     # What this class adds.
+
+    def refuse(self) -> None:
+        """Closes a connection that is one too many, before its first request."""
+        self.transport.write(_REFUSAL)
+        self.transport.close()
 
     def _is_responding(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

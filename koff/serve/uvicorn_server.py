@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import structlog
@@ -14,6 +16,8 @@ from starlette.types import ASGIApp
 
 from koff.serve.listening import BACKLOG
 from koff.serve.protocol import GuardedProtocol
+from koff.serve.tls import ServerTls
+from koff.serve.tls_protocol import GuardedTlsProtocol
 
 log = structlog.get_logger(component="serve")
 
@@ -33,13 +37,15 @@ be accepted until then: otherwise the limit would close a connection whose reque
 class GuardedServer(uvicorn.Server):
     """Serves an application on sockets that listen, until `should_exit` is set."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, find_tls: Callable[[], ServerTls] | None = None) -> None:
+        """`find_tls` returns the TLS context for a connection that is made now; None is plain HTTP."""
         _pass_on_logs()
+        protocol: Any = partial(GuardedTlsProtocol, find_tls=find_tls) if find_tls else GuardedProtocol
         super().__init__(
             uvicorn.Config(
                 app,
                 loop="asyncio",
-                http=GuardedProtocol,
+                http=protocol,
                 ws="none",
                 lifespan="off",
                 interface="asgi3",

@@ -14,7 +14,7 @@ TIMEOUT_S = 30.0
 
 
 def find_address(server: Server) -> tuple[str, int]:
-    host, _, port = server.url.removeprefix("http://").rpartition(":")
+    host, _, port = server.url.partition("://")[2].rpartition(":")
     return host.strip("[]"), int(port)
 
 

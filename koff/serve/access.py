@@ -1,0 +1,142 @@
+"""Who may connect and what they may see, read from files that may change while koff runs.
+
+`Access` reads the files again every `LOOK_S` seconds. If a new file is wrong, koff keeps what it
+had and logs why.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import structlog
+
+from koff.errors import ConfigError, KoffError
+from koff.serve.passwords import require_bcrypt
+from koff.serve.tls import ServerTls, build_server_tls
+from koff.serve.tokens import Tokens, parse_tokens
+from koff.serve.web_config import WebConfig, parse_web_config
+
+log = structlog.get_logger(component="serve")
+
+LOOK_S = 1.0
+MAX_BYTES = 1 << 20
+TokensFor = Literal["api", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessConf:
+    """The files that say who may connect. Without any, all may.
+
+    `tokens_for` says which paths need a token: those of the API, or all.
+    """
+
+    web_config_file: Path | None = None
+    tokens_file: Path | None = None
+    tokens_for: TokensFor = "api"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the files said when they were read."""
+
+    web: WebConfig = field(default_factory=WebConfig)
+    tls: ServerTls | None = None
+    tokens: Tokens | None = None
+
+
+class Access:
+    """The present rules. Raises `ConfigError` at creation if a file is wrong."""
+
+    def __init__(self, conf: AccessConf) -> None:
+        self.conf = conf
+        self._contents: Mapping[Path, bytes | str] = {}
+        self.rules = read_rules(conf)
+        """Another thread replaces the rules, and never changes them."""
+        self._contents = self._read_files()
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="koff-access", daemon=True)
+
+    def take_tls(self) -> ServerTls:
+        """TLS for a connection that is made now. Only for a server with TLS."""
+        assert self.rules.tls is not None  # it is not removed while koff runs
+        return self.rules.tls
+
+    def start(self) -> None:
+        """Starts to look for changes."""
+        if self.conf.web_config_file or self.conf.tokens_file:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Lets the thread end. Does not wait for that: a file system may hang."""
+        self._is_stopping.set()
+
+    def _run(self) -> None:
+        while not self._is_stopping.wait(LOOK_S):
+            contents = self._read_files()
+            if contents != self._contents:
+                # Noted before the rules are read: a file that changes meanwhile is read again.
+                self._contents = contents
+                self._apply()
+
+    def _apply(self) -> None:
+        try:
+            rules = read_rules(self.conf)
+            if (rules.tls is None) != (self.rules.tls is None):
+                raise ConfigError("tls_server_config was added or removed, which needs a restart")
+            if self.rules.web.users and not rules.web.users:
+                # The file may be empty because it is being written: that must not let everybody in.
+                raise ConfigError("basic_auth_users was removed, which needs a restart")
+        except KoffError as error:
+            with suppress(OSError):  # the disk that the log is written to may be full
+                log.error("the files for access are wrong, and are not applied", why=str(error))
+            return
+        self.rules = rules
+        with suppress(OSError):
+            log.info("the files for access were read again", users=len(rules.web.users))
+
+    def _read_files(self) -> dict[Path, bytes | str]:
+        """The contents of all files by path; of one that cannot be read, the error."""
+        files = [path for path in (self.conf.web_config_file, self.conf.tokens_file) if path is not None]
+        if self.rules.web.tls is not None:
+            files += self.rules.web.tls.list_files()
+        return dict(_read_each(files))
+
+
+def read_rules(conf: AccessConf) -> Rules:
+    """Reads all files. Raises `ConfigError`."""
+    web, tls, tokens = WebConfig(), None, None
+    if conf.web_config_file is not None:
+        web = parse_web_config(conf.web_config_file, _read_text(conf.web_config_file))
+        try:
+            tls = build_server_tls(web.tls) if web.tls is not None else None
+            if web.users:
+                require_bcrypt()
+        except ConfigError as error:
+            raise ConfigError(f"{conf.web_config_file}: {error}") from None
+    if conf.tokens_file is not None:
+        tokens = parse_tokens(conf.tokens_file, _read_text(conf.tokens_file))
+    return Rules(web, tls, tokens)
+
+
+def _read_each(files: Iterable[Path]) -> Iterator[tuple[Path, bytes | str]]:
+    for path in files:
+        try:
+            with path.open("rb") as opened:
+                yield path, opened.read(MAX_BYTES)
+        except OSError as error:
+            yield path, str(error)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        with path.open("rb") as opened:
+            return opened.read(MAX_BYTES).decode()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"cannot read {path}: it is not text") from None

@@ -1,0 +1,295 @@
+"""Passwords and bearer tokens: who gets what, how quickly, and what happens when the files change."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import pytest
+
+from koff.cli.options import set_up_logs
+from koff.kafkatest import wait_until
+from koff.serve import AccessConf, Readiness, ServeConf, Server
+from koff.serve import access as access_module
+from koff.serve import passwords as passwords_module
+from tests.unit.serve.certificates import PASSWORD, PASSWORD_HASH
+from tests.unit.serve.requests import TIMEOUT_S, connect, read_response, request
+from tests.unit.serve.views import Source, build_view, fill_tracker
+
+USERS = f"basic_auth_users: {{alice: {PASSWORD_HASH}}}\n"
+TOKEN = "0123456789abcdef-of-grafana"
+TOKENS = f"# who\ngrafana {TOKEN}\nscript sha256:{hashlib.sha256(b'the token of a script').hexdigest()}\n"
+API = "/api/v1/nothing"
+
+
+def log_in(user: str = "alice", password: str = PASSWORD) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+@pytest.fixture
+def serve(source: Source, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Starts a server with these texts as its files."""
+    with ExitStack() as open_:
+
+        def start(*, web: str | None = None, tokens: str | None = None, **conf: Any) -> Server:
+            for name, text in (("web", web), ("tokens", tokens)):
+                if text is not None:
+                    (tmp_path / name).write_text(text)
+            files = {
+                "web_config_file": tmp_path / "web" if web is not None else None,
+                "tokens_file": tmp_path / "tokens" if tokens is not None else None,
+            }
+            return open_.enter_context(Server(source, ServeConf("127.0.0.1:0", AccessConf(**files, **conf))))
+
+        yield start
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The hashes against which passwords were checked."""
+    hashes: list[bytes] = []
+    check = bcrypt.checkpw
+
+    def note(password: bytes, hashed: bytes) -> bool:
+        hashes.append(hashed)
+        return check(password, hashed)
+
+    monkeypatch.setattr(bcrypt, "checkpw", note)
+    return hashes
+
+
+@contextmanager
+def hold_checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Lets checks of passwords wait until the end of this block. Yields what is set when one has begun."""
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def wait(*_: object) -> bool:
+        has_begun.set()
+        return may_end.wait(TIMEOUT_S) and False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bcrypt, "checkpw", wait)
+        try:
+            yield has_begun
+        finally:
+            may_end.set()
+
+
+def get(server: Server, path: str, authorization: str | None = None) -> tuple[int, str]:
+    headers = {} if authorization is None else {"Authorization": authorization}
+    status, _, body = request(server, path, **headers)
+    return status, body.decode()
+
+
+# Passwords.
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/readyz", "/healthz", API])
+def test_each_path_needs_the_password(serve: Callable[..., Server], path: str) -> None:
+    server = serve(web=USERS)
+    right = get(server, path, log_in())
+    assert right[0] == (404 if path == API else 200)
+    for wrong in (log_in("alice", "wrong"), log_in("bob"), "Bearer " + TOKEN, "Basic", "Basic ???", ""):
+        assert get(server, path, wrong)[0] == 401, wrong
+    assert get(server, path, "basic  " + log_in().removeprefix("Basic ")) == right
+
+
+def test_without_a_password_a_client_learns_how_to_log_in(serve: Callable[..., Server]) -> None:
+    status, headers, body = request(serve(web=USERS), "/metrics")
+    assert (status, body) == (401, b"log in first\n")
+    assert headers.get_all("WWW-Authenticate") == ['Basic realm="koff", charset="UTF-8"']
+
+
+def test_two_headers_with_credentials_are_not_valid(serve: Callable[..., Server]) -> None:
+    line = f"Authorization: {log_in()}\r\n"
+    with connect(serve(web=USERS), f"GET /metrics HTTP/1.1\r\nHost: k\r\n{line}{line}\r\n".encode()) as both:
+        assert read_response(both)[0] == 401
+
+
+def test_probes_without_a_password_get_the_status_and_no_details(
+    serve: Callable[..., Server], source: Source
+) -> None:
+    server = serve(web=USERS)
+    assert get(server, "/healthz") == (200, "ok\n")
+    assert get(server, "/readyz") == (200, "ok\n")
+    tracker = fill_tracker()
+    source.views = [
+        build_view(tracker.take_snapshot(0), readiness=Readiness(False, "not ready: no route to kafka-1"))
+    ]
+    assert get(server, "/readyz") == (503, "not ok\n")
+    assert get(server, "/readyz", log_in()) == (503, "not ready: no route to kafka-1\n")
+
+
+def test_a_password_that_was_right_is_not_checked_again(
+    serve: Callable[..., Server], checked: list[bytes]
+) -> None:
+    server = serve(web=USERS)
+    assert [get(server, "/metrics", log_in())[0] for _ in range(5)] == [200] * 5
+    assert len(checked) == 1
+    assert get(server, "/metrics", log_in("alice", PASSWORD + "x"))[0] == 401
+    assert len(checked) == 2
+
+
+def test_an_unknown_user_takes_the_same_work(serve: Callable[..., Server], checked: list[bytes]) -> None:
+    server = serve(web=USERS)
+    for user in ("alice", "bob", ""):
+        assert get(server, "/metrics", log_in(user, "wrong"))[0] == 401
+    assert [hashed[:7] for hashed in checked] == [PASSWORD_HASH[:7].encode()] * 3
+
+
+@pytest.mark.parametrize("password", ["", "\0", "a\0b", "ä" * 100, "x" * 10_000])
+def test_strange_passwords_are_wrong(serve: Callable[..., Server], password: str) -> None:
+    assert get(serve(web=USERS), "/metrics", log_in("alice", password))[0] == 401
+
+
+def test_of_a_long_password_bcrypt_knows_72_bytes(serve: Callable[..., Server]) -> None:
+    hashed = bcrypt.hashpw(b"x" * 72, bcrypt.gensalt(4)).decode()
+    server = serve(web=f"basic_auth_users: {{alice: {hashed}}}")
+    assert get(server, "/metrics", log_in("alice", "x" * 100))[0] == 200
+    assert get(server, "/metrics", log_in("alice", "x" * 71))[0] == 401
+
+
+def test_wrong_passwords_delay_no_client_that_has_logged_in(
+    serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(web=USERS)
+    assert get(server, "/metrics", log_in())[0] == 200
+    with ExitStack() as open_, hold_checks(monkeypatch) as has_begun:
+        for number in range(passwords_module.CLIENT_CHECKS):
+            wrong = log_in("alice", f"wrong {number}")
+            sent = f"GET /metrics HTTP/1.1\r\nHost: k\r\nAuthorization: {wrong}\r\n\r\n"
+            open_.enter_context(connect(server, sent.encode()))
+        has_begun.wait(TIMEOUT_S)
+        waiting = server._passwords._waiting
+        wait_until(lambda: waiting.total() == passwords_module.CLIENT_CHECKS, what="the wrong passwords")
+        status, headers, _ = request(server, "/metrics", Authorization=log_in("alice", "one more"))
+        assert (status, headers["Retry-After"]) == (429, "1")
+        assert get(server, "/metrics", log_in())[0] == 200
+        assert get(server, "/readyz")[0] == 200
+    wait_until(lambda: not waiting, what="the end of the checks")
+    assert get(server, "/metrics", log_in("alice", "one more"))[0] == 401
+
+
+def test_the_server_stops_while_a_password_is_checked(
+    serve: Callable[..., Server], source: Source, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "web").write_text(USERS)
+    with hold_checks(monkeypatch) as has_begun:
+        with Server(source, ServeConf("127.0.0.1:0", AccessConf(tmp_path / "web"))) as server:
+            sent = f"GET /metrics HTTP/1.1\r\nHost: k\r\nAuthorization: {log_in()}\r\n\r\n".encode()
+            with connect(server, sent):
+                has_begun.wait(TIMEOUT_S)
+        assert not server._thread.is_alive()
+
+
+def test_headers_of_the_file_are_in_each_response(serve: Callable[..., Server]) -> None:
+    server = serve(web=USERS + "http_server_config: {headers: {X-Frame-Options: deny}}")
+    for credentials in ({}, {"Authorization": log_in()}):
+        for path in ("/metrics", "/healthz", API):
+            assert request(server, path, **credentials)[1]["X-Frame-Options"] == "deny"
+
+
+# Tokens.
+
+
+def test_the_api_needs_a_token_and_the_other_paths_do_not(serve: Callable[..., Server]) -> None:
+    server = serve(tokens=TOKENS)
+    for path in (API, "/v3/kafka", "/api", "/other"):
+        status, headers, body = request(server, path)
+        assert (status, headers["WWW-Authenticate"]) == (401, 'Bearer realm="koff"')
+        assert headers["Content-Type"] == "application/problem+json"
+        assert json.loads(body) == {
+            "type": "about:blank",
+            "title": "Unauthorized",
+            "status": 401,
+            "detail": "log in first",
+        }
+        assert get(server, path, f"Bearer {TOKEN}")[0] == 404
+        assert get(server, path, "bearer the token of a script")[0] == 404
+    assert [get(server, path)[0] for path in ("/", "/metrics", "/readyz", "/healthz")] == [200] * 4
+    status, headers, _ = request(server, API, Authorization=f"Bearer {TOKEN[:-1]}")
+    assert (status, headers["WWW-Authenticate"]) == (401, 'Bearer realm="koff", error="invalid_token"')
+    hashed = hashlib.sha256(b"the token of a script").hexdigest()
+    for wrong in (f"sha256:{hashed}", hashed, "grafana", "", "\xe4\xff"):
+        assert get(server, API, f"Bearer {wrong}")[0] == 401
+
+
+def test_tokens_may_be_for_all_paths(serve: Callable[..., Server]) -> None:
+    server = serve(tokens=TOKENS, tokens_for="all")
+    assert get(server, "/metrics")[0] == 401
+    assert get(server, "/metrics", f"Bearer {TOKEN}")[0] == 200
+    assert get(server, "/healthz") == (200, "ok\n")
+
+
+def test_with_passwords_too_either_is_enough_for_the_api(serve: Callable[..., Server]) -> None:
+    server = serve(web=USERS, tokens=TOKENS)
+    assert [get(server, API, login)[0] for login in (f"Bearer {TOKEN}", log_in())] == [404, 404]
+    assert request(server, API)[1].get_all("WWW-Authenticate") == [
+        'Basic realm="koff", charset="UTF-8"',
+        'Bearer realm="koff"',
+    ]
+    assert get(server, "/metrics", f"Bearer {TOKEN}")[0] == 401  # a token for the API
+    assert get(server, "/metrics", log_in())[0] == 200
+
+
+# Files that change.
+
+
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, Any]]]:
+    """Looks for changes all the time. What was logged until now."""
+    monkeypatch.setattr(access_module, "LOOK_S", 0.02)
+    written = StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    set_up_logs("json", "info")
+    return lambda: [json.loads(line) for line in written.getvalue().splitlines()]
+
+
+@pytest.mark.usefixtures("logged")
+def test_users_and_tokens_change_with_the_files(serve: Callable[..., Server], tmp_path: Path) -> None:
+    server = serve(web=USERS, tokens=TOKENS)
+    bearer = f"Bearer {TOKEN}"
+    assert [get(server, API, login)[0] for login in (log_in(), bearer)] == [404, 404]
+    (tmp_path / "web").write_text(USERS.replace("alice", "bob"))
+    (tmp_path / "tokens").write_text(TOKENS.replace(TOKEN, "another-token-of-grafana"))
+    wait_until(lambda: get(server, API, bearer)[0] == 401, what="the end of the token")
+    wait_until(lambda: get(server, API, log_in())[0] == 401, what="the end of the user")
+    assert get(server, API, log_in("bob"))[0] == 404
+    # A file that is replaced, as Kubernetes does.
+    (tmp_path / "new").write_text(USERS)
+    (tmp_path / "new").replace(tmp_path / "web")
+    wait_until(lambda: get(server, API, log_in())[0] == 404, what="the user who is back")
+
+
+@pytest.mark.parametrize("broken", ["basic_auth_users: {alice: no hash}", "a: [", "", None])
+def test_a_wrong_file_changes_nothing_and_is_logged_once(
+    serve: Callable[..., Server],
+    tmp_path: Path,
+    logged: Callable[[], list[dict[str, Any]]],
+    broken: str | None,
+) -> None:
+    server = serve(web=USERS)
+    assert get(server, "/metrics", log_in())[0] == 200
+
+    def list_errors() -> list[str]:
+        return [line["why"] for line in logged() if line["level"] == "error"]
+
+    if broken is None:
+        (tmp_path / "web").unlink()
+    else:
+        (tmp_path / "web").write_text(broken)
+    wait_until(list_errors, what="the error")
+    assert get(server, "/metrics", log_in())[0] == 200
+    assert get(server, "/metrics")[0] == 401
+    (tmp_path / "web").write_text(USERS.replace("alice", "bob"))
+    wait_until(lambda: get(server, "/metrics", log_in("bob"))[0] == 200, what="the right file")
+    assert len(set(list_errors())) == len(list_errors())
