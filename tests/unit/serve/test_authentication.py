@@ -44,11 +44,12 @@ def serve(source: Source, tmp_path: Path) -> Iterator[Callable[..., Server]]:
             for name, text in (("web", web), ("tokens", tokens)):
                 if text is not None:
                     (tmp_path / name).write_text(text)
-            files = {
-                "web_config_file": tmp_path / "web" if web is not None else None,
-                "tokens_file": tmp_path / "tokens" if tokens is not None else None,
-            }
-            return open_.enter_context(Server(source, ServeConf("127.0.0.1:0", AccessConf(**files, **conf))))
+            access = AccessConf(
+                tmp_path / "web" if web is not None else None,
+                tmp_path / "tokens" if tokens is not None else None,
+                **conf,
+            )
+            return open_.enter_context(Server(source, ServeConf("127.0.0.1:0", access)))
 
         yield start
 
@@ -85,7 +86,7 @@ def hold_checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def get(server: Server, path: str, authorization: str | None = None) -> tuple[int, str]:
-    headers = {} if authorization is None else {"Authorization": authorization}
+    headers: dict[str, Any] = {} if authorization is None else {"Authorization": authorization}
     status, _, body = request(server, path, **headers)
     return status, body.decode()
 
@@ -193,9 +194,9 @@ def test_the_server_stops_while_a_password_is_checked(
 
 def test_headers_of_the_file_are_in_each_response(serve: Callable[..., Server]) -> None:
     server = serve(web=USERS + "http_server_config: {headers: {X-Frame-Options: deny}}")
-    for credentials in ({}, {"Authorization": log_in()}):
+    for login in ("", log_in()):
         for path in ("/metrics", "/healthz", API):
-            assert request(server, path, **credentials)[1]["X-Frame-Options"] == "deny"
+            assert request(server, path, Authorization=login)[1]["X-Frame-Options"] == "deny"
 
 
 # Tokens.
