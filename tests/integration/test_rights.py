@@ -1,0 +1,140 @@
+"""koff with exactly the rights that docs/security.md names, over SASL_SSL, on two brokers."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AclOperation, OffsetSpec, ResourceType
+
+from koff.kafkatest import LocalKafka, wait_until
+from koff.records.topics import OFFSETS_TOPIC
+from tests.integration.test_against_kafka import commit
+from tests.kafka_groups import allow, produce
+from tests.koff_process import Monitor, monitoring, set_properties
+
+pytestmark = pytest.mark.kafka
+USERS = {"admin": "admin-secret", "koff": "koff-secret", "bare": "bare-secret"}
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+KINDS = {"--topic": ResourceType.TOPIC, "--group": ResourceType.GROUP}
+
+
+def read_documented_rights() -> list[tuple[str, ResourceType, str, AclOperation]]:
+    """The rights of the lines with kafka-acls on the page."""
+    rights = []
+    for line in re.findall(r"^ +kafka-acls .* --add .*$", PAGE.read_text(), re.M):
+        words = shlex.split(line)
+        given = [
+            (word, words[at + 1])
+            for at, word in enumerate(words)
+            if word.startswith("--") and word != "--add"
+        ]
+        options = dict(given)
+        assert options["--allow-principal"] == "User:koff"
+        (kind,) = KINDS.keys() & options
+        rights += [
+            ("koff", KINDS[kind], options[kind], AclOperation[value.upper()])
+            for name, value in given
+            if name == "--operation"
+        ]
+    return rights
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[LocalKafka]:
+    protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_SSL,SSL:SSL"
+    config = {"listener.security.protocol.map": protocols}
+    with LocalKafka(brokers=2, security=True, users=USERS, config=config) as kafka:
+        yield kafka
+
+
+def log_in(kafka: LocalKafka, user: str) -> dict[str, str]:
+    return set_properties(
+        {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(kafka.ca_pem),
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": USERS[user],
+        }
+    )
+
+
+def find_denied(kafka: LocalKafka, user: str) -> set[str]:
+    """What the brokers have denied to the user, for example "DESCRIBE_CONFIGS Topic:LITERAL:t"."""
+    pattern = rf"User:{user} is Denied operation = (\w+) from .* on resource = (\S+)"
+    return {" ".join(found) for node in kafka.nodes for found in re.findall(pattern, node.log.read_text())}
+
+
+def take_state(kafka: LocalKafka) -> dict[str, Any]:
+    """What a client could have changed: the end of each log, topics, groups and their configuration."""
+    topics = kafka.admin.list_topics(timeout=10).topics
+    partitions = [TopicPartition(topic, number) for topic, of in topics.items() for number in of.partitions]
+    ends = kafka.admin.list_offsets({partition: OffsetSpec.latest() for partition in partitions})
+    groups = kafka.admin.list_consumer_groups().result(10).valid
+    return {
+        **{f"{at.topic} {at.partition}": end.result(10).offset for at, end in ends.items()},
+        "groups": {(group.group_id, group.state) for group in groups},
+    }
+
+
+def read_lags(monitor: Monitor) -> dict[tuple[str, ...], float]:
+    return {labels[1:]: lag for labels, lag in monitor.metrics().get("koff_group_lag", {}).items()}
+
+
+def test_the_documented_rights_are_enough_and_koff_writes_nothing(
+    secured: LocalKafka, tmp_path: Path
+) -> None:
+    topic = secured.create_topic("orders", partitions=2)
+    for partition in range(2):
+        produce(secured, topic, 10, partition=partition)
+    commit(secured, "billing", (topic, 0, 4), (topic, 1, 7))
+    allow(secured, *read_documented_rights())
+    before = take_state(secured)
+    args = ("--state-dir", str(tmp_path), "--end-offset-interval", "1")
+    with monitoring(secured.sasl_bootstrap, *args, env=log_in(secured, "koff")) as monitor:
+        expected = {("billing", topic, "0"): 6, ("billing", topic, "1"): 3}
+        wait_until(lambda: read_lags(monitor) == expected, timeout_s=60, what="the lags")
+        sources = monitor.metrics()["koff_source_info"]
+        assert [labels for labels, value in sources.items() if value == 1 and "log" in labels]
+        produce(secured, topic, 5)
+        wait_until(
+            lambda: read_lags(monitor) == {**expected, ("billing", topic, "0"): 11},
+            timeout_s=60,
+            what="5 more",
+        )
+        assert monitor.stop() == 0, monitor.text
+    after = take_state(secured)
+    assert after == {**before, f"{topic} 0": 15}
+    assert find_denied(secured, "koff") == set()
+
+
+def test_each_right_that_is_missing_is_denied_and_hides_what_the_page_says(
+    secured: LocalKafka, tmp_path: Path
+) -> None:
+    topic = secured.create_topic("hidden")
+    produce(secured, topic, 10)
+    commit(secured, "g", (topic, 0, 4))
+    allow(secured, ("bare", ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ))
+    args = ("--state-dir", str(tmp_path), "--end-offset-interval", "1", "--families", "all")
+    with monitoring(secured.sasl_bootstrap, *args, env=log_in(secured, "bare")) as monitor:
+        monitor.wait_until_ready()
+        wait_until(
+            lambda: ("g", topic, "0") in {at[1:] for at in monitor.metrics()["koff_group_committed_offset"]},
+            what="the commit, which the log has",
+        )
+        assert ("g", topic, "0") not in read_lags(monitor)
+        assert "may not DESCRIBE groups" in monitor.text
+        wait_until(
+            lambda: f"DESCRIBE_CONFIGS Topic:LITERAL:{OFFSETS_TOPIC}" in find_denied(secured, "bare"),
+            what="the request for delete.retention.ms",
+        )
+        # The other rights, one after the other.
+        allow(secured, ("bare", ResourceType.TOPIC, "*", AclOperation.DESCRIBE))
+        wait_until(lambda: read_lags(monitor).get(("g", topic, "0")) == 6, timeout_s=60, what="the lag")
+        assert monitor.stop() == 0, monitor.text
