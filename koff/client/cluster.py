@@ -28,6 +28,7 @@ from koff.client.foreign_errors import (
 from koff.client.librdkafka import new_client
 from koff.client.metadata import Metadata, convert_metadata
 from koff.client.probe import Probe
+from koff.client.secret_file import read_again
 from koff.errors import Closed, ConnectError
 
 T = TypeVar("T")
@@ -75,7 +76,10 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusterConf:
-    """How to reach a cluster. `properties` are librdkafka's, and override koff's own choices."""
+    """How to reach a cluster. `properties` are librdkafka's, and override koff's own choices.
+
+    A property that is a `SecretFile` is read again for each connection.
+    """
 
     brokers: str
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # holds secrets
@@ -88,6 +92,10 @@ class ClusterConf:
         """Whether connections speak TLS."""
         return self.properties.get("security.protocol", "").lower().endswith("ssl")
 
+    def read_properties(self) -> dict[str, str]:
+        """The properties, with the present content of files."""
+        return read_again(self.properties)
+
     def librdkafka_properties(self, **defaults: Any) -> dict[str, Any]:
         """The properties for one librdkafka client. The user's properties override `defaults`."""
         # Level 2 (critical): koff reports connection errors itself, and librdkafka would repeat them.
@@ -98,7 +106,7 @@ class ClusterConf:
             "reconnect.backoff.max.ms": 5000,
             **quiet,
             **defaults,
-            **self.properties,
+            **self.read_properties(),
             "bootstrap.servers": self.brokers,
         }
 
@@ -119,6 +127,7 @@ class Cluster(Closing):
         self.conf = conf
         self.id = ""
         self._errors: list[KafkaError] = []
+        self._log_in = librdkafka.LogIn(conf.properties)
         self._admin: AdminClient | None = self._new_admin()
         self._failing_s: float | None = None
 
@@ -415,6 +424,7 @@ class Cluster(Closing):
     def _get_admin(self) -> AdminClient:
         if self._admin is None:
             raise Closed(f"the connection to {self.conf.brokers} is closed")
+        self._log_in.refresh(self._admin)
         return self._admin
 
     def _note_error(self, error: KafkaError) -> None:

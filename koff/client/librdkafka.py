@@ -11,6 +11,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from koff.client.foreign_errors import extract_kafka_error
+from koff.client.secret_file import SecretFile, read_again
 from koff.errors import ConfigError
 
 log = structlog.get_logger(component="client")
@@ -18,6 +19,9 @@ log = structlog.get_logger(component="client")
 SILENCE_S = 10.0
 """After this time without a record or a response, koff checks whether the client still knows a broker."""
 _METADATA_TIMEOUT_S = 2.0
+LOOK_S = 30.0
+"""The pause between two looks at the files of user name and password."""
+_LOG_IN = ("sasl.username", "sasl.password")
 _FILES = (
     "ssl.ca.location",
     "ssl.certificate.location",
@@ -82,6 +86,26 @@ def has_no_broker(client: Any, topic: str, timeout_s: float = _METADATA_TIMEOUT_
         # _TRANSPORT: there is no broker to send to. A broker that is only slow gives _TIMED_OUT.
         return kafka_error is not None and kafka_error.code() == KafkaError._TRANSPORT
     return False
+
+
+class LogIn:
+    """Gives a client the user name and password of files that have changed since the client was made."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._read = {name: properties[name] for name in _LOG_IN if name in properties}
+        self._has_files = any(isinstance(value, SecretFile) for value in self._read.values())
+        self._given = read_again(self._read)
+        self._due_s = time.monotonic() + LOOK_S
+
+    def refresh(self, client: Any) -> None:
+        """Looks at the files, at most every `LOOK_S`. Connections that are open stay as they are."""
+        if not self._has_files or time.monotonic() < self._due_s:
+            return
+        self._due_s = time.monotonic() + LOOK_S
+        present = read_again(self._read)
+        if present != self._given and len(present) == len(_LOG_IN):
+            self._given = present
+            client.set_sasl_credentials(*(present[name] for name in _LOG_IN))
 
 
 class SilenceTimer:

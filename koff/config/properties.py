@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from koff.client.secret_file import SecretFile
 from koff.errors import ConfigError
 
 PROPERTY_PREFIX = "KOFF_PROPERTY_"
@@ -48,7 +49,7 @@ def is_secret(name: str) -> bool:
 
 
 def read_secret(value: str, where: str) -> str:
-    """The value; that of `file:PATH` is the content of the file, without the newline at its end.
+    """The value; that of `file:PATH` is the content of the file, and is read again for each connection.
 
     Raises `ConfigError`, whose text names `where`.
     """
@@ -56,7 +57,7 @@ def read_secret(value: str, where: str) -> str:
         return value
     path = value.removeprefix(FILE_PREFIX)
     try:
-        return Path(path).read_text().removesuffix("\n")
+        return SecretFile(path)
     except (OSError, UnicodeDecodeError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or "it is not text"
         raise ConfigError(f"{where}: cannot read {path}: {why}") from None

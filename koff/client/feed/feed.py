@@ -156,6 +156,7 @@ class Feed(Source):
         if self._denied is not None:
             denied, self._denied = self._denied, None
             raise denied
+        self._log_in.refresh(consumer)
         try:
             messages = consume_waiting(consumer, max_records, timeout_s)
         except KafkaException as error:

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.foreign_errors import FATAL_AT_START, make_connect_error
-from koff.client.librdkafka import SilenceTimer, new_client
+from koff.client.librdkafka import LogIn, SilenceTimer, new_client
 from koff.errors import Closed, ConnectError
 
 OFFSET_LOST_CODES = frozenset(
@@ -84,7 +84,8 @@ class Source(Closing):
         self._unreachable_at = 0.0
         self._brokers = cluster.brokers
         self._errors: list[KafkaError] = []
-        self._properties = conf.librdkafka_properties(cluster)
+        self._cluster_conf, self._feed_conf = cluster, conf
+        self._log_in = LogIn(cluster.properties)
         self._consumer: Consumer | None = self._new_consumer()
         self._silence = SilenceTimer()
 
@@ -113,7 +114,8 @@ class Source(Closing):
             self._unreachable_at = time.monotonic()
 
     def _new_consumer(self) -> Consumer:
-        consumer: Consumer = new_client(Consumer, self._properties, error_cb=self._note_error)
+        properties = self._feed_conf.librdkafka_properties(self._cluster_conf)
+        consumer: Consumer = new_client(Consumer, properties, error_cb=self._note_error)
         return consumer
 
     def _replace_consumer(self, consumer: Consumer, positions: Iterable[TopicPartition]) -> Consumer:

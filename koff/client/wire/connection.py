@@ -319,7 +319,7 @@ def _open_socket(
         if not credentials.tls:
             return opened
         opened.settimeout(_remaining_s(until))  # for the TLS handshake
-        return build_tls_context(conf.properties).wrap_socket(opened, server_hostname=host)
+        return build_tls_context(conf.read_properties()).wrap_socket(opened, server_hostname=host)
     except BaseException:
         opened.close()
         raise

@@ -95,7 +95,7 @@ def read_credentials(conf: ClusterConf, *, token: TokenSource | None = None) -> 
     support = check_support(conf, token=token)
     if not support:
         raise ConfigError(f"koff cannot open connections of its own: {support.reason}")
-    properties, protocol = conf.properties, _security_protocol(conf.properties)
+    properties, protocol = conf.read_properties(), _security_protocol(conf.properties)
     if not protocol.startswith("sasl"):
         return Credentials(tls=protocol == "ssl")
     mechanism = _sasl_mechanism(properties)

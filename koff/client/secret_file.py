@@ -1,0 +1,40 @@
+"""Values of properties that are the content of a file, and are read again for each connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+
+class SecretFile(str):
+    """The content of the file `path`, as it was when this object was made, without the newline at its end.
+
+    Raises OSError or UnicodeDecodeError at creation if the file cannot be read.
+    """
+
+    path: str
+
+    def __new__(cls, path: str) -> Self:
+        made = super().__new__(cls, _read(path))
+        made.path = path
+        return made
+
+    def read_again(self) -> str:
+        """The present content; the first one if the file is empty or cannot be read."""
+        try:
+            return _read(self.path) or str(self)
+        except (OSError, UnicodeDecodeError):
+            return str(self)
+
+
+def read_again(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties with the present content of files."""
+    return {
+        name: value.read_again() if isinstance(value, SecretFile) else value
+        for name, value in properties.items()
+    }
+
+
+def _read(path: str) -> str:
+    return Path(path).read_text().removesuffix("\n")

@@ -1,0 +1,55 @@
+"""A password that is changed while koff runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+from koff.kafkatest import LocalKafka
+from tests.integration.test_against_kafka import commit
+from tests.integration.test_broken_clusters import wait_for_lag
+from tests.kafka_groups import produce
+from tests.koff_process import monitoring, set_properties
+
+pytestmark = pytest.mark.kafka
+
+
+def set_password(kafka: LocalKafka, password: str) -> None:
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    change = UserScramCredentialUpsertion("admin", info, password.encode())
+    kafka.admin.alter_user_scram_credentials([change])["admin"].result(10)
+
+
+def test_a_new_password_is_read_from_its_file_without_a_restart(more_kafka, tmp_path: Path) -> None:
+    kafka = more_kafka(
+        security=True,
+        config={
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+            "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
+        },
+    )
+    topic = kafka.create_topic()
+    produce(kafka, topic, 100)
+    commit(kafka, "g", (topic, 0, 1))
+    file = tmp_path / "password"
+    file.write_text("first\n")
+    set_password(kafka, "first")
+    login = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "admin",
+        "sasl.password": f"file:{file}",
+    }
+    args = ("--end-offset-interval", "1", "--wait")
+    with monitoring(kafka.sasl_bootstrap, *args, env=set_properties(login)) as monitor:
+        wait_for_lag(monitor, "g", 99)
+        set_password(kafka, "second")
+        file.write_text("second\n")
+        kafka.restart()  # ends all connections
+        commit(kafka, "g", (topic, 0, 10))
+        wait_for_lag(monitor, "g", 90)
+        assert monitor.stop() == 0, monitor.text
