@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -185,3 +187,39 @@ def test_a_file_with_errors_ends_the_command_with_all_of_them_and_code_2(tmp_pat
     assert "clusters[0].start must be one of" in result.stderr
     result = run_koff("monitor")
     assert (result.returncode, "give --brokers, or --config" in result.stderr) == (2, True)
+
+
+def test_reloads_under_load_disturb_no_scrape(kafka, tmp_path):
+    topics = {group: make_lag(kafka, group, committed=4) for group in ("loaded-kept", "loaded-filtered")}
+    rules = ["^loaded-", "^loaded-kept"]
+
+    def configure(number: int) -> str:
+        named = f'name: c, brokers: "{kafka.bootstrap}", groups: {rules[number % 2]}'
+        return write_file(tmp_path, f"clusters: [{{{named}}}]")
+
+    with monitoring(None, "--config", configure(0)) as monitor, ThreadPoolExecutor(6) as clients:
+        monitor.wait_until_ready()
+        everything = {("c", group): 6.0 for group in topics}
+        wait_until(lambda: read_lags(monitor) == everything, what="both groups")
+        is_over = threading.Event()
+
+        def scrape() -> int:
+            count = 0
+            while not is_over.is_set():
+                found = read_lags(monitor)
+                assert found in (everything, {("c", "loaded-kept"): 6.0}, {}), found
+                assert monitor.get("/healthz")[0] == 200
+                count += 1
+            return count
+
+        scrapes = [clients.submit(scrape) for _ in range(6)]
+        try:
+            for number in range(1, 11):
+                configure(number)
+                reload(monitor)
+        finally:
+            is_over.set()
+        assert min(each.result() for each in scrapes) > 5
+        wait_until(lambda: read_lags(monitor) == everything, what="the last configuration")
+        assert len(monitor.events("connected")) == 1  # no reload has touched the connection
+        assert monitor.stop() == 0, monitor.text
