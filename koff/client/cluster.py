@@ -16,7 +16,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.admin import OffsetSpec as _KafkaOffsetSpec
 
-from koff.client import librdkafka
+from koff.client import librdkafka, msk_iam
 from koff.client.closing import Closing
 from koff.client.foreign_errors import (
     FATAL_AT_START,
@@ -100,20 +100,29 @@ class ClusterConf:
         """The properties for one librdkafka client. The user's properties override `defaults`."""
         # Level 2 (critical): koff reports connection errors itself, and librdkafka would repeat them.
         quiet = {} if "debug" in self.properties else {"log_level": 2}
+        properties: dict[str, Any] = self.read_properties()
+        if msk_iam.uses_iam(properties):
+            properties = {name: value for name, value in properties.items() if name != "sasl.mechanisms"}
+            properties |= {
+                "sasl.mechanism": "OAUTHBEARER",
+                "oauth_cb": lambda _: msk_iam.sign_token(self.brokers),
+            }
         return {
             "client.id": self.client_id,
             "reconnect.backoff.ms": 100,
             "reconnect.backoff.max.ms": 5000,
             **quiet,
             **defaults,
-            **self.read_properties(),
+            **properties,
             "bootstrap.servers": self.brokers,
         }
 
 
 def check_properties(conf: ClusterConf) -> None:
     """Raises `ConfigError` if librdkafka refuses the properties. Connects to nothing."""
-    new_client(AdminClient, {**conf.librdkafka_properties(), "bootstrap.servers": ""})
+    properties = {**conf.librdkafka_properties(), "bootstrap.servers": ""}
+    properties.pop("oauth_cb", None)  # the client would wait for a token
+    new_client(AdminClient, properties)
 
 
 class Cluster(Closing):

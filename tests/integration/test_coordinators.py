@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
@@ -23,7 +25,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from koff.client import ClusterConf
+from koff.client import ClusterConf, Feed
+from koff.client.cluster import check_properties
 from koff.client.groups.admin import fetch_through_admin
 from koff.client.groups.all_groups import fetch_groups
 from koff.client.groups.coordinators import fetch_from_coordinators
@@ -35,6 +38,7 @@ from koff.errors import ConfigError, ConnectError, Denied
 from koff.kafkatest import LocalKafka, free_ports, reap, wait_until
 from tests.integration.test_against_kafka import commit
 from tests.kafka_groups import consuming, produce, streaming
+from tests.token_provider import make_answer, providing_tokens
 
 pytestmark = pytest.mark.kafka
 SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
@@ -360,20 +364,76 @@ def test_a_wrong_password_is_denied_and_not_shown(secured, mechanism):
     assert "\n" not in str(denied.value)
 
 
-def test_a_bearer_token_lets_in_and_another_does_not(secured):
+def make_token(lives_s: float = 600) -> str:
+    """A token for admin that the broker accepts without a signature."""
+
     def part(of: dict[str, object]) -> str:
         return base64.urlsafe_b64encode(json.dumps(of).encode()).decode().rstrip("=")
 
-    def token(lives_s: float = 600) -> str:
-        now = time.time()
-        return f"{part({'alg': 'none'})}.{part({'sub': 'admin', 'iat': now - 900, 'exp': now + lives_s})}."
+    now = time.time()
+    return f"{part({'alg': 'none'})}.{part({'sub': 'admin', 'iat': now - 900, 'exp': now + lives_s})}."
 
+
+def test_a_bearer_token_lets_in_and_another_does_not(secured):
     conf = ClusterConf(
         secured.sasl_bootstrap, {"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"}
     )
-    assert groups(fetch_from_coordinators(conf, token=token)).keys() == {"seen", "hidden"}
+    assert groups(fetch_from_coordinators(conf, token=make_token)).keys() == {"seen", "hidden"}
     with pytest.raises(Denied, match="refused the log-in"):
-        fetch_from_coordinators(conf, token=lambda: token(lives_s=-600))
+        fetch_from_coordinators(conf, token=lambda: make_token(lives_s=-600))
+
+
+def can_read(conf: ClusterConf) -> bool:
+    """Whether librdkafka's consumer reaches the end of a partition."""
+    with Feed(conf, "orders") as feed:
+        feed.add({0: 0})
+        return bool(wait_until(lambda: feed.fetch(100, 0.1).ends, what="the end of the partition"))
+
+
+def test_tokens_of_a_provider_let_in_both_kinds_of_connections(secured):
+    with providing_tokens() as provider:
+        provider.always = make_answer(make_token())
+        properties = {
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": provider.url,
+            "sasl.oauthbearer.client.id": "koff",
+            "sasl.oauthbearer.client.secret": "oidc-secret",
+        }
+        conf = ClusterConf(secured.sasl_bootstrap, properties)
+        answers = fetch_groups(conf)
+        assert answers.source == "wire"
+        assert groups(answers).keys() == {"seen", "hidden"}
+        assert groups(fetch_through_admin(conf)).keys() == {"seen", "hidden"}
+        assert can_read(conf)
+
+
+def test_tokens_for_msk_let_in_both_kinds_of_connections(secured, monkeypatch):
+    regions = []
+
+    class MSKAuthTokenProvider:
+        """What the library of AWS has. There is no MSK to test with."""
+
+        @staticmethod
+        def generate_auth_token(region: str) -> tuple[str, int]:
+            regions.append(region)
+            return make_token(), int((time.time() + 600) * 1000)
+
+    library = SimpleNamespace(MSKAuthTokenProvider=MSKAuthTokenProvider)
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", library)
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    conf = ClusterConf(
+        secured.sasl_bootstrap, {"security.protocol": "sasl_plaintext", "sasl.mechanism": "AWS_MSK_IAM"}
+    )
+    check_properties(conf)
+    assert not regions  # a check of the configuration asks AWS for nothing
+    answers = fetch_groups(conf)
+    assert answers.source == "wire"
+    assert groups(answers).keys() == {"seen", "hidden"}
+    assert groups(fetch_through_admin(conf)).keys() == {"seen", "hidden"}
+    assert can_read(conf)
+    assert set(regions) == {"eu-central-1"}
 
 
 def test_a_mechanism_that_the_broker_lacks_is_denied(secured):

@@ -9,11 +9,13 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+from koff.client import msk_iam
 from koff.client.cluster import ClusterConf
-from koff.client.wire import sasl
+from koff.client.wire import oidc, sasl
 from koff.errors import ConfigError
 
 TokenSource = Callable[[], str]
@@ -33,7 +35,6 @@ _LIBRDKAFKA_ONLY = (
     "ssl.providers",
     "ssl.curves.list",
     "ssl.sigalgs.list",
-    "https.ca.location",
 )
 """TLS properties that librdkafka supports, but Python's ssl or koff does not."""
 
@@ -57,6 +58,7 @@ class Credentials:
     username: str = ""
     password: str = field(default="", repr=False)
     token: TokenSource | None = field(default=None, repr=False)
+    extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def start_exchange(self) -> sasl.Exchange:
         """The client's side of the SASL exchange, before its first message."""
@@ -64,7 +66,7 @@ class Credentials:
             return sasl.plain_exchange(self.username, self.password)
         if self.mechanism == "OAUTHBEARER":
             assert self.token is not None
-            return sasl.oauthbearer_exchange(self.token())
+            return sasl.oauthbearer_exchange(self.token(), self.extensions)
         return sasl.scram_exchange(self.mechanism, self.username, self.password)
 
 
@@ -83,8 +85,10 @@ def check_support(conf: ClusterConf, *, token: TokenSource | None = None) -> Sup
     if not protocol.startswith("sasl"):
         return SupportCheck()
     mechanism = _sasl_mechanism(properties)
-    if mechanism == "OAUTHBEARER":
-        return SupportCheck() if token else SupportCheck("only librdkafka fetches SASL/OAUTHBEARER tokens")
+    if mechanism == "OAUTHBEARER" and not token:
+        return SupportCheck(oidc.find_unsupported(properties))
+    if mechanism == msk_iam.MECHANISM:
+        return SupportCheck()
     if mechanism not in sasl.MECHANISMS:
         return SupportCheck(f"only librdkafka supports the SASL mechanism {mechanism}")
     return SupportCheck()
@@ -99,7 +103,11 @@ def read_credentials(conf: ClusterConf, *, token: TokenSource | None = None) -> 
     if not protocol.startswith("sasl"):
         return Credentials(tls=protocol == "ssl")
     mechanism = _sasl_mechanism(properties)
-    if mechanism != "OAUTHBEARER":
+    if mechanism == msk_iam.MECHANISM:
+        mechanism, token = "OAUTHBEARER", lambda: msk_iam.sign_token(conf.brokers)[0]
+    elif mechanism == "OAUTHBEARER":
+        token = token or partial(oidc.fetch_token, properties)
+    else:
         for name in ("sasl.username", "sasl.password"):
             if not properties.get(name):
                 raise ConfigError(f"SASL/{mechanism} needs {name}")
@@ -109,6 +117,7 @@ def read_credentials(conf: ClusterConf, *, token: TokenSource | None = None) -> 
         username=properties.get("sasl.username", ""),
         password=properties.get("sasl.password", ""),
         token=token,
+        extensions=oidc.parse_extensions(properties.get("sasl.oauthbearer.extensions", "")),
     )
 
 

@@ -12,7 +12,7 @@ import binascii
 import hashlib
 import hmac
 import secrets
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 
 from koff.errors import KoffError
 
@@ -35,9 +35,13 @@ def plain_exchange(username: str, password: str) -> Exchange:
     yield b"\0" + username.encode() + b"\0" + password.encode()
 
 
-def oauthbearer_exchange(token: str) -> Exchange:
-    """RFC 7628: one message. A response that is not empty is the server's refusal."""
-    refusal = yield b"n,,\x01auth=Bearer " + token.encode() + b"\x01\x01"
+def oauthbearer_exchange(token: str, extensions: Mapping[str, str] | None = None) -> Exchange:
+    """RFC 7628, with extensions as in KIP-342: one message.
+
+    A response that is not empty is the server's refusal.
+    """
+    pairs = "".join(f"{name}={value}\x01" for name, value in (extensions or {}).items())
+    refusal = yield f"n,,\x01auth=Bearer {token}\x01{pairs}\x01".encode()
     if refusal:
         yield b"\x01"  # RFC 7628: the client has to acknowledge the refusal
         raise Refused("the server does not accept the bearer token")

@@ -1,0 +1,142 @@
+"""Bearer tokens for koff's own connections: from an OpenID Connect provider, or signed for AWS.
+
+librdkafka fetches the tokens of its own connections from the same provider, by the same properties.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from koff.errors import ConfigError, ConnectError
+
+TIMEOUT_S = 5.0
+MAX_BYTES = 1 << 20
+RETRY_S = 2.0
+"""After a failure, the provider is not asked again for so long: many connections may wait for a token."""
+_USED_PART = 0.8
+"""A token is used for this part of its life, as librdkafka does."""
+_UNSUPPORTED = (
+    "sasl.oauthbearer.grant.type",
+    "sasl.oauthbearer.metadata.authentication.type",
+    "https.ca.pem",
+)
+_NEEDED = ("token.endpoint.url", "client.id", "client.secret")
+
+
+def find_unsupported(properties: Mapping[str, str]) -> str:
+    """Why koff cannot fetch tokens with these properties; "" if it can."""
+    if properties.get("sasl.oauthbearer.method", "").lower() != "oidc":
+        return "only librdkafka makes SASL/OAUTHBEARER tokens unless sasl.oauthbearer.method is oidc"
+    for name in _UNSUPPORTED:
+        if properties.get(name) not in (None, "", "client_credentials"):
+            return f"only librdkafka supports {name}"
+    return ""
+
+
+def fetch_token(properties: Mapping[str, str]) -> str:
+    """A token that is valid now. Raises `ConnectError`; `ConfigError` if a property is missing or wrong."""
+    for name in _NEEDED:
+        if not properties.get(f"sasl.oauthbearer.{name}"):
+            raise ConfigError(f"SASL/OAUTHBEARER needs sasl.oauthbearer.{name}")
+    url, client, secret = (properties[f"sasl.oauthbearer.{name}"] for name in _NEEDED)
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        raise ConfigError("sasl.oauthbearer.token.endpoint.url must begin with https:// or http://")
+    scope, ca_file = properties.get("sasl.oauthbearer.scope", ""), properties.get("https.ca.location", "")
+    return _find_source(url, client, secret, scope, ca_file).get()
+
+
+def parse_extensions(text: str) -> dict[str, str]:
+    """The SASL extensions in `sasl.oauthbearer.extensions`: `name=value,...`."""
+    pairs = (pair.partition("=") for pair in text.split(",") if pair)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+@lru_cache(maxsize=64)
+def _find_source(*args: str) -> _TokenSource:
+    """The source with these arguments: it is shared by all connections, and has their token."""
+    return _TokenSource(*args)
+
+
+class _TokenSource:
+    def __init__(self, url: str, client: str, secret: str, scope: str, ca_file: str) -> None:
+        self._url, self._ca_file = url, ca_file
+        # RFC 6749, 2.3.1 would have both URL-encoded. Kafka's clients do not, unless they are told to.
+        login = base64.b64encode(f"{client}:{secret}".encode()).decode()
+        self._headers = {
+            "Authorization": f"Basic {login}",
+            "Accept": "application/json",
+        }
+        fields = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
+        self._body = urllib.parse.urlencode(fields).encode()
+        self._lock = threading.Lock()
+        self._token = ""
+        self._until_s = self._failed_s = float("-inf")
+        self._failure: ConnectError | None = None
+
+    def get(self) -> str:
+        """The token, fetched again if most of its life is over."""
+        with self._lock:
+            began_s = time.monotonic()
+            if self._failure is not None and began_s < self._failed_s + RETRY_S:
+                raise ConnectError(str(self._failure))
+            if began_s >= self._until_s:
+                try:
+                    self._token, life_s = self._fetch()
+                except ConnectError as error:
+                    self._failed_s, self._failure = time.monotonic(), error
+                    raise
+                self._failure, self._until_s = None, began_s + life_s * _USED_PART
+            return self._token
+
+    def _fetch(self) -> tuple[str, float]:
+        """A new token, and how many seconds it lives."""
+        try:
+            context = ssl.create_default_context(cafile=self._ca_file or None)
+            opener = urllib.request.build_opener(
+                urllib.request.HTTPSHandler(context=context), _RefuseRedirects()
+            )
+            request = urllib.request.Request(self._url, self._body, self._headers)  # noqa: S310 - http(s) only
+            with opener.open(request, timeout=TIMEOUT_S) as response:
+                answer = json.loads(_read_within(response, time.monotonic() + TIMEOUT_S))
+            token, life_s = answer["access_token"], float(answer.get("expires_in", 0))
+            if not isinstance(token, str) or not token.isascii() or "\x01" in token:
+                raise ValueError
+        except urllib.error.HTTPError as error:
+            with error:
+                raise self._make_error(f"it responds with status {error.code}") from None
+        except OSError as error:
+            raise self._make_error(str(getattr(error, "reason", None) or error)) from None
+        except (ValueError, KeyError, TypeError, AttributeError):  # the text may contain a token
+            raise self._make_error("its response has no access_token") from None
+        return token, life_s
+
+    def _make_error(self, why: str) -> ConnectError:
+        parts = urllib.parse.urlsplit(self._url)
+        return ConnectError(f"cannot fetch a token from {parts.scheme}://{parts.hostname}: {why}")
+
+
+class _RefuseRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect would take the secret to another server."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _read_within(response: Any, until_s: float) -> bytes:
+    """The body. A server that sends a byte now and then gets no more time for each."""
+    parts = []
+    while data := response.read1(1 << 16):
+        parts.append(data)
+        if time.monotonic() > until_s or sum(map(len, parts)) > MAX_BYTES:
+            raise TimeoutError("the response is too long or too slow")
+    return b"".join(parts)

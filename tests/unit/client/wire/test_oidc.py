@@ -1,0 +1,131 @@
+"""Bearer tokens from a provider that responds, fails, redirects, or is slow."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from koff.client import ClusterConf
+from koff.client.wire import oidc
+from koff.client.wire.credentials import check_support, read_credentials
+from koff.errors import ConfigError, ConnectError
+from tests.token_provider import Provider, make_answer, providing_tokens
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with providing_tokens() as provider:
+        yield provider
+
+
+def make_properties(provider: Provider, **more: str) -> dict[str, str]:
+    return {
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": provider.url,
+        "sasl.oauthbearer.client.id": "koff:1",
+        "sasl.oauthbearer.client.secret": "h&sh",
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+
+
+def fetch(properties: dict[str, str]) -> str:
+    conf = ClusterConf("127.0.0.1:1", properties)
+    assert check_support(conf)
+    source = read_credentials(conf).token
+    assert source is not None
+    return source()
+
+
+def test_a_token_is_requested_as_librdkafka_does_and_shared(provider: Provider) -> None:
+    properties = make_properties(provider, sasl_oauthbearer_scope="kafka read")
+    assert [fetch(properties) for _ in range(3)] == ["token"] * 3
+    ((login, form),) = provider.requests
+    assert base64.b64decode(login.removeprefix("Basic ")) == b"koff:1:h&sh"
+    assert form == {"grant_type": ["client_credentials"], "scope": ["kafka read"]}
+
+
+def test_a_token_whose_life_is_mostly_over_is_fetched_again(provider: Provider) -> None:
+    provider.answers = [(200, make_answer("first", life_s=0)), (200, make_answer("second"))]
+    assert [fetch(make_properties(provider)) for _ in range(3)] == ["first", "second", "second"]
+
+
+def test_another_secret_gets_another_token(provider: Provider) -> None:
+    provider.answers = [(200, make_answer("first")), (200, make_answer("second"))]
+    assert fetch(make_properties(provider)) == "first"
+    assert fetch(make_properties(provider, sasl_oauthbearer_client_secret="new")) == "second"
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "says"),
+    [
+        (401, b'{"error": "invalid_client", "h&sh": 1}', "status 401"),
+        (302, b"", "status 302"),
+        (200, b"", "has no access_token"),
+        (200, b"<html>h&sh", "has no access_token"),
+        (200, b"[]", "has no access_token"),
+        (200, b'{"access_token": 5}', "has no access_token"),
+        (200, b'{"access_token": "a\\u0001b"}', "has no access_token"),
+        (200, b'{"access_token": "' + b"x" * (2 << 20) + b'"}', "too long"),
+    ],
+)
+def test_a_provider_that_gives_no_token_is_named(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch, status: int, answer: bytes, says: str
+) -> None:
+    provider.answers = [(status, answer)]
+    properties = make_properties(provider)
+    for _ in range(2):  # the second time without a request
+        with pytest.raises(
+            ConnectError, match=f"cannot fetch a token from http://127.0.0.1: .*{says}"
+        ) as error:
+            fetch(properties)
+        assert "h&sh" not in str(error.value)
+    assert len(provider.requests) == 1
+    monkeypatch.setattr(oidc, "RETRY_S", 0.0)
+    assert fetch(properties) == "token"
+
+
+def test_a_provider_that_is_not_there_is_named(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = make_properties(provider, sasl_oauthbearer_token_endpoint_url="http://127.0.0.1:1/")
+    with pytest.raises(ConnectError, match="Connection refused"):
+        fetch(closed)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"sasl.oauthbearer.client.secret": ""}, r"needs sasl\.oauthbearer\.client\.secret"),
+        ({"sasl.oauthbearer.token.endpoint.url": "file:///etc/passwd"}, "must begin with https"),
+    ],
+)
+def test_properties_that_are_missing_or_wrong_are_named(
+    provider: Provider, change: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        fetch({**make_properties(provider), **change})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sasl.oauthbearer.method", "default"),
+        ("sasl.oauthbearer.grant.type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
+        ("sasl.oauthbearer.metadata.authentication.type", "azure_imds"),
+    ],
+)
+def test_what_only_librdkafka_can_is_left_to_it(provider: Provider, name: str, value: str) -> None:
+    support = check_support(ClusterConf("a:1", {**make_properties(provider), name: value}))
+    assert "only librdkafka" in support.reason
+
+
+def test_extensions_are_sent(provider: Provider) -> None:
+    properties = make_properties(
+        provider, sasl_oauthbearer_extensions="logicalCluster=lkc-1,identityPoolId=p"
+    )
+    exchange = read_credentials(ClusterConf("a:1", properties)).start_exchange()
+    expected = b"n,,\x01auth=Bearer token\x01logicalCluster=lkc-1\x01identityPoolId=p\x01\x01"
+    assert next(exchange) == expected
