@@ -29,6 +29,7 @@ from koff.monitor.plan import Source, Way
 from koff.monitor.watch import take_views
 from koff.monitor.zookeeper import ZooKeeperConf
 from koff.serve import ClusterView
+from koff.serve.api.group_objects import GROUP
 from koff.tracker import GroupTotal, PartitionLag
 
 _NAMED = 5
@@ -240,26 +241,7 @@ def _print_csv(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal])
 def _print_json(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
     document = {
         "cluster": cluster,
-        "groups": [
-            {
-                "group": t.group.name,
-                "type": t.group.type or None,
-                "state": t.state,
-                "members": t.member_count,
-                "partitions": t.partitions,
-                "lag": t.lag,
-                "reason": t.reason,
-                "unknown": t.unknown,
-                "withheld": t.withheld,
-                "time_lag_s": t.time_lag_s,
-                "status": t.status.name,
-                "complete": t.complete,
-                "consume_per_s": t.pace.consume_per_s,
-                "catch_up_s": t.pace.catch_up_s,
-                "never_catches_up": t.pace.never,
-            }
-            for t in totals
-        ],
+        "groups": [GROUP.build(t) for t in totals],
         "partitions": [_row_fields(cluster, row) for row in rows],
     }
     click.echo(json.dumps(document, ensure_ascii=False))

@@ -57,8 +57,8 @@ class Features(NamedTuple):
         has: NDArray[np.bool_] = (self.marks & np.uint8(mark)) != 0
         return has
 
-    def slice_rows(self, rows: slice) -> Features:
-        """The features of the rows in the slice."""
+    def slice_rows(self, rows: slice | NDArray[np.int64]) -> Features:
+        """The features of these rows."""
         return Features(
             self.first_ms[rows], self.last_ms[rows], self.commits[rows], self.marks[rows], self.consumed[rows]
         )

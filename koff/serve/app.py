@@ -15,6 +15,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from koff.serve.accepted import Format, accepts_gzip, choose_format
+from koff.serve.api.responder import ApiRequest, ApiResponse
+from koff.serve.api.routes import build_api_routes
 from koff.serve.rendering import Body
 from koff.serve.shared_calls import SharedCalls
 from koff.serve.view import NoProgress, Views, ViewSource
@@ -23,16 +25,20 @@ log = structlog.get_logger(component="serve")
 
 _INDEX = """<!doctype html><html lang="en"><meta charset="utf-8"><title>koff</title>
 <h1>koff</h1><ul><li><a href="/metrics">/metrics</a> for Prometheus
+<li><a href="/api">/api</a> the same as JSON
 <li><a href="/readyz">/readyz</a> whether the numbers may be trusted
 <li><a href="/healthz">/healthz</a> whether the process makes progress</ul></html>
 """
-_NOT_FOUND = "not found: the paths are /metrics, /readyz and /healthz\n"
+_NOT_FOUND = "not found: the paths are /metrics, /api, /readyz and /healthz\n"
 
 
 def build_app(
-    source: ViewSource, views: SharedCalls[str, Views], bodies: SharedCalls[Format, Body]
+    source: ViewSource,
+    views: SharedCalls[str, Views],
+    bodies: SharedCalls[Format, Body],
+    api: SharedCalls[ApiRequest, ApiResponse],
 ) -> ASGIApp:
-    """The application. `views` take views of the source, `bodies` render them."""
+    """The application. `views` take views of the source, `bodies` render them, `api` responds to the rest."""
 
     async def send_metrics(request: Request) -> Response:
         form = choose_format(request.headers.getlist("accept"))
@@ -65,6 +71,7 @@ def build_app(
             Route("/readyz", send_readiness),
             Route("/healthz", send_health),
             Route("/", send_index),
+            *build_api_routes(source, api),
         ],
         exception_handlers={NoProgress: _explain, HTTPException: _refuse},
     )

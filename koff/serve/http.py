@@ -1,6 +1,6 @@
 """The HTTP server: starlette on uvicorn, in a thread of its own with an event loop of its own.
 
-- The event loop never waits: one thread takes views, and another renders bodies, one at a time.
+- The event loop never waits: one thread takes views, one renders bodies, and one responds to the API.
 - Signals stay with the main thread.
 - uvicorn and starlette are imported when a server is created: most commands of koff have none.
 """
@@ -16,6 +16,7 @@ import structlog
 
 from koff.serve.accepted import Format
 from koff.serve.access import Access
+from koff.serve.api.responder import ApiRequest, ApiResponse, Responder
 from koff.serve.listening import ServeConf, open_sockets
 from koff.serve.metrics_conf import MetricsConf
 from koff.serve.passwords import Passwords
@@ -48,12 +49,15 @@ class Server:
         self.url = f"http{'s' if has_tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
         self._views = SharedCalls[str, Views](lambda _: source.take_views(), "koff-views")
         self._bodies = SharedCalls[Format, Body](Renderer(source, metrics).render, "koff-render")
-        app = Authenticated(build_app(source, self._views, self._bodies), self._access, self._passwords)
-        self._uvicorn = GuardedServer(app, self._access.take_tls if has_tls else None)
+        self._api = SharedCalls[ApiRequest, ApiResponse](Responder(source).respond, "koff-api")
+        app = build_app(source, self._views, self._bodies, self._api)
+        self._uvicorn = GuardedServer(
+            Authenticated(app, self._access, self._passwords), self._access.take_tls if has_tls else None
+        )
         self._thread = threading.Thread(target=self._run, name="koff-http", daemon=True)
 
     def __enter__(self) -> Self:
-        for starting in (self._access, self._passwords, self._views, self._bodies, self._thread):
+        for starting in (self._access, self._passwords, self._views, self._bodies, self._api, self._thread):
             starting.start()
         return self
 
@@ -66,6 +70,7 @@ class Server:
         self._bodies.stop()
         self._passwords.stop()
         self._access.stop()
+        self._api.stop()
 
     def _run(self) -> None:
         try:

@@ -1,0 +1,140 @@
+"""The endpoints of the API: one table for requests, for OpenAPI and for the page at /api."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from koff.serve.api import queries
+from koff.serve.api.cluster_objects import CLUSTER, PARTITION_OFFSETS, READER, TOPIC
+from koff.serve.api.group_objects import (
+    CLUSTER_GROUP,
+    DETAILS,
+    GROUP,
+    GROUP_STATUSES,
+    GROUP_TYPES,
+    MEMBER,
+    ROW,
+)
+from koff.serve.api.parameters import Parameter, Query, any_text, choice, regex, whole_number
+from koff.serve.api.shapes import BOOLEAN, COUNT, STRING, Schema, list_of, nullable, object_of
+from koff.serve.view import Views
+
+ROOT = "/api/v1"
+_MAX_OFFSET = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ApiEndpoint:
+    """A path, in which `{name}` stands for one segment, and what a GET returns."""
+
+    path: str
+    summary: str
+    answer: Callable[[Views, Mapping[str, str], Query], dict[str, Any]]
+    schema: Schema
+    parameters: tuple[Parameter, ...] = ()
+
+    @property
+    def segments(self) -> list[str]:
+        """The parts of the path."""
+        return self.path.split("/")[1:]
+
+    @property
+    def names(self) -> list[str]:
+        """The names in the path."""
+        return [part[1:-1] for part in self.segments if part.startswith("{")]
+
+    def match(self, segments: list[str]) -> dict[str, str] | None:
+        """The values of the names in these segments of a path; None if the path is another one."""
+        if len(segments) != len(self.segments):
+            return None
+        pairs = list(zip(self.segments, segments, strict=True))
+        if any(own != given for own, given in pairs if not own.startswith("{")):
+            return None
+        return {own[1:-1]: given for own, given in pairs if own.startswith("{")}
+
+
+_PAGE = (
+    whole_number("limit", "How many are returned, at most.", 1, 1000, default=100),
+    whole_number("offset", "How many are left out before the first.", 0, _MAX_OFFSET, default=0),
+)
+_NAMES = (
+    any_text("name", "Only names with this text in them."),
+    regex("match", "Only names in which this regular expression is found."),
+)
+_GROUPS = (
+    *_NAMES,
+    choice("status", "Only groups with one of these statuses.", GROUP_STATUSES, is_list=True),
+    choice("type", "Only groups of one of these types.", GROUP_TYPES, is_list=True),
+    any_text("state", "Only groups in one of these states, such as Stable or Empty.", is_list=True),
+    whole_number("min_lag", "Only groups with a lag of at least so many offsets.", 0, _MAX_OFFSET),
+    choice("sort", "What the groups are sorted by.", ("lag", "time_lag_s", "status", "name"), default="lag"),
+    choice("order", "By default names are ascending, all else is descending.", ("asc", "desc")),
+    *_PAGE,
+)
+_LIST = {
+    "total": {**COUNT, "description": "How many match, on all pages."},
+    "next_offset": {
+        **nullable(COUNT),
+        "description": "`offset` of the next page. Null: this is the last one.",
+    },
+}
+_UNKNOWN = {
+    **COUNT,
+    "description": "How many groups `min_lag` has left out because their lag is not known.",
+}
+_GROUP_LIST = object_of({**_LIST, "unknown": _UNKNOWN, "groups": list_of(CLUSTER_GROUP.schema)})
+
+ENDPOINTS = (
+    ApiEndpoint(
+        f"{ROOT}/clusters",
+        "All clusters, and whether koff is ready.",
+        queries.list_clusters,
+        object_of({"ready": BOOLEAN, "readiness": STRING, "clusters": list_of(CLUSTER.schema)}),
+    ),
+    ApiEndpoint(f"{ROOT}/clusters/{{cluster}}", "One cluster.", queries.show_cluster, CLUSTER.schema),
+    ApiEndpoint(
+        f"{ROOT}/clusters/{{cluster}}/topics",
+        "The topics of a cluster, by name.",
+        queries.list_topics,
+        object_of({**_LIST, "cluster": STRING, "topics": list_of(TOPIC.schema)}),
+        (*_NAMES, *_PAGE),
+    ),
+    ApiEndpoint(
+        f"{ROOT}/clusters/{{cluster}}/topics/{{topic}}",
+        "One topic, with the offsets of its partitions and the groups that read it.",
+        queries.show_topic,
+        object_of(
+            {
+                "cluster": STRING,
+                **TOPIC.schema["properties"],
+                "offsets": list_of(PARTITION_OFFSETS.schema),
+                "groups": list_of(READER.schema),
+            }
+        ),
+    ),
+    ApiEndpoint(
+        f"{ROOT}/clusters/{{cluster}}/groups",
+        "The groups of a cluster.",
+        queries.list_groups,
+        _GROUP_LIST,
+        _GROUPS,
+    ),
+    ApiEndpoint(
+        f"{ROOT}/clusters/{{cluster}}/groups/{{group}}",
+        "One group, with its members and partitions.",
+        queries.show_group,
+        object_of(
+            {
+                "cluster": STRING,
+                "group": object_of({**GROUP.schema["properties"], **DETAILS.schema["properties"]}),
+                "members": {"description": "Null: not current.", **nullable(list_of(MEMBER.schema))},
+                "partitions": list_of(ROW.schema),
+            }
+        ),
+    ),
+    ApiEndpoint(
+        f"{ROOT}/groups", "The groups of all clusters.", queries.list_all_groups, _GROUP_LIST, _GROUPS
+    ),
+)

@@ -1,0 +1,151 @@
+"""The groups of some clusters as columns, to filter and sort them. Objects are built for one page only."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koff.lag import Status
+from koff.serve.api.group_objects import ClusterTotal
+from koff.serve.api.name_pattern import search_names
+from koff.serve.api.parameters import Query
+from koff.serve.view import ClusterView
+from koff.tracker import Group, ShardSnapshot, Snapshot
+from koff.tracker.selection import select_groups
+
+Mask = NDArray[np.bool_]
+Column = NDArray[np.float64]
+"""A number of each group; NaN where it is unknown."""
+
+
+class GroupPlace(NamedTuple):
+    """Where a group is: its view, its shard, and its number in the shard's groups."""
+
+    view: ClusterView
+    shard: int
+    number: int
+
+
+class Page(NamedTuple):
+    """The groups of a page, and how many match. `unknown` of the others have no known lag."""
+
+    groups: list[ClusterTotal]
+    total: int
+    unknown: int
+
+
+class GroupColumns:
+    """The groups of these views. Those of a cluster without a name are left out."""
+
+    def __init__(self, views: Iterable[ClusterView]) -> None:
+        self._shards = [
+            (view, number, shard)
+            for view in views
+            if view.cluster is not None
+            for number, shard in view.snapshot.shards.items()
+        ]
+        self._groups: list[Group] = [group for _, _, shard in self._shards for group in shard.groups]
+        sizes = [len(shard.groups) for _, _, shard in self._shards]
+        self._firsts = np.cumsum([0, *sizes])
+
+    def find_page(self, query: Query) -> Page:
+        """The groups that the query asks for."""
+        mask, unknown = self._filter(query), 0
+        if (lowest := query["min_lag"]) is not None:
+            lags = self._lags()
+            unknown = int(np.count_nonzero(mask & np.isnan(lags)))
+            mask &= lags >= lowest
+        order = self._sort(np.flatnonzero(mask), query)
+        first = query["offset"]
+        places = [self._locate(number) for number in order[first : first + query["limit"]].tolist()]
+        return Page(build_totals(places), len(order), unknown)
+
+    def _filter(self, query: Query) -> Mask:
+        """A mask of the groups that match, whatever their lag is."""
+        groups, mask = self._groups, np.ones(len(self._groups), np.bool_)
+        for tests in (
+            [query["name"] in group.name for group in groups] if query["name"] else None,
+            search_names(query["match"], (group.name for group in groups)) if query["match"] else None,
+            [group.type in query["type"] for group in groups] if query["type"] else None,
+            [group.state in query["state"] for group in groups] if query["state"] else None,
+        ):
+            if tests is not None:
+                mask &= np.array(tests, np.bool_)
+        if query["state"]:  # the state of a group that is not current is not known
+            mask &= self._join([shard.current_groups() for _, _, shard in self._shards]).astype(np.bool_)
+        if query["status"]:
+            wanted = [int(Status[name]) for name in query["status"]]
+            mask &= np.isin(self._statuses(), wanted)
+        return mask
+
+    def _sort(self, numbers: NDArray[np.int64], query: Query) -> NDArray[np.int64]:
+        """These groups in order: equal ones by name, and unknown numbers last."""
+        is_descending = query["order"] == "desc" or (query["order"] is None and query["sort"] != "name")
+        by_name = np.array(sorted(numbers.tolist(), key=lambda n: self._groups[n].name), np.int64)
+        if query["sort"] == "name":
+            return by_name[::-1] if is_descending else by_name
+        columns = {"lag": self._lags, "time_lag_s": self._time_lags, "status": self._statuses}
+        column = columns[query["sort"]]()[by_name]
+        return by_name[np.argsort(-column if is_descending else column, kind="stable")]
+
+    def _locate(self, number: int) -> GroupPlace:
+        at = int(np.searchsorted(self._firsts, number, side="right")) - 1
+        view, shard, _ = self._shards[at]
+        return GroupPlace(view, shard, number - int(self._firsts[at]))
+
+    def _lags(self) -> Column:
+        return self._join([_sum_lags(view.snapshot, shard) for view, _, shard in self._shards])
+
+    def _time_lags(self) -> Column:
+        return self._join([_find_longest_time_lags(view.snapshot, shard) for view, _, shard in self._shards])
+
+    def _statuses(self) -> Column:
+        return self._join([view.snapshot.group_statuses(shard) for view, _, shard in self._shards])
+
+    @staticmethod
+    def _join(columns: Sequence[NDArray[np.generic]]) -> Column:
+        return np.concatenate([np.zeros(0), *columns]).astype(np.float64)
+
+
+def build_totals(places: Sequence[GroupPlace]) -> list[ClusterTotal]:
+    """The totals of these groups, in this order."""
+    chosen: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    views = {id(place.view): place.view for place in places}
+    for place in places:
+        chosen[id(place.view)][place.shard].append(place.number)
+    totals = {
+        (key, total.group.name): ClusterTotal(views[key].cluster or "", total)
+        for key, shards in chosen.items()
+        for total in select_groups(views[key].snapshot, shards).totals()
+    }
+    return [
+        totals[id(place.view), place.view.snapshot.shards[place.shard].groups[place.number].name]
+        for place in places
+    ]
+
+
+def _sum_lags(snapshot: Snapshot, shard: ShardSnapshot) -> Column:
+    """The total lag of each group of the shard, as `GroupTotal.lag`.
+
+    Exact below 2^53 offsets; a sum of integers could overflow.
+    """
+    lags, size = snapshot.lags(shard), len(shard.groups)
+    sums = np.bincount(shard.group, weights=lags.published, minlength=size)
+    known = np.bincount(shard.group[lags.known], minlength=size) > 0
+    return np.where(known & ~snapshot.withheld_groups(shard), sums, np.nan)
+
+
+def _find_longest_time_lags(snapshot: Snapshot, shard: ShardSnapshot) -> Column:
+    """The longest time lag of each group of the shard, as `GroupTotal.time_lag_s`."""
+    times, size = snapshot.time_lags(shard), len(shard.groups)
+    if times is None:
+        return np.full(size, np.nan)
+    longest = np.full(size, -1.0)
+    np.maximum.at(longest, shard.group[times.known], times.seconds[times.known])
+    undated = snapshot.lags(shard).known & ~times.known
+    longest[shard.group[undated]] = -1.0
+    return np.where((longest >= 0) & ~snapshot.withheld_groups(shard), longest, np.nan)

@@ -1,0 +1,271 @@
+"""The JSON objects of groups, members and rows. `koff lag` uses the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from koff.lag import Reason, Status
+from koff.serve.api.shapes import (
+    BOOLEAN,
+    COUNT,
+    INTEGER,
+    NUMBER,
+    SHARE,
+    STRING,
+    JsonField,
+    JsonObject,
+    list_of,
+    nullable,
+    one_of,
+)
+from koff.tracker import Group, GroupTotal, Member, PartitionLag, Snapshot
+from koff.tracker.groups.views import Assignment
+
+GROUP_TYPES = ("simple", "classic", "consumer", "share", "streams", "zookeeper")
+GROUP_STATUSES = tuple(status.name for status in Status if status <= Status.ERR)
+TOTAL_REASONS = ("", "commits_not_current", "rows_missing", "lags_withheld", "lags_unknown", "no_partitions")
+REASONS = tuple(str(reason.name).lower() for reason in Reason)
+_OFFSET = nullable(COUNT)
+_RATE = nullable(NUMBER)
+_FLAG = nullable(BOOLEAN)
+
+
+class ClusterTotal(NamedTuple):
+    """The totals of a group, and its cluster."""
+
+    cluster: str
+    total: GroupTotal
+
+
+class Row(NamedTuple):
+    """A row, with the log start offset of its partition."""
+
+    row: PartitionLag
+    start: int | None
+
+    @property
+    def retention_margin(self) -> int | None:
+        """How far the log start may advance until records are lost; None without a lag above 0."""
+        if self.start is None or self.row.committed is None or not self.row.published_lag:
+            return None
+        return max(self.row.committed - self.start, 0)
+
+
+class GroupDetails(NamedTuple):
+    """A group, with what is known of the shard that it is in."""
+
+    group: Group
+    current: bool
+    coordinator: int | None
+    held_back: bool
+
+
+class AssignedTopic(NamedTuple):
+    """Partitions of a topic in an assignment. The name or the id of the topic may be unknown."""
+
+    topic: str | None
+    topic_id: str | None
+    partitions: tuple[int, ...]
+
+
+class NamedMember(NamedTuple):
+    """A member, with the names of the topics in its assignment."""
+
+    member: Member
+    assigned: list[AssignedTopic]
+    revoking: list[AssignedTopic]
+    awaited: list[AssignedTopic]
+
+
+GROUP: JsonObject[GroupTotal] = JsonObject(
+    JsonField("group", STRING, "The name.", attrgetter("group.name")),
+    JsonField("type", nullable(one_of(GROUP_TYPES)), "Null: not current.", lambda t: t.group.type or None),
+    JsonField("state", nullable(STRING), "As Kafka names it. Null: not current.", attrgetter("state")),
+    JsonField(
+        "members",
+        nullable(COUNT),
+        "How many members are present. Null: not current.",
+        attrgetter("member_count"),
+    ),
+    JsonField(
+        "partitions", COUNT, "How many partitions it has committed or is assigned.", attrgetter("partitions")
+    ),
+    JsonField("lag", _OFFSET, "The sum of the known lags, in offsets.", attrgetter("lag")),
+    JsonField("reason", one_of(TOTAL_REASONS), 'Why `lag` is null; "" if it is not.', attrgetter("reason")),
+    JsonField("unknown", COUNT, "How many partitions have no known lag.", attrgetter("unknown")),
+    JsonField("withheld", COUNT, "How many of these lags are not current.", attrgetter("withheld")),
+    JsonField("time_lag_s", _RATE, "The age of the oldest uncommitted record.", attrgetter("time_lag_s")),
+    JsonField("status", one_of(GROUP_STATUSES), "The worst of its partitions.", attrgetter("status.name")),
+    JsonField(
+        "complete",
+        nullable(SHARE),
+        "The share of partitions with a full window of commits behind `status`.",
+        attrgetter("complete"),
+    ),
+    JsonField("consume_per_s", _RATE, "Offsets per second.", attrgetter("pace.consume_per_s")),
+    JsonField("catch_up_s", _RATE, "When it will have caught up.", attrgetter("pace.catch_up_s")),
+    JsonField("never_catches_up", _FLAG, "At these rates, it never does.", attrgetter("pace.never")),
+)
+
+CLUSTER_GROUP: JsonObject[ClusterTotal] = JsonObject(
+    JsonField("cluster", STRING, "The cluster.", attrgetter("cluster")), *GROUP.lift(attrgetter("total"))
+)
+
+DETAILS: JsonObject[GroupDetails] = JsonObject(
+    JsonField(
+        "protocol_type", nullable(STRING), "Of a classic group.", lambda d: _text(d, d.group.protocol_type)
+    ),
+    JsonField("protocol", nullable(STRING), "The assignor.", lambda d: _text(d, d.group.protocol)),
+    JsonField(
+        "epoch",
+        nullable(COUNT),
+        "The group epoch; the generation of a classic group.",
+        lambda d: d.group.epoch if d.current and d.group.epoch >= 0 else None,
+    ),
+    JsonField("coordinator", nullable(COUNT), "The id of the broker.", attrgetter("coordinator")),
+    JsonField(
+        "commits_held_back",
+        BOOLEAN,
+        "An open transaction may hold back commits of this group.",
+        attrgetter("held_back"),
+    ),
+)
+
+
+def _text(details: GroupDetails, text: str) -> str | None:
+    return text or None if details.current else None
+
+
+ROW: JsonObject[Row] = JsonObject(
+    JsonField("topic", STRING, "The topic.", attrgetter("row.topic")),
+    JsonField("partition", COUNT, "The partition.", attrgetter("row.partition")),
+    JsonField("committed", _OFFSET, "The committed offset.", attrgetter("row.committed")),
+    JsonField("start", _OFFSET, "The log start offset.", attrgetter("start")),
+    JsonField("end", _OFFSET, "The end offset.", attrgetter("row.end")),
+    JsonField(
+        "lag",
+        _OFFSET,
+        "In offsets, never below 0. `reasons` say why it is null.",
+        attrgetter("row.published_lag"),
+    ),
+    JsonField("readable", _OFFSET, "The offsets of the lag that are in the log.", attrgetter("row.readable")),
+    JsonField(
+        "lost", _OFFSET, "The offsets that left the log before they were committed.", attrgetter("row.lost")
+    ),
+    JsonField(
+        "retention_margin",
+        _OFFSET,
+        "How many offsets the log start may advance until records are lost. Null without a lag above 0.",
+        attrgetter("retention_margin"),
+    ),
+    JsonField(
+        "lag_to_stable", _OFFSET, "The lag of a read_committed consumer.", attrgetter("row.lag_to_stable")
+    ),
+    JsonField("time_lag_s", _RATE, "The age of the oldest uncommitted record.", attrgetter("row.time_lag_s")),
+    JsonField(
+        "time_lag_source",
+        nullable(one_of(("record", "ends"))),
+        "record: that record was read. ends: estimated.",
+        attrgetter("row.time_lag_source"),
+    ),
+    JsonField("at_least", _FLAG, "`time_lag_s` is a lower bound.", attrgetter("row.at_least")),
+    JsonField(
+        "status",
+        one_of([status.name for status in Status]),
+        "Burrow's verdict.",
+        attrgetter("row.status.name"),
+    ),
+    JsonField(
+        "reasons",
+        list_of(one_of(REASONS)),
+        "Why `lag` is null, or is not what it seems.",
+        lambda r: list(r.row.reasons.names),
+    ),
+    JsonField(
+        "client_id", nullable(STRING), "Of the member.", lambda r: r.row.member and r.row.member.client_id
+    ),
+    JsonField(
+        "client_host", nullable(STRING), "Of the member.", lambda r: r.row.member and r.row.member.client_host
+    ),
+    JsonField(
+        "member_id",
+        nullable(STRING),
+        "The member with this partition.",
+        lambda r: r.row.member and r.row.member.id,
+    ),
+    JsonField(
+        "complete", nullable(SHARE), "The filled share of the window of commits.", attrgetter("row.complete")
+    ),
+    JsonField("consume_per_s", _RATE, "Offsets per second.", attrgetter("row.pace.consume_per_s")),
+    JsonField("produce_per_s", _RATE, "Offsets per second.", attrgetter("row.pace.produce_per_s")),
+    JsonField("catch_up_s", _RATE, "When it will have caught up.", attrgetter("row.pace.catch_up_s")),
+    JsonField("never_catches_up", _FLAG, "At these rates, it never does.", attrgetter("row.pace.never")),
+)
+
+ASSIGNED: JsonObject[AssignedTopic] = JsonObject(
+    JsonField("topic", nullable(STRING), "Null: the name is not known yet.", attrgetter("topic")),
+    JsonField("topic_id", nullable(STRING), "Null: the assignment has names.", attrgetter("topic_id")),
+    JsonField("partitions", list_of(COUNT), "The partitions.", lambda a: list(a.partitions)),
+)
+
+
+def _build_assigned(topics: list[AssignedTopic]) -> list[dict[str, Any]]:
+    return [ASSIGNED.build(topic) for topic in topics]
+
+
+_ASSIGNMENT = list_of(ASSIGNED.schema)
+MEMBER: JsonObject[NamedMember] = JsonObject(
+    JsonField("member_id", STRING, "The id.", attrgetter("member.id")),
+    JsonField("client_id", STRING, "The client id.", attrgetter("member.client_id")),
+    JsonField("client_host", STRING, "The host.", attrgetter("member.client_host")),
+    JsonField("instance_id", nullable(STRING), "Of a static member.", attrgetter("member.instance_id")),
+    JsonField("rack_id", nullable(STRING), "The rack.", attrgetter("member.rack_id")),
+    JsonField(
+        "epoch", INTEGER, "The member epoch, or the generation; -1: unknown.", attrgetter("member.epoch")
+    ),
+    JsonField("state", STRING, "Stable, or what the member has to do.", attrgetter("member.state")),
+    JsonField(
+        "present", BOOLEAN, "False: a static member that left for a while.", attrgetter("member.present")
+    ),
+    JsonField("assigned", _ASSIGNMENT, "What it may be reading.", lambda m: _build_assigned(m.assigned)),
+    JsonField(
+        "revoking", _ASSIGNMENT, "What of this it must give up.", lambda m: _build_assigned(m.revoking)
+    ),
+    JsonField("awaited", _ASSIGNMENT, "What it will get.", lambda m: _build_assigned(m.awaited)),
+)
+
+
+def build_rows(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+    """The rows of a snapshot, the highest lag first."""
+    partitions, starts = snapshot.partitions, dict[tuple[str, int], int]()
+    for shard in snapshot.shards.values():
+        for number in shard.partition.tolist():
+            key = partitions.topic[number], partitions.partition[number]
+            starts[key] = int(partitions.start[number])
+    for row in snapshot.rows():
+        start = starts.get((row.topic, row.partition), -1)
+        yield ROW.build(Row(row, start if start >= 0 and row.end is not None else None))
+
+
+def build_members(snapshot: Snapshot, group: Group) -> list[dict[str, Any]]:
+    """The members of a group."""
+
+    def name_topics(assignment: Assignment) -> list[AssignedTopic]:
+        if not group.assigned_by_id:
+            return [AssignedTopic(topic, None, partitions) for topic, partitions in assignment.items()]
+        names = snapshot.topic_names
+        return [AssignedTopic(names.get(id_), id_, partitions) for id_, partitions in assignment.items()]
+
+    return [
+        MEMBER.build(
+            NamedMember(
+                member,
+                name_topics(member.assigned),
+                name_topics(member.revoking),
+                name_topics(member.awaited),
+            )
+        )
+        for member in group.members
+    ]

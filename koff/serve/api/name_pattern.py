@@ -1,0 +1,52 @@
+"""Regular expressions that clients send, limited to those that are quick.
+
+Python's `re` holds the interpreter's lock while it searches, and some expressions take exponential time. So
+a client could stop the whole process with one request. What is refused here is seldom needed for names.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+
+from koff.serve.api.problems import Problem
+
+MAX_CHARACTERS = 200
+"""Of the expression."""
+NAME_CHARACTERS = 255
+"""Only so many characters of a name are searched."""
+MAX_REPEATS, MAX_ALTERNATIVES = 2, 8
+_DEADLINE_S = 2.0
+ALLOWED = (
+    f"a regular expression of at most {MAX_CHARACTERS} characters, with at most {MAX_REPEATS} of * + ? "
+    f"and {{}}, none of them after a group, at most {MAX_ALTERNATIVES} of |, and no (?...) or back-reference"
+)
+# An escaped character, or a set such as [a-z]: in these, the characters that are counted mean themselves.
+_ATOM = re.compile(r"\\[^0-9]|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+_REFUSED = re.compile(r"\(\?|\)[*+?{]|\\[0-9]")
+
+
+def parse_pattern(text: str) -> re.Pattern[str]:
+    """The expression. Raises `ValueError` if it is wrong or refused."""
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(text)
+    try:
+        pattern = re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(text) from error
+    plain = _ATOM.sub("x", text)
+    repeats = sum(plain.count(sign) for sign in "*+?{")
+    if _REFUSED.search(plain) or repeats > MAX_REPEATS or plain.count("|") > MAX_ALTERNATIVES:
+        raise ValueError(text)
+    return pattern
+
+
+def search_names(pattern: re.Pattern[str], names: Iterable[str]) -> list[bool]:
+    """In which of the names the pattern is found. Raises `Problem` if that takes too long."""
+    until_s, found = time.monotonic() + _DEADLINE_S, []
+    for name in names:
+        found.append(pattern.search(name[:NAME_CHARACTERS]) is not None)
+        if time.monotonic() > until_s:
+            raise Problem(400, "the search takes too long: use a simpler expression", parameter="match")
+    return found

@@ -1,0 +1,103 @@
+"""The query parameters of an endpoint: parsed, checked, and described for OpenAPI."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+from koff.serve.api.name_pattern import ALLOWED, MAX_CHARACTERS, parse_pattern
+from koff.serve.api.problems import BadParameter, Problem
+
+Query = Mapping[str, Any]
+"""The values of all parameters by name. A parameter that was not given has its default."""
+_MAX_FIELDS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter. `parse` raises `ValueError`. If `is_list`, it may be given several times."""
+
+    name: str
+    text: str
+    schema: Mapping[str, Any]
+    allowed: str
+    parse: Callable[[str], Any]
+    default: Any = None
+    is_list: bool = False
+
+    def describe(self) -> dict[str, Any]:
+        """The parameter as OpenAPI has it."""
+        schema = dict(self.schema)
+        if self.is_list:
+            schema = {"type": "array", "items": schema}
+        elif self.default is not None:
+            schema["default"] = self.default
+        described = {"name": self.name, "in": "query", "description": self.text, "schema": schema}
+        return {**described, "style": "form", "explode": True} if self.is_list else described
+
+
+def choice(name: str, text: str, names: Sequence[str], **options: Any) -> Parameter:
+    """One of these names."""
+
+    def parse(value: str) -> str:
+        if value not in names:
+            raise ValueError(value)
+        return value
+
+    return Parameter(name, text, {"type": "string", "enum": list(names)}, ", ".join(names), parse, **options)
+
+
+def whole_number(name: str, text: str, lowest: int, highest: int, **options: Any) -> Parameter:
+    """A whole number in these limits."""
+
+    def parse(value: str) -> int:
+        if not re.fullmatch("[0-9]{1,20}", value) or not lowest <= int(value) <= highest:
+            raise ValueError(value)
+        return int(value)
+
+    schema = {"type": "integer", "minimum": lowest, "maximum": highest}
+    return Parameter(name, text, schema, f"a whole number from {lowest} to {highest}", parse, **options)
+
+
+def any_text(name: str, text: str, **options: Any) -> Parameter:
+    """Any text."""
+    return Parameter(name, text, {"type": "string"}, "any text", str, **options)
+
+
+def regex(name: str, text: str) -> Parameter:
+    """A regular expression."""
+    schema = {"type": "string", "format": "regex", "maxLength": MAX_CHARACTERS}
+    return Parameter(name, text, schema, ALLOWED, parse_pattern)
+
+
+def parse_query(query: bytes, parameters: Iterable[Parameter]) -> Query:
+    """The values of the parameters. Raises `Problem` for any other parameter, and for a wrong value."""
+    known = {parameter.name: parameter for parameter in parameters}
+    values = {name: [] if each.is_list else each.default for name, each in known.items()}
+    given = set()
+    try:
+        fields = parse_qsl(
+            query.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=_MAX_FIELDS
+        )
+    except ValueError:
+        raise Problem(400, f"there are more than {_MAX_FIELDS} parameters") from None
+    for name, text in fields:
+        parameter = known.get(name)
+        if parameter is None:
+            names = ", ".join(known) or "none"
+            raise Problem(400, f"there is no such parameter; allowed: {names}", parameter=name, allowed=names)
+        if name in given and not parameter.is_list:
+            raise Problem(400, f"the parameter {name} is given twice", parameter=name, allowed="one value")
+        given.add(name)
+        try:
+            value = parameter.parse(text)
+        except ValueError:
+            raise BadParameter(name, text, parameter.allowed) from None
+        if parameter.is_list:
+            values[name].append(value)
+        else:
+            values[name] = value
+    return values

@@ -1,0 +1,135 @@
+"""What each endpoint returns, from the views of the clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from koff.serve.api.cluster_objects import CLUSTER, PARTITION_OFFSETS, READER, TOPIC, list_topic_partitions
+from koff.serve.api.group_columns import GroupColumns, GroupPlace, build_totals
+from koff.serve.api.group_objects import (
+    CLUSTER_GROUP,
+    DETAILS,
+    GROUP,
+    GroupDetails,
+    build_members,
+    build_rows,
+)
+from koff.serve.api.name_pattern import search_names
+from koff.serve.api.parameters import Query
+from koff.serve.api.problems import NotFound
+from koff.serve.api.topic_columns import TopicColumns
+from koff.serve.view import ClusterView, Views
+from koff.tracker.selection import select_groups
+
+Names = Mapping[str, str]
+"""The names in the path."""
+
+
+def list_clusters(views: Views, _names: Names, _query: Query) -> dict[str, Any]:
+    """All clusters."""
+    return {
+        "ready": views.readiness.ready,
+        "readiness": views.readiness.text,
+        "clusters": [CLUSTER.build(view) for view in views.clusters],
+    }
+
+
+def show_cluster(views: Views, names: Names, _query: Query) -> dict[str, Any]:
+    """One cluster."""
+    return CLUSTER.build(find_cluster(views, names["cluster"]))
+
+
+def list_topics(views: Views, names: Names, query: Query) -> dict[str, Any]:
+    """A page of the topics of a cluster."""
+    view = find_cluster(views, names["cluster"])
+    topics = TopicColumns(view)
+    found = [name for name in topics.names if query["name"] in name] if query["name"] else topics.names
+    if query["match"]:
+        matches = search_names(query["match"], found)
+        found = [name for name, is_found in zip(found, matches, strict=True) if is_found]
+    first, last = query["offset"], query["offset"] + query["limit"]
+    return {
+        **_describe_page(len(found), query),
+        "cluster": view.cluster,
+        "topics": [TOPIC.build(topic) for topic in topics.build(found[first:last])],
+    }
+
+
+def show_topic(views: Views, names: Names, _query: Query) -> dict[str, Any]:
+    """One topic, with its partitions and readers."""
+    view, topic = find_cluster(views, names["cluster"]), names["topic"]
+    topics = TopicColumns(view)
+    if topic not in topics.names:
+        raise NotFound("topic", topic, topics.names)
+    (found,) = topics.build([topic])
+    partitions = list_topic_partitions(view.snapshot, topic)
+    return {
+        "cluster": view.cluster,
+        **TOPIC.build(found),
+        "offsets": [PARTITION_OFFSETS.build(partition) for partition in partitions],
+        "groups": [READER.build(reader) for reader in topics.find_readers(topic)],
+    }
+
+
+def list_all_groups(views: Views, _names: Names, query: Query) -> dict[str, Any]:
+    """A page of the groups of all clusters."""
+    return _list_groups(views.clusters, query)
+
+
+def list_groups(views: Views, names: Names, query: Query) -> dict[str, Any]:
+    """A page of the groups of a cluster."""
+    return _list_groups([find_cluster(views, names["cluster"])], query)
+
+
+def _list_groups(views: Iterable[ClusterView], query: Query) -> dict[str, Any]:
+    page = GroupColumns(views).find_page(query)
+    return {
+        **_describe_page(page.total, query),
+        "unknown": page.unknown,
+        "groups": [CLUSTER_GROUP.build(group) for group in page.groups],
+    }
+
+
+def show_group(views: Views, names: Names, _query: Query) -> dict[str, Any]:
+    """One group, with its members and partitions."""
+    place = find_group(find_cluster(views, names["cluster"]), names["group"])
+    (total,) = build_totals([place])
+    selected = select_groups(place.view.snapshot, {place.shard: [place.number]})
+    coordinators = place.view.facts.coordinators
+    leader = coordinators[place.shard] if 0 <= place.shard < len(coordinators) else -1
+    details = GroupDetails(
+        total.total.group,
+        total.total.current,
+        leader if leader >= 0 else None,
+        place.shard in place.view.stats.held_back_partitions,
+    )
+    members = build_members(place.view.snapshot, total.total.group) if total.total.current else None
+    return {
+        "cluster": total.cluster,
+        "group": {**GROUP.build(total.total), **DETAILS.build(details)},
+        "members": members,
+        "partitions": list(build_rows(selected)),
+    }
+
+
+def find_cluster(views: Views, name: str) -> ClusterView:
+    """The view of a cluster. Raises `NotFound`."""
+    for view in views.clusters:
+        if view.cluster == name:
+            return view
+    raise NotFound("cluster", name, [view.cluster for view in views.clusters if view.cluster is not None])
+
+
+def find_group(view: ClusterView, name: str) -> GroupPlace:
+    """Where a group is. Raises `NotFound`."""
+    for number, shard in view.snapshot.shards.items():
+        for place, group in enumerate(shard.groups):
+            if group.name == name:
+                return GroupPlace(view, number, place)
+    raise NotFound("group", name, [group.name for group in view.snapshot.groups()])
+
+
+def _describe_page(total: int, query: Query) -> dict[str, Any]:
+    last = query["offset"] + query["limit"]
+    return {"total": total, "next_offset": last if last < total else None}

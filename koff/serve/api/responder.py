@@ -1,0 +1,135 @@
+"""Responds to requests of the API: bytes in, bytes out. A worker thread calls it, not the event loop."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import structlog
+
+from koff.serve.api import problems
+from koff.serve.api.burrow import Burrow
+from koff.serve.api.endpoints import ENDPOINTS
+from koff.serve.api.openapi import build_openapi, build_page
+from koff.serve.api.parameters import parse_query
+from koff.serve.api.problems import Problem
+from koff.serve.view import NoProgress, ViewSource
+
+log = structlog.get_logger(component="serve")
+
+PREFIXES = ("/api", "/v3", "/burrow")
+"""All paths that are these, or below them, are the API's."""
+_METHODS = ("GET", "HEAD")
+_ALLOW = ", ".join(_METHODS)
+_MIN_GZIP_BYTES = 1024
+_HTML, _JSON, _TEXT = "text/html; charset=utf-8", "application/json", "text/plain; charset=utf-8"
+
+
+class ApiRequest(NamedTuple):
+    """A request. `path` is as it was sent: a name in it may have an encoded slash."""
+
+    method: str
+    path: bytes
+    query: bytes = b""
+    accepts_gzip: bool = False
+
+
+class ApiResponse(NamedTuple):
+    """A response."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class _Content(NamedTuple):
+    """What is sent, before it is compressed. `value` is JSON, unless it is text."""
+
+    status: int
+    value: Any
+    content_type: str = _JSON
+    allow: str | None = None
+
+
+class Responder:
+    """Responds with what the views of a source say."""
+
+    def __init__(self, source: ViewSource) -> None:
+        self._source = source
+        self._burrow = Burrow(source)
+
+    def respond(self, request: ApiRequest) -> ApiResponse:
+        """The response. A fault of koff is logged, and tells the client nothing."""
+        # The path is split before it is decoded: "%2F" is a part of a name.
+        segments = [unquote(part) for part in request.path.decode("latin-1").split("/")[1:]]
+        is_burrow = segments[0] != "api"
+        answer = self._answer_burrow if is_burrow else self._answer
+        try:
+            content = answer(request, segments)
+        except NoProgress as error:
+            content = self._refuse(503, str(error), segments, is_burrow=is_burrow)
+        except Exception as error:
+            log.error("a request failed", path=request.path.decode("latin-1"), exc_info=error)
+            content = self._refuse(500, "a fault of koff: its log says more", segments, is_burrow=is_burrow)
+        return _encode(content, accepts_gzip=request.accepts_gzip)
+
+    def _answer(self, request: ApiRequest, segments: list[str]) -> _Content:
+        try:
+            call, content_type = self._find(request, segments)
+            if request.method not in _METHODS:
+                raise Problem(405, f"allowed: {_ALLOW}")
+            return _Content(200, call(), content_type)
+        except Problem as problem:
+            allow = _ALLOW if problem.status == 405 else None
+            return _Content(problem.status, problem.build(), problems.CONTENT_TYPE, allow)
+
+    def _find(self, request: ApiRequest, segments: list[str]) -> tuple[Callable[[], Any], str]:
+        """What makes the response, and its type. Raises `Problem` if there is no such path."""
+        if segments == ["api"]:
+            return build_page, _HTML
+        if segments == ["api", "openapi.json"]:
+            return build_openapi, _JSON
+        for endpoint in ENDPOINTS:
+            names = endpoint.match(segments)
+            if names is not None:
+
+                def answer(endpoint: Any = endpoint, names: Mapping[str, str] = names) -> Any:
+                    query = parse_query(request.query, endpoint.parameters)
+                    return endpoint.answer(self._source.take_views(), names, query)
+
+                return answer, _JSON
+        raise Problem(404, "there is no such path: /api lists all paths")
+
+    def _answer_burrow(self, request: ApiRequest, segments: list[str]) -> _Content:
+        answer = self._burrow.answer(segments, is_read=request.method in _METHODS)
+        content_type = _TEXT if isinstance(answer.value, str) else _JSON
+        return _Content(answer.status, answer.value, content_type, _ALLOW if answer.status == 405 else None)
+
+    def _refuse(self, status: int, detail: str, segments: list[str], *, is_burrow: bool) -> _Content:
+        if is_burrow:
+            return _Content(status, self._burrow.build_error(detail, segments))
+        return _Content(status, Problem(status, detail).build(), problems.CONTENT_TYPE)
+
+
+def _encode(content: _Content, *, accepts_gzip: bool) -> ApiResponse:
+    value = content.value
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
+    # A lone surrogate has no UTF-8 form. `backslashreplace` writes it as JSON does.
+    body = text.encode("utf-8", "backslashreplace")
+    headers = {
+        "Content-Type": content.content_type,
+        "Vary": "Accept-Encoding",
+        "X-Content-Type-Options": "nosniff",
+    }
+    if content.allow is not None:
+        headers["Allow"] = content.allow
+    if content.content_type == _HTML:
+        headers["Content-Security-Policy"] = "default-src 'none'; style-src 'unsafe-inline'"
+    if accepts_gzip and len(body) >= _MIN_GZIP_BYTES:
+        body = gzip.compress(body, compresslevel=1)
+        headers["Content-Encoding"] = "gzip"
+    headers["Content-Length"] = str(len(body))
+    return ApiResponse(content.status, headers, body)

@@ -1,0 +1,61 @@
+"""A part of a snapshot: some of its groups, with the same numbers as in the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koff.lag import TimeLags
+from koff.tracker.snapshot import Snapshot
+from koff.tracker.snapshot_columns import ShardSnapshot
+
+_Number = TypeVar("_Number", bound=np.generic)
+
+
+def select_groups(snapshot: Snapshot, groups: Mapping[int, Sequence[int]]) -> Snapshot:
+    """A snapshot of some groups: for each shard, their places in its `groups`. The shard's rows are copied.
+
+    Rows and totals of a few groups cost little this way, however many groups there are.
+    """
+    shards = {
+        number: _select_shard(snapshot.shards[number], np.array(places, np.int64))
+        for number, places in groups.items()
+    }
+    return replace(snapshot, shards=shards)
+
+
+def _select_shard(shard: ShardSnapshot, places: NDArray[np.int64]) -> ShardSnapshot:
+    new_places = np.full(len(shard.groups), -1, np.int32)
+    new_places[places] = np.arange(len(places), dtype=np.int32)
+    rows = np.flatnonzero(new_places[shard.group] >= 0)
+
+    def select(column: NDArray[_Number] | None) -> NDArray[_Number] | None:
+        return None if column is None else column[rows]
+
+    times = shard.time_lag
+    whole = np.broadcast_to(np.asarray(shard.groups_whole, np.bool_), (len(shard.groups),))
+    return replace(
+        shard,
+        layout=object(),
+        groups=[shard.groups[place] for place in places.tolist()],
+        commit_counts=shard.commit_counts[places],
+        group=new_places[shard.group[rows]],
+        partition=shard.partition[rows],
+        committed=shard.committed[rows],
+        committed_at=shard.committed_at[rows],
+        topic_id=shard.topic_id[rows],
+        seen_at=shard.seen_at[rows],
+        features=shard.features.slice_rows(rows),
+        time_lag=None
+        if times is None
+        else TimeLags(times.seconds[rows], times.known[rows], times.at_least[rows], select(times.exact)),
+        share_partition=select(shard.share_partition),
+        share_lag=select(shard.share_lag),
+        withheld=select(shard.withheld),
+        groups_current=shard.current_groups()[places],
+        groups_whole=whole[places],
+    )
