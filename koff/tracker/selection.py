@@ -25,7 +25,7 @@ def select_groups(snapshot: Snapshot, groups: Mapping[int, Sequence[int]]) -> Sn
         number: _select_shard(snapshot.shards[number], np.array(places, np.int64))
         for number, places in groups.items()
     }
-    return replace(snapshot, shards=shards)
+    return replace(snapshot, shards=shards, ends_withheld_elsewhere=snapshot.withheld_ends())
 
 
 def _select_shard(shard: ShardSnapshot, places: NDArray[np.int64]) -> ShardSnapshot:

@@ -132,6 +132,7 @@ class SnapshotColumns:
 
     Without `now_ms` there are no rates, and every status is UNKNOWN. `old_ends` is a mask of the topic
     partitions whose end offset is not current; None if nothing is known of that but what rows say.
+    `ends_withheld_elsewhere` is a mask of those of which rows say so that are not in this part of a snapshot.
     """
 
     shards: Mapping[int, ShardSnapshot]
@@ -139,6 +140,7 @@ class SnapshotColumns:
     topic_names: Mapping[str, str]
     now_ms: int | None = None
     old_ends: NDArray[np.bool_] | None = None
+    ends_withheld_elsewhere: NDArray[np.bool_] | None = None
     # What several figures need is computed once for each shard.
     _lags: dict[int, Lags] = field(default_factory=dict, init=False, repr=False, compare=False)
     _statuses: dict[int, NDArray[np.uint8]] = field(
@@ -178,8 +180,9 @@ class SnapshotColumns:
     def withheld_ends(self) -> NDArray[np.bool_]:
         """A mask of the topic partitions whose end offset is not current, as `old_ends` or a row says."""
         mask = np.zeros(len(self.partitions.partition), np.bool_)
-        if self.old_ends is not None:
-            mask |= self.old_ends
+        for also in (self.old_ends, self.ends_withheld_elsewhere):
+            if also is not None:
+                mask |= also
         for shard in self.shards.values():
             mask[shard.partition[shard.is_withheld(Reason.END_NOT_CURRENT)]] = True
         return mask

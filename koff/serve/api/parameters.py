@@ -35,7 +35,8 @@ class Parameter:
             schema = {"type": "array", "items": schema}
         elif self.default is not None:
             schema["default"] = self.default
-        described = {"name": self.name, "in": "query", "description": self.text, "schema": schema}
+        text = f"{self.text} Allowed: {self.allowed}."
+        described = {"name": self.name, "in": "query", "description": text, "schema": schema}
         return {**described, "style": "form", "explode": True} if self.is_list else described
 
 
@@ -69,7 +70,7 @@ def any_text(name: str, text: str, **options: Any) -> Parameter:
 
 def regex(name: str, text: str) -> Parameter:
     """A regular expression."""
-    schema = {"type": "string", "format": "regex", "maxLength": MAX_CHARACTERS}
+    schema = {"type": "string", "format": "limited-regex", "maxLength": MAX_CHARACTERS}
     return Parameter(name, text, schema, ALLOWED, parse_pattern)
 
 

@@ -1,0 +1,244 @@
+"""Groups in the API: lists, pages, and one group."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from koff.cli import lag as lag_command
+from koff.lag import Reason
+from koff.serve.api.group_objects import GROUP, ROW
+from tests.unit.serve.api.clusters import AWAY, EMPTY, LAGS, ODD, Clusters, build_view, take_view, withhold
+
+COMMITS, END = Reason.COMMITS_NOT_CURRENT, Reason.END_NOT_CURRENT
+ALL = {*LAGS, "empty", "consumer"}
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Clusters:
+    return Clusters(take_view())
+
+
+def list_names(clusters: Clusters, query: str) -> list[str]:
+    return [group["group"] for group in clusters.get("groups", query=query)["groups"]]
+
+
+def find(objects: list[dict[str, Any]], **members: Any) -> dict[str, Any]:
+    (found,) = [each for each in objects if members.items() <= each.items()]
+    return found
+
+
+def test_groups_are_listed_with_the_largest_lag_first_and_unknown_lags_last(clusters: Clusters) -> None:
+    found = clusters.get("groups")
+    assert (found["total"], found["next_offset"], found["unknown"]) == (7, None, 0)
+    by_lag = sorted(LAGS, key=lambda name: -LAGS[name])
+    assert [(group["group"], group["lag"]) for group in found["groups"]] == [
+        *((name, LAGS[name]) for name in by_lag),
+        ("consumer", None),
+        ("empty", None),
+    ]
+    reasons = {group["group"]: group["reason"] for group in found["groups"] if group["reason"]}
+    assert reasons == {"consumer": "lags_unknown", "empty": "no_partitions"}
+    assert clusters.get("clusters", "c", "groups") == found
+
+
+def test_a_group_and_its_rows_have_the_names_and_values_of_koff_lag(
+    clusters: Clusters, capsys: pytest.CaptureFixture[str]
+) -> None:
+    view = clusters.views[0]
+    lag_command._print_json("c", list(view.snapshot.rows()), view.snapshot.totals())
+    printed = json.loads(capsys.readouterr().out)
+    groups = clusters.get("groups")["groups"]
+    for group in printed["groups"]:
+        assert find(groups, group=group["group"]) == {"cluster": "c", **group}
+        shown = clusters.get("clusters", "c", "groups", group["group"])
+        assert group.items() <= shown["group"].items()
+        for row in [dict(row) for row in printed["partitions"] if row["group"] == group["group"]]:
+            mine = find(shown["partitions"], topic=row["topic"], partition=row["partition"])
+            assert mine.pop("reasons") == row.pop("reasons").split()
+            del row["cluster"], row["group"], row["state"]
+            assert row.items() <= mine.items()
+    assert {field.name for field in ROW.fields} > set(lag_command._FIELDS) - {"cluster", "group", "state"}
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("name=simp", {"simple"}),
+        ("name=SIMP", set()),
+        ("match=^(simple|lost)$", {"simple", "lost"}),
+        ("match=^s&name=are", {"share"}),
+        ("type=share&type=consumer", {"share", "consumer"}),
+        ("state=Stable", {"classic", "consumer"}),
+        ("status=NOTFOUND", {"empty", "consumer"}),
+        ("status=OK&type=simple", {ODD}),
+        ("min_lag=20", {"classic", "lost", "share"}),
+        ("min_lag=0", set(LAGS)),
+        ("min_lag=0&max=", None),
+    ],
+)
+def test_groups_are_filtered(clusters: Clusters, query: str, names: set[str] | None) -> None:
+    if names is None:
+        assert clusters.request("/api/v1/groups", query).status == 400
+        return
+    found = clusters.get("groups", query=query)
+    assert {group["group"] for group in found["groups"]} == names
+    assert found["total"] == len(names)
+
+
+def test_groups_that_min_lag_leaves_out_because_their_lag_is_not_known_are_counted() -> None:
+    clusters = Clusters(withhold({("lost", "t", 0): END}))
+    found = clusters.get("groups", query="min_lag=50")
+    assert ([group["group"] for group in found["groups"]], found["unknown"]) == (["classic"], 3)
+
+
+@pytest.mark.parametrize("key", ["lag", "time_lag_s", "status", "name"])
+def test_groups_are_sorted_in_both_directions_with_unknown_numbers_last(clusters: Clusters, key: str) -> None:
+    groups = {group["group"]: group for group in clusters.get("groups")["groups"]}
+    ranks = {"NOTFOUND": 0, "UNKNOWN": 1, "OK": 2, "WARN": 3, "ERR": 4}
+
+    def number(name: str) -> Any:
+        value = groups[name]["group" if key == "name" else key]
+        return ranks[value] if key == "status" else value
+
+    known = [name for name in sorted(groups) if number(name) is not None]
+    unknown = [name for name in sorted(groups) if number(name) is None]
+    ascending = sorted(known, key=number) + unknown
+    # Equal numbers are by name in both directions.
+    descending = sorted(known, key=number, reverse=True) + unknown
+    if key == "name":
+        descending = sorted(groups, reverse=True)
+    assert list_names(clusters, f"sort={key}&order=asc") == ascending
+    assert list_names(clusters, f"sort={key}&order=desc") == descending
+    assert list_names(clusters, f"sort={key}") == (ascending if key == "name" else descending)
+    assert len({json.dumps(number(name)) for name in groups}) > 2
+
+
+def test_pages_have_all_groups_once(clusters: Clusters) -> None:
+    whole, offset, names = list_names(clusters, ""), 0, []
+    while offset is not None:
+        page = clusters.get("groups", query=f"limit=3&offset={offset}")
+        assert page["total"] == 7
+        names += [group["group"] for group in page["groups"]]
+        offset = page["next_offset"]
+    assert names == whole
+    assert clusters.get("groups", query="offset=99999999999999")["groups"] == []
+
+
+def test_one_group_has_members_and_partitions(clusters: Clusters) -> None:
+    found = clusters.get("clusters", "c", "groups", "classic")
+    assert found["group"]["lag"] == 100
+    assert found["group"]["epoch"] == 7
+    assert (found["group"]["protocol_type"], found["group"]["protocol"]) == ("consumer", "range")
+    (member,) = found["members"]
+    assert (member["client_id"], member["client_host"]) == ("m", "/10.0.0.1")
+    assert member["assigned"] == [{"topic": "t", "topic_id": None, "partitions": [0, 1]}]
+    row = find(found["partitions"], partition=0)
+    assert (row["committed"], row["start"], row["end"], row["lag"]) == (1370, 900, 1420, 50)
+    assert (row["lost"], row["retention_margin"], row["member_id"]) == (0, 470, "m-id")
+    assert row["reasons"] == []
+    assert row["time_lag_s"] > 0
+
+
+def test_members_of_new_groups_have_topic_ids_with_names(clusters: Clusters) -> None:
+    found = clusters.get("clusters", "c", "groups", "consumer")
+    (assigned,) = found["members"][0]["assigned"]
+    assert (assigned["topic"], assigned["partitions"]) == ("t", [2])
+    assert assigned["topic_id"]
+    (row,) = found["partitions"]
+    assert (row["committed"], row["lag"], row["start"], row["reasons"]) == (None, None, None, ["no_commit"])
+    assert row["status"] == "NOTFOUND"
+
+
+def test_records_that_retention_has_removed_are_lost_and_leave_no_margin(clusters: Clusters) -> None:
+    (row,) = clusters.get("clusters", "c", "groups", "lost")["partitions"]
+    assert (row["lag"], row["readable"], row["lost"], row["retention_margin"]) == (620, 520, 100, 0)
+    assert row["reasons"] == ["below_log_start"]
+
+
+def test_a_group_that_has_caught_up_has_no_margin(clusters: Clusters) -> None:
+    (row,) = clusters.get("clusters", "c", "groups", ODD)["partitions"]
+    assert (row["lag"], row["retention_margin"]) == (0, None)
+
+
+def test_a_share_group_whose_coordinator_returned_the_lag_has_no_offset(clusters: Clusters) -> None:
+    found = clusters.get("clusters", "c", "groups", "share")
+    (row,) = found["partitions"]
+    assert (found["group"]["type"], found["group"]["lag"]) == ("share", 20)
+    assert (row["lag"], row["committed"], row["retention_margin"]) == (20, None, None)
+
+
+def test_a_group_without_rows_has_empty_lists(clusters: Clusters) -> None:
+    found = clusters.get("clusters", "c", "groups", "empty")
+    assert (found["members"], found["partitions"]) == ([], [])
+    assert (found["group"]["lag"], found["group"]["partitions"]) == (None, 0)
+
+
+@pytest.mark.parametrize("bits", [COMMITS, END])
+def test_no_sum_has_a_withheld_row_in_it(bits: Reason) -> None:
+    clusters = Clusters(withhold({("classic", "t", 0): bits}))
+    found = clusters.get("clusters", "c", "groups", "classic")
+    group, rows = found["group"], found["partitions"]
+    sums = ("lag", "time_lag_s", "consume_per_s", "catch_up_s", "never_catches_up")
+    assert [group[name] for name in sums] == [None] * 5
+    assert (group["reason"], group["withheld"], group["status"]) == ("lags_withheld", 1, "UNKNOWN")
+    hidden, shown = find(rows, partition=0), find(rows, partition=1)
+    assert (hidden["lag"], hidden["status"], hidden["reasons"]) == (None, "UNKNOWN", list(bits.names))
+    assert hidden["retention_margin"] is None
+    assert hidden["committed" if bits == COMMITS else "end"] is None
+    assert (shown["lag"], shown["retention_margin"]) == (50, 470)
+    listed = find(clusters.get("groups")["groups"], group="classic")
+    assert listed.items() <= {"cluster": "c", **group}.items()
+
+
+def test_members_and_state_of_a_group_that_is_not_current_are_null() -> None:
+    rows = {("classic", "t", partition): COMMITS for partition in range(2)}
+    clusters = Clusters(withhold(rows, ["classic"]))
+    found = clusters.get("clusters", "c", "groups", "classic")
+    group = found["group"]
+    assert found["members"] is None
+    unknown = ("type", "state", "members", "lag", "epoch", "protocol", "protocol_type")
+    assert [group[name] for name in unknown] == [None] * len(unknown)
+    assert group["reason"] == "commits_not_current"
+    assert all(row["lag"] is None and row["committed"] is None for row in found["partitions"])
+    assert "classic" not in list_names(clusters, "state=Stable")
+    assert "classic" not in list_names(clusters, "type=classic")
+
+
+def test_a_share_group_with_rows_missing_has_no_sum() -> None:
+    clusters = Clusters(withhold({}, partial_groups=["share"]))
+    found = clusters.get("clusters", "c", "groups", "share")
+    assert (found["group"]["lag"], found["group"]["reason"]) == (None, "rows_missing")
+    assert [row["lag"] for row in found["partitions"]] == [20]
+
+
+def test_a_group_names_its_coordinator_and_an_open_transaction(clusters: Clusters) -> None:
+    found = [clusters.get("clusters", "c", "groups", name)["group"] for name in sorted(ALL)]
+    assert {group["coordinator"] for group in found} <= {1, 2, None}
+    assert not any(group["commits_held_back"] for group in found)
+    unlisted = Clusters(build_view(clusters.views[0].snapshot, facts=AWAY.facts))
+    assert unlisted.get("clusters", "c", "groups", "simple")["group"]["coordinator"] is None
+
+
+def test_groups_of_several_clusters_are_listed_together_and_one_that_is_down_has_none() -> None:
+    clusters = Clusters(take_view("a"), AWAY, EMPTY, take_view("b"))
+    found = clusters.get("groups", query="sort=name")
+    assert found["total"] == 14
+    assert [g["cluster"] for g in found["groups"] if g["group"] == "simple"] == ["a", "b"]
+    assert clusters.get("clusters", "b", "groups")["total"] == 7
+    for cluster in ("away", "empty"):
+        assert clusters.get("clusters", cluster, "groups")["groups"] == []
+    problem = clusters.request("/api/v1/clusters/away/groups/simple").problem
+    assert (problem["status"], problem["known"]) == (404, [])
+
+
+def test_groups_of_a_cluster_without_a_name_are_not_listed() -> None:
+    clusters = Clusters(build_view(take_view().snapshot, None))
+    assert clusters.get("groups")["total"] == 0
+    assert clusters.get("clusters")["clusters"][0]["cluster"] is None
+
+
+def test_the_names_of_a_group_are_those_of_its_shape(clusters: Clusters) -> None:
+    assert set(clusters.get("groups")["groups"][0]) == {"cluster", *(field.name for field in GROUP.fields)}

@@ -1,0 +1,69 @@
+"""Regular expressions of clients: the usual ones work, and none can stop the process."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from koff.serve.api import name_pattern
+from koff.serve.api.name_pattern import parse_pattern, search_names
+from koff.serve.api.problems import Problem
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "payments",
+        "^team-.*-prod$",
+        "^(a|b|c)\\.",
+        "[a-z]+",
+        "x{2,3}",
+        r"a\(b\)*",
+        "[)*+(|]x",
+        r"\.\*\+\?",
+        "[]*]",
+        "[^]*+?]",
+    ],
+)
+def test_usual_expressions_are_accepted(text: str) -> None:
+    assert parse_pattern(text).pattern == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(a*)*b",
+        "(a|a)*b",
+        "(a+)+",
+        "(a){20}",
+        ".*.*.*x",
+        "(?:a|b)",
+        "(?=a)",
+        r"(a)\1",
+        "[",
+        "(",
+        "*",
+        "a**",
+        "x" * 201,
+        "a{99999999999999999999}",
+        "|".join("aaaaaaaaaa"),
+    ],
+)
+def test_expressions_that_may_be_slow_or_are_wrong_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text[:3])):
+        parse_pattern(text)
+
+
+def test_the_slowest_accepted_expression_is_quick() -> None:
+    began = time.process_time()
+    search_names(parse_pattern(".*.*x"), ["a" * 30_000])
+    assert time.process_time() - began < 2
+
+
+def test_a_search_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(name_pattern, "_DEADLINE_S", -1.0)
+    with pytest.raises(Problem, match="takes too long"):
+        search_names(parse_pattern("a"), ["a", "b"])
