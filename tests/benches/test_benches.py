@@ -12,6 +12,7 @@ import pytest
 pytestmark = [pytest.mark.benches, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 SMALLEST = {
+    "api": ["--rows", "2000", "--requests", "2"],
     "catchup": ["--records", "20000", "--groups", "20"],
     "churn": ["--minutes", "3", "--groups", "50"],
     "client": ["--messages", "3000", "--size", "100", "--batch", "1000", "--rounds", "1"],

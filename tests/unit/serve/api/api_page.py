@@ -1,0 +1,49 @@
+"""The examples of docs/api.md. `python -m tests.unit.serve.api.api_page` writes their output into it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from koff.tracker import Tracker
+from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
+from tests.unit.serve.api.clusters import NOW_MS, Clusters, build_view
+
+PAGE = Path(__file__).parents[4] / "docs" / "api.md"
+EXAMPLE = re.compile(r"^    curl '?localhost:9850([^' \n|]+)'?(.*)$", re.MULTILINE)
+_OUTPUT = re.compile(
+    r"(^    curl '?localhost:9850([^' \n|]+)'?\n\n```json\n).*?(```)", re.MULTILINE | re.DOTALL
+)
+
+
+def build_example() -> Clusters:
+    """A cluster prod, in which payments is behind in orders."""
+    tracker = Tracker()
+    places = [("orders", 0), ("orders", 1)]
+    for second in range(0, 200, 20):
+        at_ms = NOW_MS - 200_000 + second * 1000
+        pairs = [commit("payments", "orders", partition, 1000 + second, at=at_ms) for partition in range(2)]
+        pairs.append(
+            classic_group("payments", {"payments-1": ASSIGNED_T_0_1.replace(b"\x00\x01t", b"\x00\x06orders")})
+        )
+        tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=at_ms)
+        ends = dict.fromkeys(places, 1100 + second * 3)
+        tracker.add_samples(ends=ends, starts=dict.fromkeys(places, 0), stables=ends, at_ms=at_ms)
+    return Clusters(build_view(tracker.take_snapshot(NOW_MS), "prod"))
+
+
+def fill_page(page: str) -> str:
+    """The page with the output of the API."""
+    clusters = build_example()
+
+    def fill(found: re.Match[str]) -> str:
+        path, _, query = found[2].partition("?")
+        output = json.dumps(clusters.request(path, query).json, ensure_ascii=False, indent=2)
+        return f"{found[1]}{output}\n{found[3]}"
+
+    return _OUTPUT.sub(fill, page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(fill_page(PAGE.read_text()))
