@@ -19,16 +19,16 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koff.lag import WINDOW, Status
 from koff.serve.api.cluster_objects import list_topic_partitions
-from koff.serve.api.group_columns import GroupPlace, build_totals
+from koff.serve.api.group_columns import select_places
 from koff.serve.api.problems import NotFound
 from koff.serve.api.queries import find_cluster, find_group
 from koff.serve.api.topic_columns import TopicColumns
 from koff.serve.view import ClusterView, Views, ViewSource
-from koff.tracker import GroupTotal, PartitionLag
-from koff.tracker.selection import select_groups
+from koff.tracker import GroupTotal, PartitionLag, ShardSnapshot, Snapshot
 
 _MAX_PARTITIONS = 100_000
 """A list has a place for each partition up to the largest, and any client may commit to any partition."""
@@ -181,14 +181,18 @@ def _show_topic(views: Views, cluster: str, topic: str) -> Found:
 
 
 def _list_readers(views: Views, cluster: str, topic: str) -> Found:
-    topics = TopicColumns(_find_cluster(views, cluster))
-    readers = topics.find_readers(topic) if topic in topics.names else []
-    return 200, "consumers of topic returned", {"consumers": [reader.group for reader in readers]}
+    readers = TopicColumns(_find_cluster(views, cluster)).list_readers(topic)
+    return 200, "consumers of topic returned", {"consumers": [reader.name for reader in readers]}
 
 
 def _list_groups(views: Views, cluster: str) -> Found:
-    names = sorted(group.name for group in _find_cluster(views, cluster).snapshot.groups())
-    return 200, "consumer list returned", {"consumers": names}
+    # Burrow knows a group by its commits.
+    names = [
+        shard.groups[number].name
+        for shard in _find_cluster(views, cluster).snapshot.shards.values()
+        for number in np.unique(shard.group[_has_commit(shard)]).tolist()
+    ]
+    return 200, "consumer list returned", {"consumers": sorted(names)}
 
 
 class _BurrowGroup(NamedTuple):
@@ -204,17 +208,22 @@ def _find_group(views: Views, cluster: str, name: str) -> _BurrowGroup | None:
         place = find_group(find_cluster(views, cluster), name)
     except NotFound:
         return None
-    (total,) = build_totals([place])
-    snapshot = select_groups(place.view.snapshot, {place.shard: [place.number]})
-    commits = _list_commits(place)
+    snapshot = select_places([place])
+    (total,), commits = snapshot.totals(), _list_commits(snapshot)
     rows = sorted(snapshot.rows(), key=lambda row: (row.topic, row.partition))
-    return _BurrowGroup(total.total, [row for row in rows if (row.topic, row.partition) in commits], commits)
+    return _BurrowGroup(total, [row for row in rows if (row.topic, row.partition) in commits], commits)
 
 
-def _list_commits(place: GroupPlace) -> dict[tuple[str, int], _Commit]:
-    snapshot = select_groups(place.view.snapshot, {place.shard: [place.number]})
-    shard, partitions = snapshot.shards[place.shard], snapshot.partitions
-    numbers = np.flatnonzero(shard.replace_described(shard.committed, 0) >= 0)
+def _has_commit(shard: ShardSnapshot) -> NDArray[np.bool_]:
+    """A mask of the rows with a commit, or with a lag that a coordinator returned."""
+    mask: NDArray[np.bool_] = shard.replace_described(shard.committed, 0) >= 0
+    return mask
+
+
+def _list_commits(snapshot: Snapshot) -> dict[tuple[str, int], _Commit]:
+    """The newest commits of a snapshot of one group, by topic and partition."""
+    (shard,), partitions = snapshot.shards.values(), snapshot.partitions
+    numbers = np.flatnonzero(_has_commit(shard))
     commits = {}
     for row in numbers.tolist():
         at_ms, seen_at_ms = int(shard.committed_at[row]), int(shard.seen_at[row])

@@ -103,16 +103,18 @@ ENDPOINTS = (
     ),
     ApiEndpoint(
         f"{ROOT}/clusters/{{cluster}}/topics/{{topic}}",
-        "One topic, with the offsets of its partitions and the groups that read it.",
+        "One topic, with the offsets of its partitions and, in pages, the groups that read it.",
         queries.show_topic,
         object_of(
             {
+                **_LIST,
                 "cluster": STRING,
                 **TOPIC.schema["properties"],
                 "offsets": list_of(PARTITION_OFFSETS.schema),
                 "groups": list_of(READER.schema),
             }
         ),
+        _PAGE,
     ),
     ApiEndpoint(
         f"{ROOT}/clusters/{{cluster}}/groups",

@@ -29,6 +29,11 @@ class GroupPlace(NamedTuple):
     shard: int
     number: int
 
+    @property
+    def name(self) -> str:
+        """The name of the group."""
+        return self.view.snapshot.shards[self.shard].groups[self.number].name
+
 
 class Page(NamedTuple):
     """The groups of a page, and how many match. `unknown` of the others have no known lag."""
@@ -111,21 +116,25 @@ class GroupColumns:
         return np.concatenate([np.zeros(0), *columns]).astype(np.float64)
 
 
+def select_places(places: Sequence[GroupPlace]) -> Snapshot:
+    """A snapshot of these groups, which are of one view."""
+    chosen: dict[int, list[int]] = defaultdict(list)
+    for place in places:
+        chosen[place.shard].append(place.number)
+    return select_groups(places[0].view.snapshot, chosen)
+
+
 def build_totals(places: Sequence[GroupPlace]) -> list[ClusterTotal]:
     """The totals of these groups, in this order."""
-    chosen: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    views = {id(place.view): place.view for place in places}
+    by_view: dict[int, list[GroupPlace]] = defaultdict(list)
     for place in places:
-        chosen[id(place.view)][place.shard].append(place.number)
+        by_view[id(place.view)].append(place)
     totals = {
-        (key, total.group.name): ClusterTotal(views[key].cluster or "", total)
-        for key, shards in chosen.items()
-        for total in select_groups(views[key].snapshot, shards).totals()
+        (view, total.group.name): total
+        for view, chosen in by_view.items()
+        for total in select_places(chosen).totals()
     }
-    return [
-        totals[id(place.view), place.view.snapshot.shards[place.shard].groups[place.number].name]
-        for place in places
-    ]
+    return [ClusterTotal(place.view.cluster or "", totals[id(place.view), place.name]) for place in places]
 
 
 def _sum_lags(snapshot: Snapshot, shard: ShardSnapshot) -> Column:
@@ -145,7 +154,7 @@ def _find_longest_time_lags(snapshot: Snapshot, shard: ShardSnapshot) -> Column:
     if times is None:
         return np.full(size, np.nan)
     longest = np.full(size, -1.0)
-    np.maximum.at(longest, shard.group[times.known], times.seconds[times.known])
+    np.maximum.at(longest, shard.group[times.known], np.round(times.seconds[times.known], 3))
     undated = snapshot.lags(shard).known & ~times.known
     longest[shard.group[undated]] = -1.0
     return np.where((longest >= 0) & ~snapshot.withheld_groups(shard), longest, np.nan)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from koff.serve.api.cluster_objects import CLUSTER, PARTITION_OFFSETS, READER, TOPIC, list_topic_partitions
-from koff.serve.api.group_columns import GroupColumns, GroupPlace, build_totals
+from koff.serve.api.group_columns import GroupColumns, GroupPlace, select_places
 from koff.serve.api.group_objects import (
     CLUSTER_GROUP,
     DETAILS,
@@ -20,7 +20,6 @@ from koff.serve.api.parameters import Query
 from koff.serve.api.problems import NotFound
 from koff.serve.api.topic_columns import TopicColumns
 from koff.serve.view import ClusterView, Views
-from koff.tracker.selection import select_groups
 
 Names = Mapping[str, str]
 """The names in the path."""
@@ -56,19 +55,21 @@ def list_topics(views: Views, names: Names, query: Query) -> dict[str, Any]:
     }
 
 
-def show_topic(views: Views, names: Names, _query: Query) -> dict[str, Any]:
-    """One topic, with its partitions and readers."""
+def show_topic(views: Views, names: Names, query: Query) -> dict[str, Any]:
+    """One topic, with its partitions and a page of its readers."""
     view, topic = find_cluster(views, names["cluster"]), names["topic"]
     topics = TopicColumns(view)
     if topic not in topics.names:
         raise NotFound("topic", topic, topics.names)
     (found,) = topics.build([topic])
-    partitions = list_topic_partitions(view.snapshot, topic)
+    partitions, readers = list_topic_partitions(view.snapshot, topic), topics.list_readers(topic)
+    page = readers[query["offset"] : query["offset"] + query["limit"]]
     return {
+        **_describe_page(len(readers), query),
         "cluster": view.cluster,
         **TOPIC.build(found),
         "offsets": [PARTITION_OFFSETS.build(partition) for partition in partitions],
-        "groups": [READER.build(reader) for reader in topics.find_readers(topic)],
+        "groups": [READER.build(reader) for reader in topics.build_readers(topic, page)],
     }
 
 
@@ -94,20 +95,20 @@ def _list_groups(views: Iterable[ClusterView], query: Query) -> dict[str, Any]:
 def show_group(views: Views, names: Names, _query: Query) -> dict[str, Any]:
     """One group, with its members and partitions."""
     place = find_group(find_cluster(views, names["cluster"]), names["group"])
-    (total,) = build_totals([place])
-    selected = select_groups(place.view.snapshot, {place.shard: [place.number]})
+    selected = select_places([place])
+    (total,) = selected.totals()
     coordinators = place.view.facts.coordinators
     leader = coordinators[place.shard] if 0 <= place.shard < len(coordinators) else -1
     details = GroupDetails(
-        total.total.group,
-        total.total.current,
+        total.group,
+        total.current,
         leader if leader >= 0 else None,
         place.shard in place.view.stats.held_back_partitions,
     )
-    members = build_members(place.view.snapshot, total.total.group) if total.total.current else None
+    members = build_members(selected, total.group) if total.current else None
     return {
-        "cluster": total.cluster,
-        "group": {**GROUP.build(total.total), **DETAILS.build(details)},
+        "cluster": place.view.cluster,
+        "group": {**GROUP.build(total), **DETAILS.build(details)},
         "members": members,
         "partitions": list(build_rows(selected)),
     }

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from koff.serve.api.cluster_objects import TopicReader, TopicTotal
+from koff.serve.api.group_columns import GroupPlace, select_places
 from koff.serve.view import ClusterView
-from koff.tracker.selection import select_groups
 
 
 class TopicColumns:
@@ -47,14 +47,23 @@ class TopicColumns:
             for name, place in places
         ]
 
-    def find_readers(self, topic: str) -> list[TopicReader]:
+    def list_readers(self, topic: str) -> list[GroupPlace]:
         """The groups that committed to the topic, by name."""
-        snapshot, place = self._view.snapshot, self._places[topic]
-        chosen = {
-            number: np.unique(shard.group[self._of_partition[shard.partition] == place]).tolist()
-            for number, shard in snapshot.shards.items()
-        }
-        selected = select_groups(snapshot, {number: groups for number, groups in chosen.items() if groups})
+        if topic not in self._places:
+            return []
+        place, shards = self._places[topic], self._view.snapshot.shards
+        readers = [
+            GroupPlace(self._view, number, group)
+            for number, shard in shards.items()
+            for group in np.unique(shard.group[self._of_partition[shard.partition] == place]).tolist()
+        ]
+        return sorted(readers, key=lambda reader: reader.name)
+
+    def build_readers(self, topic: str, places: Sequence[GroupPlace]) -> list[TopicReader]:
+        """These groups with their rows of the topic."""
+        if not places:
+            return []
+        selected = select_places(places)
         whole = {
             group.name: bool(is_whole)
             for shard in selected.shards.values()
@@ -64,7 +73,7 @@ class TopicColumns:
         for row in selected.rows():
             if row.topic == topic:
                 readers[row.group].rows.append(row)
-        return [readers[name] for name in sorted(readers)]
+        return [readers[place.name] for place in places]
 
     def _count_readers(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         size = len(self._places)
