@@ -50,6 +50,7 @@ def test_usual_expressions_are_accepted(text: str) -> None:
         "x" * 201,
         "a{99999999999999999999}",
         "|".join("aaaaaaaaaa"),
+        "(a)(b)(c)",
     ],
 )
 def test_expressions_that_may_be_slow_or_are_wrong_are_refused(text: str) -> None:
@@ -57,10 +58,15 @@ def test_expressions_that_may_be_slow_or_are_wrong_are_refused(text: str) -> Non
         parse_pattern(text)
 
 
-def test_the_slowest_accepted_expression_is_quick() -> None:
+@pytest.mark.parametrize("text", [".*.*x", "[a-z]+[a-z]+$x", "(a|a|a|a|a)(a|a|a|a|a).*.*x"])
+def test_the_slowest_accepted_expressions_take_no_seconds(text: str) -> None:
     began = time.process_time()
-    search_names(parse_pattern(".*.*x"), ["a" * 30_000])
+    assert search_names(parse_pattern(text), ["a" * 255, "a" * 30_000]) == [False, False]
     assert time.process_time() - began < 2
+
+
+def test_a_name_that_is_too_long_is_not_cut() -> None:
+    assert search_names(parse_pattern("a$"), ["a" * 255, "a" * 256, "a" * 255 + "b"]) == [True, False, False]
 
 
 def test_a_search_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
 
-from koff.serve import ServeConf, Server
+from koff.serve import ServeConf, Server, Views
 from koff.serve.api.endpoints import ENDPOINTS
 from koff.tracker import Tracker
 from tests.unit.builders import commit
@@ -217,6 +219,25 @@ def test_a_name_with_a_lone_surrogate_is_valid_json() -> None:
 
 def test_the_first_page_names_the_api(server: Server) -> None:
     assert b'href="/api"' in request(server, "/")[2]
+
+
+def test_a_request_that_waits_for_koff_delays_no_other() -> None:
+    asked, may_go = threading.Event(), threading.Event()
+
+    class Slow(Clusters):
+        def take_views(self) -> Views:
+            asked.set()
+            assert may_go.wait(60)
+            return super().take_views()
+
+    with Server(Slow(take_view()), ServeConf("127.0.0.1:0")) as slow, ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(request, slow, "/api/v1/groups")
+        assert asked.wait(60)
+        assert request(slow, "/healthz")[0] == 200
+        assert request(slow, "/burrow/admin")[0] == 200
+        assert not waiting.done()
+        may_go.set()
+        assert waiting.result()[0] == 200
 
 
 def test_burrows_health_check_does_not_wait_for_views() -> None:

@@ -1,0 +1,51 @@
+"""Groups as columns: filters and orders are those of the totals, whatever is withheld."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from koff.lag import Status
+from koff.serve.api.endpoints import ENDPOINTS
+from koff.serve.api.group_columns import GroupColumns
+from koff.serve.api.parameters import parse_query
+from koff.tracker import GroupTotal
+from tests.unit.serve.api.clusters import build_view
+from tests.unit.tracker.test_selection import take_snapshot
+
+(PARAMETERS,) = [endpoint.parameters for endpoint in ENDPOINTS if endpoint.path == "/api/v1/groups"]
+
+
+def find(columns: GroupColumns, query: str) -> list[GroupTotal]:
+    page = columns.find_page(parse_query(f"limit=1000&{query}".encode(), PARAMETERS))
+    assert page.total == len(page.groups)
+    return [group.total for group in page.groups]
+
+
+def number(total: GroupTotal, key: str) -> Any:
+    return {"lag": total.lag, "time_lag_s": total.time_lag_s, "status": int(total.status)}[key]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_columns_are_the_numbers_of_the_totals(seed: int) -> None:
+    snapshot = take_snapshot(random.Random(seed))
+    totals = sorted(snapshot.totals(), key=lambda total: total.group.name)
+    columns = GroupColumns([build_view(snapshot)])
+    for key in ("lag", "time_lag_s", "status"):
+        known = [total for total in totals if number(total, key) is not None]
+        unknown = [total for total in totals if number(total, key) is None]
+        for order, sign in (("asc", 1), ("desc", -1)):
+            expected = sorted(known, key=lambda total, key=key, sign=sign: sign * number(total, key))  # type: ignore[misc]  # bound at once
+            assert find(columns, f"sort={key}&order={order}") == expected + unknown
+        assert known
+        assert unknown or key == "status"
+    above = [total for total in totals if total.lag is not None and total.lag >= 200]
+    assert find(columns, "min_lag=200&sort=name") == above
+    for status in Status:
+        if status <= Status.ERR:
+            expected = [total for total in totals if total.status == status]
+            assert find(columns, f"status={status.name}&sort=name") == expected
+    for state in ("Stable", "Empty", "Unknown"):
+        assert find(columns, f"state={state}&sort=name") == [t for t in totals if t.state == state]
