@@ -138,6 +138,7 @@ def _text(details: GroupDetails, text: str) -> str | None:
     return text or None if details.current else None
 
 
+# Without `lag_to_stable`: `koff monitor` samples the last stable offsets once a minute, which is too old.
 ROW: JsonObject[Row] = JsonObject(
     JsonField("topic", STRING, "The topic.", attrgetter("row.topic")),
     JsonField("partition", COUNT, "The partition.", attrgetter("row.partition")),
@@ -159,9 +160,6 @@ ROW: JsonObject[Row] = JsonObject(
         _OFFSET,
         "How many offsets the log start may advance until records are lost. Null without a lag above 0.",
         attrgetter("retention_margin"),
-    ),
-    JsonField(
-        "lag_to_stable", _OFFSET, "The lag of a read_committed consumer.", attrgetter("row.lag_to_stable")
     ),
     JsonField("time_lag_s", _RATE, "The age of the oldest uncommitted record.", attrgetter("row.time_lag_s")),
     JsonField(
