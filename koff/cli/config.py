@@ -8,13 +8,15 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
-from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, ConfigKey, build_schema
+from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, WEBHOOK_KEYS, ConfigKey, build_schema
 from koff.config.koff_yaml import ConfigFileError, KoffYaml, read_koff_yaml
 from koff.config.monitors import build_serve_conf, list_monitors
 from koff.config.properties import gather_properties, is_secret
+from koff.config.webhooks import list_webhooks
 from koff.errors import ConfigError
 
 _MASK = "********"
@@ -59,6 +61,7 @@ def check(file: Path) -> None:
         click.echo(line, err=True)
     if errors:
         raise click.exceptions.Exit(2)
+    list_webhooks(read)
     names = ", ".join(cluster["name"] for cluster in read.clusters)
     click.echo(f"{file} is right. Clusters: {names}")
 
@@ -85,7 +88,16 @@ def _describe(file: KoffYaml, properties: Mapping[str, str]) -> dict[str, Any]:
     for values in file.clusters:
         merged = {**values, "properties": {**values.get("properties", {}), **properties}}
         clusters.append(_describe_keys(CLUSTER_KEYS + DEFAULTS_KEYS, merged))
-    return {"clusters": clusters, **_describe_keys(TOP_KEYS, file.settings)}
+    webhooks = [_describe_keys(WEBHOOK_KEYS, _mask_webhook(values)) for values in file.webhooks]
+    listed = {"webhooks": webhooks} if webhooks else {}
+    return {"clusters": clusters, **listed, **_describe_keys(TOP_KEYS, file.settings)}
+
+
+def _mask_webhook(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The path of a URL, and any header, may be a secret."""
+    url = urlsplit(values["url"])
+    headers = dict.fromkeys(values.get("headers", {}), _MASK)
+    return {**values, "url": f"{url.scheme}://{url.netloc}/{_MASK}", "headers": headers}
 
 
 def _describe_keys(keys: tuple[ConfigKey, ...], values: Mapping[str, Any]) -> dict[str, Any]:

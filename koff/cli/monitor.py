@@ -25,6 +25,7 @@ from koff.cli.options import (
 from koff.client.cluster import check_properties
 from koff.config.keys import GROUP_LABELS, RULE, SHARD
 from koff.config.monitors import build_metrics_conf, build_serve_conf, find_setting, list_monitors
+from koff.config.webhooks import list_webhooks
 from koff.daemon.daemon import Daemon
 from koff.monitor.conf import MonitorConf
 
@@ -193,7 +194,12 @@ def monitor(config: Path | None, **_: Any) -> None:
             check_properties(conf.cluster)
         return monitors
 
-    running = Daemon(read, build_serve_conf(file), build_metrics_conf(file))
+    running = Daemon(
+        read,
+        build_serve_conf(file),
+        build_metrics_conf(file),
+        lambda: list_webhooks(read_clusters(ctx)[0]),
+    )
     # Messages are created by the thousand and hold no cycles: collect rarely, and never scan the modules.
     gc.freeze()
     gc.set_threshold(200_000, 50, 100)

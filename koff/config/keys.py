@@ -11,6 +11,7 @@ from typing import Any
 
 from koff.client.addresses import check_addresses
 from koff.config.label_names import parse_group_labels
+from koff.config.properties import read_secret
 from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import Rule
@@ -76,6 +77,36 @@ def _parse_families(text: str) -> str:
     return text
 
 
+def _parse_url(text: str) -> str:
+    from koff.serve.events.webhook import check_url
+
+    return _check(check_url, text)
+
+
+def _parse_template(text: str) -> str:
+    from koff.serve.events.webhook import check_template
+
+    return _check(check_template, text)
+
+
+def _check(check: Callable[[str], None], text: str) -> str:
+    """The text, or that of `file:PATH`, once it is checked."""
+    try:
+        text = read_secret(text, "it names a file")
+        check(text)
+    except ConfigError as error:
+        raise ValueError(f"is wrong: {error}") from None
+    return text
+
+
+def _parse_event_kind(text: str) -> str:
+    from koff.serve.events.event import KINDS
+
+    if text not in KINDS:
+        raise ValueError(f"must be one of {', '.join(KINDS)}")
+    return text
+
+
 def _parse_shard(text: str) -> tuple[int, int]:
     number, slash, count = text.partition("/")
     if not slash or not all(part.isascii() and part.isdecimal() for part in (number, count)):
@@ -129,6 +160,9 @@ FAMILIES = Kind(_parse_families, {"type": "string", "minLength": 1})
 RULE = Kind(Rule.parse, {"type": "string", "minLength": 1})
 GROUP_LABELS = Kind(parse_group_labels, {"type": "string", "format": "regex"})
 EXPRESSION = Kind(_parse_expression, {"type": "string", "format": "regex"})
+URL = Kind(_parse_url, {"type": "string", "minLength": 1})
+EVENT_KIND = Kind(_parse_event_kind, {"type": "string", "minLength": 1})
+TEMPLATE = Kind(_parse_template, {"type": "string", "minLength": 1})
 BOOLEAN = Kind(_parse_boolean, {"type": "boolean"})
 FILE = FOLDER = Kind(Path, {"type": "string", "minLength": 1})
 
@@ -162,6 +196,12 @@ DEFAULTS_KEYS = (
         GROUP_LABELS,
         "Labels for series of a group, from its name: the first of these regular expressions that is found "
         "in it, as in ^(?P<team>[^.]+). Only koff monitor.",
+        many=True,
+    ),
+    ConfigKey(
+        "expected_groups",
+        TEXT,
+        "Names of groups that must be there: koff says when one is absent. Only koff monitor.",
         many=True,
     ),
     ConfigKey(
@@ -263,6 +303,20 @@ TOP_KEYS = (
 )
 """The keys of the whole process, beside `clusters` and `defaults`."""
 
+WEBHOOK_KEYS = (
+    ConfigKey(
+        "url", URL, "Where to send events: http(s)://HOST[:PORT]/PATH. Or file:PATH, a file that has it."
+    ),
+    ConfigKey("min_severity", choice("info", "warning", "error"), "The least severity to send.", "warning"),
+    ConfigKey("kinds", EVENT_KIND, "Only these kinds of events.", many=True),
+    ConfigKey("groups", RULE, "Only groups that these rules include, and events without a group.", many=True),
+    ConfigKey("headers", None, "Headers of the request. A value file:PATH is read from a file."),
+    ConfigKey("timeout", number(0.1), "Seconds for a request.", 5.0),
+    ConfigKey("retries", count(0), "How often a request that failed is sent again.", 8),
+    ConfigKey("template", TEMPLATE, "The body: JSON with $events or $text.", '{"events": $events}'),
+)
+"""The keys of each element of `webhooks`. Only koff monitor."""
+
 
 def build_schema() -> dict[str, Any]:
     """The JSON schema of `koff.yaml`."""
@@ -276,6 +330,7 @@ def build_schema() -> dict[str, Any]:
     schema = build_object(TOP_KEYS, ("clusters",))
     schema["properties"] |= {
         "clusters": {"type": "array", "minItems": 1, "items": cluster},
+        "webhooks": {"type": "array", "items": build_object(WEBHOOK_KEYS, ("url",))},
         "defaults": {**build_object(DEFAULTS_KEYS), "description": "Values for all clusters."},
     }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "koff.yaml", **schema}

@@ -25,7 +25,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, ConfigKey, Kind
+from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, WEBHOOK_KEYS, ConfigKey, Kind
 from koff.config.label_names import find_clash, find_label_error
 from koff.config.properties import read_secret
 from koff.errors import ConfigError
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     import yaml
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+_SECRET_TEXTS = ("properties", "headers")
+"""Keys whose values may be secrets, and may name files."""
 _OF_ONE_CLUSTER = ("name", "brokers", "group", "zookeeper")
 
 
@@ -51,6 +53,7 @@ class KoffYaml:
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     clusters: tuple[Mapping[str, Any], ...] = ()
+    webhooks: tuple[Mapping[str, Any], ...] = ()
 
 
 def override(file: KoffYaml, given: Mapping[str, Any]) -> KoffYaml:
@@ -68,7 +71,9 @@ def override(file: KoffYaml, given: Mapping[str, Any]) -> KoffYaml:
         )
     settings = {name: value for name, value in given.items() if name in of_process}
     return KoffYaml(
-        {**file.settings, **settings}, tuple({**cluster, **own} for cluster in file.clusters or ({},))
+        {**file.settings, **settings},
+        tuple({**cluster, **own} for cluster in file.clusters or ({},)),
+        file.webhooks,
     )
 
 
@@ -112,7 +117,8 @@ class _Parser:
         """What the file says; of no use to the caller if `errors` is not empty."""
         nodes = self._parse_mapping(document, "the file")
         defaults_node, clusters_node = nodes.pop("defaults", None), nodes.pop("clusters", None)
-        names = ("clusters", "defaults")
+        webhooks = self._parse_webhooks(nodes.pop("webhooks", None))
+        names = ("clusters", "defaults", "webhooks")
         settings = self._parse_keys(nodes, "", TOP_KEYS, also=names, parent="the file")
         defaults: Mapping[str, Any] = {}
         if defaults_node is not None:
@@ -129,7 +135,21 @@ class _Parser:
             for index, node in enumerate(clusters_node.value):
                 clusters.append(self._parse_cluster(node, f"clusters[{index}]", defaults))
             self._check_names(clusters_node.value, clusters)
-        return KoffYaml(settings, tuple(clusters))
+        return KoffYaml(settings, tuple(clusters), webhooks)
+
+    def _parse_webhooks(self, listed: Any) -> tuple[Mapping[str, Any], ...]:
+        if listed is None:
+            return ()
+        if listed.id != "sequence":
+            self._note_error(listed, "webhooks must be a list of webhooks (- url: ...)")
+            return ()
+        webhooks = []
+        for index, node in enumerate(listed.value):
+            nodes = self._parse_mapping(node, f"webhooks[{index}]")
+            if nodes and "url" not in nodes:
+                self._note_error(node, f"webhooks[{index}] has no url")
+            webhooks.append(self._parse_keys(nodes, f"webhooks[{index}].", WEBHOOK_KEYS))
+        return tuple(webhooks)
 
     def _parse_cluster(self, node: Any, where: str, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
         count = len(self.errors)
@@ -206,7 +226,7 @@ class _Parser:
                 self._note_error(value, f"{where}.{name}: {why}")
             elif (text := self._parse_text(value, f"{where}.{name}")) is not None:
                 try:
-                    texts[name] = read_secret(text, f"{where}.{name}") if key.name == "properties" else text
+                    texts[name] = read_secret(text, f"{where}.{name}") if key.name in _SECRET_TEXTS else text
                 except ConfigError as error:
                     self._note_error(value, str(error))
         return texts

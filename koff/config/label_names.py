@@ -22,6 +22,7 @@ OWN_LABELS = frozenset(
         "protocol",
         "protocol_type",
         "coordinator",
+        "result",
         # With `compat`:
         "group_id",
         "topic_name",

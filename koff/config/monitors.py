@@ -94,7 +94,13 @@ def _build_display(values: Mapping[str, Any]) -> Display:
     labels, group_labels = values.get("labels", {}), values.get("group_labels", ())
     if clash := find_clash(labels, group_labels):  # the file has one, and an option the other
         raise ConfigError(f"labels and group_labels both set the label {clash}")
-    return Display(ShownNames(_choose_groups(values), values.get("topics", ())), labels, group_labels)
+    names = ShownNames(_choose_groups(values), values.get("topics", ()))
+    expected: tuple[str, ...] = values.get("expected_groups", ())
+    for name in expected:
+        if not names.shows_group(name):
+            cluster = f"cluster {values['name']}: " if "name" in values else ""
+            raise ConfigError(f"{cluster}expected_groups has {name!r}, which groups (or group) hides")
+    return Display(names, labels, group_labels, expected)
 
 
 def _choose_groups(values: Mapping[str, Any]) -> tuple[Rule, ...]:

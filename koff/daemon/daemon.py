@@ -21,7 +21,18 @@ from koff.client.cluster import call_in_thread
 from koff.errors import KoffError
 from koff.monitor.conf import MonitorConf
 from koff.monitor.run import Monitor
-from koff.serve import ClusterView, MetricsConf, NoProgress, Readiness, ServeConf, Server, Views
+from koff.serve import (
+    ClusterView,
+    Events,
+    EventWatcher,
+    MetricsConf,
+    NoProgress,
+    Readiness,
+    ServeConf,
+    Server,
+    Views,
+    WebhookConf,
+)
 
 log = structlog.get_logger(component="daemon")
 LOOK_S = 0.5
@@ -35,8 +46,8 @@ STOP_S = 15.0
 class Daemon:
     """Watches clusters and serves them. A `ViewSource`. `run` returns when `stop` was called.
 
-    `read` returns the configuration of each cluster. It is called at creation, and at each `reload`. Raises
-    what `read` raises.
+    `read` returns the configuration of each cluster, and `read_webhooks` that of each webhook. They are
+    called at creation, and at each `reload`. Raises what they raise.
     """
 
     def __init__(
@@ -44,9 +55,13 @@ class Daemon:
         read: Callable[[], Sequence[MonitorConf]],
         serve: ServeConf,
         metrics: MetricsConf | None = None,
+        read_webhooks: Callable[[], Sequence[WebhookConf]] = tuple,
     ) -> None:
         self._read, self._serve, self._metrics = read, serve, metrics
-        self._confs = list(read())
+        self._read_webhooks = read_webhooks
+        self._confs, self._webhooks = list(read()), read_webhooks()
+        self._events = Events()
+        self._watcher = EventWatcher(self.take_views, self._find_interval_s, self._events)
         self._running: tuple[_Running, ...] = ()
         self._is_stopping = self._must_reload = False
         # A signal handler may not use an Event: the thread that it interrupts may hold the Event's lock.
@@ -73,11 +88,15 @@ class Daemon:
             open_.callback(self._stop_all)
             # All state directories and properties are checked before anything is served.
             self._running = tuple(_Running(conf, self._wakes) for conf in self._confs)
-            server = open_.enter_context(Server(self, self._serve, self._metrics))
+            open_.callback(self._events.webhooks.stop)
+            server = open_.enter_context(Server(self, self._serve, self._metrics, self._events))
             log.info("listening", url=server.url)
+            open_.callback(self._watcher.stop)
             if not self._is_stopping:
                 for running in self._running:
                     running.start()
+                self._events.webhooks.configure(self._webhooks)
+                self._watcher.start()
             is_changed = False
             while not self._is_stopping:
                 if self._must_reload:
@@ -86,6 +105,7 @@ class Daemon:
                 self._check(is_changed=is_changed)
                 with suppress(Empty):
                     self._wakes.get(timeout=LOOK_S)
+            self._watcher.stop()  # a monitor that stops is no event
             self._stop_all()  # before the server: until then, it says that the monitors have stopped
         log.info("stopped")
 
@@ -132,7 +152,7 @@ class Daemon:
     def _apply_configuration(self) -> None:
         """Reads the configuration again. If it is wrong, everything stays as it is."""
         try:
-            confs = list(self._read())
+            confs, webhooks = list(self._read()), self._read_webhooks()
         except KoffError as error:
             log.error("the configuration is wrong, and is not applied", why=str(error))
             return
@@ -146,7 +166,10 @@ class Daemon:
                 kept[conf.cluster_name] = before.pop(conf.cluster_name)
         # Those that go or change are stopped first: they have their state directories.
         self._running = tuple(kept.values())
+        for name in before:
+            self._watcher.note_restart(name)
         _stop(list(before.values()))
+        self._events.webhooks.configure(webhooks)
         started = {
             conf.cluster_name: each
             for conf in confs
@@ -171,6 +194,9 @@ class Daemon:
             return None
         running.start()
         return running
+
+    def _find_interval_s(self) -> float:
+        return min((each.monitor.conf.end_interval_s for each in self._running), default=0.0)
 
     def _stop_all(self) -> None:
         _stop(self._running)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from koff.lag import UNKNOWN, Reason, is_topic_recreated
 from koff.monitor.commit_history import Replayed
 from koff.monitor.followed_log import FollowedLog
-from koff.monitor.requests import Moment
+from koff.monitor.requests import Display, Moment
 from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
 from koff.monitor.stored_groups import describe_refused
 from koff.records.placement import group_partition
@@ -70,10 +70,10 @@ def find_withheld(
 class ViewFacts:
     """The facts that a view depends on, besides the snapshot.
 
-    `cluster` is the name of the cluster, whose series have these `labels` too, and those that `group_labels`
-    find in the names of groups. `source` is where commits come from. `doubtful_topics` are the internal
-    topics that may have been created again since koff read them. `described_shares_ms` has the share groups
-    whose lags coordinators returned: when all of each were requested, None if never.
+    `cluster` is the name of the cluster, and `display` what is shown of it. `source` is where commits come
+    from. `doubtful_topics` are the internal topics that may have been created again since koff read them.
+    `described_shares_ms` has the share groups whose lags coordinators returned: when all of each were
+    requested, None if never.
     `nameless_shares` are share groups with state of topics that no list has had yet. `missing_shares_why`
     is why lags of share groups may be missing, while the log is not their source. `elsewhere` maps each group
     that is not shown by the partition of its hash to the partition that shows it. `history` is the partition
@@ -86,7 +86,7 @@ class ViewFacts:
     """
 
     cluster: str
-    labels: Mapping[str, str]
+    display: Display
     source: Literal["log", "coordinators"]
     offsets: FollowedLog
     share: FollowedLog
@@ -213,8 +213,41 @@ def build_view(snapshot: Snapshot, facts: ViewFacts) -> ClusterView:
     old_ends = snapshot.partitions.sampled_at < facts.oldest_ms
     served = snapshot.withhold(withheld, are_current, old_ends, are_whole)
     return ClusterView(
-        facts.cluster, served, readiness, stats, facts.listed, facts.labels, facts.group_labels
+        facts.cluster,
+        served,
+        readiness,
+        stats,
+        facts.listed,
+        labels=facts.display.labels,
+        group_labels=facts.display.group_labels,
+        shown=facts.display.names,
+        expected_groups=find_expected(served, facts) if facts.display.expected_groups else {},
     )
+
+
+def find_expected(snapshot: Snapshot, facts: ViewFacts) -> dict[str, bool]:
+    """Whether each expected group is present, as far as koff knows.
+
+    A group is absent if its partition of the offsets topic is current and does not have it. Nothing is known
+    of a group in a partition that koff does not read (`--shard`).
+    """
+    expected, log = set(facts.display.expected_groups), facts.offsets
+    present = {
+        group.name: bool(is_current)
+        for shard in snapshot.shards.values()
+        for group, is_current in zip(shard.groups, shard.current_groups(), strict=True)
+        if group.name in expected
+    }
+
+    def is_absent(name: str) -> bool:
+        if log.exists is False:
+            return True
+        number = group_partition(name, log.partition_count) if log.partition_count else -1
+        is_read = facts.current_ms(log, number) >= facts.oldest_ms
+        return is_read and not facts.has_old_stored_groups(snapshot)
+
+    known = {name: True for name, is_current in present.items() if is_current}
+    return known | {name: False for name in expected - present.keys() if is_absent(name)}
 
 
 def build_stats(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withheld: int, up: bool) -> MonitorStats:

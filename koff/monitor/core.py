@@ -196,8 +196,7 @@ class Core:
         polls = logs.offsets.denied is not None and self.conf.source != "log"
         facts = ViewFacts(
             cluster=self.conf.cluster_name or self.conf.cluster_id,
-            labels=self._display.labels,
-            group_labels=self._display.group_labels,
+            display=self._display,
             source="coordinators" if polls else "log",
             offsets=logs.offsets,
             share=logs.share,

@@ -469,7 +469,8 @@ class FirstRecordsRead:
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """What is shown of the cluster, and the labels that all of it gets besides `cluster`.
+    """What is shown of the cluster, the labels that all of it gets besides `cluster`, and which groups are
+    expected to be there.
 
     `group_labels` give labels from the names of groups (`koff.serve.labels.derive_labels`).
     An input too: the configuration may be changed while the monitor runs.
@@ -478,6 +479,7 @@ class Display:
     names: ShownNames = field(default_factory=ShownNames)
     labels: Mapping[str, str] = field(default_factory=dict)
     group_labels: tuple[re.Pattern[str], ...] = ()
+    expected_groups: tuple[str, ...] = ()
 
 
 Input = (

@@ -1,6 +1,8 @@
-"""Serves metrics and health over HTTP, from the views of a `ViewSource`. Sends no request to Kafka."""
+"""Serves metrics, events and health over HTTP, from views of a `ViewSource`. Sends no request to Kafka."""
 
 from koff.serve.access import AccessConf, read_rules
+from koff.serve.events.watcher import Events, EventWatcher
+from koff.serve.events.webhook import WebhookConf
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from koff.serve.metrics_conf import Granularity, MetricsConf
@@ -9,6 +11,8 @@ from koff.serve.view import ClusterView, MonitorStats, NoProgress, Readiness, Vi
 __all__ = [
     "AccessConf",
     "ClusterView",
+    "EventWatcher",
+    "Events",
     "Granularity",
     "MetricsConf",
     "MonitorStats",
@@ -18,5 +22,6 @@ __all__ = [
     "Server",
     "ViewSource",
     "Views",
+    "WebhookConf",
     "read_rules",
 ]

@@ -17,6 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from koff.serve.accepted import Format, accepts_gzip, choose_format
 from koff.serve.api.responder import ApiRequest, ApiResponse
 from koff.serve.api.routes import build_api_routes
+from koff.serve.events.event_log import EventLog
+from koff.serve.events.stream import build_event_routes
 from koff.serve.rendering import Body
 from koff.serve.shared_calls import SharedCalls
 from koff.serve.view import NoProgress, Views, ViewSource
@@ -37,6 +39,7 @@ def build_app(
     views: SharedCalls[str, Views],
     bodies: SharedCalls[Format, Body],
     api: SharedCalls[ApiRequest, ApiResponse],
+    events: EventLog,
 ) -> ASGIApp:
     """The application. `views` take views of the source, `bodies` render them, `api` responds to the rest."""
 
@@ -72,6 +75,7 @@ def build_app(
             Route("/healthz", send_health),
             Route("/", send_index),
             *build_api_routes(source, api),
+            *build_event_routes(events),
         ],
         exception_handlers={NoProgress: _explain, HTTPException: _refuse},
     )

@@ -30,6 +30,8 @@ from koff.serve.labels import (
     build_partition_labels,
     build_shard_labels,
     build_topic_labels,
+    derive_labels,
+    escape_label,
     join_labels,
 )
 from koff.serve.limit import limit_series
@@ -205,7 +207,8 @@ class _ClusterSeries:
         for labels in self._all_labels():
             labels.kept = None
         listed = numbers.listed, numbers.view.facts.topics
-        limit_series(self._conf.max_series, self._families, numbers.shards, numbers.partitions, listed)
+        families = [family for family in self._families if family.name not in CLUSTER_SERIES]
+        limit_series(self._conf.max_series, families, numbers.shards, numbers.partitions, listed)
 
     def _all_labels(self) -> Iterator[Labels]:
         for shard in self._shards.values():
@@ -235,11 +238,21 @@ def _count_brokers(cluster: str, view: ClusterView) -> Series:
     return ([], []) if brokers is None else ([f'{{cluster="{cluster}"}} '], [str(brokers)])
 
 
+def _list_expected(cluster: str, view: ClusterView) -> Series:
+    groups = sorted(view.expected_groups.items())
+    labels = [
+        f'{{cluster="{cluster}",group="{escape_label(name)}{derive_labels(name, view.group_labels)}"}} '
+        for name, _ in groups
+    ]
+    return labels, [str(int(is_present)) for _, is_present in groups]
+
+
 CLUSTER_SERIES: dict[str, Callable[[str, ClusterView], Series]] = {
     "koff_rows_withheld": _count_withheld,
+    "koff_expected_group_present": _list_expected,
     "koff_brokers": _count_brokers,
 }
-"""By family, the series for the label `cluster` of `join_labels`."""
+"""By family, the series for the label `cluster` of `join_labels`. The limit on series leaves out none."""
 _OF_SHARD = SHARD_SERIES | COMPAT_SHARD_SERIES
 _OF_PARTITIONS = PARTITION_SERIES | COMPAT_PARTITION_SERIES
 _OF_LISTED = LISTED_SERIES | COMPAT_LISTED_SERIES

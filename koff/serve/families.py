@@ -260,6 +260,14 @@ FAMILIES: tuple[Family, ...] = (
         "rate(koff_group_commits_total[5m])",
         kind="counter",
     ),
+    Family(
+        "koff_expected_group_present",
+        ("group",),
+        "1",
+        "1 if the group, which the configuration expects, is there; 0 if it is absent.",
+        "koff cannot know it at present; the configuration expects no group",
+        "koff_expected_group_present == 0",
+    ),
     # --- Topics and their partitions ---
     Family(
         "koff_topic_messages_total",
@@ -473,6 +481,24 @@ FAMILIES: tuple[Family, ...] = (
         "Series that are not in this response because of the limit on series.",
         "",
         "koff_series_left_out > 0",
+    ),
+    Family(
+        "koff_webhook_requests_total",
+        ("result",),
+        "requests",
+        "Requests to webhooks, by result: ok, failed (sent again), refused. No label cluster.",
+        "",
+        'increase(koff_webhook_requests_total{result!="ok"}[1h]) > 0',
+        kind="counter",
+    ),
+    Family(
+        "koff_webhook_events_dropped_total",
+        (),
+        "events",
+        "Events that a webhook did not get: refused, failed too often, or too many waited. No label cluster.",
+        "",
+        "increase(koff_webhook_events_dropped_total[1h]) > 0",
+        kind="counter",
     ),
     Family(
         "koff_build_info",

@@ -17,6 +17,7 @@ import structlog
 from koff.serve.accepted import Format
 from koff.serve.access import Access
 from koff.serve.api.responder import ApiRequest, ApiResponse, Responder
+from koff.serve.events.watcher import Events
 from koff.serve.listening import ServeConf, open_sockets
 from koff.serve.metrics_conf import MetricsConf
 from koff.serve.passwords import Passwords
@@ -28,14 +29,18 @@ log = structlog.get_logger(component="serve")
 
 
 class Server:
-    """Serves the views of `source`. A context manager.
+    """Serves the views of `source`, and `events`. A context manager.
 
     The address is bound at creation, requests are handled from entry to exit. Raises `ConfigError` if koff
     cannot listen on the address.
     """
 
     def __init__(
-        self, source: ViewSource, conf: ServeConf | None = None, metrics: MetricsConf | None = None
+        self,
+        source: ViewSource,
+        conf: ServeConf | None = None,
+        metrics: MetricsConf | None = None,
+        events: Events | None = None,
     ) -> None:
         from koff.serve.app import build_app
         from koff.serve.authentication import Authenticated
@@ -48,9 +53,11 @@ class Server:
         has_tls = self._access.rules.tls is not None
         self.url = f"http{'s' if has_tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
         self._views = SharedCalls[str, Views](lambda _: source.take_views(), "koff-views")
-        self._bodies = SharedCalls[Format, Body](Renderer(source, metrics).render, "koff-render")
+        self._events = events or Events()
+        renderer = Renderer(source, metrics, self._events.webhooks.counts)
+        self._bodies = SharedCalls[Format, Body](renderer.render, "koff-render")
         self._api = SharedCalls[ApiRequest, ApiResponse](Responder(source).respond, "koff-api")
-        app = build_app(source, self._views, self._bodies, self._api)
+        app = build_app(source, self._views, self._bodies, self._api, self._events.log)
         self._uvicorn = GuardedServer(
             Authenticated(app, self._access, self._passwords), self._access.take_tls if has_tls else None
         )
@@ -64,6 +71,7 @@ class Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
+        self._events.log.close()
         self._uvicorn.should_exit = True
         self._thread.join()
         self._views.stop()

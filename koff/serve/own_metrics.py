@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from koff.serve.events.webhook import WebhookCounts
 from koff.serve.exposition import SeriesCount
 from koff.serve.families import BY_NAME, Family
 from koff.serve.view import ClusterView, MonitorStats
@@ -24,10 +25,11 @@ Numbers = Mapping[tuple[str, ...], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What was rendered: how long that took, and how many series of each cluster."""
+    """What was rendered: how long that took, and how many series of each cluster. And what webhooks did."""
 
     seconds: float = 0.0
     counts: Mapping[str, SeriesCount] = field(default_factory=dict)
+    webhooks: WebhookCounts = field(default_factory=WebhookCounts)
 
 
 class OwnMetrics:
@@ -110,5 +112,7 @@ def list_process_numbers(rendered: Rendered) -> dict[str, Numbers]:
     """The same about the process."""
     return {
         "koff_render_seconds": {(): rendered.seconds},
+        "koff_webhook_requests_total": {(result,): n for result, n in rendered.webhooks.requests.items()},
+        "koff_webhook_events_dropped_total": {(): rendered.webhooks.dropped},
         "koff_build_info": {(VERSION, platform.python_version()): 1},
     }

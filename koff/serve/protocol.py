@@ -4,7 +4,8 @@ uvicorn itself waits for ever for the rest of a request, and for a client that r
 connections would turn away Prometheus as well as the client that has too many. The rules here:
 
 - A request must arrive as a whole within `REQUEST_S`: its head and its body.
-- A client must have read a response within `RESPONSE_S` from the moment at which it fell behind.
+- A client must have read a response within `RESPONSE_S` from the moment at which it fell behind. A stream,
+  which does not end, gives it a new deadline each time it has read all.
 - A client (an IP address) may have `CLIENT_CONNECTIONS` connections, all clients `ALL_CONNECTIONS`. When one
   more is opened, the connection on which koff waits for the client is closed: first one that never sent a
   whole request, and of those the one that has waited longest. If koff waits on none, the new one gets 503.
@@ -65,8 +66,13 @@ class GuardedProtocol(H11Protocol):
         self._note_progress()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]  # asyncio's protocols may return True
-        # A client may close its direction after a whole request, and still read (as `nc` does).
-        if self._is_responding() and self.conn.their_state in (h11.DONE, h11.MUST_CLOSE):
+        # A client may close its direction after a whole request, and still read (as `nc` does). In a stream,
+        # it is taken for one that has gone.
+        if (
+            self._is_responding()
+            and not self._is_streaming()
+            and self.conn.their_state in (h11.DONE, h11.MUST_CLOSE)
+        ):
             self.cycle.keep_alive = False
             return True
         return None
@@ -78,6 +84,8 @@ class GuardedProtocol(H11Protocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        if self._is_streaming():
+            self._clear_deadline("response")
         self._note_progress()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -115,6 +123,10 @@ class GuardedProtocol(H11Protocol):
 
     def _is_responding(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
+
+    def _is_streaming(self) -> bool:
+        """Whether the response is one without an end (`koff.serve.events.stream`)."""
+        return self._is_responding() and "is_stream" in self.cycle.scope["state"]
 
     def _note_progress(self) -> None:
         """Sets and clears deadlines by the state of the connection."""

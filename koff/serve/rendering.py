@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from koff.serve.accepted import OPENMETRICS, Format
+from koff.serve.events.webhook import WebhookCounts
 from koff.serve.exposition import Exposition
 from koff.serve.metrics_conf import MetricsConf
 from koff.serve.own_metrics import OwnMetrics, Rendered
@@ -52,8 +53,10 @@ class Renderer:
     The last body of each format is kept for as long as the source gives the same views.
     """
 
-    def __init__(self, source: ViewSource, conf: MetricsConf | None = None) -> None:
-        self._source = source
+    def __init__(
+        self, source: ViewSource, conf: MetricsConf | None = None, webhooks: WebhookCounts | None = None
+    ) -> None:
+        self._source, self._webhooks = source, webhooks or WebhookCounts()
         self._exposition = Exposition(conf)
         self._own = OwnMetrics()
         # Only the loop that gave a view decides how long the view stays in memory.
@@ -91,7 +94,8 @@ class Renderer:
             yield chunk.encode()
         seconds = round(time.perf_counter() - began_s, 6)
         # Last: an OpenMetrics body ends with `# EOF`, which prometheus_client writes.
-        yield self._own.render(views, form.encode, Rendered(seconds, self._exposition.count_series()))
+        rendered = Rendered(seconds, self._exposition.count_series(), self._webhooks)
+        yield self._own.render(views, form.encode, rendered)
 
 
 def _join_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, Self
 
 from koff.errors import KoffError
-from koff.tracker import Snapshot
+from koff.tracker import ShownNames, Snapshot
 
 
 class NoProgress(KoffError):
@@ -99,6 +99,10 @@ class ClusterView:
     """Labels that all series of the cluster get, besides `cluster`."""
     group_labels: tuple[re.Pattern[str], ...] = ()
     """Patterns that give labels from the name of a group (`koff.serve.labels.derive_labels`)."""
+    shown: ShownNames = field(default_factory=ShownNames)
+    """Which groups and topics the snapshot shows."""
+    expected_groups: Mapping[str, bool] = field(default_factory=dict)
+    """Whether each group that is expected is present. A group of which koff cannot know that is left out."""
 
 
 @dataclass(frozen=True, slots=True)

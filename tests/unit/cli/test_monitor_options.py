@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from koff.cli import monitor as command
 from koff.monitor.conf import MonitorConf
-from koff.serve import MetricsConf, ServeConf
+from koff.serve import MetricsConf, ServeConf, WebhookConf
 from koff.tracker import Rule, ShownNames
 
 Run = Callable[..., tuple[ShownNames, MetricsConf]]
@@ -25,8 +25,13 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
     class Recorder:
         def __init__(
-            self, read: Callable[[], Sequence[MonitorConf]], serve: ServeConf, metrics: MetricsConf
+            self,
+            read: Callable[[], Sequence[MonitorConf]],
+            serve: ServeConf,
+            metrics: MetricsConf,
+            read_webhooks: Callable[[], Sequence[WebhookConf]],
         ) -> None:
+            assert read_webhooks() == []
             given.append((read()[0], metrics))
 
         def run(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from koff.client import ClusterConf
 from koff.config.clusters import WatchedCluster, list_watched_clusters
-from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, build_schema
+from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, WEBHOOK_KEYS, build_schema
 from koff.config.koff_yaml import ConfigFileError, KoffYaml, override, read_koff_yaml
 from koff.config.label_names import OWN_LABELS
 from koff.config.monitors import build_metrics_conf, find_setting, list_monitors
@@ -326,9 +326,13 @@ def test_the_schema_and_the_documentation_have_every_key():
     cluster = schema["properties"]["clusters"]["items"]
     assert list(cluster["properties"]) == [key.name for key in CLUSTER_KEYS + DEFAULTS_KEYS]
     assert cluster["required"] == ["name", "brokers"]
-    assert {"clusters", "defaults"} | {key.name for key in TOP_KEYS} == schema["properties"].keys()
+    webhook = schema["properties"]["webhooks"]["items"]
+    assert list(webhook["properties"]) == [key.name for key in WEBHOOK_KEYS]
+    assert {"clusters", "defaults", "webhooks"} | {key.name for key in TOP_KEYS} == schema[
+        "properties"
+    ].keys()
     documented = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
-    for key in (*CLUSTER_KEYS, *DEFAULTS_KEYS, *TOP_KEYS):
+    for key in (*CLUSTER_KEYS, *DEFAULTS_KEYS, *TOP_KEYS, *WEBHOOK_KEYS):
         assert f"| `{key.name}` |" in documented
 
 

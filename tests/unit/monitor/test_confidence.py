@@ -13,7 +13,7 @@ from koff.monitor.confidence import ViewFacts, build_view
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.plan import Replay
-from koff.monitor.requests import Moment, Topic
+from koff.monitor.requests import Display, Moment, Topic
 from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.records.placement import group_partition
 from koff.serve import ClusterView
@@ -47,7 +47,7 @@ class Known:
         self.sample(ms=90_000)
         self.facts = ViewFacts(
             cluster="c",
-            labels={},
+            display=Display(),
             source="log",
             offsets=follow("__consumer_offsets", 2, FRESH),
             share=follow("__share_group_state", 0, None),

@@ -74,7 +74,8 @@ def render_everything(form: Format) -> bytes:
         requests={"offsets": 10},
     )
     facts = ClusterFacts(3, {"t": TopicFacts(2, 1)}, (1,))
-    view = ClusterView("c", tracker.take_snapshot(NOW_MS), READY, stats, facts)
+    snapshot = tracker.take_snapshot(NOW_MS)
+    view = ClusterView("c", snapshot, READY, stats, facts, expected_groups={"g": True})
     return b"".join(Renderer(Source(view), EVERYTHING).render(form).inflate())
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from koff.serve.api.endpoints import ENDPOINTS
 from koff.serve.api.responder import Responder
 from koff.serve.app import build_app
+from koff.serve.events.event_log import EventLog
 from koff.serve.shared_calls import SharedCalls
 from tests.unit.serve.api.clusters import LAGS, Clusters, take_view, withhold
 
@@ -36,7 +37,7 @@ def schema() -> Iterator[Any]:
     ]
     for each in calls:
         each.start()
-    yield schemathesis.openapi.from_asgi("/api/openapi.json", build_app(source, *calls))
+    yield schemathesis.openapi.from_asgi("/api/openapi.json", build_app(source, *calls, EventLog(0)))
     for each in calls:
         each.stop()
 

@@ -1,0 +1,79 @@
+"""An event: something that changed in a cluster, and that people want to know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Literal, Self, get_args
+
+Kind = Literal[
+    "status_changed",
+    "group_appeared",
+    "group_deleted",
+    "rebalanced",
+    "members_changed",
+    "offsets_reset",
+    "records_lost",
+    "topic_deleted",
+    "topic_recreated",
+    "expected_group_absent",
+    "expected_group_back",
+    "blind",
+    "recovered",
+    "more_events",
+]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+
+class Severity(IntEnum):
+    """How bad an event is."""
+
+    INFO = 0
+    WARNING = 1
+    ERROR = 2
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The severity of that name. Raises `ValueError`."""
+        try:
+            return cls[text.upper()]
+        except KeyError:
+            raise ValueError("must be info, warning or error") from None
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """An event. docs/events.md has the kinds, and the `details` of each.
+
+    `text` is a sentence for people. `group`, `topic` and `partition` are None where they do not apply. The
+    event log sets `id` and `time` (RFC 3339, UTC).
+    """
+
+    cluster: str
+    kind: Kind
+    severity: Severity
+    text: str
+    group: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+    time: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The event as JSON can have it."""
+        places = {"group": self.group, "topic": self.topic, "partition": self.partition}
+        return {
+            "id": self.id,
+            "time": self.time,
+            "cluster": self.cluster,
+            "kind": self.kind,
+            "severity": str(self.severity),
+            "text": self.text,
+            **{name: value for name, value in places.items() if value is not None},
+            "details": dict(self.details),
+        }

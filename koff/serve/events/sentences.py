@@ -1,0 +1,229 @@
+"""The events of one look at a cluster, with their sentences for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koff.lag import Status
+from koff.serve.events.event import ClusterEvent, Kind, Severity
+from koff.tracker import Group, Member, ShardSnapshot, Snapshot
+
+MOST = 1000
+"""So many events of a cluster are told of one look. The rest is counted."""
+NAMED = 10
+"""An event names so many members, topics or groups at most."""
+_SEVERITIES = {Status.WARN: Severity.WARNING, Status.ERR: Severity.ERROR}
+
+
+class Drafts:
+    """Events that are to be built: only `MOST` of them are. The worst come first."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._drafts: list[tuple[Kind, Severity, Callable[[], dict[str, Any]]]] = []
+
+    def add(self, kind: Kind, severity: Severity, build: Callable[[], dict[str, Any]]) -> None:
+        """Adds an event. `build` returns its other fields."""
+        self._drafts.append((kind, severity, build))
+
+    def build(self) -> list[ClusterEvent]:
+        """The events."""
+        drafts = sorted(self._drafts, key=lambda draft: -draft[1])
+        events = [
+            ClusterEvent(cluster=self._cluster, kind=kind, severity=severity, **build())
+            for kind, severity, build in drafts[:MOST]
+        ]
+        if rest := drafts[MOST:]:
+            counts = dict(Counter(str(kind) for kind, _, _ in rest))
+            text = f"cluster {show(self._cluster)}: {len(rest):,} more events at the same time"
+            details = {"count": len(rest), "kinds": counts}
+            events.append(ClusterEvent(self._cluster, "more_events", rest[0][1], text, details=details))
+        return events
+
+
+def show(name: str) -> str:
+    """A name as a sentence can have it."""
+    return name if name.isprintable() else ascii(name)
+
+
+def show_duration(seconds: float) -> str:
+    """A duration in its two largest units: `4 min 10 s`."""
+    whole = max(0, round(seconds))
+    for size, unit, smaller, small_unit in (
+        (86_400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {unit}" + (f" {rest} {small_unit}" if rest else "")
+    return f"{whole} s"
+
+
+def describe_status(
+    snapshot: Snapshot, shard: ShardSnapshot, number: int, before: int, now: int
+) -> dict[str, Any]:
+    """The status of a group has changed. Names its worst partition."""
+    group, rows = shard.groups[number].name, np.flatnonzero(shard.group == number)
+    lags = snapshot.lags(shard)
+    lag, known = lags.published[rows], lags.known[rows]
+    total = int(lag[known].sum()) if known.any() else None
+    details: dict[str, Any] = {"from": Status(before).name, "to": Status(now).name, "lag": total}
+    head = f"group {show(group)}: {Status(before).name} to {Status(now).name}"
+    if now == Status.NOTFOUND or not len(rows):
+        return {"group": group, "text": f"{head}: it has no committed offset", "details": details}
+    if now == Status.OK:
+        return {"group": group, "text": f"{head}: its lag is {_show_number(total)}", "details": details}
+    verdicts = snapshot.statuses(shard)[rows]
+    at = int(np.lexsort((lag, verdicts))[-1])
+    row, verdict = int(rows[at]), Status(int(verdicts[at]))
+    partition = int(shard.partition[row])
+    topic, index = snapshot.partitions.topic[partition], snapshot.partitions.partition[partition]
+    silent_s = measure_silence_s(snapshot, shard, row)
+    details["worst"] = {
+        "topic": topic,
+        "partition": index,
+        "status": verdict.name,
+        "lag": int(lag[at]) if known[at] else None,
+        "committed_offset": int(shard.committed[row]),
+        "end_offset": int(snapshot.partitions.end[partition]),
+        "seconds_without_commit": silent_s,
+    }
+    what = {
+        Status.STOP: f"committed nothing for {show_duration(silent_s or 0)}",
+        Status.STALL: f"commits offset {int(shard.committed[row]):,} again and again",
+        Status.REWIND: "its committed offset went back",
+    }.get(verdict, "its lag did not shrink")
+    shown = head if verdict == now else f"{head} ({verdict.name})"
+    text = f"{shown}: {show(topic)}-{index}: {what}, and the lag is {int(lag[at]):,}"
+    if len(rows) > 1:
+        text += f" (of the group: {_show_number(total)})"
+    return {"group": group, "topic": topic, "partition": index, "text": text, "details": details}
+
+
+def measure_silence_s(snapshot: Snapshot, shard: ShardSnapshot, row: int) -> float | None:
+    """How long ago the newest commit of the row was made; None if that is unknown."""
+    last_ms = int(shard.features.last_ms[row])
+    if snapshot.now_ms is None or last_ms <= 0:
+        return None
+    return max(0.0, (snapshot.now_ms - shard.skew_ms - last_ms) / 1000)
+
+
+def find_severity(status: int) -> Severity:
+    """The severity of a change to that status."""
+    return _SEVERITIES.get(Status(status), Severity.INFO)
+
+
+def describe_group(name: str, text: str, **details: Any) -> dict[str, Any]:
+    """Something about a group."""
+    return {"group": name, "text": f"group {show(name)}: {text}", "details": details}
+
+
+def describe_rebalance(before: Group, now: Group) -> dict[str, Any]:
+    """The epoch or the members of a group have changed."""
+    came, left = _subtract(now, before), _subtract(before, now)
+    word = "generation" if now.type == "classic" else "epoch"
+    parts = [f"rebalanced ({word} {before.epoch} to {now.epoch})"] if before.epoch != now.epoch else []
+    parts += [f"{len(came)} joined ({_list_clients(came)})"] if came else []
+    parts += [f"{len(left)} left ({_list_clients(left)})"] if left else []
+    parts.append("no members" if not now.member_count else f"{now.member_count} members")
+    return describe_group(
+        now.name,
+        ", ".join(parts),
+        epoch_before=before.epoch,
+        epoch=now.epoch,
+        members=now.member_count,
+        joined=[_describe_member(member) for member in came[:NAMED]],
+        joined_count=len(came),
+        left=[_describe_member(member) for member in left[:NAMED]],
+        left_count=len(left),
+    )
+
+
+def has_other_members(before: Group, now: Group) -> bool:
+    """Whether the members that are present are others."""
+    if before.members is now.members:
+        return False
+    return {m.id for m in before.members if m.present} != {m.id for m in now.members if m.present}
+
+
+def describe_reset(
+    snapshot: Snapshot, shard: ShardSnapshot, rows: NDArray[np.intp], before: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Committed offsets of a group have gone back: in these rows, from `before`."""
+    at = int(np.argmax(before - shard.committed[rows]))
+    back = before - shard.committed[rows]
+    first = describe_row(snapshot, shard, int(rows[at]))
+    old, new = int(before[at]), int(shard.committed[rows[at]])
+    more = "" if len(rows) == 1 else f", and of {len(rows) - 1:,} more partitions"
+    return {
+        **first,
+        "text": f"group {show(first['group'])}: the committed offset of {show(first['topic'])}-"
+        f"{first['partition']} went back from {old:,} to {new:,}{more}",
+        "details": {"from": old, "to": new, "partitions": len(rows), "offsets": int(back.sum())},
+    }
+
+
+def describe_loss(
+    snapshot: Snapshot, shard: ShardSnapshot, rows: NDArray[np.intp], start: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Records have left the log before a group committed them: in these rows."""
+    lost = start - shard.committed[rows]
+    at = int(np.argmax(lost))
+    first = describe_row(snapshot, shard, int(rows[at]))
+    more = (
+        "" if len(rows) == 1 else f", and {int(lost.sum() - lost[at]):,} of {len(rows) - 1:,} more partitions"
+    )
+    return {
+        **first,
+        "text": f"group {show(first['group'])}: {int(lost[at]):,} offsets of {show(first['topic'])}-"
+        f"{first['partition']} left the log before they were committed{more}",
+        "details": {
+            "committed_offset": int(shard.committed[rows[at]]),
+            "start_offset": int(start[at]),
+            "partitions": len(rows),
+            "offsets": int(lost.sum()),
+        },
+    }
+
+
+def describe_row(snapshot: Snapshot, shard: ShardSnapshot, row: int) -> dict[str, Any]:
+    """Group, topic and partition of a row."""
+    number = int(shard.partition[row])
+    return {
+        "group": shard.groups[shard.group[row]].name,
+        "topic": snapshot.partitions.topic[number],
+        "partition": snapshot.partitions.partition[number],
+    }
+
+
+def describe_topic(group: str, topic: str, what: str) -> dict[str, Any]:
+    """A topic that a group reads was deleted, or created again."""
+    return {
+        "group": group,
+        "topic": topic,
+        "text": f"group {show(group)}: the topic {show(topic)}, which it has commits to, was {what}",
+    }
+
+
+def _show_number(number: int | None) -> str:
+    return "unknown" if number is None else f"{number:,}"
+
+
+def _subtract(group: Group, other: Group) -> list[Member]:
+    ids = {member.id for member in other.members if member.present}
+    return [member for member in group.members if member.present and member.id not in ids]
+
+
+def _describe_member(member: Member) -> dict[str, str]:
+    return {"id": member.id, "client_id": member.client_id, "client_host": member.client_host}
+
+
+def _list_clients(members: Sequence[Member]) -> str:
+    names = [show(member.client_id) for member in members[:NAMED]]
+    return ", ".join(names) + (", ..." if len(members) > NAMED else "")

@@ -1,0 +1,285 @@
+"""Webhooks against receivers that accept, fail, hang, refuse, redirect, and drop connections."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from koff.errors import ConfigError
+from koff.kafkatest import free_ports, wait_until
+from koff.serve.events import webhook as webhook_module
+from koff.serve.events.event import ClusterEvent, Severity
+from koff.serve.events.webhook import WebhookConf, Webhooks
+from koff.tracker import Rule
+
+SECRET = "hunter2"
+
+
+def make_event(number: int = 1, **fields: Any) -> ClusterEvent:
+    given: dict[str, Any] = {"kind": "records_lost", "severity": Severity.ERROR, "group": "g", **fields}
+    return ClusterEvent(cluster="c", text=f"event {number}", id=f"1-{number}", time="now", **given)
+
+
+class Receiver(ThreadingHTTPServer):
+    """Responds to each request with the next status of `statuses`, and then with the last one again.
+
+    "hang" is no response, "drop" closes the connection, and "trickle" sends a byte now and then.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, *statuses: int | str) -> None:
+        self.statuses = list(statuses)
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.ended = threading.Event()
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/hook/{SECRET}?token={SECRET}"
+
+    def list_ids(self) -> list[str]:
+        return [event["id"] for _, _, body in list(self.requests) for event in json.loads(body)["events"]]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        server = self.server
+        status = server.statuses[min(len(server.requests), len(server.statuses) - 1)]
+        server.requests.append((self.path, dict(self.headers), body))
+        if status == "hang":
+            server.ended.wait(60)
+        elif status == "trickle":
+            while not server.ended.wait(0.05):
+                self.wfile.write(b"H")
+        elif isinstance(status, int):
+            self.send_response(status)
+            self.send_header("Location", server.url)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        self.close_connection = True
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def handle(self) -> None:
+        try:
+            super().handle()
+        except OSError:
+            pass  # koff has given up
+
+
+@contextmanager
+def receiving(*statuses: int | str) -> Iterator[Receiver]:
+    with Receiver(*statuses) as receiver:
+        thread = threading.Thread(target=receiver.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield receiver
+        finally:
+            receiver.ended.set()
+            receiver.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def webhooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhooks]:
+    """Webhooks that try again soon."""
+    monkeypatch.setattr(webhook_module, "FIRST_PAUSE_S", 0.001)
+    made = Webhooks()
+    yield made
+    made.stop()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    wait_until(condition, timeout_s=30, every_s=0.01, what="the webhook")
+
+
+def test_events_are_posted_as_json_with_headers(webhooks):
+    with receiving(200) as receiver:
+        webhooks.configure([WebhookConf(url=receiver.url, headers={"Authorization": "Bearer x"})])
+        webhooks.send([make_event(1, topic="t", partition=3, details={"offsets": 5})])
+        wait_for(lambda: webhooks.counts.requests["ok"] == 1)
+    path, headers, body = receiver.requests[0]
+    assert path == f"/hook/{SECRET}?token={SECRET}"
+    assert (headers["Content-Type"], headers["Authorization"]) == ("application/json", "Bearer x")
+    assert headers["User-Agent"].startswith("koff/")
+    assert json.loads(body) == {
+        "events": [
+            {
+                "id": "1-1",
+                "time": "now",
+                "cluster": "c",
+                "kind": "records_lost",
+                "severity": "error",
+                "text": "event 1",
+                "group": "g",
+                "topic": "t",
+                "partition": 3,
+                "details": {"offsets": 5},
+            }
+        ]
+    }
+
+
+def test_a_webhook_gets_the_events_that_fit(webhooks):
+    with receiving(200) as receiver:
+        rules = (Rule.parse("exclude:test"), Rule.parse("^pay"))
+        webhooks.configure([WebhookConf(url=receiver.url, kinds=("records_lost", "blind"), groups=rules)])
+        webhooks.send(
+            [
+                make_event(1, group="pay-test"),
+                make_event(2, group="other"),
+                make_event(3, group="pay", severity=Severity.INFO),
+                make_event(4, group="pay", kind="offsets_reset"),
+                make_event(5, group="pay"),
+                make_event(6, group=None, kind="blind"),
+            ]
+        )
+        wait_for(lambda: len(receiver.list_ids()) == 2)
+        assert receiver.list_ids() == ["1-5", "1-6"]
+
+
+def test_a_template_makes_the_body():
+    conf = WebhookConf(url="http://a", template='{"text": $text, "all": $events}')
+    body = json.loads(conf.build_body([make_event(1), make_event(2, details={"a": 'x"$text\n'})]))
+    assert body["text"] == "event 1\nevent 2"
+    assert body["all"][1]["details"] == {"a": 'x"$text\n'}
+
+
+@pytest.mark.parametrize("failure", [500, 503, 429, 408, "drop"])
+def test_a_failure_is_sent_again(webhooks, failure):
+    with receiving(failure, failure, 204) as receiver, capture_logs() as logs:
+        webhooks.configure([WebhookConf(url=receiver.url)])
+        webhooks.send([make_event()])
+        wait_for(lambda: webhooks.counts.requests["ok"] == 1)
+    assert receiver.list_ids() == ["1-1"] * 3
+    assert webhooks.counts.requests == {"ok": 1, "failed": 2, "refused": 0}
+    assert [line["event"] for line in logs] == ["a webhook fails; koff tries again"]
+    assert SECRET not in str(logs)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 301, 302, 307])
+def test_what_is_refused_or_redirected_is_not_sent_again(webhooks, status):
+    with receiving(status, 200) as receiver, capture_logs() as logs:
+        webhooks.configure([WebhookConf(url=receiver.url)])
+        webhooks.send([make_event(1)])
+        wait_for(lambda: webhooks.counts.dropped == 1)
+        webhooks.send([make_event(2)])
+        wait_for(lambda: webhooks.counts.requests["ok"] == 1)
+    assert receiver.list_ids() == ["1-1", "1-2"]
+    assert webhooks.counts.requests == {"ok": 1, "failed": 0, "refused": 1}
+    (line,) = logs
+    assert (line["event"], line["why"]) == ("events were not delivered", f"HTTP status {status}")
+    assert SECRET not in str(logs)
+
+
+def test_a_receiver_that_is_not_there_is_given_up_after_the_retries(webhooks):
+    webhooks.configure([WebhookConf(url=f"http://127.0.0.1:{free_ports(1)[0]}/", retries=3)])
+    webhooks.send([make_event()])
+    wait_for(lambda: webhooks.counts.dropped == 1)
+    assert webhooks.counts.requests == {"ok": 0, "failed": 4, "refused": 0}
+
+
+@pytest.mark.parametrize("fault", ["hang", "trickle"])
+def test_a_receiver_that_is_slow_delays_no_other_and_no_stop(webhooks, fault):
+    with receiving(fault) as slow, receiving(200) as good:
+        webhooks.configure([WebhookConf(url=slow.url, timeout_s=3600), WebhookConf(url=good.url)])
+        for number in range(3):
+            webhooks.send([make_event(number)])
+        wait_for(lambda: len(good.list_ids()) == 3 and len(slow.requests) == 1)
+        began_s = time.monotonic()
+        webhooks.stop()
+        assert time.monotonic() - began_s < 20
+
+
+@pytest.mark.parametrize("fault", ["hang", "trickle"])
+def test_a_receiver_that_is_slow_is_a_failure_after_the_timeout(webhooks, fault):
+    with receiving(fault, 200) as receiver:
+        webhooks.configure([WebhookConf(url=receiver.url, timeout_s=0.3)])
+        webhooks.send([make_event()])
+        wait_for(lambda: webhooks.counts.requests["ok"] == 1)
+    assert webhooks.counts.requests["failed"] == 1
+
+
+def test_the_oldest_events_are_dropped_if_too_many_wait(webhooks, monkeypatch):
+    monkeypatch.setattr(webhook_module, "MOST_WAITING", 5)
+    monkeypatch.setattr(webhook_module, "AT_ONCE", 2)
+    with receiving("hang", 200) as receiver:
+        webhooks.configure([WebhookConf(url=receiver.url, timeout_s=3600)])
+        webhooks.send([make_event(0)])
+        wait_for(lambda: len(receiver.requests) == 1)
+        webhooks.send([make_event(number) for number in range(1, 10)])
+        assert webhooks.counts.dropped == 4
+        receiver.ended.set()  # the request that hung gets no response
+        wait_for(lambda: len(receiver.list_ids()) == 7)
+        assert receiver.list_ids() == ["1-0", "1-0", "1-5", "1-6", "1-7", "1-8", "1-9"]
+        assert [len(json.loads(body)["events"]) for _, _, body in receiver.requests] == [1, 1, 2, 2, 1]
+
+
+def test_what_waits_is_sent_at_the_stop(webhooks):
+    with receiving(500, 200) as receiver:
+        webhooks.configure([WebhookConf(url=receiver.url)])
+        webhook_module.FIRST_PAUSE_S = 3600.0
+        webhooks.send([make_event(1)])
+        wait_for(lambda: webhooks.counts.requests["failed"] == 1)
+        webhooks.send([make_event(2)])
+        webhooks.stop()
+        assert receiver.list_ids() == ["1-1", "1-2"]
+    assert webhooks.counts.dropped == 1
+
+
+def test_a_changed_configuration_keeps_the_webhooks_that_are_the_same(webhooks):
+    with receiving(200) as first, receiving(200) as second:
+        one, two = WebhookConf(url=first.url), WebhookConf(url=second.url)
+        webhooks.configure([one])
+        sender = webhooks._senders[0]
+        webhooks.configure([two, one])
+        assert webhooks._senders[1] is sender
+        webhooks.send([make_event(1)])
+        wait_for(lambda: first.list_ids() == second.list_ids() == ["1-1"])
+        webhooks.configure([two])
+        webhooks.send([make_event(2)])
+        wait_for(lambda: second.list_ids() == ["1-1", "1-2"])
+        assert not sender._thread.is_alive()
+    assert first.list_ids() == ["1-1"]
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"url": f"ftp://{SECRET}"}, "must be http://HOST"),
+        ({"url": f"https:///{SECRET}"}, "must be http://HOST"),
+        ({"url": f"http://a:{SECRET}/"}, "must be http://HOST"),
+        ({"url": f"http://[{SECRET}"}, "must be http://HOST"),
+        ({"url": f"http://a/{SECRET}\r\nX: y"}, "must be http://HOST"),
+        ({"url": f"http://user:{SECRET}@a/"}, "has a user"),
+        ({"url": "http://a", "headers": {"A": f"{SECRET}\r\nB: c"}}, "HTTP forbids"),
+        ({"url": "http://a", "headers": {"A b": SECRET}}, "HTTP forbids"),
+        ({"url": "http://a", "kinds": ("nothing",)}, "'nothing'"),
+        ({"url": "http://a", "template": "$none"}, r"\$none: use \$events or \$text"),
+        ({"url": "http://a", "template": '{"a": "$"}'}, "is not JSON"),
+        ({"url": "http://a", "template": '{"text": "$text"}'}, "is not JSON"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_without_its_secrets(values, why):
+    with pytest.raises(ConfigError, match=why) as error:
+        WebhookConf(**values)
+    assert SECRET not in str(error.value)
+
+
+def test_the_text_of_a_configuration_has_no_secret():
+    conf = WebhookConf(url=f"https://a:1/{SECRET}?{SECRET}", headers={"A": SECRET})
+    assert SECRET not in repr(conf)
+    assert conf.place == "https://a:1"
