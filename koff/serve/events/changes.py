@@ -7,8 +7,9 @@ a while gives no false event, and a change during that time gives one. A status 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,7 @@ class ClusterChanges:
     def _compare_snapshot(self, view: ClusterView, drafts: Drafts, *, is_ready: bool) -> None:
         snapshot = view.snapshot
         # Which groups and rows there are: then all columns can be compared.
-        came, left, rows_left = self._follow_layouts(view, is_ready=is_ready)
+        came, left, topics_left = self._follow_layouts(view, is_ready=is_ready)
         for name in came.keys() & left.keys():  # groups that have moved to another shard
             shard, number = came.pop(name)
             shard.status[number] = left.pop(name)
@@ -124,7 +125,7 @@ class ClusterChanges:
             build = partial(describe_group, name, "it was deleted", status=Status(status).name)
             drafts.add("group_deleted", Severity.INFO, build)
         # Topics, before commits: a topic that was created again has other offsets.
-        changed = self._topics.compare(view, self._shards, rows_left)
+        changed = self._topics.compare(view, self._shards, topics_left)
         for group, topic in changed.deleted:
             drafts.add("topic_deleted", Severity.WARNING, partial(describe_topic, group, topic, "deleted"))
         for group, topic in changed.recreated:
@@ -147,7 +148,7 @@ class ClusterChanges:
         """
         came: dict[str, tuple[KnownShard, int]] = {}
         left: dict[str, int] = {}
-        rows_left: set[tuple[str, str]] = set()
+        topics_left: set[tuple[str, str]] = set()
         shards, places = view.snapshot.shards, self._topics.follow_places(view.snapshot.partitions)
         # While history is read, koff finds groups that coordinators did not describe: these are not new.
         is_history_read = not view.stats.backfill_remaining
@@ -159,21 +160,20 @@ class ClusterChanges:
                 before.places = places
                 continue
             known = self._shards[number] = KnownShard.create(shard, places)
-            old_names = set[str]()
+            added: Iterable[int] = range(len(known.groups))
             if before is not None:
-                removed = known.carry_over(before, self._topics.match_places(before.places))
-                left |= removed.groups
-                rows_left |= removed.topics
-                old_names = {group.name for group in before.groups}
+                difference = known.carry_over(before, self._topics.match_places(before.places))
+                added = difference.added
+                left |= difference.removed
+                topics_left |= difference.left_topics
             is_known = (before is not None or self._is_complete) and is_history_read
-            for index, group in enumerate(known.groups):
-                if group.name in old_names:
-                    continue
-                if (status := self._statuses.pop(group.name, None)) is not None:
+            for index in added:
+                name = known.groups[index].name
+                if (status := self._statuses.pop(name, None)) is not None:
                     known.status[index] = status
                 elif is_known:
                     known.status[index] = Status.NOTFOUND
-                    came[group.name] = known, index
+                    came[name] = known, index
         if is_ready and not view.stats.not_current:
             # All that there is was read: a shard that is not there has no groups.
             self._is_complete = True
@@ -183,7 +183,7 @@ class ClusterChanges:
                 left |= zip(names, known.status.tolist(), strict=True)
             if is_history_read:
                 self._statuses.clear()
-        return came, left, rows_left
+        return came, left, topics_left
 
 
 def _is_current(shard: ShardSnapshot) -> bool:
@@ -250,10 +250,9 @@ def _add_by_group(
     column: Ints,
     drafts: Drafts,
 ) -> None:
-    """Adds an event for each group with rows in the mask. `describe` gets these rows, and their `column`."""
+    """Adds an event for each group with rows in the mask. `describe` gets these rows, and the `column`."""
     rows = np.flatnonzero(mask)
     rows = rows[np.argsort(shard.group[rows], kind="stable")]
-    firsts = np.flatnonzero(np.diff(shard.group[rows], prepend=-1))
-    for own in np.split(rows, firsts[1:]):
-        if len(own):
-            drafts.add(kind, severity, partial(describe, snapshot, shard, own, column[own]))
+    firsts = np.flatnonzero(np.diff(shard.group[rows], prepend=-1)).tolist()
+    for first, end in pairwise([*firsts, len(rows)]):
+        drafts.add(kind, severity, partial(describe, snapshot, shard, rows[first:end], column))

@@ -64,8 +64,8 @@ class KnownShard:
             np.full(rows, UNKNOWN, np.int8),
         )
 
-    def carry_over(self, before: Self, moved: Ints | None) -> Removed:
-        """Takes over what was known before, by group, topic and partition. Returns what is no longer there.
+    def carry_over(self, before: Self, moved: Ints | None) -> Difference:
+        """Takes over what was known before, by group, topic and partition. Returns what is different.
 
         `moved` is what `before.places.match` returns for the places of this shard.
         """
@@ -91,7 +91,10 @@ class KnownShard:
         self.committed[rows[same]] = before.committed[same]
         self.lost[rows[same]] = before.lost[same]
         names = {before.groups[n].name: int(before.status[n]) for n in np.flatnonzero(~kept).tolist()}
-        return Removed(names, set(before.list_topics(np.flatnonzero(~same & (group >= 0)).tolist())))
+        added = np.ones(len(self.groups), np.bool_)
+        added[new_numbers[kept]] = False
+        left = set(before.list_topics(np.flatnonzero(~same & (group >= 0)).tolist()))
+        return Difference(np.flatnonzero(added).tolist(), names, left)
 
     def list_topics(self, rows: Iterable[int]) -> Iterable[tuple[str, str]]:
         """Group and topic of each of these rows."""
@@ -99,8 +102,12 @@ class KnownShard:
             yield self.groups[self.group[row]].name, self.places.topics[self.partition[row]]
 
 
-class Removed(NamedTuple):
-    """What a shard has no longer: groups with their last known status, and topics of other groups."""
+class Difference(NamedTuple):
+    """What is different in the new layout of a shard."""
 
-    groups: dict[str, int]
-    topics: set[tuple[str, str]]
+    added: list[int]
+    """The numbers of new groups."""
+    removed: dict[str, int]
+    """Groups that are gone, with their last known status."""
+    left_topics: set[tuple[str, str]]
+    """Topics to which a group that is still there has no commits any more."""

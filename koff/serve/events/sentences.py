@@ -156,15 +156,15 @@ def describe_reset(
     snapshot: Snapshot, shard: ShardSnapshot, rows: NDArray[np.intp], before: NDArray[np.int64]
 ) -> dict[str, Any]:
     """Committed offsets of a group have gone back: in these rows, from `before`."""
-    at = int(np.argmax(before - shard.committed[rows]))
-    back = before - shard.committed[rows]
-    first = describe_row(snapshot, shard, int(rows[at]))
-    old, new = int(before[at]), int(shard.committed[rows[at]])
+    back = before[rows] - shard.committed[rows]
+    row = int(rows[np.argmax(back)])
+    place = describe_row(snapshot, shard, row)
+    old, new = int(before[row]), int(shard.committed[row])
     more = "" if len(rows) == 1 else f", and of {len(rows) - 1:,} more partitions"
     return {
-        **first,
-        "text": f"group {show(first['group'])}: the committed offset of {show(first['topic'])}-"
-        f"{first['partition']} went back from {old:,} to {new:,}{more}",
+        **place,
+        "text": f"group {show(place['group'])}: the committed offset of {show(place['topic'])}-"
+        f"{place['partition']} went back from {old:,} to {new:,}{more}",
         "details": {"from": old, "to": new, "partitions": len(rows), "offsets": int(back.sum())},
     }
 
@@ -173,21 +173,19 @@ def describe_loss(
     snapshot: Snapshot, shard: ShardSnapshot, rows: NDArray[np.intp], start: NDArray[np.int64]
 ) -> dict[str, Any]:
     """Records have left the log before a group committed them: in these rows."""
-    lost = start - shard.committed[rows]
-    at = int(np.argmax(lost))
-    first = describe_row(snapshot, shard, int(rows[at]))
-    more = (
-        "" if len(rows) == 1 else f", and {int(lost.sum() - lost[at]):,} of {len(rows) - 1:,} more partitions"
-    )
+    lost = start[rows] - shard.committed[rows]
+    row, most, total = int(rows[np.argmax(lost)]), int(lost.max()), int(lost.sum())
+    place = describe_row(snapshot, shard, row)
+    more = "" if len(rows) == 1 else f", and {total - most:,} of {len(rows) - 1:,} more partitions"
     return {
-        **first,
-        "text": f"group {show(first['group'])}: {int(lost[at]):,} offsets of {show(first['topic'])}-"
-        f"{first['partition']} left the log before they were committed{more}",
+        **place,
+        "text": f"group {show(place['group'])}: {most:,} offsets of {show(place['topic'])}-"
+        f"{place['partition']} left the log before they were committed{more}",
         "details": {
-            "committed_offset": int(shard.committed[rows[at]]),
-            "start_offset": int(start[at]),
+            "committed_offset": int(shard.committed[row]),
+            "start_offset": int(start[row]),
             "partitions": len(rows),
-            "offsets": int(lost.sum()),
+            "offsets": total,
         },
     }
 

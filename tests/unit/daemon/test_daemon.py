@@ -23,7 +23,8 @@ from koff.kafkatest import free_ports, wait_until
 from koff.monitor.conf import MonitorConf
 from koff.monitor.requests import Display
 from koff.monitor.run import Monitor
-from koff.serve import ClusterView, NoProgress, Readiness, ServeConf
+from koff.serve import ClusterView, EventWatcher, NoProgress, Readiness, ServeConf, WebhookConf
+from koff.serve.events import watcher as watcher_module
 from koff.tracker import Rule, ShownNames
 from tests.unit.serve.views import fill_tracker, take_view
 
@@ -289,3 +290,44 @@ def test_signal_handlers_stop_and_reload():
         sender.join(90)
         signal.signal(number, before)
     assert len(reads) == 2
+
+
+def list_events(daemon: Daemon) -> list[tuple[str, str]]:
+    return [(kept.event.cluster, kept.event.kind) for kept in daemon._events.log.read(0, 100).events]
+
+
+def test_events_are_found_while_it_runs_and_a_stop_is_none(states, monkeypatch):
+    monkeypatch.setattr(watcher_module, "LEAST_INTERVAL_S", 0.0)
+    states.update(a=view_of("a"), b=view_of("b"))
+    with running(absent("a", end_interval_s=0.01), absent("b")) as (daemon, _, _):
+        wait_until(lambda: len(daemon._watcher._clusters) == 2, what="the first look")
+        states["b"] = view_of("b", ready=False)
+        wait_until(lambda: list_events(daemon) == [("b", "blind")], what="the event")
+        states["a"] = NoProgress("the monitor has stopped")
+        wait_until(lambda: len(list_events(daemon)) == 2, what="the other event")
+        states.update(a=view_of("a"), b=view_of("b"))
+        wait_until(lambda: len(list_events(daemon)) == 4, what="the recovery")
+    assert len(list_events(daemon)) == 4
+
+
+def test_a_reload_applies_webhooks_and_begins_again_with_a_cluster_that_is_restarted(states, monkeypatch):
+    monkeypatch.setattr(EventWatcher, "start", lambda _: None)  # this test looks itself
+    states["a"] = view_of("a")
+    hook = WebhookConf(url="http://127.0.0.1:1/")
+    with running(absent("a")) as (daemon, read, logs):
+        daemon._watcher.look()
+        known = daemon._watcher._clusters["a"]
+        assert known._shards
+        daemon._read_webhooks = lambda: [hook]
+        reload(daemon, logs)
+        assert [sender.conf for sender in daemon._events.webhooks._senders] == [hook]
+        daemon._watcher.look()
+        assert known._shards
+        read[:] = [replace(read[0], end_interval_s=1.0)]
+        states["a"] = ConnectError("cannot reach Kafka")
+        daemon._read_webhooks = list
+        reload(daemon, logs)
+        assert daemon._events.webhooks._senders == ()
+        daemon._watcher.look()
+        assert known._shards == {}
+        assert list_events(daemon) == [("a", "blind")]

@@ -14,6 +14,7 @@ from koff.monitor.followed_log import FollowedLog
 from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.plan import Replay
 from koff.monitor.requests import Display, Moment, Topic
+from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
 from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.records.placement import group_partition
 from koff.serve import ClusterView
@@ -464,3 +465,44 @@ def test_a_group_elsewhere_is_as_current_as_the_partition_that_it_may_have_moved
         reasons = known.reasons(elsewhere=elsewhere)
         assert reasons[name] == Reason.COMMITS_NOT_CURRENT
         assert reasons["stays"] == Reason(0)
+
+
+def find_name(partition: int) -> str:
+    """The name of a group of that partition which is not there."""
+    return next(name for n in range(99) if group_partition(name := f"absent{n}", 2) == partition)
+
+
+def test_an_expected_group_is_absent_if_its_partition_is_current_and_does_not_have_it(known: Known) -> None:
+    first, second = find_name(0), find_name(1)
+    display = Display(expected_groups=("g0", "g1", first, second))
+    assert known.view(display=display).expected_groups == {
+        "g0": True,
+        "g1": True,
+        first: False,
+        second: False,
+    }
+    known.facts.offsets.partitions[1].current = OLD
+    assert known.view(display=display).expected_groups == {"g0": True, first: False}
+
+
+def test_nothing_is_known_of_an_expected_group_that_another_process_reads(known: Known) -> None:
+    display = Display(expected_groups=(find_name(0), find_name(1)))
+    del known.facts.offsets.partitions[1]
+    assert known.view(display=display).expected_groups == {find_name(0): False}
+
+
+def test_an_expected_group_is_absent_while_there_is_no_offsets_topic(known: Known) -> None:
+    offsets = FollowedLog("__consumer_offsets", lambda *_: None)
+    display = Display(expected_groups=("late",))
+    known.tracker = Tracker()
+    assert known.view(display=display, offsets=offsets).expected_groups == {}
+    offsets.note_topic(None)
+    assert known.view(display=display, offsets=offsets).expected_groups == {"late": False}
+
+
+def test_an_expected_group_may_be_one_of_zookeeper_that_is_not_known_now(known: Known) -> None:
+    name = find_name(0)
+    display = Display(expected_groups=(name,))
+    known.commit(STORED_GROUPS_SHARD, "stored", "t", 0)
+    assert known.view(display=display, stored_groups_at=OLD).expected_groups == {}
+    assert known.view(display=display, stored_groups_at=FRESH).expected_groups == {name: False}

@@ -1,0 +1,127 @@
+"""`webhooks` and `expected_groups` of koff.yaml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from koff.cli import main
+from koff.config.koff_yaml import ConfigFileError, override, read_koff_yaml
+from koff.config.monitors import list_monitors
+from koff.config.webhooks import list_webhooks
+from koff.errors import ConfigError
+from koff.serve import WebhookConf
+from koff.serve.events.event import Severity
+from koff.tracker import Rule
+
+CLUSTERS = "clusters: [{name: a, brokers: 'b:1'}]\n"
+SECRET = "hunter2"
+
+
+def write(path: Path, text: str) -> Path:
+    file = path / "koff.yaml"
+    file.write_text(text)
+    return file
+
+
+def list_errors(path: Path, text: str) -> list[str]:
+    with pytest.raises(ConfigFileError) as error:
+        read_koff_yaml(write(path, CLUSTERS + text), {})
+    return [line.partition("koff.yaml, ")[2] for line in error.value.errors]
+
+
+def test_webhooks_are_read_with_their_secrets(tmp_path):
+    (tmp_path / "url").write_text(f"https://a.example/{SECRET}\n")
+    text = f"""
+webhooks:
+  - url: file:{tmp_path}/url
+    min_severity: error
+    kinds: [blind, records_lost]
+    groups: ["exclude:test", ^pay]
+    headers: {{Authorization: "Bearer ${{TOKEN}}"}}
+    timeout: 2.5
+    retries: 0
+    template: '{{"text": $text}}'
+  - {{url: "http://b:8080", kinds: blind}}
+"""
+    file = override(read_koff_yaml(write(tmp_path, CLUSTERS + text), {"TOKEN": "t"}), {"listen": ":1"})
+    assert list_webhooks(file) == [
+        WebhookConf(
+            url=f"https://a.example/{SECRET}",
+            min_severity=Severity.ERROR,
+            kinds=("blind", "records_lost"),
+            groups=(Rule.parse("exclude:test"), Rule.parse("^pay")),
+            headers={"Authorization": "Bearer t"},
+            timeout_s=2.5,
+            retries=0,
+            template='{"text": $text}',
+        ),
+        WebhookConf(url="http://b:8080", kinds=("blind",)),
+    ]
+
+
+def test_each_error_has_its_line_and_no_secret(tmp_path):
+    text = f"""webhooks:
+  - min_severity: bad
+  - url: ftp://{SECRET}
+    kinds: nothing
+    template: $none
+    retries: -1
+  - http://{SECRET}
+  - url: file:/nowhere/{tmp_path.name}
+    color: red
+"""
+    lines = list_errors(tmp_path, text)
+    assert [line.partition(":")[0] for line in lines] == [f"line {n}" for n in (3, 3, 4, 5, 6, 7, 8, 9, 10)]
+    assert lines[0] == "line 3: webhooks[0] has no url"
+    assert lines[1] == "line 3: webhooks[0].min_severity must be one of info, warning, error"
+    assert "webhooks[1].url is wrong: the URL of a webhook must be" in lines[2]
+    assert "webhooks[1].kinds must be one of status_changed," in lines[3]
+    assert "webhooks[2] must be a mapping" in lines[6]
+    assert "cannot read /nowhere" in lines[7]
+    assert "unknown key color" in lines[8]
+    assert SECRET not in str(lines)
+
+
+def test_webhooks_are_a_list(tmp_path):
+    assert list_errors(tmp_path, "webhooks: {url: 'http://a'}\n") == [
+        "line 2: webhooks must be a list of webhooks (- url: ...)"
+    ]
+
+
+def test_a_header_that_http_forbids_is_refused_by_check(tmp_path):
+    file = write(tmp_path, f'{CLUSTERS}webhooks: [{{url: "http://a", headers: {{A b: {SECRET}}}}}]\n')
+    result = CliRunner().invoke(main, ["config", "check", str(file)])
+    assert result.exit_code != 0
+    assert "webhooks[0]: the header 'A b'" in result.stderr
+    assert SECRET not in result.output
+
+
+def test_show_masks_what_may_be_secret(tmp_path):
+    text = f'webhooks: [{{url: "https://a.example:1/x/{SECRET}?{SECRET}", headers: {{A: {SECRET}}}}}]\n'
+    result = CliRunner().invoke(main, ["config", "show", str(write(tmp_path, CLUSTERS + text))])
+    assert SECRET not in result.output
+    (shown,) = yaml.safe_load(result.output)["webhooks"]
+    assert shown["url"] == "https://a.example:1/********"
+    assert (shown["headers"], shown["min_severity"], shown["retries"]) == ({"A": "********"}, "warning", 8)
+
+
+def test_expected_groups_are_one_or_several(tmp_path):
+    text = """
+clusters:
+  - {name: a, brokers: "b:1", expected_groups: [one, two]}
+  - {name: b, brokers: "b:2"}
+defaults: {expected_groups: three}
+"""
+    confs = list_monitors(read_koff_yaml(write(tmp_path, text), {}), {}, shares_state_dir=True)
+    assert [conf.display.expected_groups for conf in confs] == [("one", "two"), ("three",)]
+
+
+@pytest.mark.parametrize("hides", ["groups: ^pay", "group: payments"])
+def test_an_expected_group_that_is_not_shown_is_an_error(tmp_path, hides):
+    text = f"clusters: [{{name: a, brokers: 'b:1', expected_groups: [payments, orders], {hides}}}]\n"
+    with pytest.raises(ConfigError, match=r"cluster a: expected_groups has 'orders', which groups"):
+        list_monitors(read_koff_yaml(write(tmp_path, text), {}), {}, shares_state_dir=True)

@@ -1,0 +1,144 @@
+"""The thread that looks for events: where they go, and what does not disturb it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from structlog.testing import capture_logs
+
+from koff.kafkatest import wait_until
+from koff.serve import ClusterView, Events, EventWatcher, NoProgress, Views, WebhookConf
+from koff.serve.events import watcher as watcher_module
+from tests.unit.serve.events.test_changes import Watched
+from tests.unit.serve.events.test_webhook import receiving
+
+
+class Clusters:
+    """The views that a watcher takes: `views` by cluster, or an error."""
+
+    def __init__(self) -> None:
+        self.watched = Watched()
+        self.watched.commit("g", 5)
+        self.views: dict[str, ClusterView] = {}
+        self.failure: Exception | None = None
+        self.taken = 0
+        self.events = Events()
+        self.watcher = EventWatcher(self.take, lambda: 0.0, self.events)
+        self.refresh()
+
+    def take(self) -> Views:
+        self.taken += 1
+        if self.failure is not None:
+            raise self.failure
+        views = tuple(self.views.values())
+        return Views(views, views[0].readiness)
+
+    def refresh(self) -> None:
+        self.views["c"] = self.watched.take_view()
+
+    def list_kinds(self) -> list[str]:
+        return [kept.event.kind for kept in self.events.log.read(0, 100).events]
+
+    def appear(self, name: str) -> None:
+        self.watched.commit(name, 5)
+        self.refresh()
+
+
+@pytest.fixture
+def clusters() -> Iterator[Clusters]:
+    clusters = Clusters()
+    yield clusters
+    clusters.watcher.stop()
+    clusters.events.webhooks.stop()
+
+
+def test_events_go_to_the_event_log_the_log_and_webhooks(clusters):
+    with receiving(200) as receiver, capture_logs() as logs:
+        clusters.events.webhooks.configure([WebhookConf(url=receiver.url)])
+        clusters.watcher.look()
+        clusters.appear("new")
+        clusters.watcher.look()
+        clusters.failure = NoProgress("the monitor gave no view within 10 s")
+        clusters.watcher.look()
+        clusters.watcher.look()
+        wait_until(receiver.list_ids, timeout_s=30, what="the webhook")
+    new, blind = (kept.event for kept in clusters.events.log.read(0, 100).events)
+    assert (new.kind, blind.kind) == ("group_appeared", "blind")
+    assert receiver.list_ids() == [blind.id]
+    assert [(line["log_level"], line["event"], line["kind"], line["id"]) for line in logs] == [
+        ("info", "group new: it is new", "group_appeared", new.id),
+        ("warning", blind.text, "blind", blind.id),
+    ]
+    assert blind.text == "cluster c: koff is not ready: the monitor gave no view within 10 s"
+
+
+def test_many_events_do_not_fill_the_log(clusters, monkeypatch):
+    monkeypatch.setattr(watcher_module, "MOST_LOGGED", 2)
+    clusters.watcher.look()
+    for number in range(5):
+        clusters.watched.commit(f"new{number}", 5)
+    clusters.refresh()
+    with capture_logs() as logs:
+        clusters.watcher.look()
+    assert len(clusters.list_kinds()) == 5
+    assert [line.get("count") for line in logs] == [None, None, 3]
+
+
+def test_a_cluster_that_has_no_name_yet_is_left_out(clusters):
+    named = clusters.views["c"]
+    clusters.views["c"] = ClusterView(None, named.snapshot, named.readiness, named.stats)
+    clusters.watcher.look()
+    clusters.refresh()
+    clusters.watcher.look()
+    assert clusters.list_kinds() == []
+
+
+def test_a_restart_is_noted_at_the_next_look(clusters):
+    clusters.watcher.look()
+    clusters.watcher.note_restart("c")
+    clusters.watcher.note_restart("unknown")
+    clusters.appear("new")
+    clusters.watcher.look()
+    assert clusters.list_kinds() == []
+    clusters.appear("newer")
+    clusters.watcher.look()
+    assert clusters.list_kinds() == ["group_appeared"]
+
+
+def test_a_fault_is_logged_once_and_the_next_look_begins_again(clusters, monkeypatch):
+    monkeypatch.setattr(watcher_module, "LEAST_INTERVAL_S", 0.0)
+    clusters.watcher.look()
+    clusters.failure = RuntimeError("oops")
+    with capture_logs() as logs:
+        clusters.watcher.start()
+        wait_until(lambda: clusters.taken > 3, timeout_s=30, what="several looks")
+        clusters.failure = None
+        clusters.appear("new")
+        wait_until(lambda: clusters.list_kinds() == ["group_appeared"], timeout_s=30, what="the event")
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == [
+        "a fault of koff: please report it"
+    ]
+
+
+def test_a_look_that_hangs_does_not_delay_the_stop(clusters, monkeypatch):
+    monkeypatch.setattr(watcher_module, "STOP_S", 0.01)
+    entered, leave = threading.Event(), threading.Event()
+
+    def hang() -> Views:
+        entered.set()
+        leave.wait(60)
+        clusters.appear("new")
+        return Views(tuple(clusters.views.values()), clusters.views["c"].readiness)
+
+    clusters.watcher.look()
+    watcher = EventWatcher(hang, lambda: 0.0, clusters.events)
+    watcher._clusters = clusters.watcher._clusters
+    watcher.start()
+    entered.wait(30)
+    watcher.stop()
+    leave.set()
+    watcher._thread.join(30)
+    assert not watcher._thread.is_alive()
+    assert clusters.list_kinds() == []  # what comes after the stop is no event
