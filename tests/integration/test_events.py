@@ -1,0 +1,83 @@
+"""Events of a real cluster: a group that is consumed, reset and deleted, with its topic."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from koff.kafkatest import wait_until
+from tests.integration.test_against_kafka import commit
+from tests.kafka_groups import produce
+from tests.koff_process import monitoring
+from tests.unit.serve.events.test_webhook import receiving
+
+pytestmark = pytest.mark.kafka
+
+
+def test_events_come_in_the_stream_and_at_the_webhook(kafka, tmp_path: Path):
+    topic, group = kafka.create_topic(), "events-group"
+    produce(kafka, topic, 10)
+    commit(kafka, group, (topic, 0, 8))
+    told: list[tuple[str, str]] = []
+    names = (f"events-other-{number}" for number in itertools.count())
+
+    def make_appear() -> bool:
+        """What is there at koff's first look does not appear."""
+        commit(kafka, next(names), (topic, 0, 1))
+        return bool(told)
+
+    def read(url: str) -> None:
+        with urllib.request.urlopen(f"{url}/api/v1/events?group=events-*", timeout=60) as stream:
+            for line in stream:
+                if line.startswith(b"data:"):
+                    event = json.loads(line.removeprefix(b"data:"))
+                    told.append((event["kind"], event["group"]))
+
+    with receiving(200) as receiver:
+        file = tmp_path / "koff.yaml"
+        file.write_text(
+            json.dumps(  # JSON is YAML, too
+                {
+                    "clusters": [
+                        {
+                            "name": "here",
+                            "brokers": kafka.bootstrap,
+                            "expected_groups": [group, "events-none"],
+                        }
+                    ],
+                    "webhooks": [{"url": receiver.url, "groups": "^events-"}],
+                }
+            )
+        )
+        with monitoring(None, "--config", str(file)) as monitor:
+            monitor.wait_until_ready()
+            expected = monitor.metrics()["koff_expected_group_present"]
+            assert expected == {("here", group): 1, ("here", "events-none"): 0}
+            reader = threading.Thread(target=read, args=(monitor.url,))
+            reader.start()
+            wait_until(make_appear, timeout_s=60, every_s=1, what="the first event")
+            commit(kafka, group, (topic, 0, 3))
+            wait_until(lambda: ("offsets_reset", group) in told, timeout_s=30, what="the reset")
+            kafka.admin.delete_consumer_groups([group])[group].result(30)
+            wait_until(lambda: ("group_deleted", group) in told, timeout_s=30, what="the deletion")
+            wait_until(
+                lambda: monitor.metrics()["koff_expected_group_present"][("here", group)] == 0,
+                timeout_s=30,
+                what="the metric",
+            )
+            assert ("expected_group_absent", group) in told
+            assert monitor.stop() == 0
+            reader.join(30)
+        sent = [event for _, _, body in receiver.requests for event in json.loads(body)["events"]]
+    assert [(event["kind"], event["group"]) for event in sent] == [
+        ("offsets_reset", group),
+        ("expected_group_absent", group),
+    ]
+    reset = sent[0]
+    assert (reset["cluster"], reset["topic"], reset["partition"]) == ("here", topic, 0)
+    assert reset["details"] == {"from": 8, "to": 3, "partitions": 1, "offsets": 5}
