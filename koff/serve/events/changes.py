@@ -125,6 +125,8 @@ class ClusterChanges:
             build = partial(describe_group, name, "it was deleted", status=Status(status).name)
             drafts.add("group_deleted", Severity.INFO, build)
         # Topics, before commits: a topic that was created again has other offsets.
+        # While history is read, a commit may be an old one.
+        is_history_read = not view.stats.backfill_remaining
         changed = self._topics.compare(view, self._shards, topics_left)
         for group, topic in changed.deleted:
             drafts.add("topic_deleted", Severity.WARNING, partial(describe_topic, group, topic, "deleted"))
@@ -135,7 +137,7 @@ class ClusterChanges:
             if _is_current(current):
                 known = self._shards[number]
                 _compare_groups(known, snapshot, current, drafts)
-                _compare_commits(known, snapshot, current, drafts)
+                _compare_commits(known, snapshot, current, drafts if is_history_read else Drafts(""))
                 _compare_losses(known, snapshot, current, drafts)
 
     def _follow_layouts(

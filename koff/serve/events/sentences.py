@@ -90,8 +90,8 @@ def describe_status(
         "partition": index,
         "status": verdict.name,
         "lag": int(lag[at]) if known[at] else None,
-        "committed_offset": int(shard.committed[row]),
-        "end_offset": int(snapshot.partitions.end[partition]),
+        "committed_offset": _drop_unknown(int(shard.committed[row])),
+        "end_offset": _drop_unknown(int(snapshot.partitions.end[partition])),
         "seconds_without_commit": silent_s,
     }
     what = {
@@ -207,6 +207,10 @@ def describe_topic(group: str, topic: str, what: str) -> dict[str, Any]:
         "topic": topic,
         "text": f"group {show(group)}: the topic {show(topic)}, which it has commits to, was {what}",
     }
+
+
+def _drop_unknown(offset: int) -> int | None:
+    return offset if offset >= 0 else None
 
 
 def _show_number(number: int | None) -> str:

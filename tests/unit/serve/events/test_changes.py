@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from koff.lag import Reason
@@ -197,6 +198,40 @@ def test_a_shard_that_is_not_current_at_the_first_view_is_learned_without_an_eve
     assert watched.find_kinds() == [("offsets_reset", "other")]
 
 
+def withhold_group(watched: Watched, name: str) -> ClusterView:
+    """A view in which one group of shard 0 is not current, and the others are."""
+    view = watched.take_view()
+    shard = view.snapshot.shards[0]
+    current = np.array([group.name != name for group in shard.groups])
+    bits = np.where(current[shard.group], 0, int(BLIND)).astype(np.uint8)
+    return replace(view, snapshot=view.snapshot.withhold({0: bits}, {0: current}))
+
+
+def test_a_group_that_is_not_current_is_not_compared_and_the_others_are(watched):
+    watched.apply(classic_group("m", {"app": ASSIGNED_T_0_1}))
+    watched.commit("m", 50)
+    watched.look()
+    watched.apply(classic_group("m", {"other": ASSIGNED_T_0_1}))
+    watched.commit("m", 40)
+    watched.commit("g", 90)
+    events = watched.changes.compare(withhold_group(watched, "m"), watched.now_ms)
+    assert {(event.kind, event.group) for event in events} == {
+        ("offsets_reset", "g"),
+        ("status_changed", "g"),
+    }
+    kinds = watched.find_kinds()
+    assert kinds[0] == ("offsets_reset", "m")
+    assert ("members_changed", "m") in kinds
+
+
+def test_a_group_that_is_not_current_at_the_first_view_is_learned_without_an_event():
+    watched = Watched()
+    watched.apply(classic_group("m", {"app": ASSIGNED_T_0_1}))
+    watched.commit("m", 50)
+    assert watched.changes.compare(withhold_group(watched, "m"), watched.now_ms) == []
+    assert watched.look() == []
+
+
 def test_a_shard_that_is_read_again_from_its_start(watched):
     watched.tracker = Tracker()  # another partition numbering, and no group yet
     watched.commit("g2", 1, topic="a")
@@ -213,8 +248,12 @@ def test_groups_that_are_found_in_the_history_are_not_new(watched):
     watched.stats = MonitorStats(backfill_remaining=10)
     watched.commit("old", 5)
     assert watched.look() == []
+    watched.commit("old", 3)
+    assert watched.look() == []
     watched.stats = MonitorStats()
     assert watched.look() == []
+    watched.commit("old", 2)
+    assert watched.find_kinds() == [("offsets_reset", "old")]
 
 
 def test_a_group_that_moves_to_another_shard_is_the_same(watched):

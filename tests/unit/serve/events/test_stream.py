@@ -127,6 +127,17 @@ def test_a_client_is_told_what_it_missed(server, events, stack, monkeypatch):
     assert stream.read_texts(3) == ["missed 2", "event 4", "event 5"]
 
 
+def test_a_client_is_told_once_that_all_is_gone(server, events, stack, monkeypatch):
+    monkeypatch.setattr(event_log_module, "MOST_BYTES", 1000)
+    add(events, 1)
+    stream = open_stream(server, stack, f"?since={events.log.format_id(1)}")
+    stream.read_block()
+    add(events, 2, details={"why": "x" * 2000})
+    assert stream.read_texts(1) == ["missed 1"]
+    add(events, 3)
+    assert stream.read_texts(1) == ["event 3"]
+
+
 def test_a_client_of_the_process_before_gets_all_that_there_is(server, events, stack, monkeypatch):
     monkeypatch.setattr(event_log_module, "MOST_EVENTS", 2)
     add(events, 1, 2, 3)
@@ -232,6 +243,7 @@ def test_a_client_and_all_clients_have_a_limit_of_streams(server, events, stack,
 
 def test_a_client_that_goes_away_leaves_nothing(server, events, monkeypatch):
     monkeypatch.setattr(stream_module, "CLIENT_STREAMS", 1)
+    monkeypatch.setattr(stream_module, "KEEP_ALIVE_S", 3600.0)  # nothing is written
     for _ in range(3):
         with ExitStack() as stack:
 
