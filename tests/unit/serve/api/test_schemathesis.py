@@ -37,7 +37,9 @@ def schema() -> Iterator[Any]:
     ]
     for each in calls:
         each.start()
-    yield schemathesis.openapi.from_asgi("/api/openapi.json", build_app(source, *calls, EventLog(0)))
+    yield schemathesis.openapi.from_asgi(
+        "/api/openapi.json", build_app(source, calls[0], calls[1], calls[2], EventLog(0))
+    )
     for each in calls:
         each.stop()
 
