@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MAKEFLAGS += --no-print-directory
 ARGS ?=
+COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade
 WORKERS ?= 3
 # The tests start koff hundreds of times: without compiled modules, each start takes half a second more.
 unexport PYTHONDONTWRITEBYTECODE
@@ -54,10 +55,9 @@ jars: $(INSTALLED) ## fetch Kafka's jars into the cache, unless they are there
 
 lock: ## resolve the dependencies anew (needs uv)
 	@command -v uv >/dev/null || { echo "no 'uv' on PATH: pip install uv" >&2; exit 1; }
-	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-header --upgrade --output-file requirements.lock
-	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-header --upgrade --constraint requirements.lock --output-file requirements-dev.lock
+	$(COMPILE) pyproject.toml --extra zookeeper --output-file requirements.lock
+	$(COMPILE) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
+	$(COMPILE) --group build --output-file requirements-build.lock
 
 clean: ## remove the virtual environment, caches and builds (Kafka's jars stay in the user's cache)
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,47 @@
+# koff as a container image. The classic builder suffices: no BuildKit is needed.
+#
+#   docker build -t koff .                        all commands but `koff pipeline`
+#   docker build -t koff-spark --target spark .   all commands, with Spark and a Java runtime
+#
+# BASE may be any image of Debian 13: from a mirror, or with the certificates of your company.
+ARG BASE=debian:trixie-slim
+
+FROM ${BASE} AS python
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends ca-certificates python3 \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/*
+# No write is needed to run koff: its modules are compiled when the image is built.
+ENV PATH=/opt/koff/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+
+FROM python AS build
+RUN apt-get update && apt-get install -y --no-install-recommends python3-venv
+WORKDIR /src
+COPY requirements.lock requirements-build.lock ./
+RUN python3 -m venv /opt/build \
+ && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements-build.lock \
+ && python3 -m venv --without-pip /opt/koff \
+ && /opt/build/bin/pip --python /opt/koff install --no-cache-dir --require-hashes -r requirements.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY koff koff
+RUN /opt/build/bin/python -m build --no-isolation --wheel --outdir /wheels \
+ && /opt/build/bin/pip --python /opt/koff install --no-cache-dir --no-deps /wheels/*.whl \
+ && python3 -m compileall -q /opt/koff
+
+FROM python AS koff
+ARG VERSION=dev
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="koff" \
+      org.opencontainers.image.description="How far behind every Kafka consumer group is, and why" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=build /opt/koff /opt/koff
+# A container listens on all addresses: what it publishes is decided outside of it.
+ENV KOFF_MONITOR_LISTEN=:9850
+# A number, so that Kubernetes' runAsNonRoot can check it.
+USER 65532:65532
+EXPOSE 9850
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=15s --timeout=5s --start-period=60s CMD ["koff", "health"]
+ENTRYPOINT ["koff"]
+CMD ["monitor"]

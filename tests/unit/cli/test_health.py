@@ -1,0 +1,91 @@
+"""`koff health`: what a probe of a container gets."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+from structlog.testing import capture_logs
+
+from koff.cli.health import health
+from koff.serve import Readiness, ServeConf, Server
+from tests.unit.serve.requests import find_address
+from tests.unit.serve.views import Source, fill_tracker, take_view
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source(take_view(fill_tracker()))
+
+
+@pytest.fixture
+def port(source: Source) -> Iterator[int]:
+    # The log of the server would go to the output of the command.
+    with capture_logs(), Server(source, ServeConf("127.0.0.1:0")) as server:
+        yield find_address(server)[1]
+
+
+@contextmanager
+def listening() -> Iterator[int]:
+    """The port of a socket to which one can connect, and which never responds."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        yield silent.getsockname()[1]
+
+
+def ask(*args: str) -> tuple[int, str]:
+    """The exit code and the output, which is one line."""
+    result = CliRunner().invoke(health, args)
+    assert result.output.endswith("\n")
+    return result.exit_code, result.output[:-1]
+
+
+def test_a_monitor_that_makes_progress_is_healthy(port: int) -> None:
+    assert ask("--listen", f"127.0.0.1:{port}") == (0, "ok")
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0"])
+def test_a_monitor_on_all_addresses_is_asked_on_this_machine(port: int, host: str) -> None:
+    assert ask("--listen", f"{host}:{port}")[0] == 0
+
+
+def test_a_monitor_that_stands_still_is_not_healthy(source: Source, port: int) -> None:
+    source.stall = "the monitor has made no progress for 31 s"
+    assert ask("--listen", f"127.0.0.1:{port}") == (1, "the monitor has made no progress for 31 s")
+
+
+def test_a_monitor_that_is_healthy_may_not_be_ready(source: Source, port: int) -> None:
+    not_ready = Readiness(False, "partition 3 is not read yet")
+    source.views = [replace(source.views[0], readiness=not_ready)]
+    assert ask("--ready", "--listen", f"127.0.0.1:{port}") == (1, "partition 3 is not read yet")
+    assert ask("--listen", f"127.0.0.1:{port}")[0] == 0
+
+
+def test_a_monitor_that_does_not_respond_is_not_healthy() -> None:
+    with listening() as port:
+        code, text = ask("--timeout", "0.2", "--listen", f"127.0.0.1:{port}")
+    assert (code, text) == (1, f"koff monitor at 127.0.0.1:{port} does not respond within 0.2 s")
+
+
+def test_no_monitor_is_not_healthy() -> None:
+    with listening() as port:
+        pass
+    code, text = ask("--listen", f"127.0.0.1:{port}")
+    assert code == 1
+    assert "Connection refused" in text
+
+
+def test_what_is_no_http_response_is_not_healthy(port: int) -> None:
+    code, text = ask("--tls", "--listen", f"127.0.0.1:{port}")
+    assert code == 1
+    assert text.startswith(f"no response from koff monitor at 127.0.0.1:{port}: ")
+
+
+def test_the_address_is_that_of_the_monitor_s_own_variable(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KOFF_MONITOR_LISTEN", f"127.0.0.1:{port}")
+    assert ask() == (0, "ok")
