@@ -149,6 +149,14 @@ FAMILIES: tuple[Family, ...] = (
         'koff_group_status{status="ERR"} == 1',
     ),
     Family(
+        "koff_group_partitions_not_ok",
+        ("group", "status"),
+        "partitions",
+        "Partitions of the group that do not keep up, by status (WARN, STOP, STALL, REWIND).",
+        f"there is none of that status; {_WITHHELD}",
+        'koff_group_partitions_not_ok{status="STALL"}',
+    ),
+    Family(
         "koff_group_state",
         ("group", "state"),
         "1",

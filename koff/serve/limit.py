@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from koff.serve.compat import COMPAT_LISTED_SERIES
 from koff.serve.families import Family
 from koff.serve.labels import Kept, Labels
-from koff.serve.series import LISTED_SERIES, REASONS, PartitionNumbers, ShardNumbers
+from koff.serve.series import LISTED_SERIES, SEVERAL, PartitionNumbers, ShardNumbers
 
 Lags = NDArray[np.float64]
 Ranked = tuple[Labels, Lags]
@@ -61,7 +61,7 @@ def _count_by_kind(families: Iterable[Family]) -> Counter[str]:
         names = [label for label in family.labels if label in ("group", "topic", "partition")]
         is_listed = family.name in LISTED_SERIES or family.name in COMPAT_LISTED_SERIES
         kind = "listed" if is_listed else " ".join(names)
-        counts[kind] += len(REASONS) if "reason" in family.labels else 1
+        counts[kind] += SEVERAL.get(family.name, 1)
     return counts
 
 

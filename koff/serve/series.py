@@ -319,21 +319,35 @@ def _rebalances_total(numbers: ShardNumbers) -> Series:
 
 def _partitions_without_lag(numbers: ShardNumbers) -> Series:
     """A row with several reasons counts as one with the first."""
+    bits = numbers.reasons
+    first = np.select([(bits & np.uint8(reason)) != 0 for reason in REASONS], range(len(REASONS)), -1)
+    return _count_each(numbers, "reason", first, [reason.names[0] for reason in REASONS])
+
+
+def _partitions_not_ok(numbers: ShardNumbers) -> Series:
+    statuses = np.where(
+        numbers.whole_groups[numbers.shard.group], numbers.snapshot.statuses(numbers.shard), Status.OK
+    )
+    kind = np.select([statuses == status for status in NOT_OK], range(len(NOT_OK)), -1)
+    return _count_each(numbers, "status", kind, [status.name for status in NOT_OK])
+
+
+def _count_each(numbers: ShardNumbers, label: str, kind: NDArray[np.int64], names: list[str]) -> Series:
+    """For each group, how many rows are of each kind: an index of `names`, or -1. No series is 0."""
     labels, counted = list[str](), list[str]()
-    left = numbers.reasons.copy()
-    for reason in REASONS:
-        found = (left & np.uint8(reason)) != 0
+    for number, name in enumerate(names):
+        found = kind == number
         if not found.any():
             continue
-        left[found] = 0
         counts = numbers.count_rows(found)
-        all_labels = add_label(numbers.labels.groups, "reason", [reason.names[0]] * len(counts))
+        all_labels = add_label(numbers.labels.groups, label, [name] * len(counts))
         texts, own_counts = select_series(all_labels, counts, counts > 0)
         labels += texts
         counted += own_counts
     return labels, counted
 
 
+NOT_OK = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
 REASONS = (
     Reason.COMMITS_NOT_CURRENT,
     Reason.END_NOT_CURRENT,
@@ -342,6 +356,8 @@ REASONS = (
     Reason.NO_COMMIT,
     Reason.END_UNKNOWN,
 )
+SEVERAL = {"koff_group_partitions_without_lag": len(REASONS), "koff_group_partitions_not_ok": len(NOT_OK)}
+"""How many series each group may have, of families that have more than one."""
 
 
 def _partitions_ahead_of_log(numbers: ShardNumbers) -> Series:
@@ -399,6 +415,7 @@ SHARD_SERIES: dict[str, Callable[[ShardNumbers], Series]] = {
     "koff_group_epoch": _epoch,
     "koff_group_rebalances_total": _rebalances_total,
     "koff_group_partitions_without_lag": _partitions_without_lag,
+    "koff_group_partitions_not_ok": _partitions_not_ok,
     "koff_group_partitions_ahead_of_log": _partitions_ahead_of_log,
     "koff_group_lost_records": _lost_records,
     "koff_group_retention_margin_records": _margin_records,

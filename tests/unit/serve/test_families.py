@@ -59,6 +59,7 @@ def render_everything(form: Format) -> bytes:
     pairs = [classic_group("g", {"app": ASSIGNED_T_0_1}), commit("g", "u", 0, -1)]
     for offset, at_ms in ((1, NOW_MS - 10_000), (4, NOW_MS)):
         pairs += [commit("g", "t", partition, offset, at=at_ms) for partition in (0, 1)]
+        pairs.append(commit("rewound", "t", 0, 10 - offset, at=at_ms))
     tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=NOW_MS)
     places = [("t", 0), ("t", 1)]
     for end, at_ms in ((4, NOW_MS - 10_000), (10, NOW_MS)):
