@@ -12,7 +12,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-long test-versions test-benches check lint format lock bench jars clean
+.PHONY: help demo test test-unit test-long test-versions test-benches test-containers check lint format lock bench jars clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ test-versions: $(INSTALLED) jars ## each row on Kafka 2.8 to 4.1, and a rolling 
 
 test-benches: $(INSTALLED) jars ## each benchmark at its smallest size
 	@$(BIN)/pytest -m benches $(ARGS)
+
+test-containers: $(INSTALLED) jars ## the image, built and run by a container engine (Docker)
+	@$(BIN)/pytest -m containers $(ARGS)
 
 check: lint test-unit ## format, lint, types, imports and the tests that need neither Kafka nor Spark
 

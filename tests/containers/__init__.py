@@ -1,0 +1,1 @@
+"""koff's own image, run by a real container engine."""

@@ -1,0 +1,76 @@
+"""A container engine, the images, a Kafka in a container, and koff beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+
+import docker
+import pytest
+
+# Ryuk removes containers of tests that were killed, and cannot be pulled everywhere.
+os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
+os.environ.setdefault("TESTCONTAINERS_HOST_OVERRIDE", "127.0.0.1")
+
+from testcontainers.core.container import DockerContainer
+
+from tests.containers import images
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[docker.DockerClient]:
+    """A client of the engine."""
+    try:
+        client = docker.from_env(timeout=60)
+        client.ping()
+    except docker.errors.DockerException as error:
+        pytest.skip(f"needs a container engine: {error}")
+    with contextlib.closing(client):
+        yield client
+
+
+@pytest.fixture(scope="session")
+def koff_image(engine: docker.DockerClient) -> str:
+    """The id of koff's image, built by the Dockerfile."""
+    try:
+        return images.build_koff(engine)
+    except images.NoImage as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kafka(engine: docker.DockerClient) -> Iterator[DockerContainer]:
+    """A broker: localhost:9092 in its network namespace, 9094 on this machine. It publishes 9850 as well."""
+    try:
+        images.ensure_kafka(engine)
+    except images.NoImage as error:
+        pytest.skip(str(error))
+    outside = find_free_port()
+    container = (
+        DockerContainer(images.KAFKA)
+        .with_envs(
+            KAFKA_NODE_ID="1",
+            KAFKA_PROCESS_ROLES="broker,controller",
+            KAFKA_LISTENERS="INSIDE://:9092,OUTSIDE://:9094,CONTROLLER://:9093",
+            KAFKA_ADVERTISED_LISTENERS=f"INSIDE://localhost:9092,OUTSIDE://127.0.0.1:{outside}",
+            KAFKA_LISTENER_SECURITY_PROTOCOL_MAP="INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            KAFKA_INTER_BROKER_LISTENER_NAME="INSIDE",
+            KAFKA_CONTROLLER_LISTENER_NAMES="CONTROLLER",
+            KAFKA_CONTROLLER_QUORUM_VOTERS="1@localhost:9093",
+            KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR="1",
+            KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS="4",
+        )
+        .with_bind_ports(9094, outside)
+        .with_exposed_ports(9850)
+    )
+    with container:
+        yield container
+
+
+def find_free_port() -> int:
+    """A port of this machine that nothing listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+    return port

@@ -1,0 +1,92 @@
+"""The images of the tests: pulled, or built as stand-ins under the same names where they cannot be pulled."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from pathlib import Path
+
+import docker
+from docker.errors import DockerException, ImageNotFound
+
+from koff.kafkatest.jars import kafka_jars
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+BASE = os.environ.get("KOFF_TEST_BASE_IMAGE", "debian:trixie-slim")
+KAFKA = os.environ.get("KOFF_TEST_KAFKA_IMAGE", "apache/kafka:4.3.1")
+MIRROR = "http://deb.debian.org/debian"
+CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+BUILD_TIMEOUT_S = 600
+
+
+class NoImage(Exception):
+    """An image can neither be pulled nor be built. The text says why."""
+
+
+def ensure_base(engine: docker.DockerClient) -> None:
+    """Pulls Debian's image, or makes one out of Debian's packages. Raises `NoImage`."""
+    if _has(engine, BASE):
+        return
+    if shutil.which("debootstrap") is None or os.geteuid() != 0:
+        raise NoImage(f"{BASE} cannot be pulled, and debootstrap, as root, is needed to build it")
+    with tempfile.TemporaryDirectory(prefix="koff-debian-") as folder:
+        made = subprocess.run(
+            ["debootstrap", "--variant=minbase", "trixie", folder, MIRROR],
+            capture_output=True,
+            text=True,
+            timeout=BUILD_TIMEOUT_S,
+            check=False,
+        )
+        if made.returncode:
+            raise NoImage(f"debootstrap: {made.stdout[-300:]}{made.stderr[-300:]}")
+        # A proxy of this machine may have a certificate authority of its own.
+        shutil.copy(CA_BUNDLE, Path(folder) / "etc" / "ca-of-the-machine.pem")
+        with tempfile.TemporaryFile() as archive:
+            with tarfile.open(fileobj=archive, mode="w") as tar:
+                tar.add(folder, ".")
+            archive.seek(0)
+            repository, _, tag = BASE.partition(":")
+            changes = ["ENV PIP_CERT=/etc/ca-of-the-machine.pem", 'CMD ["sh"]']
+            engine.api.import_image_from_data(archive, repository=repository, tag=tag, changes=changes)
+
+
+def ensure_kafka(engine: docker.DockerClient) -> None:
+    """Pulls Kafka's image, or builds a stand-in on Debian's. Raises `NoImage`."""
+    if _has(engine, KAFKA):
+        return
+    ensure_base(engine)
+    context = io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as tar:
+        tar.add(HERE / "Kafka.Dockerfile", "Dockerfile")
+        tar.add(HERE / "kafka.sh", "kafka.sh")
+        tar.add(kafka_jars(), "jars")
+    context.seek(0)
+    engine.images.build(
+        fileobj=context, custom_context=True, tag=KAFKA, buildargs={"BASE": BASE}, timeout=BUILD_TIMEOUT_S
+    )
+
+
+def build_koff(engine: docker.DockerClient) -> str:
+    """Builds koff's image with the Dockerfile of the repository. Returns its id."""
+    ensure_base(engine)
+    image, _ = engine.images.build(
+        path=str(ROOT), buildargs={"BASE": BASE, "VERSION": "test"}, rm=True, timeout=BUILD_TIMEOUT_S
+    )
+    assert image.id is not None
+    return image.id
+
+
+def _has(engine: docker.DockerClient, name: str) -> bool:
+    try:
+        engine.images.get(name)
+    except ImageNotFound:
+        try:
+            engine.images.pull(name)
+        except DockerException:  # no registry can be reached
+            return False
+    return True

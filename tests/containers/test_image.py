@@ -1,0 +1,143 @@
+"""koff's image beside a Kafka, joined to its network namespace as a sidecar is."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import docker
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from prometheus_client.parser import text_string_to_metric_families
+from testcontainers.core.container import DockerContainer
+
+from koff.kafkatest import wait_until
+from koff.kafkatest.kafka_cluster import KafkaCluster
+from tests.containers.images import BASE
+from tests.kafka_groups import produce
+
+pytestmark = [pytest.mark.containers, pytest.mark.timeout(900)]
+LONGEST_S = 120
+
+
+@pytest.fixture(scope="module")
+def cluster(kafka: DockerContainer) -> KafkaCluster:
+    """The broker as this machine sees it. It responds."""
+    cluster = KafkaCluster(f"127.0.0.1:{kafka.get_exposed_port(9094)}")
+
+    def responds() -> bool:
+        try:
+            return bool(cluster.admin.list_topics(timeout=5).brokers)
+        except KafkaException:
+            return False
+
+    wait_until(responds, timeout_s=LONGEST_S, what="the broker in the container to respond")
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def koff(koff_image: str, kafka: DockerContainer, cluster: KafkaCluster) -> Iterator[DockerContainer]:
+    """koff as a sidecar of the broker: with its network, and with nothing that can be written to."""
+    container = (
+        DockerContainer(koff_image)
+        .with_env("KOFF_BROKERS", "localhost:9092")
+        .with_command("monitor --wait")
+        .with_kwargs(
+            network_mode=f"container:{kafka.get_wrapped_container().id}",
+            read_only=True,
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+            healthcheck={"test": ["CMD", "koff", "health"], "interval": 1_000_000_000},
+        )
+    )
+    with container:
+        yield container
+
+
+@pytest.fixture(scope="module")
+def url(kafka: DockerContainer) -> str:
+    return f"http://127.0.0.1:{kafka.get_exposed_port(9850)}"
+
+
+def commit(cluster: KafkaCluster, topic: str, offset: int) -> None:
+    """Commits as group billing. The first commit of all waits until Kafka has made its offsets topic."""
+    offsets = ConsumerGroupTopicPartitions("billing", [TopicPartition(topic, 0, offset)])
+
+    def is_committed() -> bool:
+        try:
+            result = cluster.admin.alter_consumer_group_offsets([offsets])["billing"].result(10)
+        except KafkaException:
+            return False
+        return all(partition.error is None for partition in result.topic_partitions)
+
+    wait_until(is_committed, timeout_s=LONGEST_S, what="a commit")
+
+
+def get(url: str) -> tuple[int, str]:
+    """Status and body; status 0 if nothing responds."""
+    try:
+        with urllib.request.urlopen(url, timeout=30) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError as error:
+        return 0, str(error)
+
+
+def read_lag(url: str, group: str) -> float | None:
+    status, body = get(f"{url}/metrics")
+    for family in text_string_to_metric_families(body) if status == 200 else ():
+        for sample in family.samples:
+            if sample.name == "koff_group_lag" and sample.labels["group"] == group:
+                return sample.value
+    return None
+
+
+def test_koff_in_a_container_follows_a_lag_up_and_down(
+    koff: DockerContainer, url: str, cluster: KafkaCluster
+) -> None:
+    wait_until(lambda: get(f"{url}/readyz")[0] == 200, timeout_s=LONGEST_S, what="koff to be ready")
+    topic = cluster.create_topic(timeout_s=LONGEST_S)
+
+    def wait_for_lag(lag: int) -> None:
+        wait_until(
+            lambda: read_lag(url, "billing") == lag, timeout_s=LONGEST_S, what=f"koff to serve a lag of {lag}"
+        )
+
+    produce(cluster, topic, 10)
+    commit(cluster, topic, 4)
+    wait_for_lag(6)
+    produce(cluster, topic, 5)
+    wait_for_lag(11)
+    commit(cluster, topic, 15)
+    wait_for_lag(0)
+
+
+def test_the_engine_finds_koff_healthy(koff: DockerContainer, engine: docker.DockerClient) -> None:
+    def read_health() -> str:
+        state = engine.api.inspect_container(koff.get_wrapped_container().id)["State"]
+        return str(state["Health"]["Status"])
+
+    wait_until(lambda: read_health() == "healthy", timeout_s=LONGEST_S, what="the container to be healthy")
+
+
+def test_koff_is_no_root_and_stops_when_told(koff: DockerContainer) -> None:
+    container = koff.get_wrapped_container()
+    assert container.exec_run(["id", "-u"]).output.decode().strip() == "65532"
+    assert container.exec_run(["touch", "/opt/koff/x"]).exit_code != 0
+    container.stop(timeout=30)  # after that, SIGKILL gives code 137
+    assert container.wait(timeout=60)["StatusCode"] == 0
+
+
+def test_the_image_is_small_and_says_what_it_is(koff_image: str, engine: docker.DockerClient) -> None:
+    image, base = engine.images.get(koff_image), engine.images.get(BASE)
+    assert image.attrs["Size"] - base.attrs["Size"] < 200e6
+    config = image.attrs["Config"]
+    assert config["Labels"]["org.opencontainers.image.version"] == "test"
+    assert (config["User"], config["StopSignal"]) == ("65532:65532", "SIGTERM")
+    assert config["Healthcheck"]["Test"] == ["CMD", "koff", "health"]
+    tools = engine.containers.run(
+        koff_image, ["-c", "command -v pip gcc cc git curl || true"], entrypoint="sh", remove=True
+    )
+    assert tools == b""
