@@ -74,8 +74,8 @@ def build_app(
             Route("/readyz", send_readiness),
             Route("/healthz", send_health),
             Route("/", send_index),
-            *build_api_routes(source, api),
             *build_event_routes(events),
+            *build_api_routes(source, api),  # the last: they respond to every other path below /api
         ],
         exception_handlers={NoProgress: _explain, HTTPException: _refuse},
     )
