@@ -65,6 +65,8 @@ class FakeBroker:
     cluster_id: str = "fake"
     tamper: Callable[[Api, bytes], bytes] = field(default=lambda api, body: body)
     """Changes the bodies of the responses."""
+    bodies: dict[Api, Callable[[int], bytes]] = field(default_factory=dict)
+    """The bodies of responses to other requests, by version."""
 
     def count(self, api: Api) -> int:
         """How many requests of that kind it was sent."""
@@ -192,6 +194,8 @@ class FakeBrokers(Closing):
                 ),
                 throttle_time=timedelta(0),
             )
+        if api in broker.bodies:
+            return broker.bodies[api](version)
         topics = self.topics if broker.view is None else broker.view
         if api is Api.METADATA:
             return self._respond_metadata(broker, topics, version, request)

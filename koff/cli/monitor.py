@@ -144,6 +144,11 @@ from koff.monitor.conf import MonitorConf
     help="Sample the end and log start offsets of topics that groups read, or of all topics.",
 )
 @option(
+    "--log-sizes",
+    is_flag=True,
+    help="Read the sizes of logs from the brokers, every minute (needs DESCRIBE on the cluster).",
+)
+@option(
     "--group-labels",
     type=Parsed(GROUP_LABELS, "REGEX"),
     multiple=True,

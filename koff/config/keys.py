@@ -244,6 +244,12 @@ DEFAULTS_KEYS = (
         "Sample the offsets of topics that groups read, or of all topics. Only koff monitor.",
         "read",
     ),
+    ConfigKey(
+        "log_sizes",
+        BOOLEAN,
+        "Read the sizes of logs from the brokers, every minute. Only koff monitor.",
+        False,
+    ),
     ConfigKey("zookeeper", TEXT, "A ZooKeeper with groups: HOST:PORT[,...][/CHROOT]. Only koff monitor."),
 )
 """The keys that each cluster may have, and that `defaults` may have for all clusters."""

@@ -23,6 +23,7 @@ OWN_LABELS = frozenset(
         "protocol_type",
         "coordinator",
         "result",
+        "broker",
         # With `compat`:
         "group_id",
         "topic_name",
@@ -31,6 +32,7 @@ OWN_LABELS = frozenset(
         "partition_count",
         "replication_factor",
         "broker_count",
+        "broker_id",
         "consumergroup",
     ]
 )

@@ -76,6 +76,7 @@ def list_monitors(
             display=_build_display(values),
             only=_choose_partitions(values),
             watches_all=values["watch_topics"] == "all",
+            log_sizes=values["log_sizes"],
             wait=wait,
             start=start,
             source=values["source"],

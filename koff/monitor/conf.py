@@ -21,7 +21,8 @@ class MonitorConf:
     `display` says what is shown of the cluster. With a `state_dir`, the state is saved there, and `start` may
     be "resume". `only` restricts the partitions of the offsets topic. For groups in whose name `exact_groups`
     is found, the records at their commits are read, `exact_per_s` of them a second (None: as many as there
-    are).
+    are). With `watches_all`, the offsets of topics that no group reads are requested, too; with `log_sizes`,
+    the sizes of logs.
     """
 
     cluster: ClusterConf
@@ -34,6 +35,7 @@ class MonitorConf:
     offsets_topic: str = OFFSETS_TOPIC
     only: ChosenPartitions | None = None
     watches_all: bool = False
+    log_sizes: bool = False
     end_interval_s: float = 5.0
     exact_groups: re.Pattern[str] | None = None
     exact_per_s: int | None = 50

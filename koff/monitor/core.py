@@ -20,6 +20,7 @@ from koff.monitor.end_offsets import EndOffsets
 from koff.monitor.end_times import EndTimes
 from koff.monitor.exact_time_lags import ExactTimeLags
 from koff.monitor.internal_logs import InternalLogs
+from koff.monitor.log_sizes import LogSizes
 from koff.monitor.offsets_start import NO_GROUP
 from koff.monitor.outbox import Ask, Event, Outbox
 from koff.monitor.requests import (
@@ -27,6 +28,7 @@ from koff.monitor.requests import (
     Done,
     Failed,
     FetchGroups,
+    FetchLogSizes,
     FetchOffsets,
     FetchRetention,
     FetchShareLags,
@@ -39,6 +41,7 @@ from koff.monitor.requests import (
     Input,
     Load,
     Loaded,
+    LogSizesFetched,
     Moment,
     OffsetsFetched,
     Polled,
@@ -81,6 +84,7 @@ _TO_THE_CLUSTER: Mapping[type[Request], str] = {
     FetchGroups: "groups",
     FetchShareLags: "share_lags",
     FetchRetention: "retention",
+    FetchLogSizes: "log_sizes",
     ReadHistory: "history",
 }
 """The requests to the cluster, and what metrics call them."""
@@ -108,6 +112,7 @@ class Core:
         self._exact = ExactTimeLags(
             conf.exact_groups, conf.exact_per_s, self.tracker, self._ends, self.outbox
         )
+        self._log_sizes = LogSizes(conf.log_sizes_interval_s, self.outbox)
         self._topics_due_s = self._sample_due_s = now.at_s
         self._topics_sent_s = float("-inf")
         self._facts = self._shown_facts = ClusterFacts()
@@ -144,7 +149,7 @@ class Core:
         due += [] if (new_s := self._ends.new_due_s()) is None else [new_s]
         more = [self.logs.start.next_due_s(), self._stored.due_s, self.end_times.due_s]
         due += more if self._does_more else [self._began.at_s + PATIENCE_S]
-        due += [self._exact.due_s] if self._was_read else []
+        due += [self._exact.due_s, self._log_sizes.due_s] if self._was_read else []
         return min(*due, self.logs.next_due_s())
 
     @property
@@ -222,7 +227,7 @@ class Core:
             skipped={**self.outbox.skipped, **impossible},
             requests=self._count_requests(),
             listed_at=self.topics.asked,
-            listed=self._shown_facts if self._is_list_current(now) else ClusterFacts(),
+            listed=self._list_facts(now),
         )
         view = build_view(self.tracker.take_snapshot(now_ms), facts)
         self._was_ready = self._was_ready or view.readiness.ready
@@ -255,6 +260,7 @@ class Core:
                 OffsetsFetched(final=False)
                 | GroupsFetched(final=False)
                 | ShareLagsFetched(final=False)
+                | LogSizesFetched(final=False)
                 | HistoryRead(final=False)
             ):
                 ask = self.outbox.get(given.id)
@@ -309,6 +315,8 @@ class Core:
                 self._receive_topics(given, ask.asked, now)
             case OffsetsFetched(), FetchOffsets():
                 self._receive_offsets(given, ask, now)
+            case LogSizesFetched(), FetchLogSizes():
+                self._log_sizes.receive(given, ask.asked, now)
             case RetentionFetched(), FetchRetention():
                 self.logs.receive_retention(ask.request.topic, given)
             case GroupsFetched(), FetchGroups():
@@ -422,6 +430,7 @@ class Core:
         self._date(now)
         if self._was_read:
             self._exact.request(now)
+            self._log_sizes.request(now)
         self._save(now)
 
     def _sample(self, now: Moment) -> None:
@@ -463,6 +472,11 @@ class Core:
     def _count_requests(self) -> dict[str, int]:
         kinds = {**_TO_THE_CLUSTER, ReadFirstRecords: "first_records"}
         return {name: n for kind, name in kinds.items() if (n := self.outbox.sent[kind.__name__])}
+
+    def _list_facts(self, now: Moment) -> ClusterFacts:
+        if not self._is_list_current(now):
+            return ClusterFacts()
+        return replace(self._shown_facts, log_sizes=self._log_sizes.list_current(now))
 
     def _is_list_current(self, now: Moment) -> bool:
         return now.at_s - self._facts_asked_s <= LISTS * self.conf.topics_interval_s

@@ -24,6 +24,8 @@ class CoreConf:
     With `watches_all`, the offsets of all topics that are shown are requested, not only of those that groups
     read; but not of the internal topics that koff itself reads.
 
+    With `log_sizes_interval_s`, the sizes of logs are requested that often.
+
     `limit_intervals`: a lag is served if both its sides were true within so many `end_interval_s`.
     `only` restricts the partitions of the offsets topic. With `saves`, the state is saved. With
     `zookeeper_interval_s`, groups of ZooKeeper are requested that often.
@@ -41,6 +43,7 @@ class CoreConf:
     offsets_topic: str = OFFSETS_TOPIC
     only: ChosenPartitions | None = None
     watches_all: bool = False
+    log_sizes_interval_s: float | None = None
     zookeeper_interval_s: float | None = None
     end_interval_s: float = 5.0
     start_interval_s: float = 60.0

@@ -16,7 +16,7 @@ from koff.client import (
     OffsetSpec,
     TopicPartition,
 )
-from koff.client.metadata import Metadata
+from koff.client.metadata import Metadata, Node
 from koff.client.offsets.lister import OffsetLister
 from koff.client.wire.credentials import check_support
 from koff.errors import ConnectError, KoffError
@@ -62,6 +62,8 @@ class Fetching:
         # The admin API asks all brokers for all groups.
         self._can_ask_one_coordinator = bool(check_support(cluster.conf))
         self._has_fetched_groups = False
+        self.brokers: tuple[Node, ...] = ()
+        """The brokers of the newest list of topics."""
 
     def fetch(self, request: Answered) -> Input:
         """The result of a request that is not for offsets. Raises `KoffError`."""
@@ -77,7 +79,7 @@ class Fetching:
 
     def _fetch_topics(self, request: FetchTopics) -> TopicsFetched:
         metadata = self._cluster.fetch_metadata()
-        listed = metadata.topics
+        listed, self.brokers = metadata.topics, metadata.brokers
         self._leaders = {
             name: tuple(partition.leader for partition in partitions) for name, partitions in listed.items()
         }

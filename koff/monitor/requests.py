@@ -199,6 +199,13 @@ class ForgetSaved:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchLogSizes:
+    """How many bytes the logs have on each broker. Answered by one `LogSizesFetched` for each broker."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
 class FetchStoredGroups:
     """All groups of ZooKeeper. Answered by `StoredGroupsFetched`."""
 
@@ -233,6 +240,7 @@ Answered = (
     | SaveIndex
     | SaveEnds
     | ForgetSaved
+    | FetchLogSizes
     | FetchStoredGroups
     | ReadFirstRecords
 )
@@ -432,6 +440,16 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
+class LogSizesFetched:
+    """The bytes by topic on a broker, or why they are unknown. Without a `broker`, none can be asked."""
+
+    id: int
+    broker: int | None
+    sizes: Mapping[str, int] | str
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
 class StoredGroupsFetched:
     """The groups of ZooKeeper: (offset, commit time in ms) by (group, topic, partition), and the groups.
 
@@ -495,6 +513,7 @@ Input = (
     | Unreachable
     | HistoryRead
     | Loaded
+    | LogSizesFetched
     | StoredGroupsFetched
     | FirstRecordsRead
     | Display

@@ -11,6 +11,7 @@ from typing import Self
 
 from koff.client import Cluster, ClusterConf
 from koff.client.offsets.lister import OffsetLister
+from koff.client.offsets.log_sizes import LogSizeReader
 from koff.client.wire.credentials import check_support
 from koff.errors import ConnectError, Denied
 from koff.monitor.conf import MonitorConf
@@ -22,6 +23,7 @@ from koff.records.topics import SHARE_STATE_TOPIC
 from koff.serve.view import ClusterView
 
 REQUEST_TIMEOUT_S = 4.0
+LOG_SIZES_INTERVAL_S = 60.0
 SAVE_S = 10.0
 """How long the last writes to the state directory may take."""
 LOOK_S, LOOK_PART = 0.02, 10
@@ -48,6 +50,7 @@ class Watch:
             cluster,
             self.loop.post,
             lister,
+            LogSizeReader(conf.cluster) if conf.log_sizes and lister is not None else None,
         )
 
     def __enter__(self) -> Self:
@@ -92,6 +95,7 @@ def build_core_conf(conf: MonitorConf, cluster_id: str, *, saves: bool) -> CoreC
         offsets_topic=conf.offsets_topic,
         only=conf.only,
         watches_all=conf.watches_all,
+        log_sizes_interval_s=LOG_SIZES_INTERVAL_S if conf.log_sizes else None,
         zookeeper_interval_s=conf.zookeeper.interval_s if conf.zookeeper.hosts else None,
         end_interval_s=conf.end_interval_s,
         exact_groups=conf.exact_groups,

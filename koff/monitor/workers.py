@@ -11,7 +11,7 @@ import contextvars
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -24,7 +24,10 @@ from koff.client import (
     FeedConf,
     TopicPartition,
 )
+from koff.client.metadata import Node
 from koff.client.offsets.lister import OffsetLister
+from koff.client.offsets.log_sizes import LogSizeReader
+from koff.errors import KoffError
 from koff.monitor.fetching import CHUNK, OFFSETS_TIMEOUT_S, Fetching, OfCoordinators, split_into_chunks
 from koff.monitor.first_records import FirstRecords
 from koff.monitor.in_order import InOrder, carry_out
@@ -34,6 +37,7 @@ from koff.monitor.requests import (
     Done,
     Failed,
     FetchGroups,
+    FetchLogSizes,
     FetchOffsets,
     FetchShareLags,
     FetchStoredGroups,
@@ -42,6 +46,7 @@ from koff.monitor.requests import (
     Input,
     Load,
     Loaded,
+    LogSizesFetched,
     OffsetsFetched,
     Read,
     ReadFirstRecords,
@@ -62,6 +67,8 @@ MAX_THREADS = 200
 """If so many requests hang, further ones fail at once."""
 MAX_LEADERS = 20
 """So many leaders are asked at once for one request. The next one is asked when one of them has answered."""
+LOG_SIZES_TIMEOUT_S = 20.0
+"""Less than the core waits, so that it learns why there are no sizes."""
 STOP_S = 1.0
 
 
@@ -78,11 +85,17 @@ class WorkersConf:
 
 
 class Workers:
-    """Carries out requests in threads of its own. `send` returns at once. Closes `lister`."""
+    """Carries out requests in threads of its own. `send` returns at once. Closes `lister` and `log_sizes`."""
 
     def __init__(
-        self, conf: WorkersConf, cluster: Cluster, post: Post, lister: OffsetLister | None = None
+        self,
+        conf: WorkersConf,
+        cluster: Cluster,
+        post: Post,
+        lister: OffsetLister | None = None,
+        log_sizes: LogSizeReader | None = None,
     ) -> None:
+        self._log_sizes = log_sizes
         self._conf, self._cluster, self._post, self._lister = conf, cluster, post, lister
         self._fetching = Fetching(cluster, lister)
         self.zookeeper = ZooKeeper(conf.zookeeper)
@@ -125,6 +138,8 @@ class Workers:
                 self._fetch_of_coordinators(request, self._fetching.fetch_groups)
             case FetchShareLags():
                 self._fetch_of_coordinators(request, self._fetching.fetch_share_lags)
+            case FetchLogSizes():
+                self._fetch_log_sizes(request)
             case _:
                 if isinstance(request, FetchTopics):
                     self._start_thread(self._fetching.refresh_leaders)
@@ -142,6 +157,8 @@ class Workers:
             worker.close()
         if self._lister is not None:
             self._lister.close()
+        if self._log_sizes is not None:
+            self._log_sizes.close()
         deadline = time.monotonic() + STOP_S
         for worker in self._living:
             worker.join(max(0.0, deadline - time.monotonic()))
@@ -166,6 +183,27 @@ class Workers:
             self._fetch_parts(request, parts, fetch)
         else:
             self._post(OffsetsFetched(request.id, {}, final=True))
+
+    def _fetch_log_sizes(self, request: FetchLogSizes) -> None:
+        """Fetches the sizes of the logs from each broker."""
+        reader, brokers = self._log_sizes, self._fetching.brokers
+        if reader is None or not brokers:
+            self._post(LogSizesFetched(request.id, None, "", final=True))
+            return
+        results = _PartResults(len(brokers), self._post)
+
+        def fetch(broker: Node) -> None:
+            sizes: Mapping[str, int] | str
+            try:
+                sizes = reader.fetch(broker, timeout_s=LOG_SIZES_TIMEOUT_S)
+            except KoffError as error:
+                sizes = str(error)
+            except Exception as error:  # a fault of koff must not end the process
+                log.exception("log sizes cannot be fetched")
+                sizes = repr(error)
+            results.post(partial(LogSizesFetched, request.id, broker.id, sizes), ends_part=True)
+
+        self._fetch_parts(request, brokers, fetch)
 
     def _fetch_of_coordinators(
         self, request: OfCoordinators, fetch_part: Callable[[OfCoordinators], Callable[..., Input]]

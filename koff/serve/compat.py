@@ -203,6 +203,23 @@ def _cluster_info(cluster: str, view: ClusterView) -> Series:
     return ([], []) if brokers is None else ([f'{{cluster="{cluster}",broker_count="{brokers}"}} '], ["1"])
 
 
+def _topic_log_sizes(labels: Labels, facts: ClusterFacts) -> Series:
+    """The sums over all brokers; none if the sizes of a broker are missing."""
+    sizes = Counter[str]()
+    for by_topic in facts.log_sizes.values():
+        sizes.update(by_topic)
+    numbers = np.array([sizes[topic] for topic in facts.topics], np.int64)
+    is_whole = bool(facts.log_sizes) and len(facts.log_sizes) == facts.brokers
+    known = [is_whole and topic in sizes for topic in facts.topics]
+    return select_series(labels, numbers, np.array(known, np.bool_))
+
+
+def _broker_log_sizes(cluster: str, view: ClusterView) -> Series:
+    sizes = sorted(view.facts.log_sizes.items())
+    texts = [f'{{cluster="{cluster}",broker_id="{broker}"}} ' for broker, _ in sizes]
+    return texts, [str(sum(by_topic.values())) for _, by_topic in sizes]
+
+
 # --- The families ---------------------------------------------------------------------------------------
 
 
@@ -260,6 +277,12 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
             _TOPIC,
             "Sum of the end offsets of all partitions of the topic.",
         ),
+        _family(
+            "kminion_kafka_topic_log_dir_size_total_bytes",
+            _TOPIC,
+            "Sum of koff_topic_log_size_bytes over all brokers.",
+        ),
+        _family("kminion_kafka_broker_log_dir_size_total_bytes", (), "As koff_broker_log_size_bytes."),
         _family("kminion_kafka_cluster_info", (), "1 for the number of brokers that the cluster lists."),
     ),
     "kafka_exporter": (
@@ -307,9 +330,11 @@ COMPAT_PARTITION_SERIES: dict[str, Callable[[PartitionNumbers], Series]] = {
 }
 COMPAT_LISTED_SERIES: dict[str, Callable[[Labels, ClusterFacts], Series]] = {
     "kminion_kafka_topic_info": _topic_info,
+    "kminion_kafka_topic_log_dir_size_total_bytes": _topic_log_sizes,
     "kafka_topic_partitions": LISTED_SERIES["koff_topic_partitions"],
 }
 COMPAT_CLUSTER_SERIES: dict[str, Callable[[str, ClusterView], Series]] = {
+    "kminion_kafka_broker_log_dir_size_total_bytes": _broker_log_sizes,
     "kminion_kafka_cluster_info": _cluster_info,
     "kafka_brokers": _brokers,
 }

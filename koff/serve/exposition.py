@@ -206,9 +206,8 @@ class _ClusterSeries:
             return
         for labels in self._all_labels():
             labels.kept = None
-        listed = numbers.listed, numbers.view.facts.topics
         families = [family for family in self._families if family.name not in CLUSTER_SERIES]
-        limit_series(self._conf.max_series, families, numbers.shards, numbers.partitions, listed)
+        limit_series(self._conf.max_series, families, numbers)
 
     def _all_labels(self) -> Iterator[Labels]:
         for shard in self._shards.values():
@@ -247,10 +246,17 @@ def _list_expected(cluster: str, view: ClusterView) -> Series:
     return labels, [str(int(is_present)) for _, is_present in groups]
 
 
+def _sum_log_sizes(cluster: str, view: ClusterView) -> Series:
+    sizes = sorted(view.facts.log_sizes.items())
+    texts = [f'{{cluster="{cluster}",broker="{broker}"}} ' for broker, _ in sizes]
+    return texts, [str(sum(by_topic.values())) for _, by_topic in sizes]
+
+
 CLUSTER_SERIES: dict[str, Callable[[str, ClusterView], Series]] = {
     "koff_rows_withheld": _count_withheld,
     "koff_expected_group_present": _list_expected,
     "koff_brokers": _count_brokers,
+    "koff_broker_log_size_bytes": _sum_log_sizes,
 }
 """By family, the series for the label `cluster` of `join_labels`. The limit on series leaves out none."""
 _OF_SHARD = SHARD_SERIES | COMPAT_SHARD_SERIES

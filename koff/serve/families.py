@@ -322,6 +322,14 @@ FAMILIES: tuple[Family, ...] = (
         default=False,
     ),
     Family(
+        "koff_topic_log_size_bytes",
+        ("broker", "topic"),
+        "bytes",
+        "Size of the topic's logs on the broker, with those of replicas.",
+        "log_sizes is off; the broker has not responded for three minutes; as koff_topic_partitions",
+        "topk(10, sum by (topic) (koff_topic_log_size_bytes))",
+    ),
+    Family(
         "koff_partition_end_offset",
         ("topic", "partition"),
         "offset",
@@ -364,6 +372,14 @@ FAMILIES: tuple[Family, ...] = (
         "Brokers that the cluster lists.",
         "as koff_topic_partitions",
         "koff_brokers < 3",
+    ),
+    Family(
+        "koff_broker_log_size_bytes",
+        ("broker",),
+        "bytes",
+        "Size of all logs on the broker, also of topics that are not shown.",
+        "as koff_topic_log_size_bytes",
+        "koff_broker_log_size_bytes",
     ),
     # --- koff itself ---
     Family(

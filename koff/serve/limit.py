@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from koff.serve.compat import COMPAT_LISTED_SERIES
 from koff.serve.families import Family
 from koff.serve.labels import Kept, Labels
-from koff.serve.series import LISTED_SERIES, SEVERAL, PartitionNumbers, ShardNumbers
+from koff.serve.series import LISTED_SERIES, SEVERAL, ClusterNumbers, PartitionNumbers, ShardNumbers
 
 Lags = NDArray[np.float64]
 Ranked = tuple[Labels, Lags]
@@ -22,26 +22,24 @@ Ranked = tuple[Labels, Lags]
 def limit_series(
     limit: int,
     families: Iterable[Family],
-    shards: Sequence[ShardNumbers],
-    partitions: PartitionNumbers,
-    listed: tuple[Labels, Collection[str]],
+    numbers: ClusterNumbers,
 ) -> None:
     """Sets which series are kept, so that there are `limit` at most, besides those of the cluster.
 
     Counts as if every series had a number. Coarse series come first: those of groups, of topics, of the
-    topics of groups, of the partitions of groups, and of partitions. `listed` are the labels and the names of
-    the topics that the cluster lists.
+    topics of groups, of the partitions of groups, and of partitions.
     """
+    shards, partitions, facts = numbers.shards, numbers.partitions, numbers.view.facts
     of_partitions = _rank_partitions(shards, partitions)
     of_topics = _sum(of_partitions, partitions.labels.topic_of_partition, len(partitions.labels.topics))
     by_topic = dict(zip(dict.fromkeys(partitions.partitions.topic), of_topics.tolist(), strict=True))
-    of_listed = np.array([by_topic.get(topic, -1.0) for topic in listed[1]])
+    of_listed = np.array([by_topic.get(topic, -1.0) for topic in facts.topics])
     rows = [np.where(s.lags.known, s.lag, -1.0) for s in shards]
     pairs = list(zip(shards, rows, strict=True))
-    counts, left = _count_by_kind(families), limit
+    counts, left = _count_by_kind(families, len(facts.log_sizes)), limit
     for kind, ranked in (
         ("group", [(s.labels.groups, _sum(r, s.shard.group, len(s.labels.groups))) for s, r in pairs]),
-        ("listed", [(listed[0], of_listed)]),
+        ("listed", [(numbers.listed, of_listed)]),
         ("topic", [(partitions.labels.topics, of_topics)]),
         (
             "group topic",
@@ -54,14 +52,14 @@ def limit_series(
             left -= counts[kind] * _keep_largest(ranked, left // counts[kind])
 
 
-def _count_by_kind(families: Iterable[Family]) -> Counter[str]:
+def _count_by_kind(families: Iterable[Family], brokers: int) -> Counter[str]:
     """How many series each group, topic, or partition may have: by the labels that name it."""
     counts: Counter[str] = Counter()
     for family in families:
         names = [label for label in family.labels if label in ("group", "topic", "partition")]
         is_listed = family.name in LISTED_SERIES or family.name in COMPAT_LISTED_SERIES
         kind = "listed" if is_listed else " ".join(names)
-        counts[kind] += SEVERAL.get(family.name, 1)
+        counts[kind] += brokers if "broker" in family.labels else SEVERAL.get(family.name, 1)
     return counts
 
 

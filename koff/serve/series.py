@@ -502,10 +502,23 @@ def _of_topics(number: Callable[[TopicFacts], int]) -> Callable[[Labels, Cluster
     return select
 
 
+def _log_sizes(labels: Labels, facts: ClusterFacts) -> Series:
+    """The series of all brokers. A broker that has no log of a topic has no series for it."""
+    texts, numbers = list[str](), list[str]()
+    for broker, by_topic in sorted(facts.log_sizes.items()):
+        sizes = np.array([by_topic.get(topic, UNKNOWN) for topic in facts.topics], np.int64)
+        of_broker = add_label(labels, "broker", [str(broker)] * len(labels))
+        own_texts, own_numbers = select_series(of_broker, sizes, sizes >= 0)
+        texts += own_texts
+        numbers += own_numbers
+    return texts, numbers
+
+
 LISTED_SERIES: dict[str, Callable[[Labels, ClusterFacts], Series]] = {
     "koff_topic_partitions": _of_topics(attrgetter("partitions")),
     "koff_topic_replication_factor": _of_topics(attrgetter("replicas")),
     "koff_topic_leaderless_partitions": _of_topics(attrgetter("leaderless")),
     "koff_topic_under_replicated_partitions": _of_topics(attrgetter("under_replicated")),
+    "koff_topic_log_size_bytes": _log_sizes,
 }
 """By family, the series of the topics that the cluster lists. The labels are those of these topics."""

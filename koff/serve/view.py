@@ -42,6 +42,8 @@ class ClusterFacts:
     brokers: int | None = None
     topics: Mapping[str, TopicFacts] = field(default_factory=dict)
     coordinators: tuple[int, ...] = ()
+    log_sizes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    """By broker and topic, the bytes of the logs. Brokers whose sizes are not known are missing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,9 @@ def encode_list_offsets(
         body += b"".join(rows)
         body += b"\0"  # no tags of the topic
     body += b"\0"  # no tags of the request
-    return Request(Api.LIST_OFFSETS, version, bytes(body), partial(_decode, ListOffsetsResponse, version))
+    return Request(
+        Api.LIST_OFFSETS, version, bytes(body), partial(decode_response, ListOffsetsResponse, version)
+    )
 
 
 def encode_metadata(version: int, topics: Iterable[str]) -> Request[MetadataResponse]:
@@ -135,7 +137,7 @@ def encode_metadata(version: int, topics: Iterable[str]) -> Request[MetadataResp
     # No topic is created, and no authorized operations are returned. Version 10 has one flag more.
     body += b"\0\0\0" if version == METADATA_VERSIONS[0] else b"\0\0"
     body += b"\0"
-    return Request(Api.METADATA, version, bytes(body), partial(_decode, MetadataResponse, version))
+    return Request(Api.METADATA, version, bytes(body), partial(decode_response, MetadataResponse, version))
 
 
 def choose_version(connection: Connection, api: Api, versions: tuple[int, int]) -> int:
@@ -155,7 +157,8 @@ def _write_string(body: bytearray, text: str) -> None:
     body += data
 
 
-def _decode(kind: type[T], version: int, buffer: bytes, at: int) -> T:
+def decode_response(kind: type[T], version: int, buffer: bytes, at: int) -> T:
+    """The response in `buffer` from position `at` on. Raises `Malformed`."""
     decoded: T
     decoded, end = compile_struct_reader(kind, version, lenient=True)(buffer, at)
     if end != len(buffer):

@@ -70,6 +70,13 @@ kminion_kafka_topic_partition_high_water_mark{cluster="c",topic_name="u",partiti
 kminion_kafka_topic_low_water_mark_sum{cluster="c",topic_name="t"} 3
 # TYPE kminion_kafka_topic_high_water_mark_sum gauge
 kminion_kafka_topic_high_water_mark_sum{cluster="c",topic_name="t"} 15
+# TYPE kminion_kafka_topic_log_dir_size_total_bytes gauge
+kminion_kafka_topic_log_dir_size_total_bytes{cluster="c",topic_name="t"} 60
+kminion_kafka_topic_log_dir_size_total_bytes{cluster="c",topic_name="u"} 1
+# TYPE kminion_kafka_broker_log_dir_size_total_bytes gauge
+kminion_kafka_broker_log_dir_size_total_bytes{cluster="c",broker_id="1"} 11
+kminion_kafka_broker_log_dir_size_total_bytes{cluster="c",broker_id="2"} 20
+kminion_kafka_broker_log_dir_size_total_bytes{cluster="c",broker_id="5"} 37
 # TYPE kminion_kafka_cluster_info gauge
 kminion_kafka_cluster_info{cluster="c",broker_count="3"} 1
 # TYPE kafka_consumergroup_current_offset gauge
@@ -119,7 +126,8 @@ def fill_tracker() -> Tracker:
     return tracker
 
 
-FACTS = ClusterFacts(3, {"t": TopicFacts(2, 3), "u": TopicFacts(2, 1)}, (5,))
+SIZES = {1: {"t": 10, "u": 1}, 2: {"t": 20}, 5: {"t": 30, "hidden": 7}}
+FACTS = ClusterFacts(3, {"t": TopicFacts(2, 3), "u": TopicFacts(2, 1)}, (5,), SIZES)
 
 
 def view(rows: Mapping[Row, Reason] | None = None, stale_groups: str = "") -> ClusterView:
@@ -193,6 +201,13 @@ def test_of_a_group_that_is_not_current_nothing_is_served() -> None:
     assert names == {"kafka_consumergroup_lag", "kminion_kafka_consumer_group_topic_partition_lag"}
 
 
+def test_the_size_of_a_topic_is_absent_if_that_of_a_broker_is_missing() -> None:
+    facts = replace(FACTS, log_sizes={1: SIZES[1], 2: SIZES[2]})
+    text = render(replace(view(), facts=facts))
+    assert select(text, "kminion_kafka_topic_log_dir_size_total_bytes") == {}
+    assert len(select(text, "kminion_kafka_broker_log_dir_size_total_bytes")) == 2
+
+
 def test_partitions_of_groups_with_topic_ids_are_counted() -> None:
     tracker = Tracker()
     tracker.identify_topics({"named": TOPIC_ID})
@@ -248,7 +263,7 @@ def test_the_limit_is_never_passed_and_what_is_left_out_is_counted(limit: int) -
     exposition = Exposition(MetricsConf(families=(), compat=BOTH, max_series=limit))
     text = "".join(exposition.render_chunks(view()))
     served = [line for line in text.splitlines() if line[0] != "#" and not line.startswith("koff_")]
-    of_cluster = 2  # kafka_brokers, kminion_kafka_cluster_info
+    of_cluster = 2 + len(SIZES)  # kafka_brokers, kminion_kafka_cluster_info, the sizes of brokers
     count = exposition.count_series()["c"]
     assert set(served) <= set(whole)
     assert len(served) - of_cluster <= limit

@@ -74,7 +74,7 @@ def render_everything(form: Format) -> bytes:
         input_ages_s={"end_offsets": 7.5},
         requests={"offsets": 10},
     )
-    facts = ClusterFacts(3, {"t": TopicFacts(2, 1)}, (1,))
+    facts = ClusterFacts(3, {"t": TopicFacts(2, 1)}, (1,), {1: {"t": 5}})
     snapshot = tracker.take_snapshot(NOW_MS)
     view = ClusterView("c", snapshot, READY, stats, facts, expected_groups={"g": True})
     return b"".join(Renderer(Source(view), EVERYTHING).render(form).inflate())

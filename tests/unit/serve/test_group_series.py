@@ -8,7 +8,7 @@ from dataclasses import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from koff.lag import Reason
-from koff.serve import ClusterView
+from koff.serve import ClusterView, MetricsConf
 from koff.serve.exposition import Exposition
 from koff.serve.view import ClusterFacts, TopicFacts
 from koff.tracker import Tracker
@@ -198,3 +198,25 @@ def test_topics_are_listed_also_those_that_no_group_reads() -> None:
     }
     assert 'koff_topic_partitions{cluster="c",topic="b\\""} 1\n' in served
     assert "koff_brokers" not in text(take_view(Tracker()))
+
+
+def test_sizes_of_logs_are_by_broker_and_topic_and_those_of_brokers_are_whole() -> None:
+    sizes = {2: {"a": 7, "hidden": 100}, 1: {"a": 5, "b": 0}}
+    facts = ClusterFacts(3, {"a": TopicFacts(1, 2), "b": TopicFacts(1, 1)}, log_sizes=sizes)
+    served = text(replace(take_view(Tracker()), facts=facts))
+    assert values(served, "koff_topic_log_size_bytes") == {
+        'topic="a",broker="1"': 5,
+        'topic="b",broker="1"': 0,
+        'topic="a",broker="2"': 7,
+    }
+    assert values(served, "koff_broker_log_size_bytes") == {'broker="1"': 5, 'broker="2"': 107}
+    assert "log_size" not in text(replace(take_view(Tracker()), facts=replace(facts, log_sizes={})))
+
+
+def test_the_limit_counts_a_series_for_each_broker() -> None:
+    sizes = {broker: {"a": 7, "b": 8} for broker in range(5)}
+    facts = ClusterFacts(5, {"a": TopicFacts(1, 2), "b": TopicFacts(1, 1)}, log_sizes=sizes)
+    exposition = Exposition(MetricsConf(families=("koff_topic_log_size_bytes",), max_series=5))
+    served = text(replace(take_view(Tracker()), facts=facts), exposition)
+    assert len(values(served, "koff_topic_log_size_bytes")) == 5
+    assert exposition.count_series()["c"].left_out == 5

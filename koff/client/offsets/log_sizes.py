@@ -1,0 +1,106 @@
+"""`LogSizeReader` reads how many bytes the logs of each topic have on a broker.
+
+Layouts: DescribeLogDirsRequest.json and DescribeLogDirsResponse.json. koff uses the versions that Kafka 2.8
+introduced, and later ones as long as their layout is the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from koff.client.closing import Closing
+from koff.client.cluster import ClusterConf
+from koff.client.metadata import Node
+from koff.client.offsets.messages import choose_version, decode_response
+from koff.client.wire.connection import Connection
+from koff.client.wire.credentials import TokenSource
+from koff.client.wire.pool import ConnectionPool
+from koff.client.wire.requests import Api, Request, error_name
+from koff.errors import ConnectError, Denied
+from koff.proto.schema import INT8, INT16, INT32, INT64, STRING, array, field, nested, struct
+
+VERSIONS = (2, 4)
+_ALL_TOPICS = b"\0\0"
+"""The topics are null, and there are no tags."""
+_DENIED = "CLUSTER_AUTHORIZATION_FAILED"
+
+
+@struct()
+class PartitionSize:
+    """The log of a partition. A future log takes the place of another one on this broker soon."""
+
+    partition: int = field(INT32)
+    bytes: int = field(INT64)
+    offset_lag: int = field(INT64)
+    is_future: int = field(INT8)
+
+
+@struct()
+class TopicSizes:
+    """The logs of a topic in one log directory."""
+
+    name: str = field(STRING)
+    partitions: tuple[PartitionSize, ...] = field(array(nested(PartitionSize)))
+
+
+@struct()
+class LogDirectory:
+    """A log directory of the broker. `total_bytes` and `usable_bytes` are those of its disk."""
+
+    error_code: int = field(INT16)
+    path: str = field(STRING)
+    topics: tuple[TopicSizes, ...] = field(array(nested(TopicSizes)))
+    total_bytes: int = field(INT64, since=4, default=-1)
+    usable_bytes: int = field(INT64, since=4, default=-1)
+
+
+@struct(versions=VERSIONS, flexible_since=2)
+class DescribeLogDirsResponse:
+    """The response to DescribeLogDirs."""
+
+    throttle_time_ms: int = field(INT32)
+    error_code: int = field(INT16, since=3, default=0)
+    directories: tuple[LogDirectory, ...] = field(array(nested(LogDirectory)))
+
+
+class LogSizeReader(Closing):
+    """Reads the sizes of logs over connections of its own. A context manager; for many threads."""
+
+    def __init__(self, conf: ClusterConf, *, token: TokenSource | None = None) -> None:
+        self._pool = ConnectionPool(replace(conf, request_timeout_s=float("inf")), token=token)
+
+    def close(self) -> None:
+        """Closes the connections. Safe to call twice."""
+        self._pool.close()
+
+    def fetch(self, broker: Node, *, timeout_s: float) -> Mapping[str, int]:
+        """The bytes of each topic's logs on this broker, in all its log directories.
+
+        Needs DESCRIBE on the cluster: raises `Denied` without it. Raises `ConnectError`, also if a directory
+        cannot be read: the sizes would be too small.
+        """
+        response = self._pool.send_request(
+            (broker.host, broker.port), _encode, deadline=time.monotonic() + timeout_s
+        )
+        where = f"Kafka at {broker.host}:{broker.port}"
+        # Before version 3 the response has no error, and a broker without a directory cannot run.
+        if error_name(response.error_code) == _DENIED or not (response.error_code or response.directories):
+            raise Denied(f"{where} does not tell the sizes of its logs: grant DESCRIBE on the cluster")
+        for code in (response.error_code, *(each.error_code for each in response.directories)):
+            if code:
+                raise ConnectError(f"{where} cannot read the sizes of all its logs: {error_name(code)}")
+        sizes = Counter[str]()
+        for directory in response.directories:
+            for topic in directory.topics:
+                sizes[topic.name] += sum(each.bytes for each in topic.partitions)
+        return dict(sizes)
+
+
+def _encode(connection: Connection) -> Request[DescribeLogDirsResponse]:
+    version = choose_version(connection, Api.DESCRIBE_LOG_DIRS, VERSIONS)
+    decode = partial(decode_response, DescribeLogDirsResponse, version)
+    return Request(Api.DESCRIBE_LOG_DIRS, version, _ALL_TOPICS, decode)
