@@ -28,6 +28,7 @@ from koff.monitor.requests import (
     Done,
     Failed,
     FetchGroups,
+    FetchLogSizes,
     FetchOffsets,
     FetchRetention,
     FetchShareLags,
@@ -39,6 +40,7 @@ from koff.monitor.requests import (
     Input,
     Load,
     Loaded,
+    LogSizesFetched,
     Moment,
     OffsetsFetched,
     Origin,
@@ -125,6 +127,49 @@ def test_topics_come_with_their_ids_and_their_leaderless_partitions() -> None:
     fetched = Fetching(given).fetch(FetchTopics(1))
     assert isinstance(fetched, TopicsFetched)
     assert fetched.topics == {"a": Topic("id of a", 3, frozenset({1})), "b": Topic("id of b", 1, frozenset())}
+
+
+class FakeSizes:
+    """Broker 1 hangs until `release` is set, broker 2 refuses, and for broker 3 koff has a fault."""
+
+    def __init__(self) -> None:
+        self.release = threading.Event()
+
+    def fetch(self, broker: Node, *, timeout_s: float) -> dict[str, int]:
+        if broker.id == 1:
+            self.release.wait()
+        if broker.id == 2:
+            raise Denied("grant DESCRIBE")
+        if broker.id == 3:
+            raise AssertionError("odd")
+        return {"t": broker.id}
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def test_a_broker_that_hangs_or_refuses_delays_only_its_own_sizes_of_logs() -> None:
+    cluster, inbox, sizes = FakeCluster(), Inbox(), FakeSizes()
+    cluster.metadata = Metadata("id", 1, tuple(Node(number, "host", 9092) for number in (1, 2, 3, 4)), {})
+    given: Any = cluster
+    reader: Any = sizes
+    workers = Workers(WorkersConf(cluster.conf, ()), given, inbox.post, None, reader)
+    workers.send(FetchLogSizes(1))
+    # No broker is known yet.
+    assert inbox.wait(LogSizesFetched) == [LogSizesFetched(1, None, "", final=True)]
+    fetch_topics(workers, inbox)
+    with capture_logs() as logs:
+        workers.send(FetchLogSizes(2))
+        fetched = inbox.wait(LogSizesFetched, 4)[1:]
+        assert {each.broker: (each.sizes, each.final) for each in fetched} == {
+            2: ("grant DESCRIBE", False),
+            3: ("AssertionError('odd')", False),
+            4: ({"t": 4}, False),
+        }
+        sizes.release.set()
+        assert inbox.wait(LogSizesFetched, 5)[-1] == LogSizesFetched(2, 1, {"t": 1}, final=True)
+    assert [each["event"] for each in logs] == ["log sizes cannot be fetched"]
+    workers.close()
 
 
 def test_the_list_has_brokers_replicas_and_coordinators_too() -> None:
