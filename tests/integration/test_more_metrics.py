@@ -1,4 +1,4 @@
-"""Metrics that are off by default, on a real Kafka: of other exporters, idle topics, and the sizes of logs."""
+"""Metrics that are off by default, on a real Kafka: other exporters, idle topics, and the sizes of logs."""
 
 from __future__ import annotations
 
