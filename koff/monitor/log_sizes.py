@@ -20,18 +20,23 @@ class LogSizes:
         self.due_s = float("inf") if interval_s is None else float("-inf")
         self._sizes: dict[int, tuple[Moment, Mapping[str, int]]] = {}
         self._errors: dict[int, str] = {}
+        self._answered: set[int] = set()  # the brokers of the open request that have responded, or failed
 
     def request(self, now: Moment) -> None:
         """Requests the sizes if they are due."""
         if self._interval_s is not None and now.at_s >= self.due_s:
             self.due_s = now.at_s + self._interval_s
             if not self._outbox.has(FetchLogSizes):
+                self._answered = set()
                 self._outbox.send(FetchLogSizes(self._outbox.next_id()), now, TIMEOUT_S)
 
     def receive(self, given: LogSizesFetched, asked: Moment, now: Moment) -> None:
         """Takes the response of a broker. An error is logged when it is another one than before."""
         if given.broker is None:
             return
+        self._answered.add(given.broker)
+        if given.final:  # a broker that was not asked is not in the cluster any more
+            self._sizes = {broker: known for broker, known in self._sizes.items() if broker in self._answered}
         if not isinstance(given.sizes, str):
             self._sizes[given.broker] = asked, given.sizes
             self._errors.pop(given.broker, None)

@@ -20,9 +20,11 @@ class Asked:
         sent = [each.id for each in self.outbox.take_requests() if isinstance(each, FetchLogSizes)]
         return sent[0] if sent else None
 
-    def answer(self, second: float, broker: int | None, sizes: dict[str, int] | str) -> None:
+    def answer(
+        self, second: float, broker: int | None, sizes: dict[str, int] | str, *, final: bool = False
+    ) -> None:
         self.sizes.receive(
-            LogSizesFetched(1, broker, sizes, final=True), Moment(second, 0), Moment(second, 0)
+            LogSizesFetched(1, broker, sizes, final=final), Moment(second, 0), Moment(second, 0)
         )
 
     def current(self, second: float) -> dict[int, dict[str, int]]:
@@ -57,6 +59,19 @@ def test_a_broker_that_fails_hides_only_its_own_sizes_and_only_after_some_interv
     assert asked.current(60 * SHOWN + 1) == {1: {"t": 60 * SHOWN}}
     asked.answer(300, 2, {"t": 3})
     assert asked.current(300)[2] == {"t": 3}
+
+
+def test_a_broker_that_left_the_cluster_is_forgotten_when_the_others_have_responded() -> None:
+    asked = Asked()
+    asked.request(0)
+    for broker in (1, 2, 3):
+        asked.answer(0, broker, {"t": broker}, final=broker == 3)
+    asked.outbox.close(1)
+    asked.request(60)
+    asked.answer(60, 4, {"t": 4})
+    assert asked.current(60).keys() == {1, 2, 3, 4}
+    asked.answer(60, 1, "hangs", final=True)
+    assert asked.current(60) == {1: {"t": 1}, 4: {"t": 4}}
 
 
 def test_an_error_is_logged_once_until_it_changes() -> None:
