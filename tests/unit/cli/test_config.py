@@ -82,3 +82,17 @@ def test_a_variable_that_is_missing_is_named(file):
 
 def test_the_schema_is_json():
     assert json.loads(run("schema").output) == build_schema()
+
+
+def test_the_files_for_access_are_checked_too(file, tmp_path):
+    (tmp_path / "web.yml").write_text("basic_auth_users: {alice: hunter2}")
+    (tmp_path / "tokens").write_text("grafana 0123456789abcdef")
+    file.write_text(f"{FILE}\nweb_config_file: {tmp_path}/web.yml\ntokens_file: {tmp_path}/tokens\n")
+    result = run("check", file)
+    assert result.exit_code == 2
+    assert "web.yml, line 1: basic_auth_users.alice is no bcrypt hash" in result.stderr
+    assert "hunter2" not in result.output
+    (tmp_path / "web.yml").write_text("{}")
+    result = run("check", file)
+    assert result.exit_code == 0, result.output
+    assert f"web_config_file: {tmp_path}/web.yml" in run("show", file).output

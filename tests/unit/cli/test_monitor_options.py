@@ -6,13 +6,15 @@ import gc
 import re
 import signal
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from koff.cli import monitor as command
+from koff.daemon.daemon import Daemon
 from koff.monitor.conf import MonitorConf
-from koff.serve import MetricsConf, ServeConf, WebhookConf
+from koff.serve import AccessConf, MetricsConf, ServeConf, WebhookConf
 from koff.tracker import Rule, ShownNames
 
 Run = Callable[..., tuple[ShownNames, MetricsConf]]
@@ -86,3 +88,22 @@ def test_a_pattern_without_a_label_is_a_usage_error() -> None:
     result = CliRunner().invoke(command.monitor, ["--brokers", "a:1", "--group-labels", "^a"])
     assert result.exit_code == 2
     assert "'^a' names no label: write (?P<LABEL>...)" in result.output
+
+
+def test_options_name_the_files_for_access(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    confs = []
+    recorder = vars(command)["Daemon"]
+
+    def record(
+        read: Callable[[], Sequence[MonitorConf]],
+        serve: ServeConf,
+        metrics: MetricsConf,
+        webhooks: Callable[[], Sequence[WebhookConf]],
+    ) -> Daemon:
+        confs.append(serve.access)
+        return recorder(read, serve, metrics, webhooks)
+
+    monkeypatch.setattr(command, "Daemon", record)
+    monkeypatch.setenv("KOFF_MONITOR_TOKENS_FILE", "tokens")
+    run("--web.config.file", "web.yml", "--tokens-for", "all")
+    assert confs == [AccessConf(Path("web.yml"), Path("tokens"), "all")]
