@@ -81,7 +81,10 @@ class Access:
             if contents != self._contents:
                 # Noted before the rules are read: a file that changes meanwhile is read again.
                 self._contents = contents
-                self._apply()
+                try:
+                    self._apply()
+                except Exception:  # a fault of koff must not end the thread
+                    log.exception("the files for access cannot be read")
 
     def _apply(self) -> None:
         try:

@@ -74,7 +74,7 @@ def parse_web_config(path: Path, text: str) -> WebConfig:
 
     try:
         document = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         # The error's text quotes the file: name only the place.
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
@@ -179,7 +179,7 @@ class _Parser:
         return tuple(self._parse_text(each, where) for each in node.value)
 
     def _parse_text(self, node: Any, where: str) -> str:
-        if node.id != "scalar":
+        if node.id != "scalar" or "\0" in node.value:
             raise self._make_error(node, f"{where} must be a text")
         return str(node.value)
 

@@ -1,10 +1,11 @@
-"""A password that is changed while koff runs."""
+"""A password, or a client certificate, that is changed while koff runs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+import trustme
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from koff.kafkatest import LocalKafka
@@ -50,6 +51,46 @@ def test_a_new_password_is_read_from_its_file_without_a_restart(more_kafka, tmp_
         set_password(kafka, "second")
         file.write_text("second\n")
         kafka.restart()  # ends all connections
+        commit(kafka, "g", (topic, 0, 10))
+        wait_for_lag(monitor, "g", 90)
+        assert monitor.stop() == 0, monitor.text
+
+
+def test_a_new_client_certificate_is_used_without_a_restart(more_kafka, tmp_path: Path) -> None:
+    trusted, old, new = tmp_path / "trusted.pem", trustme.CA(), trustme.CA()
+
+    def issue(ca: trustme.CA) -> None:
+        """From now on, Kafka trusts this authority, and koff's files have its certificate."""
+        ca.cert_pem.write_to_path(trusted)
+        issued = ca.issue_cert("koff")
+        issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+        issued.private_key_pem.write_to_path(tmp_path / "key.pem")
+
+    issue(old)
+    kafka = more_kafka(
+        security=True,
+        config={
+            "ssl.client.auth": "required",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(trusted),
+            "ssl.principal.mapping.rules": "RULE:^.*$/koff/",
+            "super.users": "User:ANONYMOUS;User:admin;User:koff",
+        },
+    )
+    topic = kafka.create_topic()
+    produce(kafka, topic, 100)
+    commit(kafka, "g", (topic, 0, 1))
+    login = {
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(kafka.ca_pem),
+        "ssl.certificate.location": str(tmp_path / "cert.pem"),
+        "ssl.key.location": str(tmp_path / "key.pem"),
+    }
+    args = ("--end-offset-interval", "1", "--wait")
+    with monitoring(kafka.ssl_bootstrap, *args, env=set_properties(login)) as monitor:
+        wait_for_lag(monitor, "g", 99)
+        issue(new)
+        kafka.restart()
         commit(kafka, "g", (topic, 0, 10))
         wait_for_lag(monitor, "g", 90)
         assert monitor.stop() == 0, monitor.text

@@ -276,6 +276,23 @@ def test_a_client_that_stops_reading_is_disconnected(
     assert get(server, "/metrics")[0] == 200
 
 
+def test_a_client_that_trickles_is_disconnected(
+    server: Server, source: Source, limits: Callable[..., None]
+) -> None:
+    source.views = [take_view(fill_tracker(partitions=60_000))]
+    limits(RESPONSE_S=0.5)
+    with encrypt(server, SCRAPE, received_bytes=4096) as slow:
+
+        def trickle() -> bool:
+            try:
+                return slow.recv(300) == b""
+            except (ssl.SSLError, ConnectionError):
+                return True
+
+        wait_until(trickle, timeout_s=60, what="the end of the connection")
+    assert get(server, "/metrics")[0] == 200
+
+
 def test_a_client_that_reads_slowly_gets_all(server: Server, source: Source) -> None:
     source.views = [take_view(fill_tracker(partitions=60_000))]
     with encrypt(server, SCRAPE, received_bytes=4096) as slow:

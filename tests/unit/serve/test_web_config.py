@@ -131,6 +131,8 @@ def test_what_koff_cannot_do_is_refused(tmp_path: Path, lines: str, says: str) -
         ("basic_auth_users: [a]", "basic_auth_users must be a mapping"),
         ("- a", "the file must be a mapping"),
         ("a: b: c", "line 1: the file is not YAML"),
+        ("[" * 5000, "the file is not YAML"),
+        ('tls_server_config: {cert_file: "a\\0", key_file: b}', "cert_file must be a text"),
     ],
 )
 def test_errors_name_the_line_and_never_a_password(tmp_path: Path, text: str, says: str) -> None:
