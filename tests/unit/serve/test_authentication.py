@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -11,16 +12,26 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import bcrypt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.responses import PlainTextResponse
+from starlette.types import Message, Receive, Scope, Send
 
 from koff.cli.options import set_up_logs
 from koff.kafkatest import wait_until
 from koff.serve import AccessConf, Readiness, ServeConf, Server
 from koff.serve import access as access_module
 from koff.serve import passwords as passwords_module
+from koff.serve.access import Access, Rules
+from koff.serve.authentication import Authenticated
+from koff.serve.passwords import Passwords
+from koff.serve.tokens import Tokens
+from koff.serve.web_config import WebConfig
 from tests.unit.serve.certificates import PASSWORD, PASSWORD_HASH
 from tests.unit.serve.requests import TIMEOUT_S, connect, read_response, request
 from tests.unit.serve.views import Source, build_view, fill_tracker
@@ -240,6 +251,51 @@ def test_with_passwords_too_either_is_enough_for_the_api(serve: Callable[..., Se
     ]
     assert get(server, "/metrics", f"Bearer {TOKEN}")[0] == 401  # a token for the API
     assert get(server, "/metrics", log_in())[0] == 200
+
+
+# Strange headers.
+
+
+async def accept(scope: Scope, receive: Receive, send: Send) -> None:
+    """An application that responds to everybody."""
+    await PlainTextResponse("secret")(scope, receive, send)
+
+
+HEADERS = (
+    st.binary()
+    | st.from_regex(rb"(Basic|Bearer) [\x00-\xff]*", fullmatch=True)
+    | st.binary().map(lambda login: b"Basic " + base64.b64encode(login))
+    | st.binary().map(lambda password: b"Basic " + base64.b64encode(b"alice:" + password))
+)
+
+
+@given(headers=st.lists(HEADERS, max_size=2))
+def test_no_header_lets_in_but_the_right_one(headers: list[bytes]) -> None:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    hashes = {"grafana": hashlib.sha256(TOKEN.encode()).digest()}
+    access = SimpleNamespace(
+        conf=AccessConf(tokens_for="all"),
+        rules=Rules(WebConfig(users={"alice": PASSWORD_HASH}), tokens=Tokens(hashes)),
+    )
+    passwords = Passwords()
+    passwords.start()
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/metrics",
+        "headers": [(b"authorization", value) for value in headers],
+    }
+    asyncio.run(Authenticated(accept, cast(Access, access), passwords)(scope, receive, send))
+    passwords.stop()
+    assert sent[0]["status"] == 401
+    assert b"secret" not in sent[1]["body"]
 
 
 # Files that change.
