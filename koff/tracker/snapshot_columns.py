@@ -33,6 +33,7 @@ from koff.lag import (
 from koff.tracker.groups import Group, Member
 from koff.tracker.groups.views import UNKNOWN as UNKNOWN_STATE
 from koff.tracker.impossible import possible_partitions
+from koff.tracker.shown import ShownNames
 from koff.tracker.topic_partitions import PartitionSnapshot
 
 _Number = TypeVar("_Number", bound=np.generic)
@@ -132,6 +133,7 @@ class SnapshotColumns:
 
     Without `now_ms` there are no rates, and every status is UNKNOWN. `old_ends` is a mask of the topic
     partitions whose end offset is not current; None if nothing is known of that but what rows say.
+    `shown` says which topics are shown: members may be assigned others too.
     `ends_withheld_elsewhere` is a mask of those of which rows say so that are not in this part of a snapshot.
     """
 
@@ -140,6 +142,7 @@ class SnapshotColumns:
     topic_names: Mapping[str, str]
     now_ms: int | None = None
     old_ends: NDArray[np.bool_] | None = None
+    shown: ShownNames = field(default_factory=ShownNames)
     ends_withheld_elsewhere: NDArray[np.bool_] | None = None
     # What several figures need is computed once for each shard.
     _lags: dict[int, Lags] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -202,10 +205,15 @@ class SnapshotColumns:
             yield from shard.groups
 
     def assignments(self, group: Group) -> Iterator[tuple[str | None, int, Member]]:
-        """The assigned partitions: (topic, partition, member). The topic is None if its name is unknown."""
+        """The assigned partitions: (topic, partition, member). The topic is None if its name is unknown.
+
+        Topics that are not shown are left out.
+        """
         for member in group.members:
             for topic, partitions in member.assigned.items():
                 name = self.topic_names.get(topic) if group.assigned_by_id else topic
+                if name is not None and not self.shown.shows_topic(name):
+                    continue
                 for partition in possible_partitions(partitions):
                     yield name, partition, member
 

@@ -561,6 +561,7 @@ class Tracker:
             self._registry.partitions.take_snapshot(now_ms),
             dict(self._topic_names.names),
             now_ms,
+            shown=self._registry.shown,
         )
 
 

@@ -251,10 +251,12 @@ def build_members(snapshot: Snapshot, group: Group) -> list[dict[str, Any]]:
     """The members of a group."""
 
     def name_topics(assignment: Assignment) -> list[AssignedTopic]:
-        if not group.assigned_by_id:
-            return [AssignedTopic(topic, None, partitions) for topic, partitions in assignment.items()]
-        names = snapshot.topic_names
-        return [AssignedTopic(names.get(id_), id_, partitions) for id_, partitions in assignment.items()]
+        if group.assigned_by_id:
+            names = snapshot.topic_names
+            named = [AssignedTopic(names.get(id_), id_, each) for id_, each in assignment.items()]
+        else:
+            named = [AssignedTopic(topic, None, each) for topic, each in assignment.items()]
+        return [each for each in named if each.topic is None or snapshot.shown.shows_topic(each.topic)]
 
     return [
         MEMBER.build(

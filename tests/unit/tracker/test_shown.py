@@ -126,3 +126,17 @@ def test_what_is_hidden_is_saved(tracker: Tracker) -> None:
         restored.restore_partition(number, state)
     restored.add_samples(ends={(topic, 0): 10 for topic in ("orders", "t", "logs")})
     assert list_rows(restored) == ALL
+
+
+def test_a_hidden_topic_that_a_member_is_assigned_is_not_shown_as_one_without_a_commit(
+    tracker: Tracker,
+) -> None:
+    def list_topics() -> list[tuple[str, int]]:
+        rows = tracker.take_snapshot().rows()
+        return sorted((row.topic, row.partition) for row in rows if row.group == "pay")
+
+    assert list_topics() == [("orders", 0), ("t", 0), ("t", 1)]
+    show(tracker, topics="exclude:^t$")
+    assert list_topics() == [("orders", 0)]
+    (total,) = [total for total in tracker.take_snapshot().totals() if total.group.name == "pay"]
+    assert (total.lag, total.partitions, total.unknown) == (6, 1, 0)

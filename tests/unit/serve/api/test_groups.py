@@ -10,7 +10,19 @@ import pytest
 from koff.cli import lag as lag_command
 from koff.lag import Reason
 from koff.serve.api.group_objects import GROUP, ROW
-from tests.unit.serve.api.clusters import AWAY, EMPTY, LAGS, ODD, Clusters, build_view, take_view, withhold
+from koff.tracker import Rule, ShownNames
+from tests.unit.serve.api.clusters import (
+    AWAY,
+    EMPTY,
+    LAGS,
+    NOW_MS,
+    ODD,
+    Clusters,
+    build_view,
+    fill_tracker,
+    take_view,
+    withhold,
+)
 
 COMMITS, END = Reason.COMMITS_NOT_CURRENT, Reason.END_NOT_CURRENT
 LEFT_OUT = {"cluster", "group", "state", "lag_to_stable"}
@@ -143,6 +155,18 @@ def test_one_group_has_members_and_partitions(clusters: Clusters) -> None:
     assert (row["lost"], row["retention_margin"], row["member_id"]) == (0, 470, "m-id")
     assert row["reasons"] == []
     assert row["time_lag_s"] > 0
+
+
+def test_topics_that_are_not_shown_are_nowhere() -> None:
+    tracker = fill_tracker()
+    tracker.show(ShownNames(topics=(Rule.parse("exclude:^t$"),)))
+    clusters = Clusters(build_view(tracker.take_snapshot(NOW_MS), facts=AWAY.facts))
+    for name in ("classic", "consumer"):
+        found = clusters.get("clusters", "c", "groups", name)
+        assert (found["partitions"], found["group"]["partitions"]) == ([], 0)
+        (member,) = found["members"]
+        assert (member["assigned"], member["revoking"], member["awaited"]) == ([], [], [])
+    assert clusters.get("clusters", "c", "topics")["topics"] == []
 
 
 def test_members_of_new_groups_have_topic_ids_with_names(clusters: Clusters) -> None:
