@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from koff.lag import WINDOW, Status
 from koff.serve.api.cluster_objects import list_topic_partitions
 from koff.serve.api.group_columns import select_places
-from koff.serve.api.problems import NotFound
+from koff.serve.api.problems import NotFound, Problem
 from koff.serve.api.queries import find_cluster, find_group
 from koff.serve.api.topic_columns import TopicColumns
 from koff.serve.view import ClusterView, Views, ViewSource
@@ -44,14 +44,6 @@ class BurrowAnswer(NamedTuple):
     value: Object | str
 
 
-class _Refused(Exception):
-    """An error, as Burrow sends it."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status, self.message = status, message
-
-
 class _Commit(NamedTuple):
     """The newest commit of a row; times are null if they are not known."""
 
@@ -69,17 +61,21 @@ class Burrow:
         self._host = socket.gethostname()
 
     def answer(self, segments: list[str], *, is_read: bool) -> BurrowAnswer:
-        """The response to a request for this path."""
-        handler = self._find_handler(segments)
-        if handler is None and not _is_deletion(segments):
+        """The response to a request for this path. Raises `Problem`."""
+        is_readiness = segments == ["burrow", "admin", "ready"]
+        find = _find_content(segments)
+        if not (is_readiness or find or _is_deletion(segments)):
             # Burrow's own words
             return BurrowAnswer(404, {"error": True, "message": "invalid request type", "result": {}})
-        if handler is None or not is_read:
-            return BurrowAnswer(405, self.build_error("koff changes nothing: only GET is allowed", segments))
-        try:
-            return handler()
-        except _Refused as refused:
-            return BurrowAnswer(refused.status, self.build_error(refused.message, segments))
+        if not is_read or not (is_readiness or find):
+            raise Problem(405, "koff changes nothing: only GET is allowed")
+        views = self._source.take_views()
+        if find is None:
+            is_ready = views.readiness.ready
+            return BurrowAnswer(200, "READY") if is_ready else BurrowAnswer(503, "STARTING")
+        status, message, content = find(views)
+        about = self._build_request(segments)
+        return BurrowAnswer(status, {"error": False, "message": message, **content, "request": about})
 
     def build_error(self, message: str, segments: list[str]) -> Object:
         """An error."""
@@ -88,49 +84,27 @@ class Burrow:
     def _build_request(self, segments: list[str]) -> Object:
         return {"url": "/" + "/".join(segments), "host": self._host}
 
-    def _find_handler(self, segments: list[str]) -> Callable[[], BurrowAnswer] | None:
-        match segments:
-            case ["burrow", "admin", "ready"]:
-                return self._check_readiness
-            case ["v3", "kafka", *rest]:
-                find = self._find_content(rest)
-                if find is None:
-                    return None
 
-                def answer() -> BurrowAnswer:
-                    status, message, content = find(self._source.take_views())
-                    request = self._build_request(segments)
-                    return BurrowAnswer(
-                        status, {"error": False, "message": message, **content, "request": request}
-                    )
-
-                return answer
-        return None
-
-    @staticmethod
-    def _find_content(rest: list[str]) -> Callable[[Views], Found] | None:
-        match rest:
-            case []:
-                return _list_clusters
-            case [cluster]:
-                return lambda views: _show_cluster(views, cluster)
-            case [cluster, "topic"]:
-                return lambda views: _list_topics(views, cluster)
-            case [cluster, "topic", topic]:
-                return lambda views: _show_topic(views, cluster, topic)
-            case [cluster, "topic", topic, "consumers"]:
-                return lambda views: _list_readers(views, cluster, topic)
-            case [cluster, "consumer"]:
-                return lambda views: _list_groups(views, cluster)
-            case [cluster, "consumer", group]:
-                return lambda views: _show_group(views, cluster, group)
-            case [cluster, "consumer", group, "status" | "lag" as what]:
-                return lambda views: _show_status(views, cluster, group, is_whole=what == "lag")
-        return None
-
-    def _check_readiness(self) -> BurrowAnswer:
-        is_ready = self._source.take_views().readiness.ready
-        return BurrowAnswer(200, "READY") if is_ready else BurrowAnswer(503, "STARTING")
+def _find_content(segments: list[str]) -> Callable[[Views], Found] | None:
+    """What finds the content for this path."""
+    match segments:
+        case ["v3", "kafka"]:
+            return _list_clusters
+        case ["v3", "kafka", cluster]:
+            return lambda views: _show_cluster(views, cluster)
+        case ["v3", "kafka", cluster, "topic"]:
+            return lambda views: _list_topics(views, cluster)
+        case ["v3", "kafka", cluster, "topic", topic]:
+            return lambda views: _show_topic(views, cluster, topic)
+        case ["v3", "kafka", cluster, "topic", topic, "consumers"]:
+            return lambda views: _list_readers(views, cluster, topic)
+        case ["v3", "kafka", cluster, "consumer"]:
+            return lambda views: _list_groups(views, cluster)
+        case ["v3", "kafka", cluster, "consumer", group]:
+            return lambda views: _show_group(views, cluster, group)
+        case ["v3", "kafka", cluster, "consumer", group, "status" | "lag" as what]:
+            return lambda views: _show_status(views, cluster, group, is_whole=what == "lag")
+    return None
 
 
 def _is_deletion(segments: list[str]) -> bool:
@@ -145,7 +119,7 @@ def _find_cluster(views: Views, cluster: str, message: str = "cluster not found"
     try:
         return find_cluster(views, cluster)
     except NotFound:
-        raise _Refused(404, message) from None
+        raise Problem(404, message) from None
 
 
 def _list_clusters(views: Views) -> Found:
@@ -158,11 +132,8 @@ def _show_cluster(views: Views, cluster: str) -> Found:
     # How koff connects to the cluster is not told to clients.
     profile = {"name": "", "client-id": "", "kafka-version": "", "tls": None, "sasl": None}
     module = {"class-name": "kafka", "servers": [], "client-profile": profile}
-    return (
-        200,
-        "cluster module detail returned",
-        {"module": {**module, "topic-refresh": 0, "offset-refresh": 0}},
-    )
+    module |= {"topic-refresh": 0, "offset-refresh": 0}
+    return 200, "cluster module detail returned", {"module": module}
 
 
 def _list_topics(views: Views, cluster: str) -> Found:
@@ -173,7 +144,7 @@ def _show_topic(views: Views, cluster: str, topic: str) -> Found:
     missing = "cluster or topic not found"
     view = _find_cluster(views, cluster, missing)
     if topic not in TopicColumns(view).names:
-        raise _Refused(404, missing)
+        raise Problem(404, missing)
     ends = [partition.end for partition in list_topic_partitions(view.snapshot, topic)]
     facts = view.facts.topics.get(topic)
     is_whole = facts is not None and len(ends) == facts.partitions and None not in ends
@@ -240,7 +211,7 @@ def _list_commits(snapshot: Snapshot) -> dict[tuple[str, int], _Commit]:
 def _show_group(views: Views, cluster: str, name: str) -> Found:
     group = _find_group(views, cluster, name)
     if group is None:
-        raise _Refused(404, "cluster or consumer not found")
+        raise Problem(404, "cluster or consumer not found")
     topics: dict[str, dict[int, Object]] = defaultdict(dict)
     for row in group.rows:
         if row.published_lag is not None and row.partition < _MAX_PARTITIONS:
@@ -271,7 +242,7 @@ def _show_status(views: Views, cluster: str, name: str, *, is_whole: bool) -> Fo
     total = group.total
     if total.reason in ("commits_not_current", "rows_missing", "lags_withheld"):
         path = f"/api/v1/clusters/{quote(cluster, safe='')}/groups/{quote(name, safe='')}"
-        raise _Refused(503, f"the lag of the group is not current ({total.reason}): see {path}")
+        raise Problem(503, f"the lag of the group is not current ({total.reason}): see {path}")
     if total.lag is None:
         return 404, message, {"status": status}
     partitions = [_build_partition(group, row) for row in group.rows if row.published_lag is not None]

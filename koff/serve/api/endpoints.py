@@ -140,3 +140,12 @@ ENDPOINTS = (
         f"{ROOT}/groups", "The groups of all clusters.", queries.list_all_groups, _GROUP_LIST, _GROUPS
     ),
 )
+
+
+def find_endpoint(segments: list[str]) -> tuple[ApiEndpoint, dict[str, str]] | None:
+    """The endpoint of a path, and the names in the path; None if there is none."""
+    for endpoint in ENDPOINTS:
+        names = endpoint.match(segments)
+        if names is not None:
+            return endpoint, names
+    return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -12,7 +13,7 @@ import structlog
 
 from koff.serve.api import problems
 from koff.serve.api.burrow import Burrow
-from koff.serve.api.endpoints import ENDPOINTS
+from koff.serve.api.endpoints import find_endpoint
 from koff.serve.api.openapi import build_openapi, build_page
 from koff.serve.api.parameters import parse_query
 from koff.serve.api.problems import Problem
@@ -26,6 +27,13 @@ _METHODS = ("GET", "HEAD")
 _ALLOW = ", ".join(_METHODS)
 _MIN_GZIP_BYTES = 1024
 _HTML, _JSON, _TEXT = "text/html; charset=utf-8", "application/json", "text/plain; charset=utf-8"
+
+
+_FIXED: dict[tuple[str, ...], tuple[Callable[[], Any], str]] = {
+    ("api",): (build_page, _HTML),
+    ("api", "openapi.json"): (build_openapi, _JSON),
+}
+"""What needs no views: what builds it, and its type."""
 
 
 class ApiRequest(NamedTuple):
@@ -51,7 +59,6 @@ class _Content(NamedTuple):
     status: int
     value: Any
     content_type: str = _JSON
-    allow: str | None = None
 
 
 class Responder:
@@ -66,52 +73,42 @@ class Responder:
         # The path is split before it is decoded: "%2F" is a part of a name.
         segments = [unquote(part) for part in request.path.decode("latin-1").split("/")[1:]]
         is_burrow = segments[0] != "api"
-        answer = self._answer_burrow if is_burrow else self._answer
         try:
+            answer = self._answer_burrow if is_burrow else self._answer
             content = answer(request, segments)
         except NoProgress as error:
-            content = self._refuse(503, str(error), segments, is_burrow=is_burrow)
+            content = self._refuse(Problem(503, str(error)), segments, is_burrow=is_burrow)
+        except Problem as problem:
+            content = self._refuse(problem, segments, is_burrow=is_burrow)
         except Exception as error:
-            log.error("a request failed", path=request.path.decode("latin-1"), exc_info=error)
-            content = self._refuse(500, "a fault of koff: its log says more", segments, is_burrow=is_burrow)
+            with suppress(OSError):  # the disk that the log is written to may be full
+                log.error("a request failed", path=request.path.decode("latin-1"), exc_info=error)
+            fault = Problem(500, "a fault of koff: its log says more")
+            content = self._refuse(fault, segments, is_burrow=is_burrow)
         return _encode(content, accepts_gzip=request.accepts_gzip)
 
     def _answer(self, request: ApiRequest, segments: list[str]) -> _Content:
-        try:
-            call, content_type = self._find(request, segments)
-            if request.method not in _METHODS:
-                raise Problem(405, f"allowed: {_ALLOW}")
-            return _Content(200, call(), content_type)
-        except Problem as problem:
-            allow = _ALLOW if problem.status == 405 else None
-            return _Content(problem.status, problem.build(), problems.CONTENT_TYPE, allow)
-
-    def _find(self, request: ApiRequest, segments: list[str]) -> tuple[Callable[[], Any], str]:
-        """What makes the response, and its type. Raises `Problem` if there is no such path."""
-        if segments == ["api"]:
-            return build_page, _HTML
-        if segments == ["api", "openapi.json"]:
-            return build_openapi, _JSON
-        for endpoint in ENDPOINTS:
-            names = endpoint.match(segments)
-            if names is not None:
-
-                def answer(endpoint: Any = endpoint, names: Mapping[str, str] = names) -> Any:
-                    query = parse_query(request.query, endpoint.parameters)
-                    return endpoint.answer(self._source.take_views(), names, query)
-
-                return answer, _JSON
-        raise Problem(404, "there is no such path: /api lists all paths")
+        fixed = _FIXED.get(tuple(segments))
+        found = None if fixed else find_endpoint(segments)
+        if not (fixed or found):
+            raise Problem(404, "there is no such path: /api lists all paths")
+        if request.method not in _METHODS:
+            raise Problem(405, f"allowed: {_ALLOW}")
+        if found is None:
+            build, content_type = _FIXED[tuple(segments)]
+            return _Content(200, build(), content_type)
+        endpoint, names = found
+        query = parse_query(request.query, endpoint.parameters)
+        return _Content(200, endpoint.answer(self._source.take_views(), names, query))
 
     def _answer_burrow(self, request: ApiRequest, segments: list[str]) -> _Content:
-        answer = self._burrow.answer(segments, is_read=request.method in _METHODS)
-        content_type = _TEXT if isinstance(answer.value, str) else _JSON
-        return _Content(answer.status, answer.value, content_type, _ALLOW if answer.status == 405 else None)
+        status, value = self._burrow.answer(segments, is_read=request.method in _METHODS)
+        return _Content(status, value, _TEXT if isinstance(value, str) else _JSON)
 
-    def _refuse(self, status: int, detail: str, segments: list[str], *, is_burrow: bool) -> _Content:
+    def _refuse(self, problem: Problem, segments: list[str], *, is_burrow: bool) -> _Content:
         if is_burrow:
-            return _Content(status, self._burrow.build_error(detail, segments))
-        return _Content(status, Problem(status, detail).build(), problems.CONTENT_TYPE)
+            return _Content(problem.status, self._burrow.build_error(problem.detail, segments))
+        return _Content(problem.status, problem.build(), problems.CONTENT_TYPE)
 
 
 def _encode(content: _Content, *, accepts_gzip: bool) -> ApiResponse:
@@ -124,8 +121,8 @@ def _encode(content: _Content, *, accepts_gzip: bool) -> ApiResponse:
         "Vary": "Accept-Encoding",
         "X-Content-Type-Options": "nosniff",
     }
-    if content.allow is not None:
-        headers["Allow"] = content.allow
+    if content.status == 405:
+        headers["Allow"] = _ALLOW
     if content.content_type == _HTML:
         headers["Content-Security-Policy"] = "default-src 'none'; style-src 'unsafe-inline'"
     if accepts_gzip and len(body) >= _MIN_GZIP_BYTES:
