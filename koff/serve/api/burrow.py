@@ -131,7 +131,7 @@ def _show_cluster(views: Views, cluster: str) -> Found:
     _find_cluster(views, cluster, "cluster module not found")
     # How koff connects to the cluster is not told to clients.
     profile = {"name": "", "client-id": "", "kafka-version": "", "tls": None, "sasl": None}
-    module = {"class-name": "kafka", "servers": [], "client-profile": profile}
+    module: Object = {"class-name": "kafka", "servers": [], "client-profile": profile}
     module |= {"topic-refresh": 0, "offset-refresh": 0}
     return 200, "cluster module detail returned", {"module": module}
 
