@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ class GroupPlace(NamedTuple):
         return self.view.snapshot.shards[self.shard].groups[self.number].name
 
 
-class Page(NamedTuple):
+class GroupPage(NamedTuple):
     """The groups of a page, and how many match. `unknown` of the others have no known lag."""
 
     groups: list[ClusterTotal]
@@ -57,17 +58,16 @@ class GroupColumns:
         sizes = [len(shard.groups) for _, _, shard in self._shards]
         self._firsts = np.cumsum([0, *sizes])
 
-    def find_page(self, query: Query) -> Page:
+    def find_page(self, query: Query) -> GroupPage:
         """The groups that the query asks for."""
         mask, unknown = self._filter(query), 0
         if (lowest := query["min_lag"]) is not None:
-            lags = self._lags()
-            unknown = int(np.count_nonzero(mask & np.isnan(lags)))
-            mask &= lags >= lowest
+            unknown = int(np.count_nonzero(mask & np.isnan(self._lags)))
+            mask &= self._lags >= lowest
         order = self._sort(np.flatnonzero(mask), query)
         first = query["offset"]
         places = [self._locate(number) for number in order[first : first + query["limit"]].tolist()]
-        return Page(build_totals(places), len(order), unknown)
+        return GroupPage(build_totals(places), len(order), unknown)
 
     def _filter(self, query: Query) -> Mask:
         """A mask of the groups that match, whatever their lag is."""
@@ -84,7 +84,7 @@ class GroupColumns:
             mask &= self._join([shard.current_groups() for _, _, shard in self._shards]).astype(np.bool_)
         if query["status"]:
             wanted = [int(Status[name]) for name in query["status"]]
-            mask &= np.isin(self._statuses(), wanted)
+            mask &= np.isin(self._statuses, wanted)
         return mask
 
     def _sort(self, numbers: NDArray[np.int64], query: Query) -> NDArray[np.int64]:
@@ -93,8 +93,9 @@ class GroupColumns:
         by_name = np.array(sorted(numbers.tolist(), key=lambda n: self._groups[n].name), np.int64)
         if query["sort"] == "name":
             return by_name[::-1] if is_descending else by_name
-        columns = {"lag": self._lags, "time_lag_s": self._time_lags, "status": self._statuses}
-        column = columns[query["sort"]]()[by_name]
+        sort = query["sort"]
+        column = self._lags if sort == "lag" else self._statuses if sort == "status" else self._time_lags
+        column = column[by_name]
         return by_name[np.argsort(-column if is_descending else column, kind="stable")]
 
     def _locate(self, number: int) -> GroupPlace:
@@ -102,12 +103,15 @@ class GroupColumns:
         view, shard, _ = self._shards[at]
         return GroupPlace(view, shard, number - int(self._firsts[at]))
 
+    @cached_property
     def _lags(self) -> Column:
         return self._join([_sum_lags(view.snapshot, shard) for view, _, shard in self._shards])
 
+    @cached_property
     def _time_lags(self) -> Column:
         return self._join([_find_longest_time_lags(view.snapshot, shard) for view, _, shard in self._shards])
 
+    @cached_property
     def _statuses(self) -> Column:
         return self._join([view.snapshot.group_statuses(shard) for view, _, shard in self._shards])
 
