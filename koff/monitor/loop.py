@@ -18,7 +18,7 @@ from koff.monitor.clock import read_moment
 from koff.monitor.core import Core
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.outbox import Event
-from koff.monitor.requests import Input, Request
+from koff.monitor.requests import Display, Input, Request
 from koff.serve.view import ClusterView, NoProgress
 
 log = structlog.get_logger(component="monitor")
@@ -146,6 +146,9 @@ class Loop:
 
     def _handle(self, given: Input | None, send: Callable[[Request], None]) -> None:
         self._send_all(self._core.handle(given, read_moment()), send)
+        if isinstance(given, Display):
+            with self._changed:
+                self._fresh_until_s = float("-inf")  # the view shows what is to be hidden
         for event in self._core.take_events():
             self._log(event)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
@@ -20,6 +21,7 @@ from koff.tracker import Tracker
 
 log = structlog.get_logger(component="monitor")
 RETRY_S = 1.0
+SHOW_S = 2.0
 
 
 class Monitor(Closing):
@@ -55,10 +57,15 @@ class Monitor(Closing):
             self._loop.wake()
 
     def show(self, display: Display) -> None:
-        """Changes what is shown of the cluster. Any thread may call it, at any time."""
+        """Changes what is shown of the cluster. Any thread may call it, at any time.
+
+        Later views show it, unless the owner is busy for longer than `SHOW_S`.
+        """
         self.conf = replace(self.conf, display=display)
         if self._loop is not None:
-            self._loop.post(display)
+            applied = threading.Event()
+            self._loop.post(display, applied.set)
+            applied.wait(SHOW_S)
 
     def run(self) -> None:
         """Watches until stopped.

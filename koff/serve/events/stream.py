@@ -36,7 +36,7 @@ _HEADERS = {
 }
 
 
-class Refused(ValueError):
+class WrongParameter(ValueError):
     """A parameter that is wrong. The text is for the client."""
 
 
@@ -50,17 +50,17 @@ class Filter(NamedTuple):
 
     @classmethod
     def parse(cls, request: Request) -> Self:
-        """The filter of a request. Raises `Refused`."""
+        """The filter of a request. Raises `WrongParameter`."""
         query = request.query_params
         if unknown := sorted(set(query) - set(_PARAMETERS)):
-            raise Refused(f"{unknown[0]!r} is no parameter: use {', '.join(_PARAMETERS)}")
+            raise WrongParameter(f"{unknown[0]!r} is no parameter: use {', '.join(_PARAMETERS)}")
         kinds = frozenset(kind for kinds in query.getlist("kind") for kind in kinds.split(","))
         if wrong := sorted(kinds.difference(KINDS)):
-            raise Refused(f"kind {wrong[0]!r} is not one of {', '.join(KINDS)}")
+            raise WrongParameter(f"kind {wrong[0]!r} is not one of {', '.join(KINDS)}")
         try:
             severity = Severity.parse(query.get("min_severity", "info"))
         except ValueError as error:
-            raise Refused(f"min_severity {error}") from None
+            raise WrongParameter(f"min_severity {error}") from None
         # Not a regular expression of the client: it could take for ever.
         groups = tuple(re.compile(translate(pattern)) for pattern in query.getlist("group"))
         return cls(frozenset(query.getlist("cluster")), groups, kinds, severity)
@@ -84,7 +84,7 @@ def build_event_routes(events: EventLog) -> list[Route]:
             chosen, after = Filter.parse(request), _parse_since(request, events)
             if _prefers_json(request):
                 return _list_events(request, events, chosen, after)
-        except Refused as error:
+        except WrongParameter as error:
             return _explain(400, str(error))
         if events.is_closed:
             return _explain(503, "koff stops")
@@ -104,7 +104,7 @@ def _parse_since(request: Request, events: EventLog) -> int | None:
     try:
         number = events.parse_id(given)
     except ValueError as error:
-        raise Refused(f"since (or Last-Event-ID) {given[:50]!r} {error}") from None
+        raise WrongParameter(f"since (or Last-Event-ID) {given[:50]!r} {error}") from None
     return -1 if number is None else number
 
 
@@ -116,7 +116,7 @@ def _prefers_json(request: Request) -> bool:
 def _list_events(request: Request, events: EventLog, chosen: Filter, after: int | None) -> Response:
     text = request.query_params.get("limit", str(_LISTED))
     if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:9]) <= _MOST_LISTED:
-        raise Refused(f"limit must be a whole number from 1 to {_MOST_LISTED}")
+        raise WrongParameter(f"limit must be a whole number from 1 to {_MOST_LISTED}")
     limit, page = int(text), events.read(max(0, after or 0), _MOST_LISTED)
     fitting = [kept for kept in page.events if chosen.fits(kept.event)]
     listed = fitting[:limit] if after is not None else fitting[-limit:]

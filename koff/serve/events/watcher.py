@@ -37,10 +37,7 @@ class EventWatcher:
     """
 
     def __init__(
-        self,
-        take_views: Callable[[], Views],
-        interval_s: Callable[[], float],
-        events: Events,
+        self, take_views: Callable[[], Views], interval_s: Callable[[], float], events: Events
     ) -> None:
         self._take_views, self._interval_s, self._events = take_views, interval_s, events
         self._clusters: dict[str, ClusterChanges] = {}
@@ -86,11 +83,12 @@ class EventWatcher:
         changes = self._clusters.setdefault(cluster, ClusterChanges())
         try:
             events = changes.compare(view, now_ms)
-        except Exception:
-            # What is known may be half new: a part of it would give false events.
+        except Exception as error:
+            # What is known may be half new, and would give false events.
             self._clusters[cluster] = ClusterChanges()
-            raise
-        self._publish(events, now_ms)
+            self._note_fault(error)
+        else:
+            self._publish(events, now_ms)
 
     def _publish(self, events: Sequence[ClusterEvent], now_ms: int) -> None:
         if not events:

@@ -109,7 +109,7 @@ def check_template(template: str) -> None:
 
 
 class WebhookCounts:
-    """What happened to the requests of all webhooks, and how many events were dropped."""
+    """What happened to the requests of all webhooks, and how many events were dropped. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -128,7 +128,7 @@ class WebhookCounts:
 
 
 class Webhooks:
-    """Sends events to all webhooks of a configuration, which may change. A `Receiver`."""
+    """Sends events to all webhooks of a configuration, which may change."""
 
     def __init__(self) -> None:
         self.counts = WebhookCounts()

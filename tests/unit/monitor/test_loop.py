@@ -18,7 +18,7 @@ from koff.monitor import loop as loop_module
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.loop import Loop
 from koff.monitor.outbox import Event
-from koff.monitor.requests import Done, FetchTopics, Input, Moment, Request
+from koff.monitor.requests import Display, Done, FetchTopics, Input, Moment, Request
 from koff.serve.view import ClusterView, MonitorStats, NoProgress, Readiness
 from koff.tracker import Tracker
 
@@ -287,6 +287,17 @@ def test_a_view_that_is_not_fresh_any_more_is_replaced(
     with running(loop):
         assert loop.take_view() is not loop.take_view()
     assert core.views == 2
+
+
+def test_a_view_of_what_was_shown_before_is_replaced_although_it_is_fresh(
+    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_freshness(monkeypatch, 60.0)
+    with running(loop):
+        before, applied = loop.take_view(), threading.Event()
+        loop.post(Display(), applied.set)
+        assert applied.wait(30)
+        assert loop.take_view() is not before
 
 
 def test_no_view_is_taken_if_nobody_asks(core: FakeCore, loop: Loop) -> None:

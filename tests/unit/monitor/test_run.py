@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from koff.errors import ConnectError
 from koff.kafkatest import free_ports, wait_until
 from koff.monitor import run as run_module
 from koff.monitor.conf import MonitorConf
+from koff.monitor.requests import Display
 from koff.monitor.run import Monitor
 from koff.serve.accepted import PROMETHEUS_TEXT
 from koff.serve.rendering import Renderer
@@ -98,3 +100,16 @@ def test_a_signal_handler_stops_a_monitor_that_waits(monkeypatch: pytest.MonkeyP
         sender.join(10)
         signal.signal(signal.SIGUSR1, before)
     assert time.monotonic() - began_s < 30
+
+
+def test_what_is_shown_has_changed_when_show_returns() -> None:
+    applied: list[object] = []
+
+    class SlowLoop:
+        def post(self, given: object, on_applied: Callable[[], None]) -> None:
+            threading.Timer(0.05, lambda: (applied.append(given), on_applied())).start()
+
+    with make_monitor(wait=True) as monitor:
+        monitor._loop = SlowLoop()  # type: ignore[assignment]  # all that `show` needs
+        monitor.show(Display(labels={"team": "x"}))
+        assert applied == [Display(labels={"team": "x"})]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
@@ -117,6 +118,20 @@ def test_a_fault_is_logged_once_and_the_next_look_begins_again(clusters, monkeyp
         clusters.failure = None
         clusters.appear("new")
         wait_until(lambda: clusters.list_kinds() == ["group_appeared"], timeout_s=30, what="the event")
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == [
+        "a fault of koff: please report it"
+    ]
+
+
+def test_a_fault_in_one_cluster_leaves_the_others(clusters):
+    clusters.views = {"broken": replace(clusters.views["c"], cluster="broken"), **clusters.views}
+    clusters.watcher.look()
+    clusters.views["broken"] = replace(clusters.views["broken"], snapshot=None)
+    clusters.appear("new")
+    with capture_logs() as logs:
+        clusters.watcher.look()
+        clusters.watcher.look()
+    assert clusters.list_kinds() == ["group_appeared"]
     assert [line["event"] for line in logs if line["log_level"] == "error"] == [
         "a fault of koff: please report it"
     ]
