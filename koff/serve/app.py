@@ -39,7 +39,7 @@ def build_app(
     views: SharedCalls[str, Views],
     bodies: SharedCalls[Format, Body],
     api: SharedCalls[ApiRequest, ApiResponse],
-    events: EventLog,
+    events: EventLog | None,
 ) -> ASGIApp:
     """The application. `views` take views of the source, `bodies` render them, `api` responds to the rest."""
 
@@ -74,7 +74,7 @@ def build_app(
             Route("/readyz", send_readiness),
             Route("/healthz", send_health),
             Route("/", send_index),
-            *build_event_routes(events),
+            *([] if events is None else build_event_routes(events)),
             *build_api_routes(source, api),  # the last: they respond to every other path below /api
         ],
         exception_handlers={NoProgress: _explain, HTTPException: _refuse},

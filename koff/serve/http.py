@@ -29,7 +29,7 @@ log = structlog.get_logger(component="serve")
 
 
 class Server:
-    """Serves the views of `source`, and `events`. A context manager.
+    """Serves the views of `source`, and `events` if there are any. A context manager.
 
     The address is bound at creation, requests are handled from entry to exit. Raises `ConfigError` if koff
     cannot listen on the address.
@@ -53,11 +53,11 @@ class Server:
         has_tls = self._access.rules.tls is not None
         self.url = f"http{'s' if has_tls else ''}://{f'[{host}]' if ':' in host else host}:{port}"
         self._views = SharedCalls[str, Views](lambda _: source.take_views(), "koff-views")
-        self._events = events or Events()
-        renderer = Renderer(source, metrics, self._events.webhooks.counts)
+        self._events = None if events is None else events.log
+        renderer = Renderer(source, metrics, None if events is None else events.webhooks.counts)
         self._bodies = SharedCalls[Format, Body](renderer.render, "koff-render")
         self._api = SharedCalls[ApiRequest, ApiResponse](Responder(source).respond, "koff-api")
-        app = build_app(source, self._views, self._bodies, self._api, self._events.log)
+        app = build_app(source, self._views, self._bodies, self._api, self._events)
         self._uvicorn = GuardedServer(
             Authenticated(app, self._access, self._passwords), self._access.take_tls if has_tls else None
         )
@@ -71,7 +71,8 @@ class Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        self._events.log.close()
+        if self._events is not None:
+            self._events.close()
         self._uvicorn.should_exit = True
         self._thread.join()
         self._views.stop()

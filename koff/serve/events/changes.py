@@ -79,7 +79,8 @@ class ClusterChanges:
         if view.snapshot.shards and view.shown != self._shown:
             self.restart()
             self._shown = view.shown
-        if why is None or not self._is_first:
+        # A cluster that koff does not reach has an empty view.
+        if why is None or (view.snapshot.shards and not self._is_first):
             self._compare_snapshot(view, drafts, is_ready=why is None)
             self._is_first = False
         return drafts.build()

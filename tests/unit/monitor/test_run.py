@@ -107,7 +107,11 @@ def test_what_is_shown_has_changed_when_show_returns() -> None:
 
     class SlowLoop:
         def post(self, given: object, on_applied: Callable[[], None]) -> None:
-            threading.Timer(0.05, lambda: (applied.append(given), on_applied())).start()
+            def apply() -> None:
+                applied.append(given)
+                on_applied()
+
+            threading.Timer(0.05, apply).start()
 
     with make_monitor(wait=True) as monitor:
         monitor._loop = SlowLoop()  # type: ignore[assignment]  # all that `show` needs

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from koff.serve.api.endpoints import ENDPOINTS
 from koff.serve.api.responder import Responder
 from koff.serve.app import build_app
-from koff.serve.events.event_log import EventLog
 from koff.serve.shared_calls import SharedCalls
 from tests.unit.serve.api.clusters import LAGS, Clusters, take_view, withhold
 
@@ -38,7 +37,7 @@ def schema() -> Iterator[Any]:
     for each in calls:
         each.start()
     yield schemathesis.openapi.from_asgi(
-        "/api/openapi.json", build_app(source, calls[0], calls[1], calls[2], EventLog(0))
+        "/api/openapi.json", build_app(source, calls[0], calls[1], calls[2], None)
     )
     for each in calls:
         each.stop()
