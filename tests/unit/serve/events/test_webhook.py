@@ -228,10 +228,11 @@ def test_the_oldest_events_are_dropped_if_too_many_wait(webhooks, monkeypatch):
         assert [len(json.loads(body)["events"]) for _, _, body in receiver.requests] == [1, 1, 2, 2, 1]
 
 
-def test_what_waits_is_sent_at_the_stop(webhooks):
+def test_what_waits_is_sent_at_the_stop(webhooks, monkeypatch):
+    monkeypatch.setattr(webhook_module, "STOP_S", 60.0)
     with receiving(500, 200) as receiver:
         webhooks.configure([WebhookConf(url=receiver.url)])
-        webhook_module.FIRST_PAUSE_S = 3600.0
+        monkeypatch.setattr(webhook_module, "FIRST_PAUSE_S", 3600.0)
         webhooks.send([make_event(1)])
         wait_for(lambda: webhooks.counts.requests["failed"] == 1)
         webhooks.send([make_event(2)])
