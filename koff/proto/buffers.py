@@ -2,13 +2,13 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koff.proto.primitives import JAVA_REPLACEMENT
-from koff.proto.slices import Bytes, Ints, Mask
+from koff.proto.slices import PAD, Bytes, Ints, Mask, cut_rows
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +60,14 @@ class Binary:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def __getitem__(self, row: int) -> bytes | None:
+    @overload
+    def __getitem__(self, row: int) -> bytes | None: ...
+    @overload
+    def __getitem__(self, row: slice) -> Self: ...
+    def __getitem__(self, row: int | slice) -> bytes | Self | None:
+        if isinstance(row, slice):
+            valid = None if self.valid is None else self.valid[row]
+            return type(self)(self.data, self.starts[row], self.lengths[row], valid)
         if self.valid is not None and not self.valid[row]:
             return None
         start = int(self.starts[row])
@@ -69,10 +76,40 @@ class Binary:
     def __iter__(self) -> Iterator[bytes | None]:
         return (self[row] for row in range(len(self)))
 
+    def hash_rows(self) -> Ints:
+        """Returns Python's hash of each row, as `hash(column[row])` does."""
+        hashes = np.full(len(self), hash(None), np.int64)
+        rows = np.arange(len(self)) if self.valid is None else np.flatnonzero(self.valid)
+        # One call of numpy makes the bytes objects of all rows of one length: there are few lengths.
+        lengths = self.lengths[rows]
+        order = np.argsort(lengths, kind="stable")
+        rows, lengths = rows[order], lengths[order]
+        firsts = np.flatnonzero(np.diff(lengths, prepend=-1))
+        for own in np.split(rows, firsts[1:]) if len(rows) else ():
+            hashes[own] = _hash_spans(self.data, self.starts[own], int(self.lengths[own[0]]))
+        return hashes
+
     def select_rows(self, rows: Ints | Mask) -> Self:
         """Returns the column of these rows (indexes or a mask), over the same `data`."""
         valid = None if self.valid is None else self.valid[rows]
         return type(self)(self.data, self.starts[rows], self.lengths[rows], valid)
+
+
+    def slice_block(self, start: int, stop: int) -> tuple[Bytes, int, Ints, Ints, Mask]:
+        """Returns the data of a block of rows, how many bytes were cut off its front, and the rows.
+
+        The data has `PAD` bytes after the last row. A row is a start, a length, and whether it is not null.
+        """
+        at, lengths, data, shift = self.starts[start:stop], self.lengths[start:stop], self.data, 0
+        end = int((at + lengths).max())
+        if end + PAD > len(data):  # only a block at the end of the data needs a copy
+            shift = int(at.min())
+            data = np.concatenate((data[shift:end], np.zeros(PAD, np.uint8)))
+            at = at - shift
+        if self.valid is None:
+            return data, shift, at, lengths, np.ones(len(at), np.bool_)
+        valid = self.valid[start:stop]
+        return data, shift, at, lengths * valid, valid
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -137,6 +174,15 @@ class Text:
             for row in not_ascii.tolist()
         )
         return {row: corrected for row, raw, corrected in decoded if raw != corrected}
+
+
+def _hash_spans(data: Bytes, starts: Ints, size: int) -> Ints:
+    """Python's hash of `size` bytes from each position."""
+    if size == 0:  # numpy has no rows without bytes
+        return np.full(len(starts), hash(b""), np.int64)
+    spans = cut_rows(data, starts, size)
+    values = np.ascontiguousarray(spans).view(f"V{size}")[:, 0].tolist()
+    return np.fromiter(map(hash, values), np.int64, len(values))
 
 
 def _replace_rows(

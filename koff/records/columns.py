@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from koff.proto.buffers import Binary, Text
 from koff.proto.primitives import ZERO_UUID, parse_uuid
-from koff.proto.slices import PAD, Bytes, Ints, Mask, cut_rows, read_column
+from koff.proto.slices import Bytes, Ints, Mask, cut_rows, read_column
 from koff.records.commit_records import OffsetCommit, OffsetCommitValue
 from koff.records.commit_values import BLOCK_ROWS, CommitColumnsBuilder
 from koff.records.decoder import decode
@@ -82,7 +82,7 @@ class _RecordColumnsBuilder:
         """Decodes the usual rows of a block, all at once."""
         rows = slice(start, stop)
         # Keys: the bytes before the partition are looked up as a whole, the partition is the last four bytes.
-        data, shift, at, lengths, has_key = _slice_block(self.keys, start, stop)
+        data, shift, at, lengths, has_key = self.keys.slice_block(start, stop)
         type_, self.group[rows], self.topic[rows] = self.names.look_up(data, at, lengths)
         partition_at = at + np.maximum(lengths - PARTITION_SIZE, 0)  # any four bytes if the key is too short
         self.partition[rows] = read_column(cut_rows(data, partition_at, 4), 0, ">i4")
@@ -91,7 +91,7 @@ class _RecordColumnsBuilder:
             others = start + np.flatnonzero(has_key & (type_ < 0) & (lengths >= 2))
             self.type[others] = read_column(cut_rows(data, at[others - start], 2), 0, ">i2")
         # Values: a null value is a tombstone. `commits` decoded it as an empty row, so correct `ok`.
-        data, shift, at, lengths, has_value = _slice_block(self.values, start, stop)
+        data, shift, at, lengths, has_value = self.values.slice_block(start, stop)
         self.commits.fill_rows(start, data, at, lengths)
         self.metadata_at[rows] += shift  # from a position in the block to one in the whole buffer
         self.tombstone[rows] = ~has_value
@@ -179,20 +179,3 @@ class _RecordColumnsBuilder:
                 commits.topic_id.view(np.uint8).reshape(-1, 16)[empty] = 0
         for codes in (self.group, self.topic, self.partition):
             codes[~commits.ok] = -1
-
-
-def _slice_block(binary: Binary, start: int, stop: int) -> tuple[Bytes, int, Ints, Ints, Mask]:
-    """Returns the data of a block of rows, how many bytes were cut off its front, and the rows.
-
-    The data has `PAD` bytes after the last row. A row is a start, a length, and whether it is not null.
-    """
-    at, lengths, data, shift = binary.starts[start:stop], binary.lengths[start:stop], binary.data, 0
-    end = int((at + lengths).max())
-    if end + PAD > len(data):  # only a block at the end of the data needs a copy
-        shift = int(at.min())
-        data = np.concatenate((data[shift:end], np.zeros(PAD, np.uint8)))
-        at = at - shift
-    if binary.valid is None:
-        return data, shift, at, lengths, np.ones(stop - start, np.bool_)
-    valid = binary.valid[start:stop]
-    return data, shift, at, lengths * valid, valid

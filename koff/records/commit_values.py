@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.proto.buffers import Binary
 from koff.proto.slices import PAD, Bytes, Ints, Mask, cut_rows, read_column
 
 BLOCK_ROWS = 16384
@@ -42,10 +43,17 @@ class CommitColumns:
     ok: Mask
 
 
-def decode_commit_values(values: Sequence[bytes]) -> CommitColumns:
-    """Decodes the values of offset commits, in any mix of versions 0 to 4. None of them may be null."""
+def decode_commit_values(values: Sequence[bytes] | Binary) -> CommitColumns:
+    """Decodes the values of offset commits, in any mix of versions 0 to 4.
+
+    None of them may be null; in a `Binary`, a row that is null is not ok.
+    """
     builder = CommitColumnsBuilder(len(values))
     for start in range(0, len(values), BLOCK_ROWS):
+        if isinstance(values, Binary):
+            data, _, at, lengths, _ = values.slice_block(start, start + BLOCK_ROWS)
+            builder.fill_rows(start, data, at, lengths)
+            continue
         block = values[start : start + BLOCK_ROWS]
         lengths = np.fromiter(map(len, block), np.int64, len(block))
         data = np.frombuffer(b"".join(block) + bytes(PAD), np.uint8)

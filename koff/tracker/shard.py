@@ -35,8 +35,8 @@ from koff.tracker.shown import ShownNames
 from koff.tracker.snapshot_columns import ShardSnapshot
 from koff.tracker.topic_partitions import fold_topic_id, fold_topic_ids
 
-BytesColumn = Sequence[bytes | None]
-"""The keys or the values of some records. A value that is None is a tombstone."""
+BytesColumn = Sequence[bytes | None] | Binary
+"""The keys or the values of some records. A value that is None, or a null row, is a tombstone."""
 _COMMIT = "OffsetCommit"
 _FEW = 32
 """Up to this number of records, applying them one by one is faster than with numpy."""
@@ -248,7 +248,10 @@ class Shard(CommitRows):
                 self.skew.add(self._group.item(last), self._committed_at.item(last), live_ms)
             return
         # Find the row of each key. Keys that are not in the index need to be decoded.
-        hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
+        if isinstance(keys, Binary):
+            hashes = keys.hash_rows()
+        else:
+            hashes = np.fromiter(map(hash, keys), np.int64, len(keys))
         rows = self._index.find(hashes)
         missing = np.flatnonzero(rows == NO_ROW)
         if missing.size:
@@ -256,8 +259,7 @@ class Shard(CommitRows):
             # Keep the commits that have a row now.
             kept = np.flatnonzero(rows != NO_ROW)
             if kept.size != rows.size:
-                rows, indexes = rows[kept], kept.tolist()
-                keys, values = [keys[i] for i in indexes], [values[i] for i in indexes]
+                rows, keys, values = rows[kept], _select_rows(keys, kept), _select_rows(values, kept)
         if rows.size:
             self._apply_commits(rows, keys, values, seen_at_ms, live_ms)
 
@@ -463,10 +465,14 @@ class Shard(CommitRows):
         """
         # Decode the values. `kept` is False for tombstones.
         all_rows, kept = rows, np.ones(len(rows), np.bool_)
-        if None in values:
-            kept[:] = [value is not None for value in values]
-            values = [value or b"" for value in values]
-        columns = decode_commit_values(cast(Sequence[bytes], values))
+        if isinstance(values, Binary):
+            kept = kept if values.valid is None else values.valid
+            columns = decode_commit_values(values)
+        else:
+            if None in values:
+                kept[:] = [value is not None for value in values]
+                values = [value or b"" for value in values]
+            columns = decode_commit_values(cast(Sequence[bytes], values))
         offset, at_ms = columns.offset, columns.commit_timestamp
         topic_id = (
             np.zeros(len(rows), np.int64) if columns.topic_id is None else fold_topic_ids(columns.topic_id)
@@ -535,15 +541,13 @@ class Shard(CommitRows):
 
         A row is NO_ROW where the record is not a commit, or deletes an offset that does not exist.
         """
-        indexes = missing.tolist()
         # Decode. Records about groups are applied here, in log order among themselves.
-        batch_keys = Binary.from_values([keys[i] for i in indexes])
-        columns = decode_columns(
-            batch_keys, Binary.from_values([values[i] for i in indexes]), names=self._registry.names
-        )
+        batch_keys = _build_binary(_select_rows(keys, missing))
+        batch_values = _build_binary(_select_rows(values, missing))
+        columns = decode_columns(batch_keys, batch_values, names=self._registry.names)
         for message in columns.others.values():
             self._apply_group_record(message)
-        rows = np.full(len(indexes), NO_ROW, np.int64)
+        rows = np.full(len(missing), NO_ROW, np.int64)
         # The hash of each commit's usual key. A key whose length is not the usual length is another encoding
         # (type 0, trailing bytes) of the usual key, and belongs to the same row.
         groups, topics = columns.groups, columns.topics
@@ -588,3 +592,14 @@ class Shard(CommitRows):
         self._record_counts[type_name(record.type)] += 1
         if self._registry.is_possible_key(message.consumer):
             self.groups.apply(message)
+
+
+def _select_rows(column: BytesColumn, rows: NDArray[np.intp]) -> BytesColumn:
+    """The column of these rows."""
+    if isinstance(column, Binary):
+        return column.select_rows(rows)
+    return [column[row] for row in rows.tolist()]
+
+
+def _build_binary(column: BytesColumn) -> Binary:
+    return column if isinstance(column, Binary) else Binary.from_values(column)

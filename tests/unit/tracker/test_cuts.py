@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from koff.proto.buffers import Binary
 from koff.records import decode, encode
 from koff.tracker import Tracker
 from koff.tracker.recent_commits import TICK_MS
@@ -58,14 +59,30 @@ def odd(rng: random.Random, pair: Pair) -> tuple[bytes | None, bytes | None]:
     return pair
 
 
-def replay(pairs: list[tuple[bytes | None, bytes | None]], size: Callable[[], int]) -> Tracker:
+def interleave(pairs: list[tuple[bytes | None, bytes | None]]) -> tuple[Binary, Binary]:
+    """The keys and the values in one buffer, as they are in a record batch, with bytes between them."""
+    parts = [part for pair in pairs for part in pair]
+    lengths = np.array([len(part or b"") for part in parts], np.int64)
+    starts = np.cumsum(lengths + 1) - lengths
+    data = np.frombuffer(b"".join(b"\xff" + (part or b"") for part in parts), np.uint8)
+    valid = np.array([part is not None for part in parts], np.bool_)
+    return (
+        Binary(data, starts[0::2], lengths[0::2], valid[0::2]),
+        Binary(data, starts[1::2], lengths[1::2], valid[1::2] if not valid[1::2].all() else None),
+    )
+
+
+def replay(
+    pairs: list[tuple[bytes | None, bytes | None]], size: Callable[[], int], *, in_buffer: bool = False
+) -> Tracker:
     tracker, at = Tracker(), 0
     tracker.add_samples(
         ends={(topic, p): 110 for topic in ("t", "u", "\ufffd") for p in range(3)}, at_ms=NOW_MS - 100_000
     )
     while at < len(pairs):
         batch = pairs[at : at + (step := size())]
-        tracker.apply(0, [key for key, _ in batch], [value for _, value in batch], seen_at_ms=SEEN_AT_MS)
+        keys, values = interleave(batch) if in_buffer else zip(*batch, strict=True)
+        tracker.apply(0, keys, values, seen_at_ms=SEEN_AT_MS)
         at += step
     return tracker
 
@@ -96,6 +113,8 @@ def test_batches_of_any_size_end_in_the_same_state(seed):
     assert whole[2]["Undecodable"] > 5
     for size in (lambda: 1, lambda: rng.randrange(1, 12), lambda: rng.randrange(1, 90), lambda: 300):
         assert facts(replay(pairs, size)) == whole
+    for size in (lambda: rng.randrange(1, 90), lambda: len(pairs)):
+        assert facts(replay(pairs, size, in_buffer=True)) == whole
 
 
 def test_the_log_has_what_it_takes():
