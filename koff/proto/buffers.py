@@ -94,7 +94,6 @@ class Binary:
         valid = None if self.valid is None else self.valid[rows]
         return type(self)(self.data, self.starts[rows], self.lengths[rows], valid)
 
-
     def slice_block(self, start: int, stop: int) -> tuple[Bytes, int, Ints, Ints, Mask]:
         """Returns the data of a block of rows, how many bytes were cut off its front, and the rows.
 

@@ -42,6 +42,8 @@ SMALLEST_RECORD = 7
 """The least bytes of a record, its length included."""
 _FEW_BATCHES = 150
 """Up to this number of batches, a Python loop over the records of each batch is faster than numpy."""
+_STRETCH = 16
+"""How many records of one length are looked for at first. Twice as many whenever all were found."""
 CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 """The bits of a batch's attributes."""
 SMALLEST_BATCH = LOG_OVERHEAD + 14
@@ -122,7 +124,7 @@ def find_records(data: bytes, begins: Ints, ends: Ints, counts: Ints) -> RecordB
     # The rest, batch by batch: a quick loop guesses the ends, then numpy checks all lengths of the batch.
     for row in active.tolist():
         rows = slice(int(first[row]) + step, int(first[row] + counts[row]))
-        guessed = np.array(_guess_record_ends(data, int(at[row]), int(ends[row]), int(counts[row]) - step))
+        guessed = _guess_record_ends(data, int(at[row]), int(ends[row]), int(counts[row]) - step)
         size, start, ok = read_varints(source, np.minimum(np.append(at[row], guessed[:-1]), ends[row]))
         begin[rows], end[rows] = start, guessed
         at[row] = guessed[-1] if (ok & (size >= 0) & (start + size == guessed)).all() else -1
@@ -133,23 +135,46 @@ def find_records(data: bytes, begins: Ints, ends: Ints, counts: Ints) -> RecordB
     return RecordBounds(batch[good], begin[good], end[good], bad)
 
 
-def _guess_record_ends(data: bytes, at: int, end: int, count: int) -> list[int]:
-    """Returns where the records of one batch end if their lengths are sound; beyond `end` for the rest."""
-    ends = []
-    for _ in range(count):
-        if at >= end:
-            break
+def _guess_record_ends(data: bytes, at: int, end: int, count: int) -> Ints:
+    """Returns where the records of one batch end if their lengths are sound; beyond `end` for the rest.
+
+    Neighbours often have the same length: all records of such a stretch are found by a few calls.
+    """
+    start, left, before, looks = at, count, -1, _STRETCH
+    # Each step is the size of a record with its length, and how many records of that size follow.
+    steps, repeats = [], []
+    while left and at < end:
         size = data[at]
         if size < 128:
-            at += 1 + (size >> 1)  # the zigzag code of a number that is not negative is twice the number
+            width = 1
+            step = 1 + (size >> 1)  # the zigzag code of a number that is not negative is twice the number
         elif data[at + 1] < 128:
-            at += 2 + ((size & 0x7F | data[at + 1] << 7) >> 1)
+            width = 2
+            step = 2 + ((size & 0x7F | data[at + 1] << 7) >> 1)
         else:
             size = sum((byte & 0x7F) << 7 * index for index, byte in enumerate(data[at : at + 5]))
             width = next((index for index in (3, 4) if data[at + index - 1] < 128), 5)
-            at += width + ((size & ((1 << 7 * width) - 1)) >> 1)
-        ends.append(at)
-    return ends + [end + 1] * (count - len(ends))
+            step = width + ((size & ((1 << 7 * width) - 1)) >> 1)
+        same = 1
+        if step == before and width <= 2:
+            # As many records of this size follow as there are equal bytes where their lengths would be.
+            stop = min(at + step * min(looks, left), end)
+            same = _count_equal(data[at:stop:step])
+            if width == 2:
+                same = min(same, _count_equal(data[at + 1 : stop + 1 : step]))
+            looks = 2 * looks if same == looks else _STRETCH
+        before = step
+        steps.append(step)
+        repeats.append(same)
+        at += same * step
+        left -= same
+    ends = start + np.cumsum(np.repeat(np.array(steps, np.int64), repeats))
+    return np.concatenate([ends, np.full(left, end + 1)])
+
+
+def _count_equal(data: bytes) -> int:
+    """How many bytes at the front are equal to the first."""
+    return len(data) - len(data.lstrip(data[:1]))
 
 
 def read_fields(data: Bytes, begins: Ints, ends: Ints) -> RecordFields:

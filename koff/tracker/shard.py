@@ -18,7 +18,7 @@ from koff.lag import UNKNOWN, FirstRecords
 from koff.proto.buffers import Binary
 from koff.records import Message, OffsetCommit, Undecodable, Unknown, decode, type_name
 from koff.records.columns import RecordColumns, decode_columns
-from koff.records.commit_values import decode_commit_values
+from koff.records.commit_values import CommitColumns, decode_commit_values
 from koff.tracker.assignments import AssignmentTable
 from koff.tracker.clock_skew import ClockSkew
 from koff.tracker.commit_columns import Commits, find_possible_commits
@@ -464,15 +464,7 @@ class Shard(CommitRows):
         This relies on numpy assigning repeated indexes in order.
         """
         # Decode the values. `kept` is False for tombstones.
-        all_rows, kept = rows, np.ones(len(rows), np.bool_)
-        if isinstance(values, Binary):
-            kept = kept if values.valid is None else values.valid
-            columns = decode_commit_values(values)
-        else:
-            if None in values:
-                kept[:] = [value is not None for value in values]
-                values = [value or b"" for value in values]
-            columns = decode_commit_values(cast(Sequence[bytes], values))
+        all_rows, (columns, kept) = rows, _decode_values(values)
         offset, at_ms = columns.offset, columns.commit_timestamp
         topic_id = (
             np.zeros(len(rows), np.int64) if columns.topic_id is None else fold_topic_ids(columns.topic_id)
@@ -603,3 +595,14 @@ def _select_rows(column: BytesColumn, rows: NDArray[np.intp]) -> BytesColumn:
 
 def _build_binary(column: BytesColumn) -> Binary:
     return column if isinstance(column, Binary) else Binary.from_values(column)
+
+
+def _decode_values(values: BytesColumn) -> tuple[CommitColumns, NDArray[np.bool_]]:
+    """The decoded values, and which of them are not tombstones."""
+    kept = np.ones(len(values), np.bool_)
+    if isinstance(values, Binary):
+        return decode_commit_values(values), kept if values.valid is None else values.valid
+    if None in values:
+        kept[:] = [value is not None for value in values]
+        values = [value or b"" for value in values]
+    return decode_commit_values(cast(Sequence[bytes], values)), kept
