@@ -160,6 +160,16 @@ def read_segment(
         yield Chunk(piece.end, records, tuple(reader.markers), (*reader.damage, *tail))
 
 
+def read_batches(data: bytes, begins: Ints) -> Chunk:
+    """Reads whole batches, without their checksums. Each begins where the one before it ends.
+
+    `data` must continue for `PAD` bytes after the last batch. Raises `MissingLibrary` as `read_segment` does.
+    """
+    reader = _PieceReader(_Piece(data, 0, begins, len(data) - PAD))
+    records = reader.read_records(check_crc=False)
+    return Chunk(len(data) - PAD, records, tuple(reader.markers), tuple(reader.damage))
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Piece:
     """Whole batches of a file, with `PAD` zeros after them."""
@@ -251,7 +261,7 @@ class _PieceReader:
         # A batch with one malformed record is left out as a whole.
         if not fields.ok.all():
             self._mark_damaged(batch[~fields.ok], "a record in the batch is malformed")
-        records = _build_records(self.headers[batch], fields)
+        records = _build_records(self.headers, batch, fields)
         return records if fields.ok.all() else records.select_rows(~np.isin(batch, batch[~fields.ok]))
 
     def _mark_damaged(self, rows: NDArray[np.intp], reason: str) -> None:
@@ -312,18 +322,19 @@ class _PieceReader:
         return b"".join((*parts, bytes(PAD))), begins, ends
 
 
-def _build_records(headers: NDArray[Any], fields: record_batch.RecordFields) -> SegmentRecords:
+def _build_records(headers: NDArray[Any], batch: Ints, fields: record_batch.RecordFields) -> SegmentRecords:
     """Returns the columns of records, from their fields and the header of each record's batch."""
-    timestamp = headers["base_timestamp"].astype(np.int64) + fields.timestamp_delta
+    # By columns: to copy a whole header for each record would take as long as all else.
+    timestamp = headers["base_timestamp"].astype(np.int64)[batch] + fields.timestamp_delta
     appended = headers["attributes"] & record_batch.LOG_APPEND_TIME != 0
     if appended.any():
         # The broker set the time of the whole batch when it appended it.
-        timestamp = np.where(appended, headers["max_timestamp"], timestamp)
+        timestamp = np.where(appended[batch], headers["max_timestamp"].astype(np.int64)[batch], timestamp)
     return SegmentRecords(
-        offset=headers["base_offset"].astype(np.int64) + fields.offset_delta,
+        offset=headers["base_offset"].astype(np.int64)[batch] + fields.offset_delta,
         timestamp=timestamp,
-        producer_id=headers["producer_id"].astype(np.int64),
-        transactional=headers["attributes"] & record_batch.TRANSACTIONAL != 0,
+        producer_id=headers["producer_id"].astype(np.int64)[batch],
+        transactional=(headers["attributes"] & record_batch.TRANSACTIONAL != 0)[batch],
         keys=fields.keys,
         values=fields.values,
     )
@@ -344,7 +355,7 @@ def _read_marker(piece: _Piece, row: int, headers: NDArray[Any]) -> Marker | str
     if not fields.ok[0] or key is None or len(key) < 4:
         return "the key of the control record is malformed"
     kind = int.from_bytes(key[2:4], "big", signed=True)
-    records = _build_records(headers[row : row + 1], fields)
+    records = _build_records(headers, np.array([row]), fields)
     return Marker(
         offset=int(records.offset[0]),
         timestamp=int(records.timestamp[0]),
