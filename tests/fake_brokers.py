@@ -1,4 +1,4 @@
-"""Brokers on loopback that answer ApiVersions, Metadata and ListOffsets as a test tells them. kio encodes."""
+"""Brokers on loopback that answer a few requests as a test tells them. kio encodes all but Fetch."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from kio.static.constants import EntityType
 from koff.client import ClusterConf
 from koff.client.closing import Closing
 from koff.client.wire.requests import Api
+from koff.proto.primitives import write_uvarint
 
-VERSIONS = {Api.LIST_OFFSETS: (1, 11), Api.METADATA: (0, 13)}
+VERSIONS = {Api.LIST_OFFSETS: (1, 11), Api.METADATA: (0, 13), Api.FETCH: (4, 17)}
 """Those of Kafka 4.3."""
 
 
@@ -38,6 +39,12 @@ class FakeTopic:
     ends: dict[int, int] = field(default_factory=dict)
     errors: dict[int, ErrorCode] = field(default_factory=dict)
     """Errors of ListOffsets by partition."""
+    logs: dict[int, bytes] = field(default_factory=dict)
+    """The record batches that Fetch returns. A partition without a log is empty."""
+    aborted: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    """The aborted transactions that Fetch returns: producer id, first offset."""
+    fetch_errors: dict[int, ErrorCode] = field(default_factory=dict)
+    """Errors of Fetch by partition."""
     error: ErrorCode = ErrorCode.none
     """The topic's error in metadata."""
 
@@ -199,6 +206,8 @@ class FakeBrokers(Closing):
         topics = self.topics if broker.view is None else broker.view
         if api is Api.METADATA:
             return self._respond_metadata(broker, topics, version, request)
+        if api is Api.FETCH:
+            return _respond_fetch(broker, topics, version, request)
         return _respond_offsets(broker, topics, version, request)
 
     def _respond_metadata(
@@ -275,6 +284,55 @@ def _respond_offsets(broker: FakeBroker, topics: dict[str, FakeTopic], version: 
         for topic in reversed(request.topics)
     )
     return written(kinds.ListOffsetsResponse, throttle_time=timedelta(0), topics=responses)
+
+
+def _respond_fetch(broker: FakeBroker, topics: dict[str, FakeTopic], version: int, request: Any) -> bytes:
+    assert version == 12
+    (asked,) = request.topics
+    topic, room, parts = topics[asked.topic], request.max_bytes, []
+    for each in asked.partitions:
+        number, offset = each.partition, each.fetch_offset
+        error = topic.fetch_errors.get(number, ErrorCode.none)
+        if topic.leaders[number] != broker.id:
+            error = ErrorCode.not_leader_or_follower
+        elif each.current_leader_epoch not in (-1, topic.epochs[number]):
+            error = ErrorCode.fenced_leader_epoch
+        data, stable = b"", 0
+        for _, last, batch in list_batches(topic.logs.get(number, b"")):
+            stable = last + 1
+            if last < offset or error:
+                continue
+            # The last batch is cut off, unless it is the first of the response (KIP-74).
+            left = min(room, each.partition_max_bytes - len(data))
+            data += batch if room == request.max_bytes and not data else batch[: max(left, 0)]
+            room -= len(batch)
+        parts.append(pack_fetched(number, error, stable, topic.aborted.get(number), data))
+    name = asked.topic.encode()
+    head = struct.pack(">ihi", 0, 0, 0) + b"\2" + bytes([len(name) + 1]) + name
+    return head + bytes([len(parts) + 1]) + b"".join(parts) + b"\0\0"
+
+
+def pack_fetched(
+    number: int, error: ErrorCode, stable: int, aborted: list[tuple[int, int]] | None, data: bytes
+) -> bytes:
+    """A partition of a response to Fetch, version 12."""
+    transactions = b"\0" if aborted is None else bytes([len(aborted) + 1])
+    transactions += b"".join(struct.pack(">qqx", *each) for each in aborted or ())
+    size = bytearray()
+    write_uvarint(size, len(data) + 1)
+    head = struct.pack(">ihqqq", number, error.value, stable, stable, 0)
+    return head + transactions + struct.pack(">i", -1) + size + data + b"\0"
+
+
+def list_batches(log: bytes) -> list[tuple[int, int, bytes]]:
+    """The first and the last offset of each batch, and its bytes."""
+    found, at = [], 0
+    while at < len(log):
+        first, length = struct.unpack_from(">qi", log, at)
+        (last_delta,) = struct.unpack_from(">i", log, at + 23)
+        found.append((first, first + last_delta, log[at : at + 12 + length]))
+        at += 12 + length
+    return found
 
 
 def _send(client: socket.socket, frame: bytes) -> None:

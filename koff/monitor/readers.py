@@ -14,6 +14,8 @@ from typing import NamedTuple
 import structlog
 
 from koff.client import Cluster, ClusterConf, Feed, FeedConf, Fetched, OffsetSpec, TopicPartition
+from koff.client.history.history_fetch import HistoryFetch, HistoryFetched, HistoryStart
+from koff.client.offsets.lister import OffsetLister
 from koff.errors import ConnectError, Denied, KoffError
 from koff.monitor.requests import (
     Failed,
@@ -25,6 +27,7 @@ from koff.monitor.requests import (
     ReadFailed,
     ReadHistory,
     Records,
+    Start,
     StopReading,
     Unreachable,
 )
@@ -34,6 +37,8 @@ log = structlog.get_logger(component="monitor.readers")
 BATCH_RECORDS = 4_096
 """Records are gathered until there are so many, or no more wait: a small batch costs as much as a large."""
 FETCH_RECORDS = 2_000
+LONG_HISTORY = 50_000
+"""A history of so many offsets is fetched over koff's own connections. librdkafka reads shorter ones."""
 POLL_S = 0.2
 """How long a fetch waits for the first record, and so how long a new command may wait."""
 GATHER_S = 0.02
@@ -86,6 +91,7 @@ class _Batch:
 
     def __init__(self, attempts: Mapping[int, int]) -> None:
         self._attempts = attempts
+        self._history: list[Records] = []
         self._records: dict[int, _Columns] = {}
         self._epochs: dict[int, int] = {}
         self._positions: dict[int, tuple[int, int]] = {}
@@ -103,14 +109,26 @@ class _Batch:
                 columns.offsets.extend(run.offsets())
                 self._epochs[run.partition] = run.leader_epoch
                 self.count += len(run)
-        for partition, end in fetched.ends.items():
-            if partition in self._attempts:
-                self._positions[partition] = self._attempts[partition], end
+        self.add_positions(fetched.ends)
         for loss in fetched.lost:
             if loss.partition in self._attempts and loss.partition not in self.lost:
                 attempt = self._attempts[loss.partition]
                 self._lost.append(Lost(loss.partition, attempt, loss.reason, gone=loss.gone))
         self.full = fetched.full
+
+    def add_history(self, fetched: HistoryFetched) -> None:
+        """Adds records that did not come from librdkafka. They precede those that did."""
+        for run in fetched.runs:
+            attempt = self._attempts[run.partition]
+            columns = run.keys, run.values, run.offsets
+            self._history.append(Records(run.partition, attempt, *columns, run.leader_epoch))
+        self.add_positions(fetched.positions)
+
+    def add_positions(self, positions: Mapping[int, int]) -> None:
+        """Adds the next offsets of partitions that moved past their last record."""
+        for partition, end in positions.items():
+            if partition in self._attempts:
+                self._positions[partition] = self._attempts[partition], end
 
     @property
     def lost(self) -> list[int]:
@@ -119,9 +137,9 @@ class _Batch:
 
     def build_input(self, topic: str) -> Polled | None:
         """The input for the owner; None if nothing came."""
-        if not (self._records or self._positions or self._lost):
+        if not (self._history or self._records or self._positions or self._lost):
             return None
-        records = [
+        records = self._history + [
             Records(partition, self._attempts[partition], *columns, self._epochs[partition])
             for partition, columns in self._records.items()
         ]
@@ -131,9 +149,19 @@ class _Batch:
 class TopicReader(_Reader):
     """Reads an internal topic."""
 
-    def __init__(self, conf: ClusterConf, topic: str, feed: FeedConf, post: Post) -> None:
+    def __init__(
+        self,
+        conf: ClusterConf,
+        topic: str,
+        feed: FeedConf,
+        post: Post,
+        lister: OffsetLister | None = None,
+    ) -> None:
+        """With a `lister`, a long history is fetched over koff's own connections."""
         super().__init__(f"read-{topic}", post)
         self._conf, self._topic, self._feed_conf = conf, topic, feed
+        self._lister = lister if "check.crcs" not in conf.properties else None
+        self._history: HistoryFetch | None = None
         self._woken = threading.Event()
         self._commands: list[Read | StopReading] = []
         self._lock = threading.Lock()  # guards `_commands`
@@ -157,6 +185,7 @@ class TopicReader(_Reader):
             while not self._closed.is_set():
                 self._read_guarded()
         finally:
+            self._drop_history()
             self._drop_feed()
 
     def _read_guarded(self) -> None:
@@ -191,20 +220,59 @@ class TopicReader(_Reader):
             self._new_client_s = time.monotonic()
             self._feed.reconnect()
         epochs = {p: start.leader_epoch for p, start in command.starts.items() if start.leader_epoch >= 0}
-        self._feed.add({p: start.offset for p, start in command.starts.items()}, epochs)
+        in_history = self._begin_history(command.starts)
+        self._feed.add(
+            {p: start.offset for p, start in command.starts.items() if p not in in_history}, epochs
+        )
         self._attempts.update({p: start.attempt for p, start in command.starts.items()})
+
+    def _begin_history(self, starts: Mapping[int, Start]) -> set[int]:
+        """Begins to fetch long histories. Returns the partitions that `feed` is not to read yet."""
+        histories = {
+            p: HistoryStart(start.offset, start.history_until)
+            for p, start in starts.items()
+            if start.history_until > start.offset
+        }
+        if self._lister is None or sum(h.until - h.offset for h in histories.values()) < LONG_HISTORY:
+            return set()
+        if self._history is None:
+            self._history = HistoryFetch(self._lister, self._topic)
+        return self._history.add(histories)
 
     def _stop_reading(self, partitions: Iterable[int]) -> None:
         read = [partition for partition in partitions if partition in self._attempts]
-        if read and self._feed is not None:
-            self._feed.remove(read)
+        in_history = set() if self._history is None else self._history.partitions.intersection(read)
+        if self._history is not None:
+            self._history.remove(in_history)
+        by_feed = [partition for partition in read if partition not in in_history]
+        if by_feed and self._feed is not None:
+            self._feed.remove(by_feed)
         for partition in read:
             del self._attempts[partition]
+
+    def _read_history(self, history: HistoryFetch, feed: Feed, batch: _Batch) -> None:
+        """Adds the next records of histories. Lets `feed` read on where a history ends."""
+        fetched = history.fetch(POLL_S)
+        batch.add_history(fetched)
+        if fetched.ended:
+            epochs = {p: epoch for p, (_, epoch) in fetched.ended.items() if epoch >= 0}
+            feed.add({p: position for p, (position, _) in fetched.ended.items()}, epochs)
+        if not history.partitions:
+            self._drop_history()
+
+    def _drop_history(self) -> None:
+        history, self._history = self._history, None
+        if history is not None:
+            history.close()
 
     def _read(self, feed: Feed) -> None:
         """Posts the records that come within `POLL_S`."""
         batch = _Batch(self._attempts)
-        batch.add(feed.fetch(FETCH_RECORDS, POLL_S))
+        wait_s = POLL_S
+        if self._history is not None:
+            self._read_history(self._history, feed, batch)
+            wait_s = 0.0
+        batch.add(feed.fetch(FETCH_RECORDS, wait_s))
         while batch.full and batch.count < BATCH_RECORDS and not batch.lost:
             batch.add(feed.fetch(FETCH_RECORDS, 0))
         self._report_reach(feed)
@@ -213,7 +281,7 @@ class TopicReader(_Reader):
             return
         self._stop_reading(batch.lost)
         self._post_and_wait(polled)
-        if not polled.full:
+        if not polled.full and self._history is None:
             self._closed.wait(GATHER_S)
 
     def _report_reach(self, feed: Feed) -> None:
@@ -226,6 +294,7 @@ class TopicReader(_Reader):
         # Posted before the feed is closed, which may wait for a broker.
         self._post_and_wait(ReadFailed(self._topic, why, denied=denied))
         self._attempts = {}
+        self._drop_history()
         self._drop_feed()
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from koff.proto.buffers import Binary
 from koff.serve.view import ClusterFacts
 from koff.tracker import Commits, Described, Group, ShareLag, ShownNames, State
 
@@ -94,12 +95,14 @@ class Start(NamedTuple):
     """Where to begin to read a partition. `attempt` is returned with every record.
 
     `leader_epoch` of the record before that offset, -1 if unknown: with it, librdkafka notices a log that was
-    truncated since.
+    truncated since. `history_until`: the offset is the log start offset, and the records up to that one are
+    history, which need not come from librdkafka; 0: there is none.
     """
 
     offset: int
     attempt: int
     leader_epoch: int = -1
+    history_until: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,8 +353,8 @@ class Records(NamedTuple):
 
     partition: int
     attempt: int
-    keys: Sequence[bytes | None]
-    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | Binary
+    values: Sequence[bytes | None] | Binary
     offsets: Sequence[int]
     leader_epoch: int = -1
 

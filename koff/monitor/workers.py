@@ -100,7 +100,9 @@ class Workers:
         self._fetching = Fetching(cluster, lister)
         self.zookeeper = ZooKeeper(conf.zookeeper)
         self._records = FirstRecords(conf.cluster)
-        self._readers = {topic: TopicReader(conf.cluster, topic, conf.feed, post) for topic in conf.topics}
+        self._readers = {
+            topic: TopicReader(conf.cluster, topic, conf.feed, post, lister) for topic in conf.topics
+        }
         self._history = HistoryReader(cluster, conf.feed, post)
         self._in_order = {
             "disk": InOrder("disk", self._carry_out_on_disk, post),

@@ -61,6 +61,18 @@ class KnownLeaders:
         known = self._topics.get(topic)
         return () if known is None else known.leaders
 
+    def find_addresses(self, topic: str) -> dict[int, tuple[Address, int]]:
+        """By partition, the address of its leader and the leader epoch. Without doubted leaders."""
+        known = self._topics.get(topic)
+        if known is None:
+            return {}
+        brokers, doubted = self.brokers, known.doubted
+        return {
+            partition: (brokers[leader], epoch)
+            for partition, (leader, epoch) in enumerate(zip(known.leaders, known.epochs, strict=False))
+            if leader in brokers and leader not in doubted
+        }
+
     def split_by_address(
         self, partitions: Mapping[str, Iterable[TopicPartition]]
     ) -> tuple[dict[Address, list[TopicPartition]], list[TopicPartition], set[str]]:

@@ -78,7 +78,7 @@ class OffsetLister(Closing):
         token: TokenSource | None = None,
         cluster_id: str = "",
     ) -> None:
-        self._conf, self._fallback = conf, fallback
+        self._conf, self._fallback, self._token = conf, fallback, token
         self._cluster_id = cluster_id
         self._confirmed_s = time.monotonic() if cluster_id else float("-inf")
         self._other_cluster: tuple[str, set[Address]] = ("", set())
@@ -136,6 +136,17 @@ class OffsetLister(Closing):
     def find_leaders(self, topic: str) -> tuple[int, ...]:
         """The id of the broker that is asked for each partition of the topic. Empty if it is unknown."""
         return self._known.find_leaders(topic)
+
+    def find_leader_addresses(self, topic: str) -> dict[int, tuple[Address, int]]:
+        """By partition of the topic, the address of its leader and the leader epoch. Sends no request.
+
+        Partitions whose leader is unknown, or did not respond lately, are left out.
+        """
+        return self._known.find_addresses(topic)
+
+    def connect(self, address: Address, *, timeout_s: float) -> Connection:
+        """A connection of the caller's own. Raises what `Connection.connect` raises."""
+        return Connection.connect(self._conf, *address, token=self._token, timeout_s=timeout_s)
 
     def refresh_leaders(self, *, timeout_s: float) -> None:
         """Fetches the leaders of all topics whose offsets are requested. Raises `ConnectError`.

@@ -17,7 +17,7 @@ import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import KafkaError
@@ -155,6 +155,18 @@ class Connection(Closing):
                 yield self._receive(*in_flight.popleft())
         while in_flight:
             yield self._receive(*in_flight.popleft())
+
+    def post_request(self, request: Request[T]) -> Callable[[], T]:
+        """Sends one request. The function that is returned waits for the response.
+
+        It must be called before anything else is sent. `fileno` says when the response begins to come.
+        """
+        correlation = self._send(request)
+        return lambda: self._receive(correlation, request)
+
+    def fileno(self) -> int:
+        """The socket's file descriptor, for `select`. Raises `Closed`."""
+        return self._get_socket().fileno()
 
     def _require_version(self, api: Api) -> int:
         version = self.highest_version(api)

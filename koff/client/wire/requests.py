@@ -24,6 +24,7 @@ T = TypeVar("T")
 class Api(IntEnum):
     """The API keys of the requests that koff sends over its own connections."""
 
+    FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
     OFFSET_COMMIT = 8

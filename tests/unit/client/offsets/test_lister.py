@@ -68,6 +68,22 @@ def test_each_leader_is_asked_once_for_all_of_its_partitions(brokers, offsets):
     assert (offsets.find_leaders("t"), offsets.find_leaders("never requested")) == ((1, 2, 3, 1), ())
 
 
+def test_the_addresses_of_leaders_are_known_without_a_request(brokers, offsets):
+    topic = brokers.add_topic("t", [1, 2, -1])
+    topic.epochs[1] = 4
+    offsets.list_offsets(at("t", 0, 1))
+    asked = [len(broker.requests) for broker in brokers.brokers.values()]
+    one, two = (("127.0.0.1", brokers[number].port) for number in (1, 2))
+    assert offsets.find_leader_addresses("t") == {0: (one, 0), 1: (two, 4)}
+    assert offsets.find_leader_addresses("never requested") == {}
+    assert [len(broker.requests) for broker in brokers.brokers.values()] == asked
+    # A leader that has failed is not used until other metadata comes.
+    offsets._known.doubt(at("t", 0))
+    assert offsets.find_leader_addresses("t").keys() == {1}
+    with offsets.connect(one, timeout_s=5) as connection:
+        assert not connection.closed
+
+
 @pytest.mark.parametrize(
     ("spec", "isolation", "offset"),
     [
