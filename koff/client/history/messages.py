@@ -15,7 +15,7 @@ from koff.proto.readers import compile_struct_reader
 from koff.proto.schema import BYTES, INT16, INT32, INT64, STRING, array, field, nested, nullable, struct
 
 FETCH_VERSIONS = (12, 12)
-PARTITION_BYTES = 512 << 10
+PARTITION_BYTES = 1 << 20
 """The most bytes of one partition in a response, unless its first batch is larger."""
 RESPONSE_BYTES = 1 << 20
 """The same for the whole response. Larger responses are slower to decode: they do not fit the CPU caches."""
