@@ -200,6 +200,9 @@ class TopicReader(_Reader):
             self._fail(str(error), denied=isinstance(error, Denied))
         except Exception as error:  # a fault of koff must not end the thread
             log.exception("reading failed", topic=self._topic)
+            if self._history is not None:
+                # librdkafka reads from now on: the same bytes must not fail again and again.
+                self._lister = None
             self._fail(f"{type(error).__name__}: {error}", denied=False)
 
     def _obey(self) -> None:

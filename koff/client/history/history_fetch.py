@@ -117,13 +117,13 @@ class HistoryFetch(Closing):
         for leader in leaders:
             leader.advance(fetched)
         waiting = [leader for leader in leaders if leader.is_waiting]
-        ready: list[_Leader] = []
+        ready: set[int] = set()
         if waiting:
-            ready, _, _ = select.select(waiting, [], [], 0.0 if fetched.ended else timeout_s)
+            ready = _poll(waiting, 0.0 if fetched.ended else timeout_s)
         elif leaders and not fetched.ended:
             time.sleep(min(timeout_s, _CONNECTING_POLL_S))
         for leader in leaders:
-            if leader in ready:
+            if leader.is_waiting and leader.fileno() in ready:
                 leader.receive(fetched)
             else:
                 leader.check_late(fetched)
@@ -159,7 +159,7 @@ class _Leader:
         return self._receive is not None
 
     def fileno(self) -> int:
-        """For `select`."""
+        """For `poll`."""
         assert self._connection is not None
         return self._connection.fileno()
 
@@ -265,6 +265,14 @@ class _Leader:
             self.left[partition] = self.left.pop(partition)
         connection.deadline = time.monotonic() + RESPONSE_S
         self._receive, self._since_s = connection.post_request(request), time.monotonic()
+
+
+def _poll(leaders: Iterable[_Leader], timeout_s: float) -> set[int]:
+    """The file descriptors at which a response, or an error, begins to come."""
+    poll = select.poll()  # not `select.select`, which knows the first 1,024 file descriptors only
+    for leader in leaders:
+        poll.register(leader.fileno(), select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(timeout_s * 1000)}
 
 
 def _find_batches(part: FetchedPartition, position: int) -> Batches | None:
