@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -190,6 +191,13 @@ def test_a_receiver_that_is_not_there_is_given_up_after_the_retries(webhooks):
     webhooks.send([make_event()])
     wait_for(lambda: webhooks.counts.dropped == 1)
     assert webhooks.counts.requests == {"ok": 0, "failed": 4, "refused": 0}
+
+
+def test_certificates_are_verified(webhooks):
+    webhooks.configure([WebhookConf(url="https://127.0.0.1:1/")])
+    tls = webhooks._senders[0]._tls
+    assert tls is not None
+    assert (tls.verify_mode, tls.check_hostname) == (ssl.CERT_REQUIRED, True)
 
 
 @pytest.mark.parametrize("fault", ["hang", "trickle"])
