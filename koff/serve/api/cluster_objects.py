@@ -63,7 +63,7 @@ class PartitionOffsets(NamedTuple):
     produce_per_s: float | None
 
 
-class TopicReader(NamedTuple):
+class ReaderTotal(NamedTuple):
     """A group that reads a topic, and its rows there. Without `whole`, rows may be missing."""
 
     group: str
@@ -126,7 +126,7 @@ PARTITION_OFFSETS: JsonObject[PartitionOffsets] = JsonObject(
     JsonField("produce_per_s", nullable(NUMBER), "Offsets per second.", attrgetter("produce_per_s")),
 )
 
-READER: JsonObject[TopicReader] = JsonObject(
+READER: JsonObject[ReaderTotal] = JsonObject(
     JsonField("group", STRING, "The group.", attrgetter("group")),
     JsonField(
         "partitions", COUNT, "Of this topic that it has committed or is assigned.", lambda r: len(r.rows)

@@ -14,7 +14,10 @@ from koff.serve.view import ViewSource
 
 
 def build_api_routes(source: ViewSource, calls: SharedCalls[ApiRequest, ApiResponse]) -> list[BaseRoute]:
-    """The routes. `calls` call `Responder.respond`. Routes of other paths below /api come before these."""
+    """The routes. `calls` call `Responder.respond`.
+
+    Routes of other paths below /api must come before these.
+    """
 
     async def send_health(_: Request) -> Response:
         # Burrow's health check, which must not wait for other requests

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from koff.serve.api.cluster_objects import TopicReader, TopicTotal
+from koff.serve.api.cluster_objects import ReaderTotal, TopicTotal
 from koff.serve.api.group_columns import GroupPlace, select_places
 from koff.serve.view import ClusterView
 
@@ -59,7 +59,7 @@ class TopicColumns:
         ]
         return sorted(readers, key=lambda reader: reader.name)
 
-    def build_readers(self, topic: str, places: Sequence[GroupPlace]) -> list[TopicReader]:
+    def build_readers(self, topic: str, places: Sequence[GroupPlace]) -> list[ReaderTotal]:
         """These groups with their rows of the topic."""
         if not places:
             return []
@@ -69,7 +69,7 @@ class TopicColumns:
             for shard in selected.shards.values()
             for group, is_whole in zip(shard.groups, shard.summable_groups(), strict=True)
         }
-        readers = {name: TopicReader(name, [], is_whole) for name, is_whole in whole.items()}
+        readers = {name: ReaderTotal(name, [], is_whole) for name, is_whole in whole.items()}
         for row in selected.rows():
             if row.topic == topic:
                 readers[row.group].rows.append(row)
