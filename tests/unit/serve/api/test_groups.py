@@ -9,8 +9,10 @@ import pytest
 
 from koff.cli import lag as lag_command
 from koff.lag import Reason
+from koff.records import encode
 from koff.serve.api.group_objects import GROUP, ROW
-from koff.tracker import Rule, ShownNames
+from koff.tracker import Rule, ShownNames, Tracker
+from tests.unit.builders import Streams, commit
 from tests.unit.serve.api.clusters import (
     AWAY,
     EMPTY,
@@ -18,6 +20,7 @@ from tests.unit.serve.api.clusters import (
     NOW_MS,
     ODD,
     Clusters,
+    apply,
     build_view,
     fill_tracker,
     take_view,
@@ -269,3 +272,25 @@ def test_groups_of_a_cluster_without_a_name_are_not_listed() -> None:
 
 def test_the_names_of_a_group_are_those_of_its_shape(clusters: Clusters) -> None:
     assert set(clusters.get("groups")["groups"][0]) == {"cluster", *(field.name for field in GROUP.fields)}
+
+
+def test_a_streams_group_is_assigned_the_partitions_of_its_tasks() -> None:
+    tracker = Tracker()
+    records = [
+        Streams.own("s", 2),
+        Streams.topology("s"),
+        Streams.member("s", "m"),
+        Streams.assigned("s", 2),
+        Streams.target("s", "m", {"0": (0,)}),
+        Streams.current("s", "m", 2, {"0": (0,)}),
+    ]
+    apply(tracker, "s", *map(encode, records), commit("s", "in-a", 0, 4))
+    tracker.add_samples(ends={("in-a", 0): 10, ("in-b", 0): 10})
+    found = Clusters(build_view(tracker.take_snapshot(NOW_MS))).get("clusters", "c", "groups", "s")
+    assert (found["group"]["type"], found["group"]["lag"], found["group"]["unknown"]) == ("streams", 6, 1)
+    (member,) = found["members"]
+    assert sorted(a["topic"] for a in member["assigned"]) == ["in-a", "in-b"]
+    assert [(row["topic"], row["lag"], row["reasons"]) for row in found["partitions"]] == [
+        ("in-a", 6, []),
+        ("in-b", None, ["no_commit"]),
+    ]
