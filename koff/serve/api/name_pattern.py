@@ -24,23 +24,26 @@ ALLOWED = (
     "of them after a group, at most two groups, at most eight |, and no (?...) or back-reference"
 )
 # An escaped character, or a set such as [a-z]: in these, the characters that are counted mean themselves.
-_ATOM = re.compile(r"\\[^0-9]|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
-_REFUSED = re.compile(r"\(\?|\)[*+?{]|\\[0-9]")
+_ATOM = re.compile(r"\\[^0-9]|\[\^?+\]?+(?:\\.|[^\]\\])*\]", re.DOTALL)
+_NESTED_SET = re.compile(r"^\[.*(?:\[|--|&&|~~|\|\|)", re.DOTALL)
+"""A set of which Python warns: it may mean something else one day."""
+_REFUSED = re.compile(r"\(\?|\)[*+?{]|\\[0-9]|\[")
 
 
 def parse_pattern(text: str) -> re.Pattern[str]:
     """The expression. Raises `ValueError` if it is wrong or refused."""
     if len(text) > MAX_CHARACTERS:
         raise ValueError(text)
-    try:
-        pattern = re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(text) from error
+    # Checked before it is compiled: that may take long too, and prints warnings.
     plain = _ATOM.sub("x", text)
     counts = {signs: sum(map(plain.count, signs)) for signs in _MAX_COUNTS}
-    if _REFUSED.search(plain) or any(counts[signs] > most for signs, most in _MAX_COUNTS.items()):
+    is_refused = _REFUSED.search(plain) or any(map(_NESTED_SET.search, _ATOM.findall(text)))
+    if is_refused or any(counts[s] > _MAX_COUNTS[s] for s in counts):
         raise ValueError(text)
-    return pattern
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(text) from error
 
 
 def search_names(pattern: re.Pattern[str], names: Iterable[str]) -> list[bool]:
