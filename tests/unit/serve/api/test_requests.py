@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
+from structlog.testing import capture_logs
 
 from koff.serve import ServeConf, Server, Views
 from koff.serve.api.endpoints import ENDPOINTS
@@ -201,12 +202,14 @@ def test_without_progress_the_response_says_so() -> None:
 def test_a_fault_of_koff_tells_the_client_nothing() -> None:
     clusters = Clusters(take_view())
     clusters.fail(RuntimeError(f"in {__file__}"))
-    for path in ("/api/v1/groups", "/v3/kafka"):
-        response = clusters.request(path)
+    for path, is_burrow in (("/api/v1/groups", False), ("/v3/kafka", True)):
+        with capture_logs() as logged:
+            response = clusters.request(path)
+        assert [(line["event"], line["path"]) for line in logged] == [("a request failed", path)]
         assert response.status == 500
         assert b"Traceback" not in response.body
         assert b".py" not in response.body
-    assert clusters.request("/api/v1/groups").problem["title"] == "Internal Server Error"
+        assert is_burrow or response.problem["title"] == "Internal Server Error"
 
 
 def test_a_name_with_a_lone_surrogate_is_valid_json() -> None:
