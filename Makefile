@@ -58,7 +58,7 @@ jars: $(INSTALLED) ## fetch Kafka's jars into the cache, unless they are there
 
 lock: ## resolve the dependencies anew (needs uv)
 	@command -v uv >/dev/null || { echo "no 'uv' on PATH: pip install uv" >&2; exit 1; }
-	$(COMPILE) pyproject.toml --extra zookeeper --output-file requirements.lock
+	$(COMPILE) pyproject.toml --extra zookeeper --extra auth --output-file requirements.lock
 	$(COMPILE) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
 	$(COMPILE) --group build --output-file requirements-build.lock
 
