@@ -56,7 +56,7 @@ def status_case(alert: str, status: str, values: str, fires: dict[int, bool]) ->
 SECONDS, LOST = "koff_group_max_lag_seconds", "koff_group_lost_records"
 MARGIN, REBALANCES = "koff_group_retention_margin_ratio", "koff_group_rebalances_total"
 HELD_BACK, UNDECODABLE = "koff_reader_held_back_seconds", "koff_reader_undecodable_total"
-WITHHELD = "koff_rows_withheld"
+WITHHELD, EXPECTED = "koff_rows_withheld", "koff_expected_group_present"
 CASES = [
     # A minute more each minute. Then the group has caught up.
     group_case("KoffGroupFallsBehind", SECONDS, "0+60x20 1x40", {5: False, 15: True, 20: True, 50: False}),
@@ -78,6 +78,9 @@ CASES = [
     group_case("KoffGroupRebalancesOften", REBALANCES, "0x5 0+1x20 20x60", {6: False, 24: True, 60: False}),
     group_case("KoffGroupRebalancesOften", REBALANCES, "0+1x20 _x40", {20: True, 30: True, 50: False}),
     group_case("KoffGroupRebalancesOften", REBALANCES, "0 1x30", {20: False}),  # a single one
+    group_case("KoffExpectedGroupAbsent", EXPECTED, "1x3 0x20 1x60", {6: False, 12: True, 50: False}),
+    group_case("KoffExpectedGroupAbsent", EXPECTED, "0x10 _x60", {8: True, 22: True, 40: False}),
+    group_case("KoffExpectedGroupAbsent", EXPECTED, "1x20", {20: False}),
     cluster_case("KoffNotReady", "koff_up", "1x3 0x10 1x10", {5: False, 12: True, 16: False}),
     cluster_case("KoffNotReady", "koff_up", "1x20", {20: False}),
     # The metrics of this cluster are gone. After an hour, koff has another configuration, and not a fault.
