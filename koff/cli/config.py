@@ -108,7 +108,7 @@ def _describe_keys(keys: tuple[ConfigKey, ...], values: Mapping[str, Any]) -> di
 
 def _describe_value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _MASK if is_secret(name) else text for name, text in value.items()}
+        return {name: _MASK if is_secret(name) else str(text) for name, text in value.items()}
     if isinstance(value, tuple):
         if all(isinstance(each, int) for each in value):  # a shard
             return "/".join(map(str, value))

@@ -105,7 +105,7 @@ class ClusterConf:
             properties = {name: value for name, value in properties.items() if name != "sasl.mechanisms"}
             properties |= {
                 "sasl.mechanism": "OAUTHBEARER",
-                "oauth_cb": lambda _: msk_iam.sign_token(self.brokers),
+                "oauth_cb": msk_iam.TokenCallback(self.brokers),
             }
         return {
             "client.id": self.client_id,
@@ -121,7 +121,8 @@ class ClusterConf:
 def check_properties(conf: ClusterConf) -> None:
     """Raises `ConfigError` if librdkafka refuses the properties. Connects to nothing."""
     properties = {**conf.librdkafka_properties(), "bootstrap.servers": ""}
-    properties.pop("oauth_cb", None)  # the client would wait for a token
+    if properties.pop("oauth_cb", None):  # the client would wait for a token
+        msk_iam.check(conf.brokers)
     new_client(AdminClient, properties)
 
 

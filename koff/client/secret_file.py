@@ -20,6 +20,10 @@ class SecretFile(str):
         made.path = path
         return made
 
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        # A copy, perhaps in another process, is the content and no more.
+        return str, (str(self),)
+
     def read_again(self) -> str:
         """The present content; the first one if the file is empty or cannot be read."""
         try:

@@ -84,7 +84,8 @@ class Access:
                 try:
                     self._apply()
                 except Exception:  # a fault of koff must not end the thread
-                    log.exception("the files for access cannot be read")
+                    with suppress(OSError):  # the disk that the log is written to may be full
+                        log.exception("the files for access cannot be read")
 
     def _apply(self) -> None:
         try:
@@ -95,7 +96,7 @@ class Access:
                 # The file may be empty because it is being written: that must not let everybody in.
                 raise ConfigError("basic_auth_users was removed, which needs a restart")
         except KoffError as error:
-            with suppress(OSError):  # the disk that the log is written to may be full
+            with suppress(OSError):
                 log.error("the files for access are wrong, and are not applied", why=str(error))
             return
         self.rules = rules

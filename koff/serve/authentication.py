@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from contextlib import suppress
 
 import structlog
 from starlette.responses import PlainTextResponse, Response
@@ -67,7 +68,8 @@ class Authenticated:
                 return _refuse(scope, 429, "too many passwords wait to be checked", {"Retry-After": "1"})
         if scheme == "bearer" and needs_token and rules.tokens is not None and rules.tokens.find_name(value):
             return None
-        log.debug("a client is refused", client=client, path=scope["path"], scheme=scheme)
+        with suppress(OSError):  # the disk that the log is written to may be full
+            log.debug("a client is refused", client=client, path=scope["path"], scheme=scheme)
         refusal = _refuse(scope, 401, "send a valid password or token" if credentials else "log in first")
         if rules.web.users:
             refusal.headers.append("WWW-Authenticate", 'Basic realm="koff", charset="UTF-8"')

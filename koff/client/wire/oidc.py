@@ -6,7 +6,9 @@ librdkafka fetches the tokens of its own connections from the same provider, by 
 from __future__ import annotations
 
 import base64
+import http.client
 import json
+import math
 import ssl
 import threading
 import time
@@ -111,12 +113,20 @@ class _TokenSource:
             token, life_s = answer["access_token"], float(answer.get("expires_in", 0))
             if not isinstance(token, str) or not token.isascii() or "\x01" in token:
                 raise ValueError
+            if not 0 <= life_s < math.inf:
+                raise ValueError
         except urllib.error.HTTPError as error:
             with error:
                 raise self._make_error(f"it responds with status {error.code}") from None
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             raise self._make_error(str(getattr(error, "reason", None) or error)) from None
-        except (ValueError, KeyError, TypeError, AttributeError):  # the text may contain a token
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ):  # the text may contain a token
             raise self._make_error("its response has no access_token") from None
         return token, life_s
 

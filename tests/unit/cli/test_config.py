@@ -96,3 +96,12 @@ def test_the_files_for_access_are_checked_too(file, tmp_path):
     result = run("check", file)
     assert result.exit_code == 0, result.output
     assert f"web_config_file: {tmp_path}/web.yml" in run("show", file).output
+
+
+def test_a_property_in_a_file_is_shown_unless_it_is_a_secret(file, tmp_path):
+    for name in ("user", "password"):
+        (tmp_path / name).write_text(f"the-{name}\n")
+    properties = f"sasl.username: file:{tmp_path}/user, sasl.password: file:{tmp_path}/password"
+    file.write_text(f"clusters: [{{name: a, brokers: 'a:1', properties: {{{properties}}}}}]")
+    (cluster,) = yaml.safe_load(run("show", file).output)["clusters"]
+    assert cluster["properties"] == {"sasl.username": "the-user", "sasl.password": "********"}

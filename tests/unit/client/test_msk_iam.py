@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from koff.client import ClusterConf
-from koff.client.msk_iam import sign_token
+from koff.client import Cluster, ClusterConf
+from koff.client.msk_iam import TokenCallback, sign_token
 from koff.client.wire.credentials import check_support, read_credentials
 from koff.errors import ConfigError, ConnectError
 
@@ -54,6 +55,25 @@ def test_librdkafka_gets_a_function_and_no_name_that_it_does_not_know() -> None:
     assert properties["sasl.mechanism"] == "OAUTHBEARER"
     assert "sasl.mechanisms" not in properties
     assert properties["oauth_cb"]("") == ("token-eu-west-1", 1.5)
+
+
+def test_without_credentials_a_client_is_made_and_keeps_trying(signer: SimpleNamespace) -> None:
+    brokers = "b.kafka.eu-west-1.amazonaws.com:9098"
+    callback, works = TokenCallback(brokers), signer.generate_auth_token
+
+    def fail(_: str) -> None:
+        raise ValueError("no credentials")
+
+    signer.generate_auth_token = fail
+    token, expires_s = callback("")
+    assert (token, expires_s > time.time()) == ("none", True)
+    properties = {**PROPERTIES, "security.protocol": "sasl_plaintext"}
+    Cluster(ClusterConf(f"127.0.0.1:1,{brokers}", properties)).close()  # librdkafka makes a client
+    signer.generate_auth_token = works
+    assert callback("")[0] == "token-eu-west-1"
+    signer.generate_auth_token = fail
+    with pytest.raises(ConnectError):  # librdkafka keeps the token that it has
+        callback("")
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, signer: SimpleNamespace) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,10 @@ def test_files_are_not_read_at_each_call(password: Path) -> None:
     password.write_text("second\n")
     log_in.refresh(client)
     assert client.given == []
+
+
+def test_a_copy_in_another_process_is_the_content_and_reads_no_file(password: Path) -> None:
+    secret = SecretFile(str(password))
+    password.unlink()
+    for copied in (pickle.loads(pickle.dumps(secret)), copy.deepcopy(secret)):
+        assert (copied, type(copied)) == ("first", str)

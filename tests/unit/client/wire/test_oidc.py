@@ -69,6 +69,8 @@ def test_another_secret_gets_another_token(provider: Provider) -> None:
         (200, b"<html>h&sh", "has no access_token"),
         (200, b"[]", "has no access_token"),
         (200, b'{"access_token": 5}', "has no access_token"),
+        (200, b'{"access_token": "a", "expires_in": NaN}', "has no access_token"),
+        (200, b"[" * 100_000, "has no access_token"),
         (200, b'{"access_token": "a\\u0001b"}', "has no access_token"),
         (200, b'{"access_token": "' + b"x" * (2 << 20) + b'"}', "too long"),
     ],
