@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AclOperation, OffsetSpec, ResourceType
 
 from koff.kafkatest import LocalKafka, wait_until
+from koff.kafkatest.java import class_command
 from koff.records.topics import OFFSETS_TOPIC
 from tests.integration.test_against_kafka import commit
 from tests.kafka_groups import allow, produce
@@ -21,28 +23,16 @@ from tests.koff_process import Monitor, monitoring, set_properties
 pytestmark = pytest.mark.kafka
 USERS = {"admin": "admin-secret", "koff": "koff-secret", "bare": "bare-secret"}
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
-KINDS = {"--topic": ResourceType.TOPIC, "--group": ResourceType.GROUP}
+ACL_COMMAND = "org.apache.kafka.tools.AclCommand"
 
 
-def read_documented_rights() -> list[tuple[str, ResourceType, str, AclOperation]]:
-    """The rights of the lines with kafka-acls on the page."""
-    rights = []
-    for line in re.findall(r"^ +kafka-acls .* --add .*$", PAGE.read_text(), re.M):
-        words = shlex.split(line)
-        given = [
-            (word, words[at + 1])
-            for at, word in enumerate(words)
-            if word.startswith("--") and word != "--add"
-        ]
-        options = dict(given)
-        assert options["--allow-principal"] == "User:koff"
-        (kind,) = KINDS.keys() & options
-        rights += [
-            ("koff", KINDS[kind], options[kind], AclOperation[value.upper()])
-            for name, value in given
-            if name == "--operation"
-        ]
-    return rights
+def grant_documented_rights(kafka: LocalKafka) -> None:
+    """Runs the lines with kafka-acls on the page."""
+    lines = re.findall(r"^ +kafka-acls (.* --add .*)$", PAGE.read_text(), re.M)
+    assert len(lines) == 4
+    for line in lines:
+        words = shlex.split(line.replace("kafka:9093", kafka.bootstrap))
+        subprocess.run(class_command(kafka.jars, ACL_COMMAND, *words), check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +84,7 @@ def test_the_documented_rights_are_enough_and_koff_writes_nothing(
     for partition in range(2):
         produce(secured, topic, 10, partition=partition)
     commit(secured, "billing", (topic, 0, 4), (topic, 1, 7))
-    allow(secured, *read_documented_rights())
+    grant_documented_rights(secured)
     before = take_state(secured)
     args = ("--state-dir", str(tmp_path), "--end-offset-interval", "1")
     with monitoring(secured.sasl_bootstrap, *args, env=log_in(secured, "koff")) as monitor:
@@ -114,7 +104,7 @@ def test_the_documented_rights_are_enough_and_koff_writes_nothing(
     assert find_denied(secured, "koff") == set()
 
 
-def test_each_right_that_is_missing_is_denied_and_hides_what_the_page_says(
+def test_rights_that_are_missing_are_denied_and_hide_what_the_page_says(
     secured: LocalKafka, tmp_path: Path
 ) -> None:
     topic = secured.create_topic("hidden")
