@@ -16,8 +16,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from koff.serve.protocol import GuardedProtocol
 from koff.serve.tls import ServerTls
 
-HANDSHAKE_S = 60.0
-"""Longer than the deadline of a request, which ends the handshake."""
+HANDSHAKE_S = 15.0
+"""Longer than the deadline of a request, which ends the handshake. Then asyncio gives up, too."""
 CLOSE_S = 2.0
 """So long a client has to say that it has seen the end of the connection."""
 
@@ -57,6 +57,8 @@ class GuardedTlsProtocol(GuardedProtocol):
             super().connection_lost(exc)
 
     async def _shake_hands(self, plain: asyncio.Transport) -> None:
+        if plain.is_closing():
+            return  # `connection_lost` is called soon
         try:
             encrypted = await self.loop.start_tls(
                 plain,
@@ -66,8 +68,10 @@ class GuardedTlsProtocol(GuardedProtocol):
                 ssl_handshake_timeout=HANDSHAKE_S,
                 ssl_shutdown_timeout=CLOSE_S,
             )
-        except OSError as error:  # the client went away, or the two cannot agree. SSLError is one
+        except Exception as error:
             self.connection_lost(error)
+            if not isinstance(error, OSError):  # SSLError is one: the client went away, or does not agree
+                raise
             return
         if encrypted is None or encrypted.is_closing():  # asyncio returns None if koff has given up
             self.connection_lost(None)
