@@ -214,10 +214,14 @@ class _Leader:
     def _move(self, response: FetchResponse, fetched: HistoryFetched) -> list[_Moved]:
         """Moves the positions past the batches of the response, and returns these."""
         moved = []
+        asked, self._requested = self._requested, {}
+        # Without a partition that was removed meanwhile, and perhaps added again at another position.
+        asked = {p: at for p, at in asked.items() if p in self.left and self.left[p].position == at}
+        wanted = list(asked)
         for part in [part for topic in response.topics for part in topic.partitions]:
-            known = self.left.get(part.partition)
-            if known is None or self._requested.pop(part.partition, -1) != known.position:
-                continue  # it was removed, and perhaps added again
+            if asked.pop(part.partition, None) is None:
+                continue
+            known = self.left[part.partition]
             try:
                 batches = _find_batches(part, known.position)
             except KoffError as error:
@@ -228,8 +232,8 @@ class _Leader:
                 known.position, known.read_epoch = batches.next_offset, batches.leader_epoch
             if known.position >= min(known.until, part.last_stable_offset):
                 self._end(part.partition, fetched)
-        if not moved and not fetched.ended:
-            self._give_up(list(self.left), "the broker returned no records", fetched)
+        if not moved and not fetched.ended.keys() & wanted:
+            self._give_up(wanted, "the broker returned no records", fetched)
         return moved
 
     def _decode(self, moved: _Moved, fetched: HistoryFetched) -> None:
