@@ -1,1 +1,1 @@
-"""Fetches the history of a topic over koff's own connections: many times as fast as librdkafka's messages."""
+"""Fetches a long history over koff's own connections, as columns, without a message object for each record."""

@@ -33,7 +33,7 @@ log = structlog.get_logger(component="client.history")
 RESPONSE_S = 5.0
 """A broker that does not respond, or cannot be connected to, within this time is given up."""
 PARTITIONS = 4
-"""So many partitions are requested at once, in turn: some more than a response has room for."""
+"""So many partitions are requested at once, in turn. Short logs share a response; a long one fills it."""
 _CONNECTING_POLL_S = 0.01
 
 
