@@ -91,5 +91,5 @@ def test_two_thousand_connections_do_not_slow_the_scrapes_of_another_client(serv
             with closing(connect_other(server)) as new:  # while 2,000 are open at the other end
                 time_scrape(new)
         assert kept.sock is opened  # the server has not closed the connection of the other client
-        # The flood itself takes time of the machine, in the same process as the server.
-        assert statistics.median(times_s) < 2 * usual_s + 0.1
+        # Usually 1.1 to 1.4 times. The flood is of the same process, and other tests run beside this one.
+        assert statistics.median(times_s) < 5 * usual_s + 1
