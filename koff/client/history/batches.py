@@ -43,7 +43,7 @@ class Batches:
     def find(cls, partition: int, data: bytes, position: int) -> Batches | None:
         """The batches that are whole; the last one in `data` may be cut off. None: there are none.
 
-        Raises `Malformed` for bytes that are no batch, and batches that end before `position`.
+        Raises `Malformed` for bytes that are no batch, and batches that do not end after `position`.
         """
         begins, end, needed = find_batches(data)
         if needed <= len(data) - end:
@@ -55,8 +55,8 @@ class Batches:
         if header["magic"] != 2:
             raise Malformed(f"message format {header['magic']} is not supported")
         next_offset = int(header["base_offset"]) + int(header["last_offset_delta"]) + 1
-        if next_offset <= position:
-            raise Malformed("the batches end before the offset that was requested")
+        if not position < next_offset < 1 << 63:  # an int64
+            raise Malformed("the batches end at an offset that cannot be")
         return cls(partition, padded, positions, position, next_offset, int(header["leader_epoch"]))
 
     def decode(self) -> RecordRun | None:

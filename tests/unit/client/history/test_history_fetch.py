@@ -15,6 +15,7 @@ from koff.client import OffsetSpec, TopicPartition
 from koff.client.history import history_fetch, messages
 from koff.client.history.history_fetch import HistoryFetch, HistoryFetched, HistoryStart
 from koff.client.offsets.lister import OffsetLister
+from koff.client.wire.connection import Connection
 from koff.client.wire.requests import Api
 from koff.errors import ConnectError
 from koff.kafkatest import wait_until
@@ -264,6 +265,8 @@ def damage(name: str) -> bytes:
             bad[23:27] = struct.pack(">i", 30)
         case "an unknown codec":
             bad[22] = 7
+        case "an offset beyond all":
+            bad[0:8] = struct.pack(">q", 2**63 - 5)
         case "an end before its records":
             bad[23:27] = struct.pack(">i", 3)
     return good + bytes(bad) + log(300)[len(log(110)) :]
@@ -278,6 +281,7 @@ def damage(name: str) -> bytes:
         "a record's length",
         "an offset twice",
         "an unknown codec",
+        "an offset beyond all",
         "an end before its records",
     ],
 )
@@ -353,6 +357,38 @@ def test_a_broker_that_hangs_is_given_up_and_others_are_read_meanwhile(
     read.until_ended(0)
     assert read.ended[0] == (0, -1)
     assert time.monotonic() - began_s < 20
+
+
+def test_records_that_came_before_the_connection_failed_are_returned(
+    history: HistoryFetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "RESPONSE_BYTES", 800)
+    post, count = Connection.post_request, 0
+
+    def fail_at_the_third(connection: Connection, request: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 3:  # the response to the second was read just before
+            raise ConnectError("Disconnected")
+        return post(connection, request)
+
+    monkeypatch.setattr(Connection, "post_request", fail_at_the_third)
+    read = Read(history, p0=(0, 300)).until_ended(0)
+    assert 0 < read.ended[0][0] < 300
+    check_no_gap(read, 0)
+
+
+def test_a_response_to_an_earlier_request_is_not_taken_for_that_of_another_position(
+    history: HistoryFetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "RESPONSE_BYTES", 800)
+    read = Read(history, p0=(0, 300), p1=(0, 300))
+    wait_until(lambda: read.fetch() and len(read.offsets.get(0, [])) >= 60, every_s=0.001)
+    history.remove([0])  # the next response is under way
+    again = Read(history, p0=(250, 300))
+    wait_until(lambda: again.fetch() and 0 in again.ended, every_s=0.001)
+    assert again.ended[0] == (300, 5)
+    check_no_gap(again, 0, 250)
 
 
 def test_a_connection_that_cannot_be_opened_is_given_up(
