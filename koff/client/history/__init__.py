@@ -1,1 +1,1 @@
-"""Fetches a long history over koff's own connections, as columns, without a message object for each record."""
+"""Fetches a long history over koff's own connections, as columns, without a message object a record."""
