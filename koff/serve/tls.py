@@ -51,7 +51,7 @@ class ServerTls:
         if not self.allowed_sans:
             return True
         names = (certificate or {}).get("subjectAltName", ())
-        return any(_format_san(kind, value) in self.allowed_sans for kind, value in names)
+        return not self.allowed_sans.isdisjoint(filter(None, (_format_san(*name) for name in names)))
 
 
 def build_server_tls(conf: TlsConf) -> ServerTls:
@@ -78,8 +78,12 @@ def build_server_tls(conf: TlsConf) -> ServerTls:
 
 
 def _format_san(kind: str, value: Any) -> str:
-    # Python writes ::1 as 0:0:0:0:0:0:0:1.
-    return str(ip_address(value.strip())) if kind == "IP Address" else str(value)
+    if kind != "IP Address":
+        return str(value)
+    try:
+        return str(ip_address(value.strip()))  # Python writes ::1 as 0:0:0:0:0:0:0:1
+    except ValueError:  # Python writes an address of a wrong length as <invalid>
+        return ""
 
 
 def _require_clients(context: ssl.SSLContext, conf: TlsConf) -> None:

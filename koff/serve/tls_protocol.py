@@ -77,12 +77,12 @@ class GuardedTlsProtocol(GuardedProtocol):
             self.connection_lost(None)
             return
         self.transport, self.flow, self.scheme = encrypted, FlowControl(encrypted), "https"
-        self._is_encrypted = True
         # 0 would pause at once: asyncio pauses when it has so much to write.
         encrypted.set_write_buffer_limits(high=1)
         if not self._tls.accepts(encrypted.get_extra_info("peercert")):
             self._give_up()
             return
+        self._is_encrypted = True  # the last: until then, no request is read
         early, self._early = self._early, []
         for data in early:
             self.data_received(data)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import ssl
 from functools import cache
 from pathlib import Path
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 PASSWORD = "open sesame"
 PASSWORD_HASH = "$2b$04$bUU7otXDw9Z0HXShLMt32.HaCyByosqlnoq0E2dWGwDUl3C3ZDtXy"
@@ -42,3 +46,30 @@ def build_client_context(
     if identity:
         (of or get_authority()).issue_cert(identity).configure_cert(context)
     return context
+
+
+def write_faulty_client(folder: Path) -> Path:
+    """A certificate of the authority, and its key. Its only name is an IP address of five bytes."""
+    ca, key = get_authority(), ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    names = x509.UnrecognizedExtension(
+        x509.SubjectAlternativeName.oid, bytes((0x30, 7, 0x87, 5, 1, 2, 3, 4, 5))
+    )
+    issuer = x509.load_pem_x509_certificate(ca.cert_pem.bytes())
+    ca_key = serialization.load_pem_private_key(ca.private_key_pem.bytes(), None)
+    assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "faulty")]))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(names, critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    key_pem = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "faulty.pem").write_bytes(key_pem + certificate.public_bytes(pem))
+    return folder / "faulty.pem"

@@ -21,7 +21,12 @@ from koff.kafkatest import wait_until
 from koff.serve import AccessConf, ServeConf, Server
 from koff.serve import access as access_module
 from koff.serve import protocol as protocol_module
-from tests.unit.serve.certificates import build_client_context, require_clients, write_server_files
+from tests.unit.serve.certificates import (
+    build_client_context,
+    require_clients,
+    write_faulty_client,
+    write_server_files,
+)
 from tests.unit.serve.requests import TIMEOUT_S, connect, find_address, read_all, read_response, reset
 from tests.unit.serve.views import Source, fill_tracker, take_view
 
@@ -181,6 +186,18 @@ def test_only_names_that_are_allowed(
     server = serve(lines + f"  client_allowed_sans: [{allowed}]\n")
     assert is_refused(server, build_client_context(identity)) != is_allowed
     wait_until_all_are_gone(server)
+
+
+def test_a_name_that_is_no_address_is_not_allowed(
+    serve: Callable[..., Server], tmp_path: Path, stderr: Callable[[], list[dict[str, Any]]]
+) -> None:
+    lines = write_server_files(tmp_path) + require_clients(tmp_path)
+    server = serve(lines + "  client_allowed_sans: [prometheus]\n")
+    context = build_client_context()
+    context.load_cert_chain(write_faulty_client(tmp_path))
+    assert is_refused(server, context)
+    wait_until_all_are_gone(server)
+    assert not stderr()
 
 
 # Rotation.
