@@ -58,6 +58,8 @@ class Access:
         self.rules = read_rules(conf)
         """Another thread replaces the rules, and never changes them."""
         self._contents = self._read_files()
+        self._why = ""
+        """Why the files are not applied; "" if they are."""
         self._is_stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="koff-access", daemon=True)
 
@@ -78,7 +80,8 @@ class Access:
     def _run(self) -> None:
         while not self._is_stopping.wait(LOOK_S):
             contents = self._read_files()
-            if contents != self._contents:
+            # Files that are wrong are read each time: they may name a file that will come later.
+            if contents != self._contents or self._why:
                 # Noted before the rules are read: a file that changes meanwhile is read again.
                 self._contents = contents
                 try:
@@ -90,16 +93,14 @@ class Access:
     def _apply(self) -> None:
         try:
             rules = read_rules(self.conf)
-            if (rules.tls is None) != (self.rules.tls is None):
-                raise ConfigError("tls_server_config was added or removed, which needs a restart")
-            if self.rules.web.users and not rules.web.users:
-                # The file may be empty because it is being written: that must not let everybody in.
-                raise ConfigError("basic_auth_users was removed, which needs a restart")
+            _check_nothing_is_removed(self.rules, rules)
         except KoffError as error:
-            with suppress(OSError):
-                log.error("the files for access are wrong, and are not applied", why=str(error))
+            if str(error) != self._why:
+                self._why = str(error)
+                with suppress(OSError):  # the disk that the log is written to may be full
+                    log.error("the files for access are wrong, and are not applied", why=self._why)
             return
-        self.rules = rules
+        self.rules, self._why = rules, ""
         with suppress(OSError):
             log.info("the files for access were read again", users=len(rules.web.users))
 
@@ -125,6 +126,22 @@ def read_rules(conf: AccessConf) -> Rules:
     if conf.tokens_file is not None:
         tokens = parse_tokens(conf.tokens_file, _read_text(conf.tokens_file))
     return Rules(web, tls, tokens)
+
+
+def _check_nothing_is_removed(old: Rules, new: Rules) -> None:
+    """Raises `ConfigError` if the new rules do not ask clients for what the old ones ask for.
+
+    The file may be written at this moment, and only its first lines may be there: that must let nobody in.
+    """
+    if (old.tls is None) != (new.tls is None):
+        raise ConfigError("tls_server_config was added or removed, which needs a restart")
+    if old.web.users and not new.web.users:
+        raise ConfigError("basic_auth_users was removed, which needs a restart")
+    if old.tls is not None and new.tls is not None:
+        if old.tls.context.verify_mode > new.tls.context.verify_mode:
+            raise ConfigError("client_auth_type was removed or weakened, which needs a restart")
+        if old.tls.allowed_sans and not new.tls.allowed_sans:
+            raise ConfigError("client_allowed_sans was removed, which needs a restart")
 
 
 def _read_each(files: Iterable[Path]) -> Iterator[tuple[Path, bytes | str]]:

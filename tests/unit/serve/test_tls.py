@@ -248,6 +248,37 @@ def test_tls_is_not_switched_off_while_koff_runs(
     assert get(server, "/healthz") == (200, b"ok\n")
 
 
+@pytest.mark.parametrize(("kept", "removed"), [(1, "client_auth_type"), (2, "client_allowed_sans")])
+def test_half_a_file_does_not_let_more_clients_in(
+    serve: Callable[..., Server],
+    tmp_path: Path,
+    stderr: Callable[[], list[dict[str, Any]]],
+    kept: int,
+    removed: str,
+) -> None:
+    parts = [write_server_files(tmp_path), require_clients(tmp_path), "  client_allowed_sans: [prometheus]\n"]
+    server = serve("".join(parts))
+    (tmp_path / "web.yml").write_text("".join(parts[:kept]))
+    wait_until(lambda: removed in str(stderr()), what="the error")
+    assert is_refused(server, build_client_context("grafana" if kept == 2 else ""))
+    assert get(server, "/healthz", build_client_context("prometheus"))[0] == 200
+
+
+def test_a_certificate_may_come_after_the_file_that_names_it(
+    server: Server, tmp_path: Path, stderr: Callable[[], list[dict[str, Any]]]
+) -> None:
+    other = trustme.CA()
+    lines = "tls_server_config:\n  cert_file: new/cert.pem\n  key_file: new/key.pem\n"
+    (tmp_path / "web.yml").write_text(lines)
+    wait_until(lambda: "No such file" in str(stderr()), what="the error")
+    assert get(server, "/healthz")[0] == 200
+    (tmp_path / "later").mkdir()
+    write_server_files(tmp_path / "later", other)
+    (tmp_path / "later").rename(tmp_path / "new")
+    wait_until(lambda: not is_refused(server, build_client_context(ca=other)), what="the new certificate")
+    assert len([line for line in stderr() if line["level"] == "error"]) == 1
+
+
 # Clients that hang.
 
 
