@@ -118,8 +118,10 @@ class _TokenSource:
         except urllib.error.HTTPError as error:
             with error:
                 raise self._make_error(f"it responds with status {error.code}") from None
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             raise self._make_error(str(getattr(error, "reason", None) or error)) from None
+        except http.client.HTTPException as error:  # its text quotes the response, which may contain a token
+            raise self._make_error(f"its response is not HTTP ({type(error).__name__})") from None
         except (
             ValueError,
             KeyError,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,6 +74,9 @@ def test_another_secret_gets_another_token(provider: Provider) -> None:
         (200, b'{"access_token": "a", "expires_in": NaN}', "has no access_token"),
         (200, b"[" * 100_000, "has no access_token"),
         (200, b'{"access_token": "a\\u0001b"}', "has no access_token"),
+        (200, b'{"access_token": "h&sh", "expires_in": NaN}', "has no access_token"),
+        (200, b'{"access_token": "h&sh", "expires_in": 1e999}', "has no access_token"),
+        (200, b"[" * 100_000, "has no access_token"),
         (200, b'{"access_token": "' + b"x" * (2 << 20) + b'"}', "too long"),
     ],
 )
@@ -95,6 +100,24 @@ def test_a_provider_that_is_not_there_is_named(provider: Provider, monkeypatch: 
     closed = make_properties(provider, sasl_oauthbearer_token_endpoint_url="http://127.0.0.1:1/")
     with pytest.raises(ConnectError, match="Connection refused"):
         fetch(closed)
+
+
+def test_a_provider_that_speaks_no_http_is_named(provider: Provider) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def respond() -> None:
+            opened, _ = listening.accept()
+            with opened:
+                opened.recv(1 << 16)
+                opened.sendall(b"SSH-2.0-h&sh\r\n")
+
+        thread = threading.Thread(target=respond)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        with pytest.raises(ConnectError, match=r"http://127\.0\.0\.1: .*BadStatusLine") as error:
+            fetch(make_properties(provider, sasl_oauthbearer_token_endpoint_url=url))
+        assert "h&sh" not in str(error.value)
+        thread.join()
 
 
 @pytest.mark.parametrize(
