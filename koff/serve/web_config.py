@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 MAX_COST = 18
 """With a higher cost, the check of one password takes more than some ten seconds."""
-_BCRYPT = re.compile(r"\$2[aby]?\$(\d\d)\$[./A-Za-z0-9]{53}")
+_BCRYPT = re.compile(r"\$2[aby]\$([0-9]{2})\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}")
+"""The salt is 16 bytes, and so its last character one of four. bcrypt refuses other hashes at each check."""
 _HEADERS: Mapping[str, Sequence[str]] = {
     "Content-Security-Policy": (),
     "Strict-Transport-Security": (),

@@ -118,6 +118,11 @@ def test_what_koff_cannot_do_is_refused(tmp_path: Path, lines: str, says: str) -
         ("tls_server_config: {cert_file: no, key_file: no}", "cannot read .*: No such file"),
         ("tls_server_config: {cert_file: web.yml, key_file: web.yml}", "cannot use cert_file and key_file"),
         ("rate_limit: {interval: 1s}", "line 1: koff does not support rate_limit"),
+        (f"basic_auth_users: {{a: {PASSWORD_HASH.replace('2b', '2')}}}", "line 1: .*.a is no bcrypt hash"),
+        (
+            f"basic_auth_users: {{a: {PASSWORD_HASH.replace('32.H', '32/H')}}}",
+            "line 1: .*.a is no bcrypt hash",
+        ),
         ("basic_auth_users: {a: hunter2}", "line 1: basic_auth_users.a is no bcrypt hash: make one with"),
         ("basic_auth_users: {'a:b': " + PASSWORD_HASH + "}", "line 1: .*has no colon"),
         (f"basic_auth_users: {{a: $2b$31${HASH_TAIL}}}", "line 1: .*the cost 31: use a cost from 4 to 18"),
