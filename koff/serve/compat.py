@@ -21,6 +21,7 @@ from koff.serve.labels import (
     Kept,
     LabelNames,
     Labels,
+    Mask,
     PartitionLabels,
     ShardLabels,
     build_partition_labels,
@@ -124,10 +125,9 @@ def _group_info(numbers: ShardNumbers) -> Series:
 
 
 def _committed_sum(numbers: ShardNumbers) -> Series:
-    labels, known = numbers.labels, numbers.committed >= 0
-    sums = np.zeros(len(labels.topics), np.int64)
-    np.add.at(sums, labels.topic_of_row[known], numbers.committed[known])
-    return select_series(labels.topics, sums, numbers.committed_topics)
+    labels = numbers.labels
+    sums, are_whole = _add_up(labels.topic_of_row, numbers.committed, len(labels.topics))
+    return select_series(labels.topics, sums, numbers.committed_topics & are_whole)
 
 
 def _topic_members(numbers: ShardNumbers) -> Series:
@@ -177,11 +177,24 @@ def _sum_starts(numbers: PartitionNumbers) -> Series:
 def _sum_offsets(numbers: PartitionNumbers, offsets: NDArray[np.int64]) -> Series:
     """The sum of each topic of which all partitions are known. koff may sample only some of them."""
     labels, topics = numbers.labels, numbers.facts.topics
-    sums = np.zeros(len(labels.topics), np.int64)
-    np.add.at(sums, labels.topic_of_partition[offsets >= 0], offsets[offsets >= 0])
+    sums, are_whole = _add_up(labels.topic_of_partition, offsets, len(labels.topics))
     names = dict.fromkeys(numbers.partitions.topic)
     sizes = np.array([topics[name].partitions if name in topics else 0 for name in names], np.int64)
-    return select_series(labels.topics, sums, (sizes > 0) & (numbers.count_by_topic(offsets >= 0) == sizes))
+    are_whole &= (sizes > 0) & (numbers.count_by_topic(offsets >= 0) == sizes)
+    return select_series(labels.topics, sums, are_whole)
+
+
+def _add_up(
+    index: NDArray[np.int64], offsets: NDArray[np.int64], size: int
+) -> tuple[NDArray[np.int64], Mask]:
+    """The sums of the known offsets by `index`, and which of them fit into 64 bits.
+
+    A client may commit any offset: two commits of the largest one would have a sum of -2.
+    """
+    known, sums = offsets >= 0, np.zeros(size, np.int64)
+    np.add.at(sums, index[known], offsets[known])
+    about = np.bincount(index[known], weights=offsets[known], minlength=size)
+    return sums, about < 2.0**63
 
 
 def _topic_info(labels: Labels, facts: ClusterFacts) -> Series:

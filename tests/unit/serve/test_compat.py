@@ -272,6 +272,21 @@ def test_the_limit_is_never_passed_and_what_is_left_out_is_counted(limit: int) -
     assert (count.left_out == 0) == (limit == 200)
 
 
+def test_a_sum_that_does_not_fit_is_absent() -> None:
+    tracker, largest = fill_tracker(), 2**63 - 1
+    pairs = [commit("g", "t", 0, largest), commit("g", "t", 1, largest)]
+    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=NOW_MS)
+    tracker.add_samples(ends={("t", 0): largest, ("t", 1): largest}, at_ms=NOW_MS)
+    text = render(replace(take_view(tracker), facts=FACTS))
+    assert (
+        'kminion_kafka_consumer_group_topic_offset_sum{cluster="c",group_id="h",topic_name="u"} 2\n' in text
+    )
+    assert "} -" not in text
+    for name in ("consumer_group_topic_offset_sum", "topic_high_water_mark_sum"):
+        assert not re.search(rf'^kminion_kafka_{name}{{.*topic_name="t"', text, re.MULTILINE)
+    assert not re.search(r'^kafka_consumergroup_current_offset_sum{.*"g"', text, re.MULTILINE)
+
+
 def test_no_label_of_a_cluster_may_be_one_of_theirs() -> None:
     labels = {label for line in EXPECTED.splitlines() for label in re.findall(r'[{,]([a-z_]+)="', line)}
     assert labels <= OWN_LABELS
