@@ -26,6 +26,8 @@ from koff.proto.schema import INT8, INT16, INT32, INT64, STRING, array, field, n
 VERSIONS = (2, 4)
 _ALL_TOPICS = b"\0\0"
 """The topics are null, and there are no tags."""
+_MAX_BYTES = 1 << 53
+"""No broker has so much. The sums over all brokers have to fit into 64 bits."""
 _DENIED = "CLUSTER_AUTHORIZATION_FAILED"
 
 
@@ -96,7 +98,11 @@ class LogSizeReader(Closing):
         sizes = Counter[str]()
         for directory in response.directories:
             for topic in directory.topics:
+                if any(each.bytes < 0 for each in topic.partitions):
+                    raise ConnectError(f"{where} sends a negative size of a log of {topic.name!r}")
                 sizes[topic.name] += sum(each.bytes for each in topic.partitions)
+        if sizes.total() >= _MAX_BYTES:
+            raise ConnectError(f"{where} sends sizes of logs that are too large: {sizes.total()} bytes")
         return dict(sizes)
 
 

@@ -90,6 +90,13 @@ def test_of_a_broker_with_a_directory_that_cannot_be_read_no_size_is_known(broke
         fetch(broker)
 
 
+@pytest.mark.parametrize(("sizes", "says"), [([9, -1], "negative size"), ([2**52, 2**52], "too large")])
+def test_sizes_that_cannot_be_true_are_an_error(broker: FakeBroker, sizes: list[int], says: str) -> None:
+    broker.bodies[LOG_DIRS] = respond((ErrorCode.none, {"t": sizes}))
+    with pytest.raises(ConnectError, match=says):
+        fetch(broker)
+
+
 def test_a_broker_that_is_too_old_hangs_or_talks_nonsense_is_an_error(broker: FakeBroker) -> None:
     broker.bodies[LOG_DIRS] = lambda version: b"\0\0\0\0\0\0\x7f"
     with pytest.raises(ConnectError):
