@@ -5,7 +5,7 @@
 - A password that was right is recognised by a keyed hash the next time. So a flood of wrong passwords does
   not delay a client that has logged in before.
 - A client (an IP address) may have `CLIENT_CHECKS` passwords waiting, all clients `ALL_CHECKS`.
-- The name of a user that does not exist takes the same time.
+- A name of a user that does not exist takes as long as one of the users, always the same one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Passwords:
 
     async def is_right(self, users: Mapping[str, str], user: str, password: bytes, client: str) -> bool:
         """Whether it is the password of the user. `users` has the bcrypt hashes. Raises `TooManyChecks`."""
-        hashed = users.get(user) or _find_fake_hash(users)
+        hashed = users.get(user) or self._find_fake_hash(users, user)
         password = password[:_USED_BYTES]
         keyed = hmac.digest(self._key, hashed.encode() + b"\0" + password, "sha256")
         if user in users and hmac.compare_digest(self._right.get(user, b""), keyed):
@@ -69,6 +69,16 @@ class Passwords:
             self._right[user] = keyed
         return is_right
 
+    def _find_fake_hash(self, users: Mapping[str, str], user: str) -> str:
+        """A hash that no password has, and that takes as long to check as that of one of the users.
+
+        Which one depends on the name, in a way that a client cannot know. Otherwise the time would tell which
+        names exist if their hashes differ in cost.
+        """
+        known = list(users.values()) or ["$2b$10$"]
+        place = int.from_bytes(hmac.digest(self._key, user.encode(), "sha256"), "big") % len(known)
+        return f"$2b${known[place].split('$')[2]}${'.' * 53}"
+
 
 def require_bcrypt() -> None:
     """Raises `ConfigError` if the library is missing."""
@@ -86,9 +96,3 @@ def _check(check: _Check) -> bool:
         return bcrypt.checkpw(password, hashed.encode())
     except ValueError:  # the password has a NUL
         return False
-
-
-def _find_fake_hash(users: Mapping[str, str]) -> str:
-    """A hash that no password has, and that takes as long to check as the first of the users."""
-    cost = next(iter(users.values()), "$2b$10$").split("$")[2]
-    return f"$2b${cost}${'.' * 53}"

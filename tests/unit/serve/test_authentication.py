@@ -158,6 +158,19 @@ def test_an_unknown_user_takes_the_same_work(serve: Callable[..., Server], check
     assert [hashed[:7] for hashed in checked] == [PASSWORD_HASH[:7].encode()] * 3
 
 
+def test_an_unknown_user_cannot_be_told_from_others_by_the_cost(
+    serve: Callable[..., Server], checked: list[bytes]
+) -> None:
+    costlier = bcrypt.hashpw(b"other", bcrypt.gensalt(5)).decode()
+    server = serve(web=f"basic_auth_users: {{alice: {PASSWORD_HASH}, root: {costlier}}}")
+    names = [f"user-{number}" for number in range(40)]
+    for name in names * 2:
+        assert get(server, "/metrics", log_in(name, "wrong"))[0] == 401
+    costs = [hashed[:7] for hashed in checked]
+    assert costs[:40] == costs[40:]  # of a name, always the same
+    assert set(costs) == {b"$2b$04$", b"$2b$05$"}
+
+
 @pytest.mark.parametrize("password", ["", "\0", "a\0b", "ä" * 100, "x" * 10_000])
 def test_strange_passwords_are_wrong(serve: Callable[..., Server], password: str) -> None:
     assert get(serve(web=USERS), "/metrics", log_in("alice", password))[0] == 401
