@@ -34,7 +34,8 @@ class Authenticated:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request."""
-        rules, path = self._access.rules, scope["path"]
+        # Starlette's routes also match a path with a newline behind it.
+        rules, path = self._access.rules, scope["path"].removesuffix("\n")
         extra = [(name.lower().encode(), value.encode()) for name, value in rules.web.headers.items()]
 
         async def send_with_headers(message: Message) -> None:

@@ -121,6 +121,13 @@ def test_without_a_password_a_client_learns_how_to_log_in(serve: Callable[..., S
     assert headers.get_all("WWW-Authenticate") == ['Basic realm="koff", charset="UTF-8"']
 
 
+def test_a_newline_behind_a_path_makes_no_token_enough(serve: Callable[..., Server]) -> None:
+    server = serve(web=USERS, tokens=TOKENS)
+    for path in ("/metrics", "/metrics%0a", "/readyz%0a"):
+        assert get(server, path, "Bearer " + TOKEN)[0] == 401, path
+    assert get(server, "/readyz%0a") == (200, "ok\n")
+
+
 def test_two_headers_with_credentials_are_not_valid(serve: Callable[..., Server]) -> None:
     line = f"Authorization: {log_in()}\r\n"
     with connect(serve(web=USERS), f"GET /metrics HTTP/1.1\r\nHost: k\r\n{line}{line}\r\n".encode()) as both:
