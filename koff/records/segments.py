@@ -288,8 +288,14 @@ class _PieceReader:
                 self._damage[row] = "the checksum is wrong"
 
     def _read_markers(self) -> None:
-        """Reads control batches, which Kafka never compresses and which hold one record each."""
-        for row in self._find_undamaged(_has_attribute(self.headers, record_batch.CONTROL)).tolist():
+        """Reads control batches, which Kafka never compresses and which hold one record each, or none.
+
+        Compaction removes old markers, but keeps the empty batch if it is the last one of its producer.
+        """
+        size = self.ends - self.piece.begins
+        is_empty = (self.headers["count"] == 0) & (size == record_batch.HEADER.itemsize)
+        control = _has_attribute(self.headers, record_batch.CONTROL) & ~is_empty
+        for row in self._find_undamaged(control).tolist():
             marker = _read_marker(self.piece, row, self.headers)
             if isinstance(marker, Marker):
                 self.markers.append(marker)

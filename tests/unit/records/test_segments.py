@@ -88,6 +88,23 @@ def test_read_committed_gives_neither_aborted_nor_undecided_records(codec: str) 
     assert rows_of(chunk.records) == [row for row in DATA if row["offset"] not in hidden]
 
 
+def test_a_control_batch_that_compaction_emptied_is_no_damage() -> None:
+    """Kafka keeps the last batch of a producer, without its record."""
+    begin, end = next((b, e) for b, e in batches(LOG) if LOG[b : b + 8] == (1006).to_bytes(8, "big"))
+    empty = bytearray(LOG[begin : begin + recordbatch.HEADER.itemsize])
+    empty[8:12] = struct.pack(">i", len(empty) - recordbatch.LOG_OVERHEAD)
+    empty[57:61] = bytes(4)
+    (chunk,) = read_segment(LOG[:begin] + empty + LOG[end:], check_crc=False)
+    assert chunk.damage == ()
+    assert rows_of(chunk.records) == DATA
+    assert [marker.offset for marker in chunk.markers] == [1004, 1009]
+    # A record that the header does not count is damage all the same.
+    uncounted = bytearray(LOG)
+    uncounted[begin + 57 : begin + 61] = bytes(4)
+    (chunk,) = read_segment(uncounted, check_crc=False)
+    assert [damage.offset for damage in chunk.damage] == [1006]
+
+
 def test_a_transaction_may_end_in_a_later_file() -> None:
     split = next(begin for begin, _ in batches(LOG) if LOG[begin : begin + 8] == (1004).to_bytes(8, "big"))
     outcomes = TransactionOutcomes()

@@ -177,7 +177,8 @@ def test_control_batches_and_compacted_batches_move_the_position(
     marker = (GOLDEN / "segments" / "none.log").read_bytes()
     control = next(each for first, _, each in list_batches(marker) if first == 1006)
     control = struct.pack(">q", 20) + control[8:]
-    topic.logs[0] = batch(0, 10) + batch(10, 0, last=19) + control + batch(30, 5, last=39, epoch=6)
+    emptied = batch(21, 0, last=21, attributes=0x30)  # a marker without its record
+    topic.logs[0] = batch(0, 10) + batch(10, 0, last=19) + control + emptied + batch(30, 5, last=39, epoch=6)
     read = Read(history, p0=(0, 40)).until_ended(0)
     assert read.offsets[0] == [*range(10), *range(30, 35)]
     assert read.ended[0] == (40, 6)
