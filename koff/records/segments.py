@@ -163,9 +163,10 @@ def read_segment(
 def read_batches(data: bytes, begins: Ints) -> Chunk:
     """Reads whole batches, without their checksums. Each begins where the one before it ends.
 
-    `data` must continue for `PAD` bytes after the last batch. Raises `MissingLibrary` as `read_segment` does.
+    `data` must continue for `PAD` bytes after the last batch. All batches together may have `BATCH_LIMIT`
+    bytes when they are decompressed. Raises `MissingLibrary` as `read_segment` does.
     """
-    reader = _PieceReader(_Piece(data, 0, begins, len(data) - PAD))
+    reader = _PieceReader(_Piece(data, 0, begins, len(data) - PAD), BATCH_LIMIT)
     records = reader.read_records(check_crc=False)
     return Chunk(len(data) - PAD, records, tuple(reader.markers), tuple(reader.damage))
 
@@ -230,8 +231,9 @@ def _has_attribute(headers: NDArray[Any], attribute: int) -> Mask:
 class _PieceReader:
     """Reads the batches of a piece: sound batches into columns and markers, the others into `damage`."""
 
-    def __init__(self, piece: _Piece) -> None:
-        self.piece = piece
+    def __init__(self, piece: _Piece, limit: int | None = None) -> None:
+        """`limit`: the most bytes that all batches together may have when they are decompressed."""
+        self.piece, self._limit = piece, limit
         self.headers = record_batch.read_headers(np.frombuffer(piece.data, np.uint8), piece.begins)
         self.ends = np.append(piece.begins, len(piece.data) - PAD)[1:]
         self.markers: list[Marker] = []
@@ -314,11 +316,14 @@ class _PieceReader:
             return self.piece.data, begins, ends
         # Append what is decompressed to the data of the piece.
         parts, size = [self.piece.data], len(self.piece.data)
+        most = None if self._limit is None else size + self._limit
         for index in compressed.tolist():
             row = int(rows[index])
             codec = int(self.headers["attributes"][row]) & record_batch.CODEC
+            # At least 1: zlib takes 0 for no limit.
+            limit = BATCH_LIMIT if most is None else max(1, min(BATCH_LIMIT, most - size))
             try:
-                part = decompress(codec, self.piece.data[begins[index] : ends[index]], BATCH_LIMIT)
+                part = decompress(codec, self.piece.data[begins[index] : ends[index]], limit)
             except Malformed as error:
                 self._damage[row] = str(error)
                 part = b""

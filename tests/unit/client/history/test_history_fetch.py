@@ -21,6 +21,7 @@ from koff.errors import ConnectError
 from koff.kafkatest import wait_until
 from koff.proto import compression
 from koff.proto.compression import MissingLibrary
+from koff.records import segments
 from tests.fake_brokers import FakeBrokers, FakeTopic, list_batches, pack_fetched
 from tests.unit.records.decoding import GOLDEN
 
@@ -416,6 +417,18 @@ def test_a_codec_that_is_not_installed_ends_the_history(
 
     monkeypatch.setattr(compression, "import_library", refuse)
     topic.logs[0] = (GOLDEN / "segments" / "zstd.log").read_bytes()
+    assert Read(history, p0=(0, 1 << 40)).until_ended(0).ended == {0: (0, -1)}
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4", "snappy"])
+def test_batches_that_are_too_large_together_end_the_history_before_them(
+    codec: str, topic: FakeTopic, history: HistoryFetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic.logs[0] = (GOLDEN / "segments" / f"{codec}.log").read_bytes()
+    number = compression.CODEC_NAMES.index(codec)
+    batches = [each for _, _, each in list_batches(topic.logs[0]) if each[22] & 7 == number]
+    largest = max(len(compression.decompress(number, each[61:], 1 << 20)) for each in batches)
+    monkeypatch.setattr(segments, "BATCH_LIMIT", largest)  # each of them would fit
     assert Read(history, p0=(0, 1 << 40)).until_ended(0).ended == {0: (0, -1)}
 
 
