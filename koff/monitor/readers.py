@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import structlog
@@ -99,20 +99,25 @@ class _Batch:
         self.full = False
         self.count = 0
 
-    def add(self, fetched: Fetched) -> None:
-        """Adds a fetch. Records of partitions that are read no more are left out."""
+    def add(self, fetched: Fetched, in_history: Collection[int]) -> None:
+        """Adds a fetch. Left out is what is of an earlier attempt.
+
+        That is all of partitions that are not read any more, or `in_history`: librdkafka may still return
+        something of a partition that was removed.
+        """
+        attempts = {p: attempt for p, attempt in self._attempts.items() if p not in in_history}
         for run in fetched.runs:
-            if run.partition in self._attempts:
+            if run.partition in attempts:
                 columns = self._records.setdefault(run.partition, _Columns([], [], []))
                 columns.keys.extend(run.keys())
                 columns.values.extend(run.values())
                 columns.offsets.extend(run.offsets())
                 self._epochs[run.partition] = run.leader_epoch
                 self.count += len(run)
-        self.add_positions(fetched.ends)
+        self.add_positions({p: end for p, end in fetched.ends.items() if p in attempts})
         for loss in fetched.lost:
-            if loss.partition in self._attempts and loss.partition not in self.lost:
-                attempt = self._attempts[loss.partition]
+            if loss.partition in attempts and loss.partition not in self.lost:
+                attempt = attempts[loss.partition]
                 self._lost.append(Lost(loss.partition, attempt, loss.reason, gone=loss.gone))
         self.full = fetched.full
 
@@ -275,9 +280,10 @@ class TopicReader(_Reader):
         if self._history is not None:
             self._read_history(self._history, feed, batch)
             wait_s = 0.0
-        batch.add(feed.fetch(FETCH_RECORDS, wait_s))
+        in_history = set() if self._history is None else self._history.partitions
+        batch.add(feed.fetch(FETCH_RECORDS, wait_s), in_history)
         while batch.full and batch.count < BATCH_RECORDS and not batch.lost:
-            batch.add(feed.fetch(FETCH_RECORDS, 0))
+            batch.add(feed.fetch(FETCH_RECORDS, 0), in_history)
         self._report_reach(feed)
         polled = batch.build_input(self._topic)
         if polled is None:

@@ -9,7 +9,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from structlog.testing import capture_logs
 
-from koff.client import ClusterConf, FeedConf, Fetched, TopicPartition
+from koff.client import ClusterConf, FeedConf, Fetched, PartitionLost, TopicPartition
 from koff.client.history import messages
 from koff.client.history.history_fetch import HistoryFetch
 from koff.client.offsets.lister import OffsetLister
@@ -143,6 +143,31 @@ def test_a_partition_that_is_begun_again_meanwhile_leaves_its_history(
     wait_until(lambda: offsets(inbox, 0, 2) == [50], every_s=0.005)
     assert reader._history is None or not reader._history.partitions
     assert not inbox.of_kind(ReadFailed)
+
+
+def test_what_librdkafka_still_returns_of_a_partition_is_not_taken_for_its_history(
+    inbox: Inbox, lister: OffsetLister, feeds: list[FakeFeed]
+) -> None:
+    """Else the core would take these offsets for read, and the history for known."""
+    with running(make_reader(inbox, lister)) as reader:
+        reader.send(Read(TOPIC, {0: Start(500, 1)}))
+        feed = wait_for_feed(feeds, p0=500)
+        feed.give(Fetched([run_of(0, [500])]))
+        wait_until(lambda: offsets(inbox, 0, 1) == [500], every_s=0.005)
+        inbox.applies = False
+        reader.send(replay(2, 0, 1))
+        wait_until(lambda: 2 in reader._attempts.values(), every_s=0.001)
+        late = Fetched([run_of(0, [501])], lost=[PartitionLost(0, "late")], ends={0: 502})
+        feed.give(late)
+        inbox.applies = True
+        inbox.apply()
+        wait_for_feed(feeds, p0=200, p1=200)
+        wait_until(lambda: offsets(inbox, 1, 2) == list(range(200)), every_s=0.005)
+        assert not feed.waiting
+    assert offsets(inbox, 0, 2) == list(range(200))
+    polled = inbox.of_kind(Polled)
+    assert all(each.positions.get(0, (2, 0))[1] <= 200 for each in polled)
+    assert not any(each.lost for each in polled)
 
 
 def test_a_fault_in_a_history_is_a_failure_after_which_librdkafka_reads(
