@@ -27,6 +27,7 @@ from koff.client.wire.connection import Connection
 from koff.client.wire.pool import Address
 from koff.client.wire.requests import Api, error_name
 from koff.errors import ConnectError, KoffError
+from koff.proto.primitives import Malformed
 
 log = structlog.get_logger(component="client.history")
 
@@ -285,7 +286,11 @@ def _find_batches(part: FetchedPartition, position: int) -> Batches | None:
         raise ConnectError(error_name(part.error_code))
     if part.aborted:
         raise ConnectError("there are aborted transactions")
-    return Batches.find(part.partition, part.records, position) if part.records else None
+    batches = Batches.find(part.partition, part.records, position) if part.records else None
+    # No checksum covers the offset of a batch. All up to a wrong one would be taken for read.
+    if batches is not None and batches.next_offset > part.last_stable_offset:
+        raise Malformed("the batches end beyond the last stable offset")
+    return batches
 
 
 def _close_late(connecting: futures.Future[Connection]) -> None:

@@ -267,8 +267,10 @@ def damage(name: str) -> bytes:
             bad[23:27] = struct.pack(">i", 30)
         case "an unknown codec":
             bad[22] = 7
-        case "an offset beyond all":
-            bad[0:8] = struct.pack(">q", 2**63 - 5)
+        case "a far offset":
+            bad[0:8] = struct.pack(">q", 1 << 60)
+        case "an offset that is no int64":
+            bad[0:8] = struct.pack(">q", (1 << 63) - 5)
         case "an end before its records":
             bad[23:27] = struct.pack(">i", 3)
     return good + bytes(bad) + log(300)[len(log(110)) :]
@@ -283,7 +285,8 @@ def damage(name: str) -> bytes:
         "a record's length",
         "an offset twice",
         "an unknown codec",
-        "an offset beyond all",
+        "a far offset",
+        "an offset that is no int64",
         "an end before its records",
     ],
 )
