@@ -167,6 +167,9 @@ class TopicReader(_Reader):
         self._conf, self._topic, self._feed_conf = conf, topic, feed
         self._lister = lister if "check.crcs" not in conf.properties else None
         self._history: HistoryFetch | None = None
+        self._once_lost: set[int] = set()
+        """Partitions that could not be read on once. librdkafka alone reads them: if it refused the position
+        at which their history had ended, it would refuse it again."""
         self._woken = threading.Event()
         self._commands: list[Read | StopReading] = []
         self._lock = threading.Lock()  # guards `_commands`
@@ -239,7 +242,7 @@ class TopicReader(_Reader):
         histories = {
             p: HistoryStart(start.offset, start.history_until)
             for p, start in starts.items()
-            if start.history_until > start.offset
+            if start.history_until > start.offset and p not in self._once_lost
         }
         if self._lister is None or sum(h.until - h.offset for h in histories.values()) < LONG_HISTORY:
             return set()
@@ -289,6 +292,7 @@ class TopicReader(_Reader):
         if polled is None:
             return
         self._stop_reading(batch.lost)
+        self._once_lost.update(batch.lost)
         self._post_and_wait(polled)
         if not polled.full and self._history is None:
             self._closed.wait(GATHER_S)

@@ -170,6 +170,20 @@ def test_what_librdkafka_still_returns_of_a_partition_is_not_taken_for_its_histo
     assert not any(each.lost for each in polled)
 
 
+def test_a_partition_that_is_lost_after_its_history_is_read_by_librdkafka_alone(
+    reader: TopicReader, inbox: Inbox, feeds: list[FakeFeed]
+) -> None:
+    """Else it would be lost after each history, for ever: a broker may know no end of an old epoch."""
+    reader.send(replay(1, 0, 1))
+    feed = wait_for_feed(feeds, p0=200, p1=200)
+    feed.give(Fetched(lost=[PartitionLost(0, "truncated")]))
+    wait_for_feed(feeds, p1=200)
+    reader.send(replay(2, 0, 1, until=400))
+    wait_for_feed(feeds, p0=0, p1=200)
+    assert offsets(inbox, 0, 2) == []
+    assert offsets(inbox, 1, 2) == list(range(200))
+
+
 def test_a_fault_in_a_history_is_a_failure_after_which_librdkafka_reads(
     inbox: Inbox, lister: OffsetLister, feeds: list[FakeFeed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
