@@ -10,7 +10,7 @@ from __future__ import annotations
 import select
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -118,16 +118,17 @@ class HistoryFetch(Closing):
         for leader in leaders:
             leader.advance(fetched)
         waiting = [leader for leader in leaders if leader.is_waiting]
-        ready: set[int] = set()
+        ready: list[_Leader] = []
         if waiting:
             ready = _poll(waiting, 0.0 if fetched.ended else timeout_s)
         elif leaders and not fetched.ended:
             time.sleep(min(timeout_s, _CONNECTING_POLL_S))
+        # Before the responses are read, which takes time: others may come meanwhile.
         for leader in leaders:
-            if leader.is_waiting and leader.fileno() in ready:
-                leader.receive(fetched)
-            else:
+            if leader not in ready:
                 leader.check_late(fetched)
+        for leader in ready:
+            leader.receive(fetched)
         for address in [address for address, leader in self._leaders.items() if not leader.left]:
             self._leaders.pop(address).close()
         return fetched
@@ -272,12 +273,13 @@ class _Leader:
         self._receive, self._since_s = connection.post_request(request), time.monotonic()
 
 
-def _poll(leaders: Iterable[_Leader], timeout_s: float) -> set[int]:
-    """The file descriptors at which a response, or an error, begins to come."""
+def _poll(leaders: Sequence[_Leader], timeout_s: float) -> list[_Leader]:
+    """The leaders from which a response, or an error, begins to come."""
     poll = select.poll()  # not `select.select`, which knows the first 1,024 file descriptors only
     for leader in leaders:
         poll.register(leader.fileno(), select.POLLIN)
-    return {descriptor for descriptor, _ in poll.poll(timeout_s * 1000)}
+    ready = {descriptor for descriptor, _ in poll.poll(timeout_s * 1000)}
+    return [leader for leader in leaders if leader.fileno() in ready]
 
 
 def _find_batches(part: FetchedPartition, position: int) -> Batches | None:

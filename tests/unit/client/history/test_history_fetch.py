@@ -6,6 +6,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -394,6 +395,26 @@ def test_a_response_to_an_earlier_request_is_not_taken_for_that_of_another_posit
     wait_until(lambda: again.fetch() and 0 in again.ended, every_s=0.001)
     assert again.ended[0] == (300, 5)
     check_no_gap(again, 0, 250)
+
+
+def test_a_broker_is_not_late_because_another_one_is_slow(
+    brokers: FakeBrokers, history: HistoryFetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late_s = 0.0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late_s, sleep=time.sleep)
+    monkeypatch.setattr(history_fetch, "time", clock)
+    receive = history_fetch._Leader.receive
+
+    def receive_slowly(leader: Any, fetched: HistoryFetched) -> None:
+        nonlocal late_s
+        receive(leader, fetched)
+        late_s += 2 * history_fetch.RESPONSE_S
+
+    monkeypatch.setattr(history_fetch._Leader, "receive", receive_slowly)
+    brokers[2].hangs = {Api.FETCH}
+    read = Read(history, p0=(0, 300), p1=(0, 300))
+    wait_until(lambda: read.fetch() and 0 in read.offsets, every_s=0.001)
+    assert 1 not in read.ended
 
 
 def test_a_connection_that_cannot_be_opened_is_given_up(
