@@ -27,6 +27,8 @@ CLIENT_STREAMS, ALL_STREAMS = 8, 32
 _AT_ONCE = 100
 """So many events are looked at before other requests have their turn."""
 _MOST_LISTED, _LISTED = 10_000, 100
+_MOST_PATTERNS, _PATTERN_CHARACTERS = 10, 300
+"""So many patterns may a client give, each so long: the event loop searches with them."""
 _PARAMETERS = ("cluster", "group", "kind", "min_severity", "since", "limit")
 _HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -61,8 +63,13 @@ class Filter(NamedTuple):
             severity = Severity.parse(query.get("min_severity", "info"))
         except ValueError as error:
             raise WrongParameter(f"min_severity {error}") from None
+        patterns = query.getlist("group")
+        if len(patterns) > _MOST_PATTERNS or any(len(each) > _PATTERN_CHARACTERS for each in patterns):
+            raise WrongParameter(
+                f"group may be given {_MOST_PATTERNS} times, with {_PATTERN_CHARACTERS} characters each"
+            )
         # Not a regular expression of the client: it could take for ever.
-        groups = tuple(re.compile(translate(pattern)) for pattern in query.getlist("group"))
+        groups = tuple(re.compile(translate(pattern)) for pattern in patterns)
         return cls(frozenset(query.getlist("cluster")), groups, kinds, severity)
 
     def fits(self, event: ClusterEvent) -> bool:
@@ -83,7 +90,7 @@ def build_event_routes(events: EventLog) -> list[Route]:
         try:
             chosen, after = Filter.parse(request), _parse_since(request, events)
             if _prefers_json(request):
-                return _list_events(request, events, chosen, after)
+                return await _list_events(request, events, chosen, after)
         except WrongParameter as error:
             return _explain(400, str(error))
         if events.is_closed:
@@ -113,12 +120,15 @@ def _prefers_json(request: Request) -> bool:
     return "application/json" in accept and "text/event-stream" not in accept
 
 
-def _list_events(request: Request, events: EventLog, chosen: Filter, after: int | None) -> Response:
+async def _list_events(request: Request, events: EventLog, chosen: Filter, after: int | None) -> Response:
     text = request.query_params.get("limit", str(_LISTED))
-    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:9]) <= _MOST_LISTED:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 9 or not 1 <= int(text) <= _MOST_LISTED:
         raise WrongParameter(f"limit must be a whole number from 1 to {_MOST_LISTED}")
     limit, page = int(text), events.read(max(0, after or 0), _MOST_LISTED)
-    fitting = [kept for kept in page.events if chosen.fits(kept.event)]
+    fitting: list[KeptEvent] = []
+    for first in range(0, len(page.events), _AT_ONCE):
+        fitting += (kept for kept in page.events[first : first + _AT_ONCE] if chosen.fits(kept.event))
+        await asyncio.sleep(0)
     listed = fitting[:limit] if after is not None else fitting[-limit:]
     missed = _count_missed(after, page.missed)
     body = f'{{"events":[{",".join(kept.text for kept in listed)}],"missed":{json.dumps(missed)}}}'
