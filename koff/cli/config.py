@@ -94,10 +94,11 @@ def _describe(file: KoffYaml, properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _mask_webhook(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The path of a URL, and any header, may be a secret."""
+    """The path of a URL, any header, and the body (as a file, or with a key in it) may be a secret."""
     url = urlsplit(values["url"])
     headers = dict.fromkeys(values.get("headers", {}), _MASK)
-    return {**values, "url": f"{url.scheme}://{url.netloc}/{_MASK}", "headers": headers}
+    masked = {"url": f"{url.scheme}://{url.netloc}/{_MASK}", "headers": headers}
+    return {**values, **masked, **({"template": _MASK} if "template" in values else {})}
 
 
 def _describe_keys(keys: tuple[ConfigKey, ...], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class WebhookConf:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_s: float = 5.0
     retries: int = 8
-    template: str = '{"events": $events}'
+    template: str = field(default='{"events": $events}', repr=False)
 
     def __post_init__(self) -> None:
         check_url(self.url)

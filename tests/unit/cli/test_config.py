@@ -68,6 +68,24 @@ def test_secrets_are_masked(file):
     assert (europe["groups"], europe["source"], shown["listen"]) == ("^pay", "auto", "127.0.0.1:9850")
 
 
+@pytest.mark.parametrize("is_file", [False, True])
+def test_secrets_of_webhooks_are_masked(file, tmp_path, is_file):
+    template = '{"routing_key": "hunter2", "events": $events}'
+    (tmp_path / "template").write_text(template)
+    webhook = {
+        "url": "https://a:1/hunter2",
+        "headers": {"Authorization": "hunter2"},
+        "template": f"file:{tmp_path}/template" if is_file else template,
+    }
+    file.write_text(FILE + json.dumps({"webhooks": [webhook]})[1:-1] + "\n")
+    result = run("show", file)
+    assert result.exit_code == 0, result.output
+    assert "hunter" not in result.output
+    (shown,) = yaml.safe_load(result.output)["webhooks"]
+    assert (shown["url"], shown["template"]) == ("https://a:1/********", "********")
+    assert shown["headers"] == {"Authorization": "********"}
+
+
 def test_patterns_are_shown_as_they_were_written(file):
     file.write_text(FILE + "    group_labels: ['(?P<team>.)', '(?P<other>.)']\n")
     (europe,) = yaml.safe_load(run("show", file).output)["clusters"]

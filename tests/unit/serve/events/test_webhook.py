@@ -289,6 +289,7 @@ def test_a_wrong_configuration_is_refused_without_its_secrets(values, why):
 
 
 def test_the_text_of_a_configuration_has_no_secret():
-    conf = WebhookConf(url=f"https://a:1/{SECRET}?{SECRET}", headers={"A": SECRET})
+    template = f'{{"key": "{SECRET}"}}'
+    conf = WebhookConf(url=f"https://a:1/{SECRET}?{SECRET}", headers={"A": SECRET}, template=template)
     assert SECRET not in repr(conf)
     assert conf.place == "https://a:1"
