@@ -246,7 +246,9 @@ class _Sender:
         """Sends one request. Follows no redirect."""
         parts = urlsplit(self.conf.url)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        headers = {"Content-Type": "application/json", "User-Agent": f"koff/{VERSION}", **self.conf.headers}
+        own = {"Content-Type": "application/json", "User-Agent": f"koff/{VERSION}"}
+        given = {name.lower() for name in self.conf.headers}
+        headers = {name: value for name, value in own.items() if name.lower() not in given}
         try:
             with closing(self._connect(parts.hostname or "", parts.port)) as connection:
                 connection.connect()
@@ -255,7 +257,8 @@ class _Sender:
                 limit.daemon = True
                 limit.start()
                 try:
-                    connection.request("POST", path, body, {**headers, "Connection": "close"})
+                    all_headers = {**headers, **self.conf.headers, "Connection": "close"}
+                    connection.request("POST", path, body, all_headers)
                     status = connection.getresponse().status
                 finally:
                     limit.cancel()

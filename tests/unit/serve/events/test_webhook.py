@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -20,6 +21,7 @@ from koff.serve.events import webhook as webhook_module
 from koff.serve.events.event import ClusterEvent, Severity
 from koff.serve.events.webhook import WebhookConf, Webhooks
 from koff.tracker import Rule
+from tests.unit.serve.certificates import build_client_context, get_authority
 
 SECRET = "hunter2"
 
@@ -40,6 +42,7 @@ class Receiver(ThreadingHTTPServer):
     def __init__(self, *statuses: int | str) -> None:
         self.statuses = list(statuses)
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.header_lines: list[list[tuple[str, str]]] = []
         self.ended = threading.Event()
         super().__init__(("127.0.0.1", 0), _Handler)
 
@@ -58,6 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         server = self.server
         status = server.statuses[min(len(server.requests), len(server.statuses) - 1)]
+        server.header_lines.append(self.headers.items())
         server.requests.append((self.path, dict(self.headers), body))
         if status == "hang":
             server.ended.wait(60)
@@ -219,6 +223,52 @@ def test_a_receiver_that_is_slow_is_a_failure_after_the_timeout(webhooks, fault)
         webhooks.send([make_event()])
         wait_for(lambda: webhooks.counts.requests["ok"] == 1)
     assert webhooks.counts.requests["failed"] == 1
+
+
+def test_a_tls_handshake_that_trickles_is_a_failure_after_the_timeout(webhooks):
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        conf = WebhookConf(url=f"https://127.0.0.1:{server.getsockname()[1]}/", timeout_s=0.5, retries=0)
+        webhooks.configure([conf])
+        webhooks.send([make_event()])
+        connection, _ = server.accept()
+
+        def trickle() -> None:
+            with connection, suppress(OSError):
+                connection.sendall(b"\x16\x03\x03\x40\x00")  # a record of 16 KiB
+                while not ended.wait(0.05):
+                    connection.sendall(b"\0")
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        try:
+            wait_for(lambda: webhooks.counts.dropped == 1)
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_events_are_posted_with_tls(webhooks, monkeypatch):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    get_authority().issue_cert("127.0.0.1").configure_cert(context)
+    client = build_client_context()
+    monkeypatch.setattr(ssl, "create_default_context", lambda: client)
+    with receiving(200) as receiver:
+        receiver.socket = context.wrap_socket(receiver.socket, server_side=True)
+        webhooks.configure([WebhookConf(url=receiver.url.replace("http:", "https:"))])
+        webhooks.send([make_event()])
+        wait_for(lambda: receiver.list_ids() == ["1-1"])
+    assert webhooks.counts.requests["failed"] == 0
+
+
+def test_a_header_of_the_configuration_replaces_that_of_koff(webhooks):
+    with receiving(200) as receiver:
+        webhooks.configure([WebhookConf(url=receiver.url, headers={"content-type": "text/x"})])
+        webhooks.send([make_event()])
+        wait_for(lambda: len(receiver.requests) == 1)
+    assert [line for line in receiver.header_lines[0] if line[0].lower() == "content-type"] == [
+        ("content-type", "text/x")
+    ]
 
 
 def test_the_oldest_events_are_dropped_if_too_many_wait(webhooks, monkeypatch):
