@@ -4,6 +4,7 @@ What differs, because koff serves no number that it does not know:
 
 - A group with a withheld lag gets 503 and an error: Burrow's totals have no null, and clients in Go read null
   as 0, which looks like a recovery.
+- A group that is not there gets 503, not NOTFOUND, while groups may be missing (the cluster is down, say).
 - A partition with a commit but without a lag (its topic is gone, say) is left out and counted in
   `partition_count`. A group without any lag is not found, as in Burrow one without commits.
 - koff keeps no commit but the newest: `start` is null if the window has more, and so are earlier `offsets`.
@@ -25,7 +26,7 @@ from koff.lag import WINDOW, Status
 from koff.serve.api.cluster_objects import list_topic_partitions
 from koff.serve.api.group_columns import select_places
 from koff.serve.api.problems import NotFound, Problem
-from koff.serve.api.queries import find_cluster, find_group
+from koff.serve.api.queries import check_topic, find_cluster, find_group
 from koff.serve.api.topic_columns import TopicColumns
 from koff.serve.view import ClusterView, Views, ViewSource
 from koff.tracker import GroupTotal, PartitionLag, ShardSnapshot, Snapshot
@@ -143,8 +144,10 @@ def _list_topics(views: Views, cluster: str) -> Found:
 def _show_topic(views: Views, cluster: str, topic: str) -> Found:
     missing = "cluster or topic not found"
     view = _find_cluster(views, cluster, missing)
-    if topic not in TopicColumns(view).names:
-        raise Problem(404, missing)
+    try:
+        check_topic(TopicColumns(view), view, topic)
+    except NotFound:
+        raise Problem(404, missing) from None
     ends = [partition.end for partition in list_topic_partitions(view.snapshot, topic)]
     facts = view.facts.topics.get(topic)
     is_whole = facts is not None and len(ends) == facts.partitions and None not in ends

@@ -40,6 +40,13 @@ class NotFound(Problem):
         super().__init__(404, f"there is no {kind} named {shorten(name)}", **members)
 
 
+class NotKnown(Problem):
+    """There may be something of that name: koff does not know all that there is, for the reason `why`."""
+
+    def __init__(self, kind: str, name: str, why: str) -> None:
+        super().__init__(503, f"whether there is a {kind} named {shorten(name)} is not known: {why}")
+
+
 class BadParameter(Problem):
     """A parameter has a value that it cannot have. `allowed` says which it can have."""
 

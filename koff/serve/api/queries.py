@@ -17,7 +17,7 @@ from koff.serve.api.group_objects import (
 )
 from koff.serve.api.name_pattern import search_names
 from koff.serve.api.parameters import Query
-from koff.serve.api.problems import NotFound
+from koff.serve.api.problems import NotFound, NotKnown
 from koff.serve.api.topic_columns import TopicColumns
 from koff.serve.view import ClusterView, Views
 
@@ -59,8 +59,7 @@ def show_topic(views: Views, names: Names, query: Query) -> dict[str, Any]:
     """One topic, with its partitions and a page of its readers."""
     view, topic = find_cluster(views, names["cluster"]), names["topic"]
     topics = TopicColumns(view)
-    if topic not in topics.names:
-        raise NotFound("topic", topic, topics.names)
+    check_topic(topics, view, topic)
     (found,) = topics.build([topic])
     partitions, readers = list_topic_partitions(view.snapshot, topic), topics.list_readers(topic)
     page = readers[query["offset"] : query["offset"] + query["limit"]]
@@ -123,12 +122,26 @@ def find_cluster(views: Views, name: str) -> ClusterView:
 
 
 def find_group(view: ClusterView, name: str) -> GroupPlace:
-    """Where a group is. Raises `NotFound`."""
+    """Where a group is. Raises `NotFound`, or `NotKnown` if groups may be missing in the view."""
     for number, shard in view.snapshot.shards.items():
         for place, group in enumerate(shard.groups):
             if group.name == name:
                 return GroupPlace(view, number, place)
+    if not view.readiness.ready:
+        raise NotKnown("group", name, view.readiness.text)
+    if missing := view.stats.not_current:
+        raise NotKnown("group", name, f"{missing} partitions of internal topics are not current")
     raise NotFound("group", name, [group.name for group in view.snapshot.groups()])
+
+
+def check_topic(topics: TopicColumns, view: ClusterView, name: str) -> None:
+    """Raises `NotFound` if there is no such topic, and `NotKnown` if the list of topics is not known."""
+    if name in topics.names:
+        return
+    if view.facts.brokers is None:
+        why = "the list of topics is not known" if view.readiness.ready else view.readiness.text
+        raise NotKnown("topic", name, why)
+    raise NotFound("topic", name, topics.names)
 
 
 def _describe_page(total: int, query: Query) -> dict[str, Any]:

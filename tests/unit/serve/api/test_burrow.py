@@ -193,6 +193,13 @@ def test_a_group_without_any_lag_is_not_found(clusters: Clusters, name: str) -> 
     }
 
 
+@pytest.mark.parametrize("what", [("consumer", "x", "lag"), ("consumer", "x"), ("topic", "x")])
+def test_nothing_is_denied_of_a_cluster_that_is_down(what: tuple[str, ...]) -> None:
+    status, found = Clusters(AWAY).burrow("away", *what)
+    assert (status, found["error"], found.keys()) == (503, True, {"error", "message", "request"})
+    assert "not ready: no broker responds" in found["message"]
+
+
 def test_a_partition_without_a_lag_is_left_out_and_counted() -> None:
     tracker = Tracker()
     for topic, offset in (("t", 4), ("gone", 9)):

@@ -139,4 +139,5 @@ def test_a_reader_with_rows_missing_has_no_sum() -> None:
 def test_topics_of_a_cluster_that_is_down_are_none() -> None:
     assert Clusters(AWAY).get("clusters", "away", "topics")["topics"] == []
     problem = Clusters(AWAY).request("/api/v1/clusters/away/topics/t").problem
-    assert (problem["status"], problem["known"]) == (404, [])
+    assert (problem["status"], problem.get("known")) == (503, None)
+    assert "not ready: no broker responds" in problem["detail"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -261,7 +262,19 @@ def test_groups_of_several_clusters_are_listed_together_and_one_that_is_down_has
     for cluster in ("away", "empty"):
         assert clusters.get("clusters", cluster, "groups")["groups"] == []
     problem = clusters.request("/api/v1/clusters/away/groups/simple").problem
-    assert (problem["status"], problem["known"]) == (404, [])
+    assert (problem["status"], problem.get("known")) == (503, None)
+    assert "not ready: no broker responds" in problem["detail"]
+    assert clusters.request("/api/v1/clusters/empty/groups/simple").problem["status"] == 404
+
+
+def test_a_group_is_not_denied_while_a_partition_of_the_offsets_topic_is_not_read() -> None:
+    view = take_view()
+    view = replace(view, stats=replace(view.stats, not_current=1))
+    clusters = Clusters(view)
+    problem = clusters.request("/api/v1/clusters/c/groups/x").problem
+    assert problem["status"] == 503
+    assert "1 partitions of internal topics are not current" in problem["detail"]
+    assert clusters.get("clusters", "c", "groups", "simple")["group"]["lag"] == 7
 
 
 def test_groups_of_a_cluster_without_a_name_are_not_listed() -> None:
