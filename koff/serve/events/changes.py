@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from koff.lag import Status, is_topic_recreated
 from koff.serve.events.event import ClusterEvent, Kind, Severity
-from koff.serve.events.known import Ints, KnownShard
+from koff.serve.events.known import UNKNOWN, Ints, KnownShard
 from koff.serve.events.known_topics import KnownTopics
 from koff.serve.events.sentences import (
     Drafts,
@@ -134,6 +134,9 @@ class ClusterChanges:
         for group, topic in changed.recreated:
             build = partial(describe_topic, group, topic, "created again")
             drafts.add("topic_recreated", Severity.WARNING, build)
+        for known in self._shards.values():
+            if self._topics.has_numbers(known):
+                known.committed[changed.new_logs[known.partition]] = UNKNOWN
         for number, current in snapshot.shards.items():
             if _is_current(current):
                 known = self._shards[number]
@@ -222,14 +225,16 @@ def _compare_groups(known: KnownShard, snapshot: Snapshot, shard: ShardSnapshot,
 def _compare_commits(known: KnownShard, snapshot: Snapshot, shard: ShardSnapshot, drafts: Drafts) -> None:
     """Finds committed offsets that have gone back."""
     committed, before = snapshot.committed(shard), known.committed
+    # A commit to an earlier topic of that name is not compared, and neither is the next one with it.
+    topic_id = snapshot.partitions.topic_id[shard.partition]
+    is_old = is_topic_recreated(committed_topic_id=shard.topic_id, topic_id=topic_id)
     back = (committed >= 0) & (committed < before)
     if back.any():
-        topic_id = snapshot.partitions.topic_id[shard.partition]
-        back &= ~is_topic_recreated(committed_topic_id=shard.topic_id, topic_id=topic_id)
+        back &= ~is_old
         _add_by_group(
             "offsets_reset", Severity.WARNING, describe_reset, snapshot, shard, back, before, drafts
         )
-    known.committed = np.where(committed >= 0, committed, before)
+    known.committed = np.where(is_old, UNKNOWN, np.where(committed >= 0, committed, before))
 
 
 def _compare_losses(known: KnownShard, snapshot: Snapshot, shard: ShardSnapshot, drafts: Drafts) -> None:

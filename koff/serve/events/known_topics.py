@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koff.serve.events.known import Ints, KnownShard, Places
 from koff.serve.view import ClusterView, TopicFacts
@@ -20,10 +21,14 @@ GroupTopic = tuple[str, str]
 
 
 class ChangedTopics(NamedTuple):
-    """Groups with the topics that were deleted, or created again."""
+    """Groups with the topics that were deleted, or created again.
+
+    `new_logs` is a mask of the partition numbers of topics that were created again.
+    """
 
     deleted: list[GroupTopic]
     recreated: list[GroupTopic]
+    new_logs: NDArray[np.bool_]
 
 
 class KnownTopics:
@@ -71,15 +76,18 @@ class KnownTopics:
         for pair in left:
             if len(self._left) < MOST_LEFT:
                 self._left[pair] = now_ms
-        recreated = self._find_recreated(view.snapshot.partitions)
+        new_logs = self._find_new_logs(view.snapshot.partitions)
+        recreated = {self._places.topics[number] for number in np.flatnonzero(new_logs).tolist()}
         deleted = self._find_deleted(view)
-        return ChangedTopics(self._find_groups(deleted, shards), self._find_groups(recreated, shards))
+        return ChangedTopics(
+            self._find_groups(deleted, shards), self._find_groups(recreated, shards), new_logs
+        )
 
-    def _find_recreated(self, partitions: PartitionSnapshot) -> set[str]:
+    def _find_new_logs(self, partitions: PartitionSnapshot) -> NDArray[np.bool_]:
         ids = partitions.topic_id
-        changed = (ids != 0) & (self._ids != 0) & (ids != self._ids)
+        changed: NDArray[np.bool_] = (ids != 0) & (self._ids != 0) & (ids != self._ids)
         self._ids = np.where(ids != 0, ids, self._ids)
-        return {self._places.topics[number] for number in np.flatnonzero(changed).tolist()}
+        return changed
 
     def _find_deleted(self, view: ClusterView) -> set[str]:
         topics = view.facts.topics
@@ -100,6 +108,10 @@ class KnownTopics:
             del self._left[pair]
         numbers = np.array([topic in topics for topic in self._places.topics], np.bool_)
         for shard in shards.values():
-            if shard.places is self._places:
+            if self.has_numbers(shard):
                 pairs.update(shard.list_topics(np.flatnonzero(numbers[shard.partition]).tolist()))
         return sorted(pairs)
+
+    def has_numbers(self, shard: KnownShard) -> bool:
+        """Whether the shard has the present partition numbers: it was current in the last snapshot."""
+        return shard.places is self._places

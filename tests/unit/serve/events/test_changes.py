@@ -360,6 +360,23 @@ def test_a_topic_that_is_created_again(watched, is_reached):
         assert kinds == ["topic_recreated"] * number
 
 
+@pytest.mark.parametrize("is_blind_between", [False, True])
+def test_a_commit_to_a_topic_that_was_created_again_has_not_gone_back(watched, is_blind_between):
+    watched.tracker.identify_topics({"t": "AAAAAAAAAAAAAAAAAAAAAQ"})
+    watched.look()
+    watched.tracker.identify_topics({"t": "AAAAAAAAAAAAAAAAAAAAAg"})
+    kinds = []
+    if is_blind_between:
+        kinds += watched.find_kinds(blind=True)
+    watched.commit("g", None)  # Kafka deletes the commits with the topic
+    watched.commit("g", 3)
+    kinds += watched.find_kinds()
+    kinds.remove(("topic_recreated", "g"))
+    assert ("offsets_reset", "g") not in kinds
+    watched.commit("g", 2)
+    assert ("offsets_reset", "g") in watched.find_kinds()
+
+
 def test_expected_groups(watched):
     watched.expected = {"g": True, "late": False}
     assert watched.look() == []
