@@ -31,6 +31,7 @@ RESULTS: tuple[Result, ...] = ("ok", "failed", "refused")
 MOST_WAITING, AT_ONCE = 1000, 100
 """So many events wait for a receiver at most, and so many are in one request."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+_LONGEST_TIMEOUT_S = 3600
 STOP_S = 2.0
 _TRY_AGAIN = frozenset({408, 429})
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -62,6 +63,8 @@ class WebhookConf:
                 raise ConfigError(f"the header {name!a} of a webhook has characters that HTTP forbids")
         if unknown := set(self.kinds).difference(KINDS):
             raise ConfigError(f"a webhook names the kind {min(unknown)!r}, which no event has")
+        if not 0 < self.timeout_s <= _LONGEST_TIMEOUT_S:
+            raise ConfigError(f"the timeout of a webhook must be at most {_LONGEST_TIMEOUT_S} s")
         check_template(self.template)
 
     @property
@@ -101,7 +104,7 @@ def check_url(url: str) -> None:
 def check_template(template: str) -> None:
     """Raises `ConfigError` if the template is not JSON once its names are replaced."""
     try:
-        json.loads(Template(template).substitute(events="[]", text='""'))
+        json.loads(Template(template).substitute(events="[]", text='""').encode())
     except KeyError as error:
         raise ConfigError(f"the template of a webhook has ${error.args[0]}: use $events or $text") from None
     except ValueError as error:
@@ -205,7 +208,11 @@ class _Sender:
 
     def _run(self) -> None:
         while events := self._take():
-            self._deliver(events)
+            try:
+                self._deliver(events)
+            except Exception as error:  # a fault of koff: later events must be sent
+                # The text of the error may have a secret.
+                self._drop(events, f"a fault of koff: please report it: {type(error).__name__}")
 
     def _take(self) -> list[ClusterEvent]:
         """The next events; none at the end."""
@@ -224,6 +231,9 @@ class _Sender:
             pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempt, 10))
             if result == "refused" or attempt == self.conf.retries or self._is_stopped_within(pause_s):
                 break
+        self._drop(events, why)
+
+    def _drop(self, events: Sequence[ClusterEvent], why: str) -> None:
         self._counts.add_dropped(len(events))
         with suppress(OSError):
             log.warning("events were not delivered", url=self.conf.place, count=len(events), why=why)

@@ -271,6 +271,19 @@ def test_a_header_of_the_configuration_replaces_that_of_koff(webhooks):
     ]
 
 
+def test_a_fault_of_koff_drops_these_events_and_later_ones_are_sent(webhooks, monkeypatch):
+    with receiving(200) as receiver:
+        webhooks.configure([WebhookConf(url=receiver.url)])
+        with monkeypatch.context() as patched, capture_logs() as logs:
+            patched.setattr(json, "dumps", lambda _: 1 / 0)
+            webhooks.send([make_event(1)])
+            wait_for(lambda: bool(logs))
+        webhooks.send([make_event(2)])
+        wait_for(lambda: receiver.list_ids() == ["1-2"])
+    assert webhooks.counts.dropped == 1
+    assert "ZeroDivisionError" in logs[0]["why"]
+
+
 def test_the_oldest_events_are_dropped_if_too_many_wait(webhooks, monkeypatch):
     monkeypatch.setattr(webhook_module, "MOST_WAITING", 5)
     monkeypatch.setattr(webhook_module, "AT_ONCE", 2)
@@ -329,6 +342,8 @@ def test_a_changed_configuration_keeps_the_webhooks_that_are_the_same(webhooks):
         ({"url": "http://a", "kinds": ("nothing",)}, "'nothing'"),
         ({"url": "http://a", "template": "$none"}, r"\$none: use \$events or \$text"),
         ({"url": "http://a", "template": '{"a": "$"}'}, "is not JSON"),
+        ({"url": "http://a", "template": '"\ud800"'}, "is not JSON"),
+        ({"url": "http://a", "timeout_s": 1e12}, "at most 3600 s"),
         ({"url": "http://a", "template": '{"text": "$text"}'}, "is not JSON"),
     ],
 )
