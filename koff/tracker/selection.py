@@ -16,22 +16,32 @@ from koff.tracker.snapshot_columns import ShardSnapshot
 _Number = TypeVar("_Number", bound=np.generic)
 
 
-def select_groups(snapshot: Snapshot, groups: Mapping[int, Sequence[int]]) -> Snapshot:
+def select_groups(
+    snapshot: Snapshot,
+    groups: Mapping[int, Sequence[int]],
+    partitions: NDArray[np.bool_] | None = None,
+) -> Snapshot:
     """A snapshot of some groups: for each shard, their places in its `groups`. The shard's rows are copied.
 
-    Rows and totals of a few groups cost little this way, however many groups there are.
+    Rows and totals of a few groups cost little this way, however many groups there are. `partitions` is a
+    mask of partition numbers: other rows with a commit are left out, so there are no totals then.
     """
     shards = {
-        number: _select_shard(snapshot.shards[number], np.array(places, np.int64))
+        number: _select_shard(snapshot.shards[number], np.array(places, np.int64), partitions)
         for number, places in groups.items()
     }
     return replace(snapshot, shards=shards, ends_withheld_elsewhere=snapshot.withheld_ends())
 
 
-def _select_shard(shard: ShardSnapshot, places: NDArray[np.int64]) -> ShardSnapshot:
+def _select_shard(
+    shard: ShardSnapshot, places: NDArray[np.int64], partitions: NDArray[np.bool_] | None
+) -> ShardSnapshot:
     new_places = np.full(len(shard.groups), -1, np.int32)
     new_places[places] = np.arange(len(places), dtype=np.int32)
-    rows = np.flatnonzero(new_places[shard.group] >= 0)
+    chosen = new_places[shard.group] >= 0
+    if partitions is not None:
+        chosen &= partitions[shard.partition]
+    rows = np.flatnonzero(chosen)
 
     def select(column: NDArray[_Number] | None) -> NDArray[_Number] | None:
         return None if column is None else column[rows]

@@ -120,12 +120,12 @@ class GroupColumns:
         return np.concatenate([np.zeros(0), *columns]).astype(np.float64)
 
 
-def select_places(places: Sequence[GroupPlace]) -> Snapshot:
-    """A snapshot of these groups, which are of one view."""
+def select_places(places: Sequence[GroupPlace], partitions: Mask | None = None) -> Snapshot:
+    """A snapshot of these groups, which are of one view. `partitions` is as in `select_groups`."""
     chosen: dict[int, list[int]] = defaultdict(list)
     for place in places:
         chosen[place.shard].append(place.number)
-    return select_groups(places[0].view.snapshot, chosen)
+    return select_groups(places[0].view.snapshot, chosen, partitions)
 
 
 def build_totals(places: Sequence[GroupPlace]) -> list[ClusterTotal]:

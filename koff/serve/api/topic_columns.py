@@ -63,7 +63,8 @@ class TopicColumns:
         """These groups with their rows of the topic."""
         if not places:
             return []
-        selected = select_places(places)
+        # Without the rows of other topics: a page may have 1000 groups.
+        selected = select_places(places, self._of_partition == self._places[topic])
         whole = {
             group.name: bool(is_whole)
             for shard in selected.shards.values()

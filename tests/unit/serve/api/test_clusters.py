@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from koff.lag import Reason
 from koff.serve import MonitorStats
-from tests.unit.serve.api.clusters import AWAY, EMPTY, ODD, Clusters, take_view, withhold
+from koff.serve.api import topic_columns
+from koff.serve.api.group_columns import select_places
+from koff.tracker import Snapshot, Tracker
+from tests.unit.builders import commit
+from tests.unit.serve.api.clusters import (
+    AWAY,
+    EMPTY,
+    NOW_MS,
+    ODD,
+    Clusters,
+    build_view,
+    take_view,
+    withhold,
+)
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +129,25 @@ def test_a_topic_has_the_offsets_of_its_partitions_and_its_readers(clusters: Clu
     ]
     readers = {reader["group"]: (reader["partitions"], reader["lag"]) for reader in found["groups"]}
     assert readers == {"classic": (2, 100), "lost": (1, 620), "share": (1, 20), "simple": (1, 7), ODD: (1, 0)}
+
+
+def test_readers_of_a_topic_cost_only_their_rows_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tracker = Tracker()
+    for topic in ("t", "u", "v"):
+        key, value = commit("g", topic, 0, 4)
+        tracker.apply(0, [key], [value])
+        tracker.add_samples(ends={(topic, 0): 10})
+    selected = []
+
+    def select(*given: Any) -> Snapshot:
+        selected.append(select_places(*given))
+        return selected[-1]
+
+    monkeypatch.setattr(topic_columns, "select_places", select)
+    clusters = Clusters(build_view(tracker.take_snapshot(NOW_MS)))
+    (reader,) = clusters.get("clusters", "c", "topics", "u")["groups"]
+    assert (reader["group"], reader["partitions"], reader["lag"]) == ("g", 1, 6)
+    assert [len(shard.group) for snapshot in selected for shard in snapshot.shards.values()] == [1]
 
 
 def test_no_sum_of_a_topic_has_a_withheld_offset_in_it() -> None:
