@@ -19,9 +19,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from koff.client.cluster import call_in_thread
 from koff.errors import ConfigError, ConnectError
 
 TIMEOUT_S = 5.0
+FETCH_S = 6.0
+"""A whole request may take so long; connecting, and each read, `TIMEOUT_S`."""
 MAX_BYTES = 1 << 20
 RETRY_S = 2.0
 """After a failure, the provider is not asked again for so long: many connections may wait for a token."""
@@ -93,7 +96,11 @@ class _TokenSource:
                 raise ConnectError(str(self._failure))
             if began_s >= self._until_s:
                 try:
-                    self._token, life_s = self._fetch()
+                    # In a thread: a provider may send its response byte by byte, each in time.
+                    self._token, life_s = call_in_thread(self._fetch).result(FETCH_S)
+                except TimeoutError:
+                    self._failed_s, self._failure = time.monotonic(), self._make_error("no response in time")
+                    raise self._failure from None
                 except ConnectError as error:
                     self._failed_s, self._failure = time.monotonic(), error
                     raise
