@@ -371,8 +371,11 @@ class Cluster(Closing):
             except (KafkaException, TimeoutError) as error:
                 admin.poll(0)
                 kafka_error = extract_kafka_error(error)
-                if time.monotonic() >= deadline or (kafka_error and kafka_error.name() != "_TIMED_OUT"):
+                if kafka_error and kafka_error.code() != KafkaError._TIMED_OUT:
                     raise self._map_error(error) from error
+                if time.monotonic() >= deadline:
+                    # That the request has timed out is a consequence, if the connections have an error.
+                    raise (self._make_connect_error() if self._errors else self._map_error(error)) from error
             # librdkafka sends DescribeCluster to the controller that it knows, and keeps waiting for that
             # controller even if it has died since. Any broker can respond to a metadata request for all
             # topics, which costs more.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -52,35 +53,56 @@ def test_a_missing_right_to_settings_asks_for_that_right() -> None:
     assert "grant this user DESCRIBE_CONFIGS" in str(denied)
 
 
+class MuteAdmin:
+    """An admin client without a response. It lets time pass. Its connections have these errors."""
+
+    def __init__(self, *errors: int) -> None:
+        self.clock_s, self.errors = 0.0, [KafkaError(code) for code in errors]
+        self.note: Callable[[KafkaError], None] = lambda error: None
+
+    def describe_cluster(self, request_timeout: float) -> Future[Any]:
+        self.clock_s += request_timeout
+        future = Future[Any]()
+        future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+        return future
+
+    def list_topics(self, timeout: float) -> Any:
+        self.clock_s += timeout
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def poll(self, timeout: float) -> None:
+        for error in self.errors:
+            self.note(error)
+
+
+def connect(admin: MuteAdmin, connect_timeout_s: float, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The text of the error of `Cluster.connect` with this client."""
+    monkeypatch.setattr(Cluster, "_new_admin", lambda self: admin)
+    monkeypatch.setattr("koff.client.cluster.time", SimpleNamespace(monotonic=lambda: admin.clock_s))
+    cluster = Cluster(ClusterConf("127.0.0.1:1", connect_timeout_s=connect_timeout_s))
+    admin.note = cluster._note_error
+    with pytest.raises(ConnectError) as error:
+        cluster.connect()
+    return str(error.value)
+
+
 @pytest.mark.parametrize("connect_timeout_s", [1.0, 2.5, 6.5, 8.0])
 def test_requests_of_an_attempt_to_connect_take_no_longer_than_its_timeout(
     connect_timeout_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock_s = 0.0
+    admin = MuteAdmin()
+    assert "check --brokers" in connect(admin, connect_timeout_s, monkeypatch)
+    assert connect_timeout_s <= admin.clock_s <= connect_timeout_s + 0.15
 
-    class MuteAdmin:
-        """An admin client without a response. It lets time pass."""
 
-        def describe_cluster(self, request_timeout: float) -> Future[Any]:
-            nonlocal clock_s
-            clock_s += request_timeout
-            future = Future[Any]()
-            future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
-            return future
-
-        def list_topics(self, timeout: float) -> Any:
-            nonlocal clock_s
-            clock_s += timeout
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-
-        def poll(self, timeout: float) -> None: ...
-
-    monkeypatch.setattr(Cluster, "_new_admin", lambda self: MuteAdmin())
-    monkeypatch.setattr("koff.client.cluster.time", SimpleNamespace(monotonic=lambda: clock_s))
-    cluster = Cluster(ClusterConf("127.0.0.1:1", connect_timeout_s=connect_timeout_s))
-    with pytest.raises(ConnectError):
-        cluster.connect()
-    assert connect_timeout_s <= clock_s <= connect_timeout_s + 0.15
+def test_that_the_request_times_out_hides_no_error_of_the_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Brokers that close each connection: a client without SASL, on a port that needs it."""
+    admin = MuteAdmin(KafkaError._ALL_BROKERS_DOWN)
+    assert "connections are closed at once; check the port and --property security.protocol" in connect(
+        admin, 6.5, monkeypatch
+    )
 
 
 def test_the_client_is_replaced_only_after_failures_for_a_while(
