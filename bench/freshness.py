@@ -22,6 +22,7 @@ from bench.start import Started
 from koff.kafkatest import LocalKafka
 
 GROUP, TOPIC = "fresh", "fresh-topic"
+LONGEST_S = 60
 
 
 class Scraper:
@@ -46,7 +47,8 @@ def freshness(scraper: Scraper, consumer: Consumer, commits: int) -> list[float]
         commit(consumer, TOPIC, offset)
         acknowledged = time.monotonic()
         while not scraper.sees(offset):
-            pass
+            if time.monotonic() > acknowledged + LONGEST_S:
+                raise TimeoutError(f"/metrics has not shown offset {offset} within {LONGEST_S} s")
         found.append((time.monotonic() - acknowledged) * 1000)
     return found
 
@@ -84,7 +86,8 @@ def main(groups: int, commits: int) -> None:
         commit(consumer, TOPIC, 0)
         write(kafka.bootstrap, groups * PARTITIONS_A_GROUP, groups, None)
         kafka.restart()
-        koff = Started(kafka.bootstrap, "--start", "snapshot")
+        families = ("--families", "default,koff_group_committed_offset")
+        koff = Started(kafka.bootstrap, "--start", "snapshot", *families)
         try:
             koff.wait_for("backfilled")
             scraper = Scraper(koff.url)
