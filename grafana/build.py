@@ -102,34 +102,20 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "table": {"footer": {"show": False}},
 }
 GOOD_IS_ZERO = ((None, "green"), (1, "red"))
-GROUP_LINK = {
-    "matcher": {"id": "byName", "options": "group"},
-    "properties": [
-        {
-            "id": "links",
-            "value": [
-                {
-                    "title": "This group",
-                    "url": "/d/koff-group?var-source=${source}&var-cluster=${__data.fields.cluster}&var-group=${__data.fields.group}",
-                }
-            ],
-        }
-    ],
-}
-TOPIC_LINK = {
-    "matcher": {"id": "byName", "options": "topic"},
-    "properties": [
-        {
-            "id": "links",
-            "value": [
-                {
-                    "title": "This topic",
-                    "url": "/d/koff-topics?var-source=${source}&var-cluster=${__data.fields.cluster}&var-topic=${__data.fields.topic}",
-                }
-            ],
-        }
-    ],
-}
+
+
+def link_to(label: str, title: str, uid: str) -> dict[str, Any]:
+    """A link from the column of a label to the dashboard about its value."""
+    cluster, value = "var-cluster=${__data.fields.cluster}", f"var-{label}=${{__data.fields.{label}}}"
+    link = {"title": title, "url": f"/d/{uid}?var-source=${{source}}&{cluster}&{value}"}
+    return {
+        "matcher": {"id": "byName", "options": label},
+        "properties": [{"id": "links", "value": [link]}],
+    }
+
+
+GROUP_LINK = link_to("group", "This group", "koff-group")
+TOPIC_LINK = link_to("topic", "This topic", "koff-topics")
 
 
 def unit_of(column: str, unit: str) -> dict[str, Any]:
