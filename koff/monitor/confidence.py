@@ -144,9 +144,11 @@ class ViewFacts:
         hidden = [group_partition(group.name, count) in unread for group in shard.groups]
         return np.where(np.array(hidden, np.bool_), NEVER_MS, at_ms)
 
-    def commits_ms(self, number: int, shard: ShardSnapshot) -> NDArray[np.int64] | int:
-        """When the commits of a shard were current: one time for all rows, or one for each."""
-        at_ms, sources = self.groups_ms(number, shard), shard.share_partition
+    def commits_ms(self, shard: ShardSnapshot, groups_ms: NDArray[np.int64] | int) -> NDArray[np.int64] | int:
+        """When the commits of a shard were current, of which `groups_ms` is known: one time for all rows, or
+        one for each.
+        """
+        at_ms, sources = groups_ms, shard.share_partition
         if isinstance(at_ms, np.ndarray):
             at_ms = at_ms[shard.group]
         if sources is None:
@@ -156,8 +158,8 @@ class ViewFacts:
         times = np.where(sources == DESCRIBED, shard.seen_at, times)
         return np.where(sources == NOT_SHARED, at_ms, np.minimum(at_ms, times))
 
-    def find_whole(self, shard: ShardSnapshot, *, share_ms: int) -> NDArray[np.bool_]:
-        """A mask of the groups of a shard that have no rows besides those in it.
+    def find_whole(self, shard: ShardSnapshot, *, share_ms: int) -> NDArray[np.bool_] | bool:
+        """Which groups of a shard have no rows besides those in it: True for all, or a mask.
 
         The rows of a share group are in any partitions of `__share_group_state`, all of which were current at
         `share_ms`, or its coordinator returned them. State has no names of topics, only their ids.
@@ -169,6 +171,8 @@ class ViewFacts:
                 return at_ms is not None and at_ms >= self.oldest_ms
             return share_ms >= self.oldest_ms and name not in self.nameless_shares
 
+        if not shard.has_share_groups:
+            return True
         return np.array([g.type != "share" or is_whole(g.name) for g in shard.groups], np.bool_)
 
     def has_old_stored_groups(self, snapshot: Snapshot) -> bool:
@@ -195,17 +199,18 @@ def build_view(snapshot: Snapshot, facts: ViewFacts) -> ClusterView:
     share_ms = min((facts.current_ms(facts.share, p) for p in facts.share.partitions), default=NEVER_MS)
     rows = 0
     for number, shard in snapshot.shards.items():
+        groups_ms = facts.groups_ms(number, shard)
         found, with_lag = find_withheld(
             snapshot,
             shard,
-            commits_at_ms=facts.commits_ms(number, shard),
+            commits_at_ms=facts.commits_ms(shard, groups_ms),
             topics_at_ms=topics_ms,
             oldest_ms=facts.oldest_ms,
         )
         rows += with_lag
         if found.any():
             withheld[number] = found
-        are_current[number] = facts.groups_ms(number, shard) >= facts.oldest_ms
+        are_current[number] = groups_ms >= facts.oldest_ms
         are_whole[number] = facts.find_whole(shard, share_ms=share_ms)
     count = sum(int(np.count_nonzero(found)) for found in withheld.values())
     readiness = assess_readiness(snapshot, facts, rows=rows, withheld=count)

@@ -221,7 +221,8 @@ class Core:
             oldest_ms=now_ms - round(self.conf.limit_s * 1000),
             topics_asked=self.topics.undoubted,
             failure=self.outbox.failure,
-            ends_answered=self._was_read and self._ends.is_answered,
+            # Once koff was ready, it does not depend on this any more. It takes a look at each partition.
+            ends_answered=self._was_ready or (self._was_read and self._ends.is_answered),
             was_ready=self._was_ready,
             record_counts=self.tracker.record_counts.copy(),
             skipped={**self.outbox.skipped, **impossible},

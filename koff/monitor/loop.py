@@ -19,15 +19,12 @@ from koff.monitor.core import Core
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.outbox import Event
 from koff.monitor.requests import Display, Input, Request
+from koff.monitor.view_budget import ViewBudget
 from koff.serve.view import ClusterView, NoProgress
 
 log = structlog.get_logger(component="monitor")
 LONGEST_WAIT_S = 0.5
 """The loop looks at the clock so often, whatever the core says. Python may handle a signal that late."""
-FRESH_S, LONGEST_FRESH_S = 0.1, 1.0
-"""For how long a view is shared, at the least and at the most."""
-VIEW_PART = 20
-"""A view is shared so many times as long as it took to take: views take at most 5 % of the owner's time."""
 VIEW_TIMEOUT_S = 10.0
 FAULT_PAUSE_S = 0.1
 """A fault that comes again and again must not take the whole processor."""
@@ -52,6 +49,7 @@ class Loop:
         self._core = Core(conf, read_moment())
         self._inbox: SimpleQueue[_Item] = SimpleQueue()
         self._beat_s: float | None = None
+        self._budget = ViewBudget(time.monotonic())
         self._view_failures: _ViewFailures | None = None
         self._faults: set[str] = set()
         self._changed = threading.Condition()  # guards the five below
@@ -176,8 +174,7 @@ class Loop:
         ended_s = time.monotonic()
         with self._changed:
             self._view = view
-            fresh_s = min(max(VIEW_PART * (ended_s - began_s), FRESH_S), LONGEST_FRESH_S)
-            self._fresh_until_s = ended_s + fresh_s
+            self._fresh_until_s = ended_s + self._budget.spend(ended_s - began_s, ended_s)
             self._changed.notify_all()
 
     def _log(self, event: Event) -> None:

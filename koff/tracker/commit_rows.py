@@ -26,6 +26,7 @@ from koff.tracker.recent_commits import WindowTable
 from koff.tracker.registry import Registry
 from koff.tracker.row_index import NO_ROW, Ints, RowIndex, first_occurrences
 from koff.tracker.saved_state import expand_codes
+from koff.tracker.snapshot_columns import ShardSnapshot
 
 _AT_ONCE = 8192  # rows: the windows of a chunk fit the cache of a core
 _COLUMNS = (
@@ -83,6 +84,7 @@ class CommitRows:
         self._rows_of_group: dict[str, int] = {}
         self._row_changes = NameChanges()
         self._layout: Layout | None = None  # made again after rows have come or gone
+        self._kept: ShardSnapshot | None = None  # the last snapshot, while its columns are those of now
         self.version = next(registry.versions)
         """Changes whenever records are applied."""
 
@@ -126,7 +128,7 @@ class CommitRows:
         times, topic_ids = (np.broadcast_to(column, size)[kept] for column in (at_ms, topic_id))
         if not kept.size:
             return
-        self.version = next(self._registry.versions)
+        self._note_change()
         hashes, rows = self._find_commit_rows(commits, shared=share_partition is not None)
         self._make_commit_rows(commits, hashes, rows)
         self._committed[rows], self._committed_at[rows] = commits.offset, times
@@ -158,6 +160,7 @@ class CommitRows:
         # A window of commits that end before this lag says nothing about the present.
         self._windows.clear(rows)
         self._changed[rows] = True
+        self._kept = None
 
     def _select_share_lags(self, rows: Ints) -> Ints | None:
         """The lags that coordinators returned, UNKNOWN elsewhere; None if there are none."""
@@ -197,7 +200,7 @@ class CommitRows:
         hashes, rows = self._find_commit_rows(commits)
         gone, differs = self._find_unanswered(rows, failed), self._find_different(rows, commits.offset)
         if differs.any():
-            self.version = next(self._registry.versions)
+            self._note_change()
         self._remove_rows(gone)
         self._make_commit_rows(commits, hashes, rows)
         # Without a time, and without a place in the window.
@@ -215,6 +218,7 @@ class CommitRows:
         rows = self._index.find(keys)
         here = rows != NO_ROW
         self._seen_at[rows[here]] = np.maximum(self._seen_at[rows[here]], seen_at_ms[here])
+        self._kept = None
 
     def list_seen_after(self, at_ms: int) -> tuple[NDArray[np.int32], Ints]:
         """The partition numbers and the (folded) topic ids of the commits that were read after `at_ms`."""
@@ -305,7 +309,7 @@ class CommitRows:
 
     def _remove_rows(self, rows: Ints) -> None:
         if rows.size:
-            self.version = next(self._registry.versions)
+            self._note_change()
             self._live[rows] = False
             self._release_rows(rows)
 
@@ -344,6 +348,10 @@ class CommitRows:
         lag = self._registry.partitions.lags_at_commit(self._partition[rows], offset, live_ms)
         self._windows.add(rows, offset, at_ms, lag)
         self._changed[rows] = True
+
+    def _note_change(self) -> None:
+        """Notes that the columns change. Lags of share groups change them without a new version."""
+        self.version, self._kept = next(self._registry.versions), None
 
     def _make_rows(
         self,

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import UNKNOWN, FirstRecords
+from koff.lag import UNKNOWN, FirstRecords, TimeLags
 from koff.proto.buffers import Binary
 from koff.records import Message, OffsetCommit, Undecodable, Unknown, decode, type_name
 from koff.records.columns import RecordColumns, decode_columns
@@ -63,6 +64,7 @@ class Shard(CommitRows):
         self._record_counts = registry.record_counts
         self._hidden: frozenset[str] = frozenset()
         self._assigned_names = registry.shown  # as of the last update of assignments
+        self._groups_cache: tuple[Layout, int, list[Group]] | None = None
         self._chosen_cache: tuple[Layout, int, Callable[[str], bool], Ints] | None = None
         self._has_share_groups = -1, False  # as of this version of kinds
         self._layout_kinds = -1
@@ -238,7 +240,7 @@ class Shard(CommitRows):
         live_ms = seen_at_ms if is_live else UNKNOWN
         self._record_counts = self._registry.record_counts if counted else Counter()
         self._registry.forget_unused()  # before any name of this batch is looked up
-        self.version = next(self._registry.versions)
+        self._note_change()
         if len(keys) <= _FEW:
             last = NO_ROW
             for key, value in zip(keys, values, strict=True):
@@ -275,7 +277,7 @@ class Shard(CommitRows):
         self._registry.forget_unused()  # before any name is looked up
         self._overwrite_rows(commits, failed, seen_at_ms)
         if groups is not None:
-            self.version = next(self._registry.versions)
+            self._note_change()
             self.replace_groups(groups, keep=failed)
 
     def replace_groups(self, groups: Mapping[str, Described], *, keep: Collection[str] = ()) -> None:
@@ -283,27 +285,30 @@ class Shard(CommitRows):
         possible = {name: group for name, group in groups.items() if self._registry.is_possible_key(name)}
         self.groups.replace_all(possible, keep=keep)
 
-    def take_snapshot(self, now_ms: int | None = None, usual_skew_ms: int = 0) -> ShardSnapshot:
+    def take_snapshot(self, time_lag: TimeLags | None = None, usual_skew_ms: int = 0) -> ShardSnapshot:
         """A copy of the state. `layout` is the same object for as long as rows and group names do not change.
 
-        Without `now_ms`, the snapshot has no time lag. `usual_skew_ms` is how far koff's clock is ahead of
-        most brokers; it stands in for the skew of this partition's broker where that is not known.
+        `time_lag` are the time lags of the rows of `list_commits`. `usual_skew_ms` is how far koff's clock is
+        ahead of most brokers; it stands in for the skew of this partition's broker where that is not known.
         """
-        layout = self._find_shown_layout()
+        layout, kept = self._find_shown_layout(), self._kept
+        if kept is None or kept.layout is not layout:
+            self._kept = kept = self._copy_columns(layout)
+        return replace(
+            kept,
+            groups=self._list_shown_groups(layout),
+            has_share_groups=self.has_share_groups,
+            time_lag=time_lag,
+            skew_ms=usual_skew_ms if (own := self.skew.measure_ms()) is None else own,
+        )
+
+    def _copy_columns(self, layout: Layout) -> ShardSnapshot:
+        """A snapshot with all that stays the same until records are applied, and without groups."""
         live = layout.rows
         self._update_features(live)
-        time_lag = None
-        if now_ms is not None:
-            partitions = self._registry.partitions
-            committed = self._committed[live]
-            records = self._first_records.get(live, committed)
-            # Exact where the record was read, else estimated from the history of end offsets.
-            time_lag = partitions.time_lags(
-                layout.partition.astype(np.int64), committed, now_ms, records, skew_ms=usual_skew_ms
-            )
         return ShardSnapshot(
             layout=layout,
-            groups=[self.groups.get(name) or Group(name) for name in layout.names],
+            groups=[],
             commit_counts=self._list_commit_counts(layout.names),
             group=layout.group,
             partition=layout.partition,
@@ -312,10 +317,9 @@ class Shard(CommitRows):
             topic_id=self._topic_id[live],
             seen_at=self._seen_at[live],
             features=self._select_features(live),
-            time_lag=time_lag,
+            time_lag=None,
             share_partition=None if self._share_partition is None else self._share_partition[live],
             share_lag=self._select_share_lags(live),
-            skew_ms=usual_skew_ms if (own := self.skew.measure_ms()) is None else own,
         )
 
     def find_unread_rows(self, is_chosen: Callable[[str], bool]) -> tuple[Ints, Ints, Ints]:
@@ -335,6 +339,14 @@ class Shard(CommitRows):
         layout = self._find_shown_layout()
         committed = self._committed[layout.rows]
         return layout.partition.astype(np.int64), committed, self._first_records.get(layout.rows, committed)
+
+    def _list_shown_groups(self, layout: Layout) -> list[Group]:
+        """The groups of a layout: the same list until one of them changes, so nobody may modify it."""
+        version = self.groups.changes.version
+        if self._groups_cache is None or self._groups_cache[:2] != (layout, version):
+            groups = [self.groups.get(name) or Group(name) for name in layout.names]
+            self._groups_cache = layout, version, groups
+        return self._groups_cache[2]
 
     def _find_chosen_rows(self, is_chosen: Callable[[str], bool]) -> Ints:
         """The rows of chosen groups that are not share groups. Cached until rows or groups change."""

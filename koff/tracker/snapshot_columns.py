@@ -61,7 +61,7 @@ class ShardSnapshot:
     missing: it has no sums.
 
     `skew_ms` is how far koff's clock is ahead of that of the broker that set the commit timestamps, below 0
-    if it is behind; 0 if it is not known.
+    if it is behind; 0 if it is not known. Without `has_share_groups`, no group is a share group.
     """
 
     layout: object
@@ -81,6 +81,7 @@ class ShardSnapshot:
     groups_current: NDArray[np.bool_] | bool = True
     groups_whole: NDArray[np.bool_] | bool = True
     skew_ms: int = 0
+    has_share_groups: bool = True
 
     def withhold(
         self,
@@ -89,6 +90,9 @@ class ShardSnapshot:
         groups_whole: NDArray[np.bool_] | bool,
     ) -> ShardSnapshot:
         """A copy with these. Of groups that are not current, only the names are left."""
+        now = self.groups_current, self.groups_whole, groups_current, groups_whole
+        if withheld is self.withheld and all(each is True for each in now):
+            return self
         shard = replace(self, withheld=withheld, groups_current=groups_current, groups_whole=groups_whole)
         current = shard.current_groups()
         if current.all():

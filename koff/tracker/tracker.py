@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import repeat
 
 import numpy as np
 
-from koff.lag import UNKNOWN, FirstRecords
+from koff.lag import UNKNOWN, FirstRecords, TimeLags
 from koff.records import Message, Undecodable, Unknown, decode_share_state
 from koff.records.placement import group_partition
 from koff.records.record_types import record_type_name
@@ -555,14 +556,38 @@ class Tracker:
         Without `now_ms` it has no time lag and no rates, and every status is UNKNOWN.
         """
         self._refresh()
-        skew_ms, shards = self.skew_ms, sorted(self._shards.items())
+        skew_ms, numbers = self.skew_ms, sorted(self._shards)
+        shards = [self._shards[number] for number in numbers]
+        time_lags: Iterable[TimeLags | None] = repeat(None)
+        if now_ms is not None:
+            time_lags = self._find_time_lags(shards, now_ms, skew_ms)
         return Snapshot(
-            {number: shard.take_snapshot(now_ms, skew_ms) for number, shard in shards},
+            {
+                number: shard.take_snapshot(time_lag, skew_ms)
+                for number, shard, time_lag in zip(numbers, shards, time_lags, strict=False)
+            },
             self._registry.partitions.take_snapshot(now_ms),
             dict(self._topic_names.names),
             now_ms,
             shown=self._registry.shown,
         )
+
+    def _find_time_lags(self, shards: Sequence[Shard], now_ms: int, skew_ms: int) -> list[TimeLags]:
+        """The time lags of the rows of each shard: exact where a record was read, else estimated."""
+        if not shards:
+            return []
+        # The rows of all shards at once: most shards are small, and then the calls cost more than the rows.
+        rows, committed, records = zip(*(shard.list_commits() for shard in shards), strict=True)
+        found = self._registry.partitions.time_lags(
+            np.concatenate(rows),
+            np.concatenate(committed),
+            now_ms,
+            join_records(records, committed),
+            skew_ms=skew_ms,
+        )
+        ends = np.cumsum([len(own) for own in committed])[:-1]
+        columns = ([None] * len(shards) if each is None else np.split(each, ends) for each in found)
+        return [TimeLags(*own) for own in zip(*columns, strict=True)]
 
 
 def _count_name(message: Message) -> str:

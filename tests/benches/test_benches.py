@@ -25,6 +25,7 @@ SMALLEST = {
     "scrape": ["--rows", "2000", "--renders", "2"],
     "start": ["--quick", "--times", "1"],
     "tracker": ["--rows", "2000"],
+    "view": ["--rows", "2000", "--views", "2"],
 }
 
 

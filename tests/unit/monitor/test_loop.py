@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from koff.kafkatest import wait_until
 from koff.monitor import loop as loop_module
+from koff.monitor import view_budget
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.loop import Loop
 from koff.monitor.outbox import Event
@@ -112,8 +113,7 @@ def running(loop: Loop, send: Callable[[Request], None] = lambda request: None) 
 
 
 def set_freshness(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    monkeypatch.setattr(loop_module, "FRESH_S", seconds)
-    monkeypatch.setattr(loop_module, "LONGEST_FRESH_S", seconds)
+    monkeypatch.setattr(view_budget, "FRESH_S", seconds)
 
 
 def list_wakes(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> list[str]:
