@@ -19,7 +19,7 @@ _LONGEST_BYTES = 10_000
 @option(
     "--listen",
     default="127.0.0.1:9850",
-    envvar=["KOFF_HEALTH_LISTEN", "KOFF_MONITOR_LISTEN"],
+    envvar="KOFF_MONITOR_LISTEN",
     metavar="HOST:PORT",
     help="The address that koff monitor listens on.",
 )

@@ -131,7 +131,10 @@ def _name_variables(command: click.Command, prefix: str) -> None:
         if isinstance(option, click.Option):
             name = max(option.opts, key=len).lstrip("-").replace("-", "_").upper()
             shared = [f"KOFF_{name}"] if name in SHARED else []
-            option.envvar, option.show_envvar = [f"{prefix}_{name}", *shared], True
+            also = [option.envvar] if isinstance(option.envvar, str) else option.envvar or []
+            # Each name once, also if this is called again.
+            option.envvar = list(dict.fromkeys([f"{prefix}_{name}", *shared, *also]))
+            option.show_envvar = True
     if isinstance(command, click.Group):
         for name, subcommand in command.commands.items():
             _name_variables(subcommand, f"{prefix}_{name.upper()}")

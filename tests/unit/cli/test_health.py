@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from structlog.testing import capture_logs
 
-from koff.cli.health import health
+from koff.cli.root import main
 from koff.serve import Readiness, ServeConf, Server
 from tests.unit.serve.requests import find_address
 from tests.unit.serve.views import Source, fill_tracker, take_view
@@ -38,7 +38,7 @@ def listening() -> Iterator[int]:
 
 def ask(*args: str) -> tuple[int, str]:
     """The exit code and the output, which is one line."""
-    result = CliRunner().invoke(health, args)
+    result = CliRunner().invoke(main, ["health", *args])
     assert result.output.endswith("\n")
     return result.exit_code, result.output[:-1]
 
@@ -89,3 +89,5 @@ def test_the_address_is_that_of_the_monitor_s_own_variable(
 ) -> None:
     monkeypatch.setenv("KOFF_MONITOR_LISTEN", f"127.0.0.1:{port}")
     assert ask() == (0, "ok")
+    monkeypatch.setenv("KOFF_HEALTH_LISTEN", "127.0.0.1:1")
+    assert ask()[1].startswith("no response from koff monitor at 127.0.0.1:1: ")
