@@ -156,14 +156,7 @@ def monitor(bootstrap: str, total: int, python: str) -> dict[str, float]:
             time.sleep(0.02)
         seconds = time.monotonic() - started
         cpu = cpu_of(process)
-        scrapes, body = [], b""
-        for _ in range(7):
-            at = time.monotonic()
-            body = fetch(f"{url}/metrics")
-            scrapes.append(time.monotonic() - at)
-        memory = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())
-        assert memory is not None
-        peak = int(memory[1])
+        scraped = scrape(url, process, "koff_group_lag")
     finally:
         process.terminate()
         process.wait(10)
@@ -176,13 +169,28 @@ def monitor(bootstrap: str, total: int, python: str) -> dict[str, float]:
         "drain_records_per_s": round(total / drained_s),
         "cpu_s": cpu,
         "cpu_us_per_record": round(cpu / total * 1e6, 3),
-        "peak_mib": round(peak / 1024, 1),
-        "lag_series": body.count(b"\nkoff_group_lag{"),
-        "scrape_ms": round(statistics.median(scrapes) * 1000, 1),
+        **scraped,
+    }
+
+
+def scrape(url: str, process: subprocess.Popen[bytes], lag: str) -> dict[str, float]:
+    """The median of seven scrapes in ms, their series of the family `lag`, and the most memory so far."""
+    seconds, body = [], b""
+    for _ in range(7):
+        at = time.monotonic()
+        body = fetch(f"{url}/metrics")
+        seconds.append(time.monotonic() - at)
+    memory = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())
+    assert memory is not None
+    return {
+        "peak_mib": round(int(memory[1]) / 1024, 1),
+        "lag_series": body.count(f"\n{lag}{{".encode()),
+        "scrape_ms": round(statistics.median(seconds) * 1000, 1),
         "scrape_bytes": len(body),
     }
 
 
+KMINION_LAG = "kminion_kafka_consumer_group_topic_partition_lag"
 KMINION = """\
 kafka: {{brokers: ["{bootstrap}"]}}
 minion: {{consumerGroups: {{scrapeMode: offsetsTopic}}, logDirs: {{enabled: false}}}}
@@ -191,7 +199,7 @@ logger: {{level: error}}
 """
 
 
-def kminion(program: str, bootstrap: str, total: int) -> dict[str, float]:
+def kminion(program: str, bootstrap: str, total: int, rows: int) -> dict[str, float]:
     """Starts kminion and waits until it has read as many records. It is ready up to some seconds later."""
     (port,) = free_ports(1)
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
@@ -210,10 +218,15 @@ def kminion(program: str, bootstrap: str, total: int) -> dict[str, float]:
                     counted = re.search(r"records_consumed_total(?:{.*})? ([0-9.e+]+)$", body, re.MULTILINE)
                     read = float(counted[1]) if counted else 0.0
             seconds, cpu = time.monotonic() - started, cpu_of(process)
+            url = f"http://127.0.0.1:{port}"
+            while (scraped := scrape(url, process, KMINION_LAG))["lag_series"] < rows:
+                if time.monotonic() > started + 120:
+                    raise SystemExit(f"kminion did not serve {rows} lags within 120 s: {scraped}")
+                time.sleep(1)
         finally:
             process.terminate()
             process.wait(10)
-    return {"seconds": round(seconds, 3), "records_per_s": round(total / seconds), "cpu_s": cpu}
+    return {"seconds": round(seconds, 3), "records_per_s": round(total / seconds), "cpu_s": cpu, **scraped}
 
 
 def cpu_of(process: subprocess.Popen[bytes]) -> float:
@@ -264,9 +277,9 @@ def shape(
         commit(first, "bench-topic-00", 0)
         first.close()
         written = write(kafka.bootstrap, records, groups, batch)
-        bare = bare_read(kafka.bootstrap, records)
+        bare, rows = bare_read(kafka.bootstrap, records), min(records, groups * PARTITIONS_A_GROUP)
         koff = monitor(kafka.bootstrap, records, python)
-        beside = kminion(kminion_program, kafka.bootstrap, records) if kminion_program else None
+        beside = kminion(kminion_program, kafka.bootstrap, records, rows) if kminion_program else None
     ratio = (
         {"koff_speed_over_kminion": round(beside["seconds"] / koff["seconds_to_ready"], 2)} if beside else {}
     )

@@ -37,7 +37,7 @@ class FeedConf:
     fetch_bytes: int = 4 << 20
     fetch_max_bytes: int = 4 << 20
     fetch_min_bytes: int = 1
-    fetch_wait_ms: int = 10
+    fetch_wait_ms: int = 100
     queue_backoff_ms: int = 5
     error_backoff_ms: int = 500
     isolation: str = "read_committed"
