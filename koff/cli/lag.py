@@ -14,10 +14,10 @@ import click
 from koff.cli.options import (
     FiniteRange,
     Regex,
-    build_cluster_conf,
     cluster_options,
     exact_option,
     option,
+    read_cluster,
     set_up_logs,
     source_option,
     zookeeper_option,
@@ -25,7 +25,7 @@ from koff.cli.options import (
 from koff.cli.text_table import format_table
 from koff.lag import WITHHELD
 from koff.monitor.conf import MonitorConf
-from koff.monitor.plan import Source, Way
+from koff.monitor.plan import Way
 from koff.monitor.watch import take_views
 from koff.monitor.zookeeper import ZooKeeperConf
 from koff.serve import ClusterView
@@ -84,20 +84,15 @@ that koff could not find out in time counts as unknown."""
     help="Time between two outputs of --watch.",
 )
 def lag(
-    brokers: str,
-    properties: tuple[str, ...],
-    property_file: str | None,
-    offsets_topic: str,
     group: re.Pattern[str] | None,
     form: str,
     fail_above: int | None,
     way: Way,
-    source: Source,
     exact_time_lag: re.Pattern[str] | None,
-    zookeeper: str,
     timeout_s: float,
     watch: bool,
     interval: float,
+    **_: Any,
 ) -> None:
     """Print the lag of all consumer groups, the highest first.
 
@@ -117,18 +112,20 @@ def lag(
       koff lag --brokers localhost:9092 --group '^payments$' --fail-above 1000
       koff lag --brokers localhost:9092 --format json | jq '.groups[] | select(.lag > 0)'
       koff lag --brokers localhost:9092 --watch
+      koff lag --config koff.yaml --cluster production
       koff lag --brokers localhost:9092 --exact-time-lag '^payments$'
     """
     set_up_logs()
+    cluster = read_cluster(click.get_current_context())
     conf = MonitorConf(
-        cluster=build_cluster_conf(brokers, properties, property_file),
+        cluster=cluster.conf,
         start=way,
-        source=source,
-        offsets_topic=offsets_topic,
+        source=cluster.settings["source"],
+        offsets_topic=cluster.settings["offsets_topic"],
         end_interval_s=min(max(interval, 1.0), 5.0) if watch else 5.0,
         exact_groups=exact_time_lag,
         exact_per_s=None,
-        zookeeper=ZooKeeperConf(zookeeper),
+        zookeeper=ZooKeeperConf(cluster.settings["zookeeper"]),
     )
     is_selected: Callable[[str], Any] = group.search if group else lambda name: True
     progress = _show_progress if sys.stderr.isatty() else lambda text: None

@@ -7,9 +7,9 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 import structlog
@@ -108,28 +108,71 @@ _CONNECTION_OPTIONS: tuple[Callable[[Any], Any], ...] = (
 )
 
 
+_CONFIG_OPTION = option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A koff.yaml with one or more clusters (docs/configuration.md). Options override it.",
+)
+
+
 def cluster_options(command: Command) -> Command:
-    """Adds --brokers, --property and --property-file, for `build_cluster_conf`, and --offsets-topic."""
+    """Adds the options that name one cluster, for `read_cluster`."""
     for decorate in reversed(  # as stacked decorators: the last is applied first
         (
-            option(
-                "--brokers", required=True, metavar="HOST:PORT[,...]", help="Brokers to connect to first."
-            ),
+            option("--brokers", metavar="HOST:PORT[,...]", help="Brokers to connect to first."),
             *_CONNECTION_OPTIONS,
+            _CONFIG_OPTION,
+            option("--cluster", metavar="NAME", help="Which cluster of --config, if it has several."),
         )
     ):
         command = decorate(command)
     return command
 
 
-def build_cluster_conf(brokers: str, properties: tuple[str, ...], property_file: str | None) -> ClusterConf:
-    """How to reach the cluster: the options, with the environment's properties. Raises `ConfigError`."""
-    _check_brokers(brokers)
-    merged = gather_properties(pairs=properties, file=property_file, environment=os.environ)
-    return ClusterConf(brokers, merged)
+class ChosenCluster(NamedTuple):
+    """How to reach a cluster, and what koff.yaml and the options say of it, by the keys of koff.yaml."""
+
+    conf: ClusterConf
+    settings: Mapping[str, Any]
 
 
-def _check_brokers(brokers: str) -> None:
+def read_cluster(ctx: click.Context) -> ChosenCluster:
+    """The cluster that --brokers or --config names. Raises `ConfigError`, and click's `UsageError`."""
+    brokers, config, name = (ctx.params[each] for each in ("brokers", "config", "cluster"))
+    names_file = name is not None or _is_from(ctx, "config", (ParameterSource.COMMANDLINE,))
+    if brokers and names_file and _is_from(ctx, "brokers", (ParameterSource.COMMANDLINE,)):
+        raise click.UsageError("--brokers names a cluster, and so does --config: give one of them", ctx)
+    settings: Mapping[str, Any] = {}
+    if names_file or not brokers:
+        if config is None:
+            raise click.UsageError("give --brokers, or --config with a file that names clusters", ctx)
+        settings = _choose_cluster(read_koff_yaml(config, os.environ), name, config)
+        brokers = settings["brokers"]
+    else:
+        check_brokers(brokers)
+    properties = gather_properties(
+        pairs=ctx.params["properties"], file=ctx.params["property_file"], environment=os.environ
+    )
+    conf = ClusterConf(brokers, {**settings.get("properties", {}), **properties})
+    return ChosenCluster(conf, {**ctx.params, **settings, **find_given(ctx)})
+
+
+def _choose_cluster(file: KoffYaml, name: str | None, path: Path) -> Mapping[str, Any]:
+    """The settings of the cluster of that name, or of the only cluster. Raises `ConfigError`."""
+    named = {cluster["name"]: cluster for cluster in file.clusters}
+    if name is None and len(named) == 1:
+        return next(iter(named.values()))
+    if name in named:
+        return named[name]
+    known = ", ".join(named)
+    if name is None:
+        raise ConfigError(f"{path} has {len(named)} clusters: choose one with --cluster ({known})")
+    raise ConfigError(f"{path} has no cluster {name}: it has {known}")
+
+
+def check_brokers(brokers: str) -> None:
+    """Raises `ConfigError` if an address cannot be one."""
     try:
         check_addresses(brokers)
     except ConfigError as error:
@@ -154,12 +197,7 @@ def clusters_options(command: Command) -> Command:
                 show_default=False,
                 help="The name of the cluster: in the label `cluster` and in tables.  [default: its id]",
             ),
-            option(
-                "--config",
-                type=click.Path(dir_okay=False, path_type=Path),
-                metavar="FILE",
-                help="A koff.yaml with one or more clusters (docs/configuration.md). Options override it.",
-            ),
+            _CONFIG_OPTION,
         )
     ):
         command = decorate(command)
@@ -185,7 +223,7 @@ def read_clusters(ctx: click.Context) -> tuple[KoffYaml, dict[str, str]]:
     """
     given, config = find_given(ctx), ctx.params["config"]
     if "brokers" in given:
-        _check_brokers(given["brokers"])
+        check_brokers(given["brokers"])
     elif config is None:
         raise ConfigError("give --brokers, or --config with a file that names clusters")
     properties = gather_properties(

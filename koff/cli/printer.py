@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from koff.cli.options import Regex, build_cluster_conf, cluster_options, option, set_up_logs
+from koff.cli.options import Regex, cluster_options, option, read_cluster, set_up_logs
 from koff.cli.record_counts import RecordCounts
 from koff.cli.record_formats import FORMATS, find_format
 from koff.cli.times import When
@@ -67,10 +67,6 @@ Filter = Callable[[Message], Any]
     help="Count by type, group and partition instead of printing; live on a terminal.",
 )
 def printer(
-    brokers: str,
-    properties: tuple[str, ...],
-    property_file: str | None,
-    offsets_topic: str,
     share_state: bool,
     form: str,
     follow: bool,
@@ -81,6 +77,7 @@ def printer(
     group: re.Pattern[str] | None,
     topic: re.Pattern[str] | None,
     stats: bool,
+    **_: Any,
 ) -> None:
     """Print the decoded records of __consumer_offsets, one line per record.
 
@@ -97,13 +94,14 @@ def printer(
       koff printer --brokers localhost:9092 --no-follow --stats
     """
     set_up_logs()
-    conf = build_cluster_conf(brokers, properties, property_file)
+    cluster = read_cluster(click.get_current_context())
+    offsets_topic = cluster.settings["offsets_topic"]
     selected_types = _parse_types(types, SHARE_STATE_TYPES if share_state else RECORD_TYPES)
     is_selected = _build_filter(selected_types, group, topic)
     with Consumer(
-        brokers,
+        cluster.conf.brokers,
         follow,
-        properties=conf.properties,
+        properties=cluster.conf.properties,
         # None: the internal topic, unless the user names a copy of it
         topic=None if offsets_topic == OFFSETS_TOPIC else offsets_topic,
         partitions=partitions or None,
