@@ -29,10 +29,10 @@ class ConsumerGroupConf:
     - `reset_offsets`: at the start, sets the group's offsets in all partitions of its topics to
       `initial_offset`. Skipped, with a warning, if another member is registered.
     - `max_redeliveries`: a message is handed out at most 1 + `max_redeliveries` times.
-    - `buffer_messages`: how many fetched messages wait to be handed out, over all partitions.
+    - `buffer_messages`: about how many fetched messages of each partition wait to be handed out.
     - `session_timeout_s`: how long ZooKeeper keeps the session of a dead member. Only after that can other
-      members claim its partitions. Choose a value that the servers allow (by default 2 to 20 times their
-      `tickTime`): the servers change other values, and koff does not see the changed value.
+      members claim its partitions. The servers change a value that they do not allow (by default 2 to 20
+      times their `tickTime` are allowed); koff then uses the changed value.
     - `metadata_interval_s`: how often the partition counts of the topics are fetched again.
     """
 
@@ -46,6 +46,9 @@ class ConsumerGroupConf:
     session_timeout_s: float = 6.0
     connect_timeout_s: float = 15.0
     metadata_interval_s: float = 10.0
-    feed: FeedConf = field(default_factory=lambda: FeedConf(fetch_wait_ms=100))
+    # Small fetches: librdkafka's one queue has the messages of a quiet partition behind those of a busy one.
+    feed: FeedConf = field(
+        default_factory=lambda: FeedConf(fetch_wait_ms=100, queue_messages=1000, fetch_bytes=256 << 10)
+    )
     offset_manager: Callable[[GroupHandle], OffsetManager] | None = None
     """Makes the offset manager; None: `ZooKeeperOffsetManager`."""

@@ -33,6 +33,7 @@ NoNode, NodeExists, BadVersion = NoNodeError, NodeExistsError, BadVersionError
 _FOR_CALLERS = (NoNode, NodeExists, BadVersion)
 _LEASE = 0.9
 """The part of the session timeout that is trusted: the clocks of client and server may differ in speed."""
+_NO_VERSION = 2**31 - 1
 _kazoo_log = logging.getLogger("koff.zookeeper.kazoo")
 # kazoo logs each lost connection; koff reports such errors itself.
 _kazoo_log.addHandler(logging.NullHandler())
@@ -47,8 +48,10 @@ class Session(Closing):
     `on_change` is called by kazoo's threads whenever the state of the connection changes or a watch fires.
     """
 
-    # The lease is computed from the session timeout that was requested. If a server grants a shorter one, the
-    # lease may end after the session.
+    # The lease is computed from the session timeout that the server granted. A renewal is a write, to which
+    # only a leader with a quorum can respond: a server that is cut off still responds to reads. A follower
+    # tells the leader with a delay which clients are alive; when the leader responds to a write, it has
+    # heard of the renewal before. So a lease counts from the renewal before.
 
     def __init__(
         self,
@@ -80,6 +83,18 @@ class Session(Closing):
                 f"{self.hosts!r} is not an address of ZooKeeper: write host:port,...[/chroot]"
             ) from error
         self._kazoo.add_listener(self._handle_state)
+        self._renewed_at: float | None = None
+        """When the last renewal since the connection was made was sent (monotonic)."""
+        # kazoo does not tell which timeout the server granted, except by the read timeout (two thirds of it,
+        # in ms) that its `_connect` returns.
+        connect = self._kazoo._connection._connect
+
+        def note_timeout(*args: Any) -> Any:
+            read_timeout_ms, connect_timeout_ms = connect(*args)
+            self.timeout_s = read_timeout_ms * 1.5 / 1000
+            return read_timeout_ms, connect_timeout_ms
+
+        self._kazoo._connection._connect = note_timeout
 
     def connect(self, *, make_chroot: bool = False) -> Self:
         """Waits for a session, and returns self.
@@ -96,7 +111,7 @@ class Session(Closing):
         try:
             if make_chroot and self._root:
                 self.call("ensure_path", "/")
-            if not self.renew_lease("/"):
+            if self.call("exists", "/") is None:
                 raise ConfigError(
                     f"ZooKeeper at {self.hosts} has no {self._root}: check the path behind the hosts"
                 )
@@ -121,20 +136,31 @@ class Session(Closing):
 
     @property
     def trusted(self) -> bool:
-        """Whether there is a connection, and the lease has not ended."""
-        return self._kazoo.connected and time.monotonic() < self.lease_until
+        """Whether the lease has not ended; the connection may be lost for a moment."""
+        return time.monotonic() < self.lease_until
 
     def renew_lease(self, path: str) -> bool:
-        """Renews the lease by a request for the node at `path`; returns whether the node exists."""
-        # The lease counts from before the request: the server certainly renewed the session after that
-        # moment. `exists` is a read: the connected server responds without asking ZooKeeper's leader.
+        """Renews the lease by a write to the node at `path`, which changes nothing.
+
+        Returns whether the node exists. Needs the permission to write the node.
+        """
         with self._lock:
-            number, requested_at = self.number, time.monotonic()
-        exists = self.call("exists", path) is not None
-        # The response counts only for the session that sent the request.
+            number, requested_at, before = self.number, time.monotonic(), self._renewed_at
+        # No node has this version, so ZooKeeper refuses the write, as a transaction of the whole ensemble.
+        exists = True
+        try:
+            self.call("set", path, b"", version=_NO_VERSION)
+        except BadVersion:
+            pass
+        except NoNode:
+            exists = False
+        # The response counts only for the session that sent the request. The leader itself has confirmed the
+        # session when the connection was made, so the first renewal counts from its own request.
         with self._lock:
             if self.number == number:
-                self.lease_until = max(self.lease_until, requested_at + _LEASE * self.timeout_s)
+                confirmed_at = requested_at if before is None else before
+                self.lease_until = max(self.lease_until, confirmed_at + _LEASE * self.timeout_s)
+                self._renewed_at = requested_at
         return exists
 
     def call(self, operation: str, path: str, *args: Any, **kwargs: Any) -> Any:
@@ -191,8 +217,9 @@ class Session(Closing):
 
     def _handle_state(self, state: str) -> None:
         # Called by kazoo's connection thread: it must not wait for a response of ZooKeeper.
-        if state == KazooState.LOST:
-            with self._lock:
+        with self._lock:
+            self._renewed_at = None
+            if state == KazooState.LOST:
                 self.number += 1
                 self.lease_until = 0.0
         self._on_change()

@@ -54,15 +54,22 @@ class GroupPaths:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A member's subscription: its number of threads by topic, or by a pattern of topics."""
+    """A member's subscription: its number of threads by topic, or by a pattern of topics.
+
+    `failed` are the partitions, by topic, that the member cannot read at present. Kafka's first consumers
+    neither write nor read this field.
+    """
 
     subscription: dict[str, int] = field(default_factory=dict)
     pattern: str = _STATIC
+    failed: dict[str, list[int]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """The data of the member's node."""
         timestamp = str(time.time_ns() // 1_000_000)  # Kafka writes it as text
-        content = {"version": 1, "subscription": self.subscription, "pattern": self.pattern}
+        content: dict[str, Any] = {"version": 1, "subscription": self.subscription, "pattern": self.pattern}
+        if self.failed:
+            content["failed"] = self.failed
         return json.dumps({**content, "timestamp": timestamp}, separators=(",", ":")).encode()
 
     @classmethod
@@ -71,7 +78,13 @@ class Registration:
         content = _parse_object(data)
         subscription = content.get("subscription")
         counts = subscription.items() if isinstance(subscription, dict) else ()
-        return cls({str(t): c for t, c in counts if isinstance(c, int)}, str(content.get("pattern", _STATIC)))
+        failed = content.get("failed")
+        lists = failed.items() if isinstance(failed, dict) else ()
+        return cls(
+            {str(t): c for t, c in counts if isinstance(c, int)},
+            str(content.get("pattern", _STATIC)),
+            {str(t): partitions for t, partitions in lists if isinstance(partitions, list)},
+        )
 
     def thread_count(self, topic: str) -> int:
         """How many of the member's threads read the topic."""

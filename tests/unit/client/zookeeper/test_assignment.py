@@ -33,6 +33,13 @@ def test_each_partition_has_one_owner_and_threads_have_the_same_share_but_for_on
         assert each * threads[id_] <= len(share) <= (each + 1) * threads[id_]
 
 
+def test_a_partition_that_its_member_cannot_read_goes_to_one_that_can() -> None:
+    ill = Registration.decode(Registration({TOPIC: 1}, failed={TOPIC: [1]}).encode())
+    members = {"a": ill, "b": Registration({TOPIC: 1})}
+    assert assign_partitions(members, TOPIC, range(4)) == {"a": [0], "b": [1, 2, 3]}
+    assert assign_partitions({"a": ill}, TOPIC, range(2)) == {"a": [0, 1]}
+
+
 def test_the_division_is_that_of_the_original_tools() -> None:
     members = {"b": Registration({TOPIC: 1}), "a": Registration({TOPIC: 2}), "c": Registration({"other": 1})}
     assert assign_partitions(members, TOPIC, range(7)) == {"a": [0, 1, 2, 3, 4], "b": [5, 6]}
