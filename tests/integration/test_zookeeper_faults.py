@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from koff.client import ClusterConf, TopicPartition
+from koff.client import ClusterConf, OffsetCoordinatorConf, TopicPartition, dial
 from koff.client.message import Message
 from koff.client.zookeeper import (
     ConsumerGroup,
     ConsumerGroupConf,
     InitialOffset,
+    KafkaOffsetManager,
     OffsetManager,
     PartitionError,
     UncleanClose,
@@ -238,3 +239,22 @@ def test_messages_come_while_zookeeper_is_away_for_less_than_the_lease(
         for message in take(group, 49):
             message.ack()
         own.start()
+
+
+def test_offsets_in_kafka_with_long_metadata_of_another_client_are_loaded(
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join
+) -> None:
+    topic = make_topic()
+    produce(kafka, topic, 3)
+    with dial(kafka.bootstrap) as broker:
+        coordinator = broker.offset_coordinator(OffsetCoordinatorConf(NAME))
+        coordinator.commit(topic, 0, 2, metadata="x" * 999 + "é")
+    group = join(topic, offset_manager=KafkaOffsetManager)
+    offsets: Any = group._offsets
+    # confluent-kafka may crash here, or read what is behind the metadata: it is not asked.
+    offsets._consumer.committed = _must_not_be_called
+    assert [message.offset for message in take(group, 1)] == [2]
+
+
+def _must_not_be_called(*_: object, **__: object) -> None:
+    raise AssertionError

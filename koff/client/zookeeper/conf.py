@@ -22,12 +22,15 @@ class InitialOffset(Enum):
 class ConsumerGroupConf:
     """How a member of the group consumes.
 
-    - `cluster`: how to reach Kafka. None: the brokers are looked up in ZooKeeper's `/brokers/ids`.
+    - `cluster`: how to reach Kafka. If it is None, or its `brokers` are "", the brokers are looked up in
+      ZooKeeper's `/brokers/ids`: those listeners whose protocol is the `security.protocol` of its properties.
     - `processing_timeout_s`: how long a member that has to release a partition waits until the messages that
       it handed out are processed.
     - `commit_interval_s`: how often the offsets of processed messages are committed.
-    - `reset_offsets`: at the start, sets the group's offsets in all partitions of its topics to
-      `initial_offset`. Skipped, with a warning, if another member is registered.
+    - `reset_offsets`: before the member registers, sets the group's offsets in all partitions that its topics
+      have then to `initial_offset`. Skipped, with a warning, if a member is registered: also one that has
+      died and whose session has not ended. Members that start at the same time may each reset. An offset
+      manager of your own needs a method `reset` like that of koff's own, or joining raises `ConfigError`.
     - `max_redeliveries`: a message is handed out at most 1 + `max_redeliveries` times.
     - `buffer_messages`: about how many fetched messages of each partition wait to be handed out.
     - `session_timeout_s`: how long ZooKeeper keeps the session of a dead member. Only after that can other

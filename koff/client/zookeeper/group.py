@@ -14,6 +14,7 @@ import structlog
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster, ClusterConf, TopicPartition
 from koff.client.message import Message
+from koff.client.zookeeper.brokers import find_brokers
 from koff.client.zookeeper.claims import Claim
 from koff.client.zookeeper.conf import ConsumerGroupConf
 from koff.client.zookeeper.delivery import Delivery
@@ -24,18 +25,13 @@ from koff.client.zookeeper.errors import (
     ZooKeeperLost,
     make_koff_error,
 )
-from koff.client.zookeeper.intake import INITIAL, Intake
+from koff.client.zookeeper.intake import Intake
 from koff.client.zookeeper.membership import Membership
-from koff.client.zookeeper.offset_manager import OffsetManager, PeriodicOffsets
+from koff.client.zookeeper.offset_manager import OffsetManager
+from koff.client.zookeeper.offset_reset import reset_offsets
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
 from koff.client.zookeeper.session import NoNode, Session
-from koff.client.zookeeper.znodes import (
-    BROKERS,
-    GroupPaths,
-    Registration,
-    bootstrap_servers,
-    new_member_id,
-)
+from koff.client.zookeeper.znodes import GroupPaths, Registration, new_member_id
 from koff.errors import ConfigError, ConnectError, KoffError
 
 _MAX_ERRORS = 1000
@@ -263,14 +259,17 @@ class ConsumerGroup(Closing):
         """Connects, registers and starts to consume; `join_consumer_group` calls it once."""
         # Connect to ZooKeeper, then to Kafka.
         self.session.connect(make_chroot=True)
-        self._cluster = Cluster(self.conf.cluster or self._look_up_brokers()).connect()
+        cluster = self.conf.cluster or ClusterConf("")
+        self._cluster = Cluster(cluster if cluster.brokers else find_brokers(self.session, cluster)).connect()
         self._refresh_topics()
         # Prepare the offsets. A reset comes before this member is registered, so that `_reset_offsets` sees
         # only other members.
         make_offset_manager = self.conf.offset_manager or ZooKeeperOffsetManager
         self._offsets = make_offset_manager(self)
         if self.conf.reset_offsets:
-            self._reset_offsets()
+            reset_offsets(
+                self.session, self.paths, self._cluster, self._partition_counts, self._offsets, self.conf
+            )
         # Register and claim partitions, then keep doing so in the background.
         for topic in self.topics:
             self._intakes[topic] = Intake(
@@ -409,46 +408,6 @@ class ConsumerGroup(Closing):
             error = KoffError("its close has not returned in time")
         if error is not None:
             self._report_error(make_koff_error("the offset manager is not closed", error))
-
-    def _reset_offsets(self) -> None:
-        """Sets the group's offsets to the initial offset, unless another member is registered."""
-        others = self.session.list_children(self.paths.ids)
-        if others:
-            self.log.warning("offsets are not reset: other members are registered", others=len(others))
-            return
-        # Only koff's own offset managers have `reset`.
-        if not isinstance(self._offsets, PeriodicOffsets):
-            raise ConfigError(
-                "reset_offsets: the configured offset manager cannot reset offsets; reset them in its store"
-            )
-        # Fetch the initial offset of each partition. If one is missing, no offset is reset.
-        assert self._cluster is not None
-        partitions = [
-            TopicPartition(topic, partition)
-            for topic, count in self._partition_counts.items()
-            for partition in range(count)
-        ]
-        fetched = self._cluster.fetch_offsets(partitions, INITIAL[self.conf.initial_offset])
-        failed = {partition: reason for partition, reason in fetched.items() if isinstance(reason, str)}
-        if failed:
-            (topic, partition), reason = next(iter(failed.items()))
-            raise ConnectError(
-                f"offsets are not reset: cannot fetch the offset of {topic}/{partition}: {reason}; "
-                "check that its leader runs"
-            )
-        self._offsets.reset(
-            {partition: offset for partition, offset in fetched.items() if isinstance(offset, int)}
-        )
-
-    def _look_up_brokers(self) -> ClusterConf:
-        numbers = self.session.list_children(BROKERS)
-        addresses = bootstrap_servers([self.session.call("get", f"{BROKERS}/{n}")[0] for n in numbers])
-        if not addresses:
-            raise ConfigError(
-                f"ZooKeeper at {self.session.hosts} knows no brokers (in {BROKERS}): name them in the "
-                "config's cluster, or add Kafka's chroot to the address"
-            )
-        return ClusterConf(addresses)
 
     def _refresh_topics(self) -> None:
         """Fetches the partition counts; a change requests a rebalance. Raises `ConnectError`."""

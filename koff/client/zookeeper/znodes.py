@@ -122,21 +122,25 @@ def parse_host(member: str, group: str) -> str:
     return member.partition(":")[0] if ":" in member else ""
 
 
-def bootstrap_servers(brokers: Sequence[bytes]) -> str:
+def bootstrap_servers(brokers: Sequence[bytes], protocol: str = "PLAINTEXT") -> str:
     """The addresses (`host:port,...`) in the data of nodes of `/brokers/ids`.
 
-    One address for each broker: its plaintext listener if it has one.
+    One address for each broker that has a listener with that security protocol, in Kafka's upper case.
     """
-    addresses = [address for data in brokers if (address := _broker_address(_parse_object(data)))]
+    addresses = [address for data in brokers if (address := _broker_address(_parse_object(data), protocol))]
     return ",".join(sorted(addresses))
 
 
-def _broker_address(broker: dict[str, Any]) -> str:
-    endpoints = [endpoint for endpoint in broker.get("endpoints") or () if isinstance(endpoint, str)]
-    endpoints.sort(key=lambda endpoint: not endpoint.startswith("PLAINTEXT://"))  # plaintext first
-    if endpoints:
-        return endpoints[0].rpartition("://")[2]
-    # A broker without a plaintext listener is registered with host null and port -1.
+def _broker_address(broker: dict[str, Any], protocol: str) -> str:
+    # Kafka 0.10.2 and newer name listeners freely, and map each name to its protocol.
+    protocols = broker.get("listener_security_protocol_map")
+    for endpoint in broker.get("endpoints") or ():
+        listener, _, address = str(endpoint).rpartition("://")
+        if (protocols.get(listener, listener) if isinstance(protocols, dict) else listener) == protocol:
+            return address
+    # `host` and `port` are those of the plaintext listener; without one, they are null and -1.
+    if protocol != "PLAINTEXT":
+        return ""
     return f"{broker['host']}:{broker['port']}" if broker.get("host") and broker.get("port", -1) > 0 else ""
 
 

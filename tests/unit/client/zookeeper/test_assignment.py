@@ -84,14 +84,17 @@ def test_hosts_are_known_from_ids_of_either_making() -> None:
     assert parse_host(new_member_id("g"), "g")
 
 
-def test_brokers_are_told_by_endpoints_plaintext_first_or_by_host_and_port() -> None:
-    nodes = [
-        {"endpoints": ["SSL://b:9093", "PLAINTEXT://b:9092"], "host": "b", "port": -1},
-        {"endpoints": ["SASL_SSL://c:9094"]},
+def test_brokers_are_found_by_the_protocol_of_their_listeners() -> None:
+    found = [
+        {"endpoints": ["SSL://b:9093", "PLAINTEXT://b:9092"], "host": "b", "port": 9092},
+        {"endpoints": ["SASL_SSL://c:9094"], "host": None, "port": -1},
+        {"endpoints": ["CLIENT://d:9095"], "listener_security_protocol_map": {"CLIENT": "SSL"}},
         {"host": "a", "port": 9092},
-        {"host": None, "port": -1},
     ]
-    assert bootstrap_servers([json.dumps(node).encode() for node in nodes]) == "a:9092,b:9092,c:9094"
+    nodes = [json.dumps(node).encode() for node in found]
+    assert bootstrap_servers(nodes) == "a:9092,b:9092"
+    assert bootstrap_servers(nodes, "SSL") == "b:9093,d:9095"
+    assert bootstrap_servers(nodes, "SASL_SSL") == "c:9094"
     assert bootstrap_servers([b"not json"]) == ""
 
 
