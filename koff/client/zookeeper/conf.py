@@ -9,6 +9,7 @@ from enum import Enum
 from koff.client.cluster import ClusterConf
 from koff.client.feed.source import FeedConf
 from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManager
+from koff.client.zookeeper.session import ZooKeeperLogin
 
 
 class InitialOffset(Enum):
@@ -24,6 +25,7 @@ class ConsumerGroupConf:
 
     - `cluster`: how to reach Kafka. If it is None, or its `brokers` are "", the brokers are looked up in
       ZooKeeper's `/brokers/ids`: those listeners whose protocol is the `security.protocol` of its properties.
+    - `zookeeper_login`: how to log in to ZooKeeper; None: not at all, and without TLS.
     - `processing_timeout_s`: how long a member that has to release a partition waits until the messages that
       it handed out are processed.
     - `commit_interval_s`: how often the offsets of processed messages are committed.
@@ -40,6 +42,7 @@ class ConsumerGroupConf:
     """
 
     cluster: ClusterConf | None = None
+    zookeeper_login: ZooKeeperLogin | None = None
     initial_offset: InitialOffset = InitialOffset.OLDEST
     processing_timeout_s: float = 60.0
     commit_interval_s: float = 10.0

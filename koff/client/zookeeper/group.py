@@ -117,6 +117,7 @@ class ConsumerGroup(Closing):
             zookeeper,
             timeout_s=conf.session_timeout_s,
             connect_timeout_s=conf.connect_timeout_s,
+            login=conf.zookeeper_login,
             on_change=self._request_rebalance,
         )
 

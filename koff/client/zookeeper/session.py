@@ -9,6 +9,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, Self
 
 from kazoo.client import KazooClient
@@ -23,6 +25,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL
 
 from koff.client.closing import Closing
 from koff.client.zookeeper.errors import ZooKeeperLost
@@ -38,6 +41,59 @@ _kazoo_log = logging.getLogger("koff.zookeeper.kazoo")
 # kazoo logs each lost connection; koff reports such errors itself.
 _kazoo_log.addHandler(logging.NullHandler())
 _kazoo_log.propagate = False
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperLogin:
+    """How a session logs in to ZooKeeper, and whether it speaks TLS.
+
+    - `scheme`: "digest", or "sasl" (DIGEST-MD5; needs the library pure-sasl). Not used without a `username`.
+    - `tls`: speaks TLS. The server's certificate must be signed by a certificate in `ca_file`, and name the
+      host unless `check_hostname` is false. `certificate_file` and `key_file` are the client's own.
+    - `private_nodes`: only this user may read or change the nodes that the session creates. Otherwise
+      everybody may, like the nodes of Kafka's first consumers.
+    """
+
+    username: str = ""
+    password: str = field(default="", repr=False)
+    scheme: str = "digest"
+    tls: bool = False
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    check_hostname: bool = True
+    private_nodes: bool = False
+
+    def kazoo_options(self) -> dict[str, Any]:
+        """The arguments of kazoo's client. Raises `ConfigError`."""
+        if self.scheme not in ("digest", "sasl"):
+            raise ConfigError(f"ZooKeeper's scheme {self.scheme!r} is not known: choose digest or sasl")
+        options: dict[str, Any] = {}
+        if self.username and self.scheme == "digest":
+            options["auth_data"] = [("digest", f"{self.username}:{self.password}")]
+        elif self.username:
+            if find_spec("puresasl") is None:
+                raise ConfigError("SASL with ZooKeeper needs the library pure-sasl: pip install 'koff[sasl]'")
+            options["sasl_options"] = {
+                "mechanism": "DIGEST-MD5",
+                "username": self.username,
+                "password": self.password,
+            }
+        if self.private_nodes:
+            if not self.username:
+                raise ConfigError("private_nodes needs a username: without it nobody could use the nodes")
+            options["default_acl"] = CREATOR_ALL_ACL
+        if self.tls:
+            options |= {
+                "use_ssl": True,
+                "ca": self.ca_file,
+                "certfile": self.certificate_file,
+                "keyfile": self.key_file,
+                "keyfile_password": self.key_password,
+                "check_hostname": self.check_hostname,
+            }
+        return options
 
 
 class Session(Closing):
@@ -59,6 +115,7 @@ class Session(Closing):
         *,
         timeout_s: float = 6.0,
         connect_timeout_s: float = 15.0,
+        login: ZooKeeperLogin | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.hosts = hosts if isinstance(hosts, str) else ",".join(hosts)
@@ -77,6 +134,7 @@ class Session(Closing):
                 timeout=timeout_s,
                 connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
                 logger=_kazoo_log,
+                **(login or ZooKeeperLogin()).kazoo_options(),
             )
         except ValueError as error:
             raise ConfigError(
@@ -106,7 +164,7 @@ class Session(Closing):
             self.close()
             raise ConnectError(
                 f"cannot reach ZooKeeper at {self.hosts}: no session within {self._connect_timeout_s:g} s; "
-                "check the address, that it runs and that its port is open from here"
+                "check the address, that it runs, that its port is open from here, and the log-in"
             )
         try:
             if make_chroot and self._root:
@@ -197,7 +255,8 @@ class Session(Closing):
         except KazooException as error:
             if type(error).__name__ in {"NoAuthError", "AuthFailedError"}:
                 raise Denied(
-                    f"ZooKeeper at {self.hosts} denies access: {type(error).__name__}; check the nodes' ACLs"
+                    f"ZooKeeper at {self.hosts} denies access: {type(error).__name__}; check the log-in and "
+                    "the nodes' ACLs"
                 ) from error
             raise ZooKeeperLost(
                 f"request to ZooKeeper at {self.hosts} failed: {type(error).__name__} {error}"
