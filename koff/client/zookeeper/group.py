@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 
@@ -18,6 +17,7 @@ from koff.client.zookeeper.brokers import find_brokers
 from koff.client.zookeeper.claims import Claim
 from koff.client.zookeeper.conf import ConsumerGroupConf
 from koff.client.zookeeper.delivery import Delivery
+from koff.client.zookeeper.error_queue import ErrorQueue
 from koff.client.zookeeper.errors import (
     AlreadyClosing,
     PartitionError,
@@ -34,8 +34,6 @@ from koff.client.zookeeper.session import NoNode, Session
 from koff.client.zookeeper.znodes import GroupPaths, Registration, new_member_id
 from koff.errors import ConfigError, ConnectError, KoffError
 
-_MAX_ERRORS = 1000
-"""How many errors `errors` keeps; older errors are dropped. All errors are in the log."""
 _RETRY_S = 0.2
 _CLOSE_GRACE_S = 10.0
 """How much longer than the drain timeout `close` waits for an offset manager that does not return."""
@@ -91,8 +89,7 @@ class ConsumerGroup(Closing):
         self._iterating: dict[object, int] = {}
         """The thread of each iterator of `messages` that has not ended."""
         # The errors for `errors`, and for the end of the shutdown.
-        self._errors: deque[KoffError] = deque(maxlen=_MAX_ERRORS)
-        self._errors_changed = threading.Condition()
+        self._errors = ErrorQueue()
         self._close_errors: list[KoffError] = []
         """Errors since the shutdown began, for `UncleanClose`."""
         # The parts that `join` makes.
@@ -186,12 +183,9 @@ class ConsumerGroup(Closing):
         the latest 1,000 are kept.
         """
         while True:
-            with self._errors_changed:
-                while not self._errors:
-                    if self.closed:
-                        return
-                    self._errors_changed.wait(_RETRY_S)
-                error = self._errors.popleft()
+            error = self._errors.take_error(lambda: self.closed)
+            if error is None:
+                return
             yield error
 
     def commit_up_to(self, message: Message) -> None:
@@ -311,8 +305,7 @@ class ConsumerGroup(Closing):
             if self._cluster is not None:
                 self._cluster.close()
             self._closed.set()
-            with self._errors_changed:
-                self._errors_changed.notify_all()
+            self._errors.wake_all()
 
     def _run_rounds(self) -> None:
         assert self._membership is not None
@@ -462,6 +455,4 @@ class ConsumerGroup(Closing):
         passed_over = isinstance(error, PartitionError) and error.message is not None
         if self._stopping.is_set() and not passed_over:
             self._close_errors.append(error)
-        with self._errors_changed:
-            self._errors.append(error)
-            self._errors_changed.notify()
+        self._errors.put_error(error)
