@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -32,7 +32,8 @@ admin.enableServer=false
 class LocalZooKeeper:
     """One ZooKeeper server, which runs inside `with`.
 
-    Sessions last 2 to 20 ticks of `tick_ms`. The server can be killed, paused, and started again on the same
+    Sessions last 2 to 20 ticks of `tick_ms`. `config` are further lines of zoo.cfg, and `options` are the
+    JVM's. The server can be killed, paused, and started again on the same
     data and port. `stop` removes the data, and so does the end of this process, however it ends.
     """
 
@@ -40,6 +41,8 @@ class LocalZooKeeper:
         self,
         *,
         tick_ms: int = 500,
+        config: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
         version: str = ZOOKEEPER_VERSION,
         timeout_s: float = 60.0,
         progress: Progress | None = None,
@@ -47,6 +50,7 @@ class LocalZooKeeper:
         self.port = 0
         self.folder: Path | None = None
         self._tick_ms = tick_ms
+        self._config, self._options = dict(config or {}), options
         self._version = version
         self._timeout_s = timeout_s
         self._progress = progress
@@ -87,7 +91,7 @@ class LocalZooKeeper:
         assert self.folder is not None
         if self.running:
             raise KafkaTestError("the local ZooKeeper runs already")
-        options = ["-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        options = ["-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *self._options]
         command = class_command(
             zookeeper_jars(self._version, self._progress),
             "org.apache.zookeeper.server.ZooKeeperServerMain",
@@ -156,6 +160,7 @@ class LocalZooKeeper:
         GUARD.register("folder", self.folder)
         (self.port,) = free_ports(1)
         config = _CONFIG.format(folder=self.folder, port=self.port, host=HOST, tick_ms=self._tick_ms)
+        config += "".join(f"{name}={value}\n" for name, value in self._config.items())
         (self.folder / "zoo.cfg").write_text(config)
         self.start()
 

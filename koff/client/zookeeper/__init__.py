@@ -15,6 +15,7 @@ from koff.client.zookeeper.group import ConsumerGroup, join_consumer_group
 from koff.client.zookeeper.offset_manager import OffsetManager, OffsetManagerConf
 from koff.client.zookeeper.offsets_in_kafka import KafkaOffsetManager
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
+from koff.client.zookeeper.session import ZooKeeperLogin
 
 __all__ = [
     "AlreadyClosing",
@@ -27,6 +28,7 @@ __all__ = [
     "OffsetManagerConf",
     "PartitionError",
     "UncleanClose",
+    "ZooKeeperLogin",
     "ZooKeeperLost",
     "ZooKeeperOffsetManager",
     "join_consumer_group",

@@ -13,7 +13,8 @@ def assign_partitions(
     """Each member's partitions of the topic; a member without a thread for the topic is left out.
 
     This is the `range` strategy of Kafka's first consumers: threads are sorted by id, each gets a run of
-    consecutive partitions, and the runs differ in length by at most one.
+    consecutive partitions, and the runs differ in length by at most one. A partition that its member cannot
+    read (`Registration.failed`) goes to a member that can, if there is one.
     """
     # Sorted as text, so MEMBER-10 comes before MEMBER-2: Kafka's first consumers sort the same way.
     threads = sorted(
@@ -28,6 +29,9 @@ def assign_partitions(
     ordered, start = sorted(partitions), 0
     for index, (_, member) in enumerate(threads):
         count = length + (index < remainder)  # the first `remainder` threads get one partition more
-        assignment.setdefault(member, []).extend(ordered[start : start + count])
+        for partition in ordered[start : start + count]:
+            candidates = [member, *(other for _, other in threads[index + 1 :] + threads[:index])]
+            owner = next((m for m in candidates if partition not in members[m].failed.get(topic, ())), member)
+            assignment.setdefault(owner, []).append(partition)
         start += count
     return assignment

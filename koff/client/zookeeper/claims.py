@@ -54,6 +54,8 @@ class Claim:
 
     Only then may the owner node be deleted.
     """
+    failed: bool = False
+    """Whether an error ended the reading of the partition. The member then releases the claim."""
     last_delivered: int | None = None
     """The offset of the last message that was handed out for the first time."""
     processed_up_to: int | None = None

@@ -9,6 +9,7 @@ from enum import Enum
 from koff.client.cluster import ClusterConf
 from koff.client.feed.source import FeedConf
 from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManager
+from koff.client.zookeeper.session import ZooKeeperLogin
 
 
 class InitialOffset(Enum):
@@ -22,21 +23,26 @@ class InitialOffset(Enum):
 class ConsumerGroupConf:
     """How a member of the group consumes.
 
-    - `cluster`: how to reach Kafka. None: the brokers are looked up in ZooKeeper's `/brokers/ids`.
+    - `cluster`: how to reach Kafka. If it is None, or its `brokers` are "", the brokers are looked up in
+      ZooKeeper's `/brokers/ids`: those listeners whose protocol is the `security.protocol` of its properties.
+    - `zookeeper_login`: how to log in to ZooKeeper; None: not at all, and without TLS.
     - `processing_timeout_s`: how long a member that has to release a partition waits until the messages that
       it handed out are processed.
     - `commit_interval_s`: how often the offsets of processed messages are committed.
-    - `reset_offsets`: at the start, sets the group's offsets in all partitions of its topics to
-      `initial_offset`. Skipped, with a warning, if another member is registered.
+    - `reset_offsets`: before the member registers, sets the group's offsets in all partitions that its topics
+      have then to `initial_offset`. Skipped, with a warning, if a member is registered: also one that has
+      died and whose session has not ended. Members that start at the same time may each reset. An offset
+      manager of your own needs a method `reset` like that of koff's own, or joining raises `ConfigError`.
     - `max_redeliveries`: a message is handed out at most 1 + `max_redeliveries` times.
-    - `buffer_messages`: how many fetched messages wait to be handed out, over all partitions.
+    - `buffer_messages`: about how many fetched messages of each partition wait to be handed out.
     - `session_timeout_s`: how long ZooKeeper keeps the session of a dead member. Only after that can other
-      members claim its partitions. Choose a value that the servers allow (by default 2 to 20 times their
-      `tickTime`): the servers change other values, and koff does not see the changed value.
+      members claim its partitions. The servers change a value that they do not allow (by default 2 to 20
+      times their `tickTime` are allowed); koff then uses the changed value.
     - `metadata_interval_s`: how often the partition counts of the topics are fetched again.
     """
 
     cluster: ClusterConf | None = None
+    zookeeper_login: ZooKeeperLogin | None = None
     initial_offset: InitialOffset = InitialOffset.OLDEST
     processing_timeout_s: float = 60.0
     commit_interval_s: float = 10.0
@@ -46,6 +52,9 @@ class ConsumerGroupConf:
     session_timeout_s: float = 6.0
     connect_timeout_s: float = 15.0
     metadata_interval_s: float = 10.0
-    feed: FeedConf = field(default_factory=lambda: FeedConf(fetch_wait_ms=100))
+    # Small fetches: librdkafka's one queue has the messages of a quiet partition behind those of a busy one.
+    feed: FeedConf = field(
+        default_factory=lambda: FeedConf(fetch_wait_ms=100, queue_messages=1000, fetch_bytes=256 << 10)
+    )
     offset_manager: Callable[[GroupHandle], OffsetManager] | None = None
     """Makes the offset manager; None: `ZooKeeperOffsetManager`."""

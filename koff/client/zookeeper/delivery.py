@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -12,6 +13,7 @@ import structlog
 from koff.client.message import Message
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.errors import ClaimLost, PartitionError
+from koff.errors import KoffError
 
 log = structlog.get_logger(component="client.zookeeper")
 _LEASE_CHECK_S = 0.1
@@ -20,15 +22,23 @@ _TIMESTAMP_NOT_AVAILABLE = 0
 """librdkafka's type of the timestamp of a message that has none."""
 
 
-class Delivery:
-    """A bounded buffer of messages, each of a partition that this member owns.
+@dataclass(slots=True, eq=False)
+class ClaimedMessage(Message):
+    """A message that a member of the group handed out, with the claim under which it was handed out."""
 
-    `is_trusted` returns whether the member certainly owns a claim's partition now. `on_processed` gets each
-    claim's new `processed_up_to`, and `on_error` gets each message that is passed over.
+    claim: Claim | None = field(default=None, repr=False)
+
+
+class Delivery:
+    """The fetched messages of each partition that this member owns; the partitions take turns.
+
+    `limit` is how many messages of one partition may wait. `is_trusted` returns whether the member certainly
+    owns a claim's partition now. `on_processed` gets each claim's new `processed_up_to`, and `on_error` gets
+    each message that is passed over.
     """
 
-    # One buffer serves all partitions, first in, first out. So messages of a slow partition wait behind the
-    # messages of a fast one, and if the claim of the first message is not trusted, all messages wait.
+    # Each claim has a buffer of its own, and `_turns` has each claim with a message once: so a partition with
+    # many messages, or with a claim that is not trusted, does not delay the others.
 
     def __init__(
         self,
@@ -44,39 +54,53 @@ class Delivery:
         # Threads of the application and of the intakes wait on the same condition. Each wait has a short time
         # limit, so a notification that wakes the wrong thread only delays the right thread.
         self._lock = threading.Condition()
-        self._buffer: deque[tuple[Claim, Any]] = deque()
+        self._buffers: dict[Claim, deque[Any]] = {}
+        self._turns: deque[Claim] = deque()
         self._closed = False
 
     def close(self) -> None:
-        """Drops the buffer and hands out no more messages: waiting calls of `take_message` return None."""
+        """Drops the buffers and hands out no more messages: waiting calls of `take_message` return None."""
         with self._lock:
             self._closed = True
-            self._buffer.clear()
+            self._buffers.clear()
+            self._turns.clear()
             self._lock.notify_all()
 
-    def wait_for_room(self, timeout_s: float) -> int:
-        """How many messages fit into the buffer; waits up to `timeout_s` while none fits."""
+    def room(self, claim: Claim) -> int:
+        """How many more messages of the claim may be buffered; negative if more are buffered than `limit`."""
         with self._lock:
-            if len(self._buffer) >= self._limit:
-                self._lock.wait(timeout_s)
-            return self._limit - len(self._buffer)
+            return self._limit - len(self._buffers.get(claim, ()))
+
+    def wait_for_change(self, timeout_s: float) -> None:
+        """Waits until a message is handed out or acknowledged, at most `timeout_s`."""
+        with self._lock:
+            self._lock.wait(timeout_s)
 
     def put_messages(self, claim: Claim, raws: list[Any]) -> None:
         """Buffers confluent-kafka's messages of one partition, in log order.
 
-        Drops them unless the claim is READING. The limit is not enforced: see `wait_for_room`.
+        Drops them unless the claim is READING. The limit is not enforced: see `room`.
         """
         with self._lock:
-            if claim.state is ClaimState.READING and not self._closed:
-                self._buffer.extend((claim, raw) for raw in raws)
+            if claim.state is ClaimState.READING and not self._closed and raws:
+                self._get_buffer(claim).extend(raws)
                 self._lock.notify(len(raws))
 
     def take_message(self) -> Message | None:
         """The next message; waits for it. None after `close`."""
         with self._lock:
             while not self._closed:
-                if self._buffer and self._is_trusted(self._buffer[0][0]):
-                    claim, raw = self._buffer.popleft()
+                for _ in range(len(self._turns)):
+                    claim = self._turns.popleft()
+                    if not self._is_trusted(claim):
+                        self._turns.append(claim)
+                        continue
+                    buffer = self._buffers[claim]
+                    raw = buffer.popleft()
+                    if buffer:
+                        self._turns.append(claim)
+                    else:
+                        del self._buffers[claim]
                     claim.deliver(raw.offset(), raw)
                     self._lock.notify_all()
                     return self._make_message(claim, raw)
@@ -85,8 +109,8 @@ class Delivery:
 
     def start_draining(self, claim: Claim, *, deadline: float) -> None:
         """Hands out no more messages of the claim. Until `deadline`, earlier ones may be acknowledged."""
-        self._change_state(claim, ClaimState.DRAINING)
         claim.deadline = deadline
+        self._change_state(claim, ClaimState.DRAINING)
 
     def mark_lost(self, claim: Claim) -> None:
         """Hands out no more messages of the claim, and ignores acknowledgements of handed-out messages."""
@@ -97,33 +121,44 @@ class Delivery:
         with self._lock:
             return claim.drained
 
-    def mark_processed_up_to(self, claim: Claim | None, message: Message) -> None:
-        """Marks the message and all before it as processed.
+    def mark_processed_up_to(self, message: Message) -> None:
+        """Marks the message and all before it as processed, under the claim that handed it out.
 
-        Raises `ClaimLost` if there is no claim, or if it was lost.
+        Raises `ClaimLost` if that claim was lost, also if this member has a newer claim of the partition.
         """
+        claim = message.claim if isinstance(message, ClaimedMessage) else None
+        if claim is None:
+            raise KoffError(
+                f"offset {message.offset} of {message.topic}/{message.partition} is not marked as processed: "
+                "pass a message that this member handed out"
+            )
         with self._lock:
-            if claim is None or claim.state is ClaimState.LOST:
+            if claim.state is ClaimState.LOST:
                 raise ClaimLost(
-                    f"{message.topic}/{message.partition} is not owned by this member any more: offset "
-                    f"{message.offset} is not marked as processed, and the next owner resumes from the "
-                    "committed offset"
+                    f"{claim.topic}/{claim.partition} was lost after offset {message.offset} was handed out: "
+                    "the offset is not marked as processed, and the owner resumes from the committed offset"
                 )
-            processed = claim.mark_processed_up_to(message.offset)
-            self._lock.notify_all()
-        if processed is not None:
-            self._on_processed(claim, processed)
+            self._note_processed(claim, claim.mark_processed_up_to(message.offset))
+
+    def _get_buffer(self, claim: Claim) -> deque[Any]:
+        """The claim's buffer, to which the caller adds messages."""
+        buffer = self._buffers.get(claim)
+        if buffer is None:
+            buffer = self._buffers[claim] = deque()
+            self._turns.append(claim)
+        return buffer
 
     def _change_state(self, claim: Claim, state: ClaimState) -> None:
         """Sets the claim's state and drops its buffered messages."""
         with self._lock:
             claim.state = state
-            self._buffer = deque(entry for entry in self._buffer if entry[0] is not claim)
+            if self._buffers.pop(claim, None) is not None:
+                self._turns.remove(claim)
             self._lock.notify_all()
 
     def _make_message(self, claim: Claim, raw: Any) -> Message:
         timestamp_type, timestamp_ms = raw.timestamp()
-        return Message(
+        return ClaimedMessage(
             value=raw.value(),
             key=raw.key(),
             topic=claim.topic,
@@ -133,6 +168,7 @@ class Delivery:
             timestamp_ms=None if timestamp_type == _TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
             on_ack=lambda message: self._ack(claim, message.offset),
             on_nack=lambda message, cause: self._nack(claim, message, cause),
+            claim=claim,
         )
 
     def _ack(self, claim: Claim, offset: int) -> None:
@@ -145,12 +181,7 @@ class Delivery:
                     offset=offset,
                 )
                 return
-            processed = claim.mark_processed(offset)
-            self._lock.notify_all()
-        # Called without the lock, because the offset manager has locks of its own. So two threads may report
-        # in the wrong order: `mark_as_processed` ignores an offset that is lower than an earlier one.
-        if processed is not None:
-            self._on_processed(claim, processed)
+            self._note_processed(claim, claim.mark_processed(offset))
 
     def _nack(self, claim: Claim, message: Message, cause: BaseException | None) -> None:
         """Hands out the message again; after its last redelivery, reports it and counts it as processed."""
@@ -163,14 +194,19 @@ class Delivery:
                 # Redelivered at once, without a delay: an application that calls `nack` in a loop uses up all
                 # redeliveries within milliseconds. While the claim drains, the next owner gets the message.
                 if claim.state is ClaimState.READING:
-                    self._buffer.appendleft((claim, raw))
+                    self._get_buffer(claim).appendleft(raw)
                 self._lock.notify_all()
                 return
-            processed = claim.mark_processed(message.offset)
-            self._lock.notify_all()
-        text = f"offset {message.offset} failed {deliveries} times and is passed over: {cause!r}"
-        error = PartitionError(claim.topic, claim.partition, text, message)
-        error.__cause__ = cause
-        self._on_error(error)
+            text = f"offset {message.offset} failed {deliveries} times and is passed over: {cause!r}"
+            error = PartitionError(claim.topic, claim.partition, text, message)
+            error.__cause__ = cause
+            self._on_error(error)
+            self._note_processed(claim, claim.mark_processed(message.offset))
+
+    def _note_processed(self, claim: Claim, processed: int | None) -> None:
+        """Passes on the claim's `processed_up_to` if it moved. The caller holds the lock."""
+        # With the lock, so that the claim cannot be lost, and the partition claimed again, before the offset
+        # manager notes the offset: it would count for the newer claim.
+        self._lock.notify_all()
         if processed is not None:
             self._on_processed(claim, processed)

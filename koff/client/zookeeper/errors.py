@@ -30,3 +30,12 @@ class PartitionError(KoffError):
         self.topic = topic
         self.partition = partition
         self.message = message
+
+
+def make_koff_error(what: str, error: BaseException) -> KoffError:
+    """The error itself if it is a `KoffError`; else a `KoffError` that says what failed, chained to it."""
+    if isinstance(error, KoffError):
+        return error
+    made = KoffError(f"{what}: {error!r}")
+    made.__cause__ = error
+    return made

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 
@@ -13,27 +13,30 @@ import structlog
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster, ClusterConf, TopicPartition
 from koff.client.message import Message
+from koff.client.zookeeper.brokers import find_brokers
 from koff.client.zookeeper.claims import Claim
 from koff.client.zookeeper.conf import ConsumerGroupConf
 from koff.client.zookeeper.delivery import Delivery
-from koff.client.zookeeper.errors import AlreadyClosing, PartitionError, UncleanClose
-from koff.client.zookeeper.intake import INITIAL, Intake
+from koff.client.zookeeper.error_queue import ErrorQueue
+from koff.client.zookeeper.errors import (
+    AlreadyClosing,
+    PartitionError,
+    UncleanClose,
+    ZooKeeperLost,
+    make_koff_error,
+)
+from koff.client.zookeeper.intake import Intake
 from koff.client.zookeeper.membership import Membership
-from koff.client.zookeeper.offset_manager import OffsetManager, PeriodicOffsets
+from koff.client.zookeeper.offset_manager import OffsetManager
+from koff.client.zookeeper.offset_reset import reset_offsets
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
 from koff.client.zookeeper.session import NoNode, Session
-from koff.client.zookeeper.znodes import (
-    BROKERS,
-    GroupPaths,
-    Registration,
-    bootstrap_servers,
-    new_member_id,
-)
+from koff.client.zookeeper.znodes import GroupPaths, Registration, new_member_id
 from koff.errors import ConfigError, ConnectError, KoffError
 
-_MAX_ERRORS = 1000
-"""How many errors `errors` keeps; older errors are dropped. All errors are in the log."""
 _RETRY_S = 0.2
+_CLOSE_GRACE_S = 10.0
+"""How much longer than the drain timeout `close` waits for an offset manager that does not return."""
 _LEAVE_PAUSE_S = 0.02
 """The pause between rounds while the member leaves: acknowledgements do not wake the leaving thread."""
 
@@ -83,16 +86,19 @@ class ConsumerGroup(Closing):
         # `_closing` and never releases it.
         self._wake, self._closed, self._stopping = threading.Event(), threading.Event(), threading.Event()
         self._closing = threading.Lock()
+        self._iterating: dict[object, int] = {}
+        """The thread of each iterator of `messages` that has not ended."""
         # The errors for `errors`, and for the end of the shutdown.
-        self._errors: deque[KoffError] = deque(maxlen=_MAX_ERRORS)
-        self._errors_changed = threading.Condition()
-        self._close_errors: list[PartitionError] = []
+        self._errors = ErrorQueue()
+        self._close_errors: list[KoffError] = []
         """Errors since the shutdown began, for `UncleanClose`."""
         # The parts that `join` makes.
         self._partition_counts: dict[str, int] = {}
         self._intakes: dict[str, Intake] = {}
         self._threads: list[threading.Thread] = []
         self._drain_timeout_s = conf.processing_timeout_s
+        self._session_number = 0
+        self._outage_reported = False
         self._membership: Membership | None = None
         self._offsets: OffsetManager | None = None
         self._cluster: Cluster | None = None
@@ -108,6 +114,7 @@ class ConsumerGroup(Closing):
             zookeeper,
             timeout_s=conf.session_timeout_s,
             connect_timeout_s=conf.connect_timeout_s,
+            login=conf.zookeeper_login,
             on_change=self._request_rebalance,
         )
 
@@ -116,13 +123,12 @@ class ConsumerGroup(Closing):
     ) -> None:
         if kind is not None:
             self._drain_timeout_s = 0.0
-        try:
-            self.close()
-        except AlreadyClosing:
-            self._closed.wait()
-        except KoffError:
-            if kind is None:
-                raise
+        # Unlike `close`, always waits: the block is left, so no message of it is being processed.
+        if self._closing.acquire(blocking=False):
+            self._shut_down()
+        self._closed.wait()
+        if kind is None:
+            self._raise_close_errors()
 
     @property
     def cluster(self) -> ClusterConf:
@@ -159,8 +165,16 @@ class ConsumerGroup(Closing):
         Messages of a partition come in order, except redelivered messages. The application acknowledges each
         message, by its `ack` or by `commit_up_to`.
         """
-        while (message := self._delivery.take_message()) is not None:
-            yield message
+        iterator = object()
+        try:
+            while True:
+                self._iterating[iterator] = threading.get_ident()
+                message = self._delivery.take_message()
+                if message is None:
+                    return
+                yield message
+        finally:
+            self._iterating.pop(iterator, None)
 
     def errors(self) -> Iterator[KoffError]:
         """The errors of this member, as they occur; ends when the shutdown is completed.
@@ -169,25 +183,18 @@ class ConsumerGroup(Closing):
         the latest 1,000 are kept.
         """
         while True:
-            with self._errors_changed:
-                while not self._errors:
-                    if self.closed:
-                        return
-                    self._errors_changed.wait(_RETRY_S)
-                error = self._errors.popleft()
+            error = self._errors.take_error(lambda: self.closed)
+            if error is None:
+                return
             yield error
 
     def commit_up_to(self, message: Message) -> None:
         """Marks the message, and all before it in its partition, as processed; the next commit includes them.
 
-        Raises `ClaimLost` when this member does not own the partition any more.
+        Raises `ClaimLost` when this member has lost the claim under which it handed out the message, also if
+        it owns the partition again since: another member may have owned the partition in between.
         """
-        # The claim is found by its partition: a message from an earlier claim of this member counts for the
-        # present claim, although another member may have owned the partition in between.
-        claims = self._membership.claims if self._membership else {}
-        self._delivery.mark_processed_up_to(
-            claims.get(TopicPartition(message.topic, message.partition)), message
-        )
+        self._delivery.mark_processed_up_to(message)
 
     def flush_offsets(self) -> None:
         """Commits the offsets of all processed messages now. Raises `KoffError` when that fails."""
@@ -208,9 +215,21 @@ class ConsumerGroup(Closing):
 
         Raises `AlreadyClosing` at the second call, and `UncleanClose` when not all offsets were committed. A
         claim that was lost with the session is not counted: the next owner gets the uncommitted messages.
+
+        A thread that iterates over `messages` (a signal handler runs in the main thread) cannot wait for the
+        message that it is processing itself. So there `close` returns at once: the iterator ends after that
+        message, and the end of the `with` block waits for the shutdown and raises its errors.
         """
         if not self._closing.acquire(blocking=False):
             raise AlreadyClosing(f"the consumer group {self.name} is already shutting down")
+        if threading.get_ident() in self._iterating.values():
+            # Not a daemon: the interpreter waits for the last commit before it exits.
+            threading.Thread(target=self._shut_down, name=f"koff-close-{self.name}", daemon=False).start()
+            return
+        self._shut_down()
+        self._raise_close_errors()
+
+    def _shut_down(self) -> None:
         try:
             # End the background threads first: only one thread may run rounds, and `_leave` runs them now.
             self._delivery.close()
@@ -219,8 +238,12 @@ class ConsumerGroup(Closing):
             for thread in self._threads:
                 thread.join()
             self._leave()
+        except Exception as error:
+            self._report_error(make_koff_error("the shutdown failed", error))
         finally:
             self.abandon()
+
+    def _raise_close_errors(self) -> None:
         if self._close_errors:
             raise UncleanClose(
                 f"not all offsets of {self.name} were committed before shutdown was completed: "
@@ -231,14 +254,17 @@ class ConsumerGroup(Closing):
         """Connects, registers and starts to consume; `join_consumer_group` calls it once."""
         # Connect to ZooKeeper, then to Kafka.
         self.session.connect(make_chroot=True)
-        self._cluster = Cluster(self.conf.cluster or self._look_up_brokers()).connect()
+        cluster = self.conf.cluster or ClusterConf("")
+        self._cluster = Cluster(cluster if cluster.brokers else find_brokers(self.session, cluster)).connect()
         self._refresh_topics()
         # Prepare the offsets. A reset comes before this member is registered, so that `_reset_offsets` sees
         # only other members.
         make_offset_manager = self.conf.offset_manager or ZooKeeperOffsetManager
         self._offsets = make_offset_manager(self)
         if self.conf.reset_offsets:
-            self._reset_offsets()
+            reset_offsets(
+                self.session, self.paths, self._cluster, self._partition_counts, self._offsets, self.conf
+            )
         # Register and claim partitions, then keep doing so in the background.
         for topic in self.topics:
             self._intakes[topic] = Intake(
@@ -270,15 +296,16 @@ class ConsumerGroup(Closing):
         """Closes everything without draining: the claims end with the session. Safe to call twice."""
         self._stopping.set()
         self._delivery.close()
-        for intake in self._intakes.values():
-            intake.close()
-        self._close_offsets()  # before the session, which it needs for a last commit
-        self.session.close()
-        if self._cluster is not None:
-            self._cluster.close()
-        self._closed.set()
-        with self._errors_changed:
-            self._errors_changed.notify_all()
+        try:
+            for intake in self._intakes.values():
+                intake.close(_CLOSE_GRACE_S)
+            self._close_offsets()  # before the session, which it needs for a last commit
+        finally:
+            self.session.close()
+            if self._cluster is not None:
+                self._cluster.close()
+            self._closed.set()
+            self._errors.wake_all()
 
     def _run_rounds(self) -> None:
         assert self._membership is not None
@@ -290,12 +317,39 @@ class ConsumerGroup(Closing):
     def _try_round(self, membership: Membership) -> float:
         """Runs a round; returns the pause until the next round, in seconds."""
         try:
-            return membership.run_round()
+            pause_s = membership.run_round()
+            self._watch_lease()
+            return pause_s
         except ConnectError as error:
             self.log.debug("round not completed: trying again", why=str(error))
         except NoNode as error:
             self.log.warning("another client deleted a node of the group: trying again", why=repr(error))
+        except Exception as error:  # the thread must not end: it renews the session's lease
+            self._report_error(make_koff_error("a round of the group failed", error))
+        self._watch_lease()
         return _RETRY_S
+
+    def _watch_lease(self) -> None:
+        """Reports when the session's lease ends, once for each outage: no message is handed out since."""
+        if self.session.number != self._session_number:
+            self._session_number = self.session.number
+            self._report_error(
+                ZooKeeperLost(
+                    f"the session with ZooKeeper at {self.session.hosts} has ended, and all claims with it: "
+                    "other members get the messages that are not committed"
+                )
+            )
+        if self.session.trusted:
+            self._outage_reported = False
+        elif not self._outage_reported and not self._stopping.is_set():
+            self._outage_reported = True
+            self._report_error(
+                ZooKeeperLost(
+                    f"ZooKeeper at {self.session.hosts} has not confirmed the session for "
+                    f"{self.session.timeout_s:g} s: no message is handed out until it does; check that it "
+                    "runs and that its port is open"
+                )
+            )
 
     def _leave(self) -> None:
         """Releases all claims in order: drains them, commits, and deletes the owner nodes.
@@ -308,75 +362,55 @@ class ConsumerGroup(Closing):
         membership.leaving = True
         deadline = time.monotonic() + self._drain_timeout_s
         membership.start_draining(deadline)
-        # The loop ends when every claim is finalized. If an intake thread has died, its claims are never
-        # finalized, and the loop does not end.
+        # After the deadline, a claim is finalized at once, unless its offset manager hangs.
         while membership.claims or membership.registered:
+            error: Exception = KoffError("the offset manager has not returned in time")
+            end = deadline + _CLOSE_GRACE_S
             try:
                 membership.unregister()
                 membership.run_round()
-            except (ConnectError, NoNode) as error:
-                if time.monotonic() >= deadline:
-                    self.log.warning("left the group without releasing its claims", why=str(error))
-                    for partition in membership.claims:
-                        self._report_error(PartitionError(*partition, f"released without a commit: {error}"))
-                    membership.lose_all_claims()
-                    break
+            except Exception as round_error:
+                error, end = round_error, deadline
+            if time.monotonic() >= end:
+                self.log.warning("left the group without releasing its claims", why=str(error))
+                for partition in membership.claims:
+                    self._report_error(PartitionError(*partition, f"released without a commit: {error}"))
+                membership.lose_all_claims()
+                break
             self._wake.wait(_LEAVE_PAUSE_S)
             self._wake.clear()
 
     def _close_offsets(self) -> None:
+        """Closes the offset manager; an error counts for `UncleanClose`. Gives it up if it hangs."""
         offsets, self._offsets = self._offsets, None
-        if offsets is not None:
+        if offsets is None:
+            return
+        closed: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+
+        def close() -> None:
             try:
                 offsets.close()
-            except KoffError as error:
-                self.log.warning("not all offsets are committed at shutdown", why=str(error))
+            except Exception as error:
+                closed.put(error)
+            else:
+                closed.put(None)
 
-    def _reset_offsets(self) -> None:
-        """Sets the group's offsets to the initial offset, unless another member is registered."""
-        others = self.session.list_children(self.paths.ids)
-        if others:
-            self.log.warning("offsets are not reset: other members are registered", others=len(others))
-            return
-        # Only koff's own offset managers have `reset`.
-        if not isinstance(self._offsets, PeriodicOffsets):
-            raise ConfigError(
-                "reset_offsets: the configured offset manager cannot reset offsets; reset them in its store"
-            )
-        # Fetch the initial offset of each partition. If one is missing, no offset is reset.
-        assert self._cluster is not None
-        partitions = [
-            TopicPartition(topic, partition)
-            for topic, count in self._partition_counts.items()
-            for partition in range(count)
-        ]
-        fetched = self._cluster.fetch_offsets(partitions, INITIAL[self.conf.initial_offset])
-        failed = {partition: reason for partition, reason in fetched.items() if isinstance(reason, str)}
-        if failed:
-            (topic, partition), reason = next(iter(failed.items()))
-            raise ConnectError(
-                f"offsets are not reset: cannot fetch the offset of {topic}/{partition}: {reason}; "
-                "check that its leader runs"
-            )
-        self._offsets.reset(
-            {partition: offset for partition, offset in fetched.items() if isinstance(offset, int)}
-        )
-
-    def _look_up_brokers(self) -> ClusterConf:
-        numbers = self.session.list_children(BROKERS)
-        addresses = bootstrap_servers([self.session.call("get", f"{BROKERS}/{n}")[0] for n in numbers])
-        if not addresses:
-            raise ConfigError(
-                f"ZooKeeper at {self.session.hosts} knows no brokers (in {BROKERS}): name them in the "
-                "config's cluster, or add Kafka's chroot to the address"
-            )
-        return ClusterConf(addresses)
+        threading.Thread(target=close, name=f"koff-offsets-{self.name}", daemon=True).start()
+        try:
+            error = closed.get(timeout=_CLOSE_GRACE_S + self.session.timeout_s)
+        except queue.Empty:
+            error = KoffError("its close has not returned in time")
+        if error is not None:
+            self._report_error(make_koff_error("the offset manager is not closed", error))
 
     def _refresh_topics(self) -> None:
         """Fetches the partition counts; a change requests a rebalance. Raises `ConnectError`."""
         assert self._cluster is not None
         # List all topics: librdkafka sends a request for single topics to the controller, which may be down.
+        requested_at = time.monotonic()
         all_counts = self._cluster.fetch_partition_counts()
+        for intake in self._intakes.values():
+            intake.note_response(requested_at)
         counts = {topic: all_counts[topic] for topic in self.topics if topic in all_counts}
         if counts != self._partition_counts:
             missing = [topic for topic in self.topics if topic not in counts]
@@ -391,7 +425,7 @@ class ConsumerGroup(Closing):
         while not self._stopping.wait(self.conf.metadata_interval_s):
             try:
                 self._refresh_topics()
-            except ConnectError as error:
+            except Exception as error:  # the thread must not end
                 self.log.warning("partition counts are not refreshed: trying again", why=str(error))
 
     def _is_trusted(self, claim: Claim) -> bool:
@@ -414,12 +448,11 @@ class ConsumerGroup(Closing):
             self._membership.rebalance_needed.set()
         self._wake.set()
 
-    def _report_error(self, error: PartitionError) -> None:
+    def _report_error(self, error: KoffError) -> None:
         """Logs the error and queues it for `errors`."""
-        self.log.warning("partition error", topic=error.topic, partition=error.partition, why=str(error))
+        self.log.warning("error of the group", why=str(error))
         # An error with a message is about a message that was passed over: its offset is still committed.
-        if self._stopping.is_set() and error.message is None:
+        passed_over = isinstance(error, PartitionError) and error.message is not None
+        if self._stopping.is_set() and not passed_over:
             self._close_errors.append(error)
-        with self._errors_changed:
-            self._errors.append(error)
-            self._errors_changed.notify()
+        self._errors.put_error(error)

@@ -31,13 +31,13 @@ INITIAL = {InitialOffset.OLDEST: OffsetSpec.EARLIEST, InitialOffset.NEWEST: Offs
 class Intake(Closing):
     """Passes the messages of each claim to `delivery`, between `start_claim` and `end_claim`.
 
-    `on_error` gets the errors of single partitions. `on_finalized` is called when a claim is `finalized`.
-    Both are called from the intake's thread.
+    `on_error` gets the errors of single partitions. `on_finalized` is called when a claim is `finalized`
+    or `failed`. Both are called from the intake's thread.
     """
 
     # Every ConnectError is retried, and also every KoffError while a claim is initialized. A KoffError at the
-    # end of a claim is reported. Any other error (a failed `flush`, TimeoutError, an error of the user's
-    # offset manager) ends the thread: the member keeps all claims of the topic, and no member reads them.
+    # end of a claim is reported. Any other error (TimeoutError, an error of the user's offset manager) makes
+    # its claim `failed`: the member then releases the claim. No error ends the thread.
 
     def __init__(
         self,
@@ -58,6 +58,8 @@ class Intake(Closing):
         """When the retry is due (monotonic), the step, and its claim."""
         self._reading: dict[int, Claim] = {}  # by partition
         self._next_offsets: dict[int, int] = {}  # by partition
+        self._parked: set[int] = set()
+        """Partitions of `_reading` that the feed does not read now, because their buffers are full."""
         self._failing_since: dict[Claim, float] = {}
         self._reported: set[Claim] = set()
         self._closing = threading.Event()
@@ -75,39 +77,73 @@ class Intake(Closing):
         """
         self._requests.put((self._end_claim, claim))
 
-    def close(self) -> None:
-        """Stops reading."""
+    def note_response(self, requested_at: float) -> None:
+        """Notes that the cluster has responded to a request that was sent at that monotonic time."""
+        self._feed.note_response(requested_at)
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Stops reading. Waits up to `timeout_s` for a call of the offset manager that is under way."""
         self._closing.set()
-        self._thread.join()
+        self._thread.join(timeout_s)
         self._feed.close()
 
     def _run(self) -> None:
         while not self._closing.is_set():
             # Each wait is short, so that new requests are handled soon.
-            self._handle_requests()
-            if not self._reading:
-                self._closing.wait(_FETCH_S / 2)
-                continue
-            room = self._delivery.wait_for_room(_FETCH_S)
-            if room <= 0:
-                continue  # librdkafka fetches ahead meanwhile, up to the limits of its own queue
             try:
-                self._fetch(room)
+                self._handle_requests()
+                if not self._reading:
+                    self._closing.wait(_FETCH_S / 2)
+                elif self._make_room():
+                    self._fetch()
+                else:
+                    # librdkafka fetches ahead meanwhile, up to the limits of its own queue.
+                    self._delivery.wait_for_change(_FETCH_S)
             except ConnectError as error:
                 for claim in self._reading.values():
                     self._report_lasting_error(claim, error)
                 self._closing.wait(_RETRY_S)
+            except Exception as error:
+                for claim in list(self._reading.values()):
+                    self._fail_claim(claim, error)
+                self._closing.wait(_RETRY_S)
 
-    def _fetch(self, room: int) -> None:
-        fetched = self._feed.fetch(min(_FETCH_MAX_MESSAGES, room), _FETCH_S)
+    def _make_room(self) -> bool:
+        """Whether to fetch: some partition has room. Parks the partitions whose buffers are full."""
+        # The feed has one queue for all partitions. The messages of a quiet partition can lie behind those
+        # of a busy one, so a full buffer of the busy one must not end the fetching: its partition is parked.
+        # librdkafka then drops its queued messages, and fetches them again later. With half a buffer of room
+        # as the limit for both decisions, that happens rarely.
+        enough = max(1, self._conf.buffer_messages // 2)
+        room = {partition: self._delivery.room(claim) for partition, claim in self._reading.items()}
+        resumed = {p: self._next_offsets[p] for p in self._parked if room[p] >= enough}
+        if resumed:
+            self._feed.add(resumed)
+            self._parked -= resumed.keys()
+        active = self._reading.keys() - self._parked
+        if not any(room[partition] >= enough for partition in active):
+            return False
+        full = [partition for partition in active if room[partition] <= 0]
+        if full:
+            self._feed.remove(full)
+            self._parked.update(full)
+        return True
+
+    def _fetch(self) -> None:
+        limit = min(_FETCH_MAX_MESSAGES, max(1, self._conf.buffer_messages // 2))
+        fetched = self._feed.fetch(limit, _FETCH_S)
         for run in fetched.runs:
             claim = self._reading.get(run.partition)
-            if claim is not None:
+            if claim is not None and run.partition not in self._parked:
                 self._delivery.put_messages(claim, run.messages)
-                self._clear_error(claim)
                 self._next_offsets[run.partition] = run.next_offset
         for lost in fetched.lost:
             self._handle_partition_lost(lost)
+        for claim in self._reading.values():
+            if self._feed.unreachable is None:
+                self._clear_error(claim)
+            else:
+                self._report_lasting_error(claim, self._feed.unreachable)
 
     def _handle_requests(self) -> None:
         # Collect the retries that are due and all requests of `start_claim` and `end_claim`.
@@ -126,12 +162,14 @@ class Intake(Closing):
                     step(claim)
             except ConnectError as error:
                 self._schedule_retry(step, claim, error)
+            except Exception as error:
+                self._fail_claim(claim, error)
         # Start to read the partitions of all claims that were initialized.
         try:
             self._start_reading(last_offsets)
-        except ConnectError as error:
+        except Exception as error:
             for claim in last_offsets:
-                self._schedule_retry(self._start_claim, claim, error)
+                self._fail_claim(claim, error)
 
     def _schedule_retry(self, step: Callable[[Claim], None], claim: Claim, error: KoffError) -> None:
         self._report_lasting_error(claim, error)
@@ -160,7 +198,17 @@ class Intake(Closing):
     def _start_reading(self, last_offsets: dict[Claim, int | None]) -> None:
         """Starts to read each partition: after its last offset, or at the initial offset if that is None."""
         last_offsets = {c: last for c, last in last_offsets.items() if c.state is ClaimState.READING}
-        initial = self._fetch_initial_offsets([c for c, last in last_offsets.items() if last is None])
+        initial: dict[TopicPartition, int | str] = {}
+        fresh = [claim for claim, last_offset in last_offsets.items() if last_offset is None]
+        try:
+            initial = self._fetch_initial_offsets(fresh)
+        except Exception as error:  # the claims with a committed offset start all the same
+            for claim in fresh:
+                del last_offsets[claim]
+                if isinstance(error, KoffError):
+                    self._schedule_retry(self._start_claim, claim, error)
+                else:
+                    self._fail_claim(claim, error)
         starts: dict[int, int] = {}
         for claim, last_offset in last_offsets.items():
             start = initial.get(claim.topic_partition) if last_offset is None else last_offset + 1
@@ -169,8 +217,10 @@ class Intake(Closing):
                 self._reading[claim.partition], self._next_offsets[claim.partition] = claim, start
                 log.debug("reading started", topic=claim.topic, partition=claim.partition, offset=start)
             else:
-                error = ConnectError(f"cannot fetch the initial offset of {_partition_name(claim)}: {start}")
-                self._schedule_retry(self._start_claim, claim, error)
+                missing = ConnectError(
+                    f"cannot fetch the initial offset of {_partition_name(claim)}: {start}"
+                )
+                self._schedule_retry(self._start_claim, claim, missing)
         if starts:
             self._feed.add(starts)
 
@@ -181,8 +231,8 @@ class Intake(Closing):
         spec = INITIAL[self._conf.initial_offset]
         offsets = self._cluster.fetch_offsets([claim.topic_partition for claim in claims], spec)
         # The newest offset is committed at once. Otherwise the next owner would start at an offset that is
-        # newer still, and skip the messages in between. A failed flush raises KoffError, which ends this
-        # thread.
+        # newer still, and skip the messages in between. A failed flush does not tell which partitions are
+        # committed, so the claims are initialized again: that returns an offset for each committed partition.
         if spec is OffsetSpec.LATEST:
             for partition, offset in offsets.items():
                 if isinstance(offset, int):
@@ -203,13 +253,42 @@ class Intake(Closing):
     def _stop_reading(self, claim: Claim) -> None:
         # If this member has a newer claim of the same partition, the intake continues to read that claim.
         if self._reading.get(claim.partition) is claim:
-            self._feed.remove([claim.partition])
             del self._reading[claim.partition], self._next_offsets[claim.partition]
+            self._remove_from_feed(claim.partition)
         self._retries = [retry for retry in self._retries if retry[2] is not claim]
         self._clear_error(claim)
 
+    def _remove_from_feed(self, partition: int) -> None:
+        if partition in self._parked:
+            self._parked.discard(partition)
+        else:
+            self._feed.remove([partition])
+
+    def _fail_claim(self, claim: Claim, error: Exception) -> None:
+        """Reports the error, and stops reading the claim's partition; the member then releases the claim."""
+        log.warning("claim failed", topic=claim.topic, partition=claim.partition, exc_info=error)
+        try:
+            self._stop_reading(claim)
+        except Exception as feed_error:  # the feed itself may be what failed
+            log.warning("feed failed", topic=claim.topic, partition=claim.partition, why=repr(feed_error))
+        if claim.state is ClaimState.READING:
+            self._report_error(claim, error)
+        claim.failed = True
+        self._on_finalized()
+
     def _end_claim(self, claim: Claim) -> None:
-        self._stop_reading(claim)
+        try:
+            self._stop_reading(claim)
+            if claim.initialized:
+                self._finalize_partition(claim)
+        except ConnectError:
+            raise  # `_handle_requests` retries it
+        except Exception as error:
+            self._report_error(claim, error)
+        claim.finalized = True
+        self._on_finalized()
+
+    def _finalize_partition(self, claim: Claim) -> None:
         remaining_s = max(0.0, claim.deadline - time.monotonic())
         lost = claim.state is ClaimState.LOST
         try:
@@ -229,8 +308,6 @@ class Intake(Closing):
                 raise  # `_handle_requests` retries it until the deadline
             else:
                 self._report_error(claim, error)
-        claim.finalized = True
-        self._on_finalized()
 
     def _handle_partition_lost(self, lost: PartitionLost) -> None:
         """Stops reading the partition, and requests `_resume_reading` for its claim."""
@@ -238,7 +315,7 @@ class Intake(Closing):
         if claim is None:
             return
         position = self._next_offsets[lost.partition]
-        self._feed.remove([lost.partition])
+        self._remove_from_feed(lost.partition)
         del self._reading[lost.partition]
         # Scheduled like a retry, because `_handle_requests` retries a ConnectError of a scheduled step.
         self._retries.append((time.monotonic(), lambda claim: self._resume_reading(claim, position), claim))
@@ -272,8 +349,9 @@ class Intake(Closing):
             self._reported.add(claim)
             self._report_error(claim, error)
 
-    def _report_error(self, claim: Claim, error: KoffError) -> None:
-        partition_error = PartitionError(claim.topic, claim.partition, str(error))
+    def _report_error(self, claim: Claim, error: Exception) -> None:
+        text = str(error) if isinstance(error, KoffError) else repr(error)
+        partition_error = PartitionError(claim.topic, claim.partition, text)
         partition_error.__cause__ = error
         self._on_error(partition_error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -21,6 +22,8 @@ _BUSY_S, _IDLE_S = 0.05, 0.5
 """The pause between rounds: while claims change, and otherwise. A watch that fires ends the pause early."""
 _READ_MEMBERS_S = 2.0
 """How often the members are read even if no watch fired."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
+"""How long a member leaves a partition alone after its claim failed; doubled at each further failure."""
 
 
 class Membership:
@@ -57,6 +60,8 @@ class Membership:
         self._unconfirmed: set[TopicPartition] = set()
         """Partitions whose owner node this member may have created, without a response that confirms it."""
         self._ending: set[Claim] = set()  # passed to `end_claim`; kept until the owner node is deleted
+        self._failures: dict[TopicPartition, tuple[int, float]] = {}
+        """By partition: how many claims failed one after another, and until when (monotonic) not to claim."""
 
     def run_round(self) -> float:
         """Brings registration and claims up to date; returns the pause until the next round, in seconds.
@@ -68,6 +73,7 @@ class Membership:
         self._release_partitions()
         if not self.leaving:
             self._register()
+            self._publish_failures()
             self._rebalance()
             self._claim_partitions()
         busy = self._ending or self._unconfirmed or self._assigned != self.claims.keys()
@@ -143,10 +149,24 @@ class Membership:
             log.info("member registered", member=self._member)
         self._renewed_at = now
 
+    def _publish_failures(self) -> None:
+        """Writes the partitions that this member cannot read at present into its registration."""
+        failed: dict[str, list[int]] = {}
+        now = time.monotonic()
+        for topic, partition in sorted(at for at, (_, until) in self._failures.items() if now < until):
+            failed.setdefault(topic, []).append(partition)
+        if self.registered and failed != self._registration.failed:
+            registration = replace(self._registration, failed=failed)
+            self._session.call("set", self._paths.member(self._member), registration.encode())
+            self._registration = registration
+            self.rebalance_needed.set()
+
     def _rebalance(self) -> None:
         """Computes this member's assignment from the present members, if they may have changed."""
         now = time.monotonic()
-        if not self.rebalance_needed.is_set() and now < self._members_read_at + _READ_MEMBERS_S:
+        if self.rebalance_needed.is_set():
+            self._registrations.clear()  # the watch may be for changed data of a member's node
+        elif now < self._members_read_at + _READ_MEMBERS_S:
             return
         # Clear the event before the members are read: a watch that fires meanwhile sets it again.
         self.rebalance_needed.clear()
@@ -162,13 +182,15 @@ class Membership:
         self._assigned = assigned
 
     def _read_members(self) -> dict[str, Registration]:
-        """The registered members. Each registration is read once, since no member changes its own."""
+        """The registered members. A registration is read when a watch has fired since it was last read."""
         registrations = {}
         for member in self._session.list_children(self._paths.ids, watch=True):
             registration = self._registrations.get(member)
             if registration is None:
                 try:
-                    data, _ = self._session.call("get", self._paths.member(member))
+                    data, _ = self._session.call(
+                        "get", self._paths.member(member), watch=self._session.on_watch
+                    )
                 except NoNode:
                     continue
                 registration = Registration.decode(data)
@@ -186,7 +208,11 @@ class Membership:
         # passed.
         now = time.monotonic()
         for claim in [*self.claims.values()]:
-            if claim.state is ClaimState.READING and claim.topic_partition not in self._assigned:
+            if claim.failed and claim.state is ClaimState.READING:
+                self._note_failure(claim)
+            if claim.state is ClaimState.READING and (
+                claim.failed or claim.topic_partition not in self._assigned
+            ):
                 self._delivery.start_draining(claim, deadline=now + self._processing_timeout_s)
             draining = claim.state is ClaimState.DRAINING and claim not in self._ending
             if draining and (now >= claim.deadline or self._delivery.is_drained(claim)):
@@ -198,17 +224,28 @@ class Membership:
             self._delivery.mark_lost(claim)
             self._ending.discard(claim)
             self.claims.pop(claim.topic_partition, None)
+            if not claim.failed:
+                self._failures.pop(claim.topic_partition, None)
             log.debug("partition released", topic=claim.topic, partition=claim.partition, member=self._member)
         # A `create` without a response may have made an owner node. Delete it if it is not needed any more.
         for partition in self._unconfirmed - self._assigned - self.claims.keys():
             self._delete_own_node(self._paths.owner(*partition))
             self._unconfirmed.discard(partition)
 
+    def _note_failure(self, claim: Claim) -> None:
+        """Leaves the partition to other members for a while, each time longer."""
+        count = self._failures.get(claim.topic_partition, (0, 0.0))[0] + 1
+        pause_s = min(_FIRST_PAUSE_S * 2 ** (count - 1), _LONGEST_PAUSE_S)
+        self._failures[claim.topic_partition] = count, time.monotonic() + pause_s
+
     def _claim_partitions(self) -> None:
-        """Claims the assigned partitions that have no owner."""
+        """Claims the assigned partitions that have no owner, except those whose claim failed just now."""
         if not self.registered:
             return
+        now = time.monotonic()
         for partition in sorted(self._assigned - self.claims.keys()):
+            if now < self._failures.get(partition, (0, 0.0))[1]:
+                continue
             claim = self._try_claim(partition)
             if claim is not None:
                 self.claims[partition] = claim

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ import structlog
 
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf, TopicPartition
-from koff.client.zookeeper.errors import ClaimLost, UncleanClose
+from koff.client.zookeeper.errors import ClaimLost, UncleanClose, make_koff_error
 from koff.client.zookeeper.session import Session
 from koff.client.zookeeper.znodes import GroupPaths
-from koff.errors import KoffError
+from koff.errors import ConnectError, Denied, KoffError
 
 log = structlog.get_logger(component="client.zookeeper")
+_RETRY_S = 0.2
 OwnsPartition = Callable[[str, int], bool]
 """Asks ZooKeeper whether this member owns the partition of the topic."""
 
@@ -42,9 +44,9 @@ class OffsetManager(Protocol):
     ) -> None:
         """Commits the noted offset of a partition that this member stops consuming; forgets the partition.
 
-        `last_offset` is the offset of the last message that was handed out; None: none was. `timeout_s` is
-        the time that the member can wait for the commit. Raises `KoffError` when not all messages up to
-        `last_offset` are committed.
+        `last_offset` is the offset of the last message that was handed out; None: none was. The offset
+        manager may try for `timeout_s`. Called again, with the time that remains, after a `ConnectError`.
+        Raises another `KoffError` when not all messages up to `last_offset` are committed.
         """
 
     def close(self) -> None:
@@ -152,7 +154,9 @@ class PeriodicOffsets(Closing):
 
     def flush(self) -> None:
         """See `OffsetManager`."""
-        failed = self._commit_offsets()
+        self._raise_first_error(self._commit_offsets())
+
+    def _raise_first_error(self, failed: Mapping[TopicPartition, KoffError]) -> None:
         if failed:
             partition, cause = next(iter(failed.items()))
             more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
@@ -163,13 +167,17 @@ class PeriodicOffsets(Closing):
     def finalize_partition(
         self, topic: str, partition: int, last_offset: int | None, timeout_s: float
     ) -> None:
-        """See `OffsetManager`. Tries one commit, whatever `timeout_s` is."""
+        """See `OffsetManager`. Tries the commit again until `timeout_s` has passed if the store is away."""
         topic_partition = TopicPartition(topic, partition)
-        # After an error the partition's offsets are kept while the caller has time to try again. Offsets of a
-        # claim that has ended must not stay: each later commit would try to store them.
+        deadline = time.monotonic() + timeout_s
         error = self._commit_offsets(topic_partition).get(topic_partition)
-        if error is not None and not isinstance(error, ClaimLost) and timeout_s > 0:
-            raise error
+        while isinstance(error, ConnectError) and not isinstance(error, Denied):
+            if self._closing.wait(min(_RETRY_S, max(0.0, deadline - time.monotonic()))):
+                break
+            if time.monotonic() >= deadline:
+                break
+            error = self._commit_offsets(topic_partition).get(topic_partition)
+        # Offsets of a claim that has ended must not stay: each later commit would try to store them.
         with self._lock:
             offsets = self._offsets.pop(topic_partition, None)
         self._forget_partition(topic_partition)
@@ -184,12 +192,14 @@ class PeriodicOffsets(Closing):
             )
 
     def close(self) -> None:
-        """See `OffsetManager`."""
+        """See `OffsetManager`. A partition that was lost is no error: its owner delivers the rest again."""
         self._closing.set()
         self._thread.join()
-        self.flush()
+        failed = self._commit_offsets()
+        self._raise_first_error({at: e for at, e in failed.items() if not isinstance(e, ClaimLost)})
 
     def _run(self) -> None:
+        # `_commit_offsets` raises nothing, so the thread does not end before `close`.
         while not self._closing.wait(self.conf.commit_interval_s):
             for partition, error in self._commit_offsets().items():
                 log.warning(
@@ -216,7 +226,10 @@ class PeriodicOffsets(Closing):
                 }
             if not due:
                 return {}
-            failed = self._store_offsets({partition: offset + 1 for partition, offset in due.items()})
+            try:
+                failed = self._store_offsets({partition: offset + 1 for partition, offset in due.items()})
+            except Exception as error:  # an error of a library or of a subclass: no offset counts as stored
+                failed = dict.fromkeys(due, make_koff_error("the offsets cannot be stored", error))
             # `processed` may have moved since: committed is only the offset that was stored.
             with self._lock:
                 for partition, offset in due.items():

@@ -9,9 +9,12 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaException
 
+from koff.client.broker.conf import OffsetCoordinatorConf
+from koff.client.broker.group_offsets import GroupCoordinator
 from koff.client.cluster import TopicPartition
 from koff.client.foreign_errors import extract_kafka_error, make_connect_error
 from koff.client.librdkafka import has_no_broker, new_client
+from koff.client.wire.credentials import check_support
 from koff.client.zookeeper.errors import ClaimLost
 from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManagerConf, PeriodicOffsets
 from koff.errors import ConnectError, KoffError
@@ -35,6 +38,13 @@ class KafkaOffsetManager(PeriodicOffsets):
             "enable.auto.commit": "false",
         }
         self._consumer: Any = new_client(Consumer, self._properties)
+        # confluent-kafka reads past the end of metadata that another client has committed. koff's own
+        # requests do not, but do not support every log-in: Kerberos is left to librdkafka.
+        self._coordinator: GroupCoordinator | None = None
+        if check_support(cluster):
+            self._coordinator = GroupCoordinator(
+                cluster, OffsetCoordinatorConf(group.name, retry_err_limit=2, retry_err_wait_s=_RETRY_S)
+            )
         super().__init__(group.owns, conf or OffsetManagerConf(group.commit_interval_s))
 
     def close(self) -> None:
@@ -43,6 +53,8 @@ class KafkaOffsetManager(PeriodicOffsets):
             super().close()
         finally:
             self._consumer.close()
+            if self._coordinator is not None:
+                self._coordinator.close()
 
     def reset(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See `PeriodicOffsets`."""
@@ -50,6 +62,12 @@ class KafkaOffsetManager(PeriodicOffsets):
             raise error  # the first one
 
     def _load_offset(self, partition: TopicPartition) -> int | None:
+        if self._coordinator is None:
+            return self._load_by_librdkafka(partition)
+        offset, _ = self._coordinator.offset(*partition)
+        return offset if offset >= 0 else None
+
+    def _load_by_librdkafka(self, partition: TopicPartition) -> int | None:
         requested = [confluent_kafka.TopicPartition(*partition)]
         try:
             (committed,) = self._consumer.committed(requested, timeout=self._timeout_s)

@@ -29,7 +29,14 @@ class ZooKeeperOffsetManager(PeriodicOffsets):
     def reset(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See `PeriodicOffsets`."""
         for partition, next_offset in offsets.items():
-            self._write_node(partition, next_offset, -1)
+            for _ in range(_WRITE_ATTEMPTS):
+                try:
+                    self._write_node(partition, next_offset, -1)
+                    break
+                except (NodeExists, NoNode):
+                    continue  # another client created or deleted the node in between
+            else:
+                raise self._make_changed_error(partition)
 
     def _load_offset(self, partition: TopicPartition) -> int | None:
         path = self._paths.offset(*partition)
@@ -74,7 +81,10 @@ class ZooKeeperOffsetManager(PeriodicOffsets):
                 self._read_version(partition)
             else:
                 return
-        raise ConnectError(
+        raise self._make_changed_error(partition)
+
+    def _make_changed_error(self, partition: TopicPartition) -> ConnectError:
+        return ConnectError(
             f"cannot commit: {self._paths.offset(*partition)} was changed by another client at each of "
             f"{_WRITE_ATTEMPTS} attempts; check whether a tool sets this group's offsets"
         )

@@ -9,6 +9,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, Self
 
 from kazoo.client import KazooClient
@@ -23,6 +25,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL
 
 from koff.client.closing import Closing
 from koff.client.zookeeper.errors import ZooKeeperLost
@@ -33,10 +36,64 @@ NoNode, NodeExists, BadVersion = NoNodeError, NodeExistsError, BadVersionError
 _FOR_CALLERS = (NoNode, NodeExists, BadVersion)
 _LEASE = 0.9
 """The part of the session timeout that is trusted: the clocks of client and server may differ in speed."""
+_NO_VERSION = 2**31 - 1
 _kazoo_log = logging.getLogger("koff.zookeeper.kazoo")
 # kazoo logs each lost connection; koff reports such errors itself.
 _kazoo_log.addHandler(logging.NullHandler())
 _kazoo_log.propagate = False
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperLogin:
+    """How a session logs in to ZooKeeper, and whether it speaks TLS.
+
+    - `scheme`: "digest", or "sasl" (DIGEST-MD5; needs the library pure-sasl). Not used without a `username`.
+    - `tls`: speaks TLS. The server's certificate must be signed by a certificate in `ca_file`, and name the
+      host unless `check_hostname` is false. `certificate_file` and `key_file` are the client's own.
+    - `private_nodes`: only this user may read or change the nodes that the session creates. Otherwise
+      everybody may, like the nodes of Kafka's first consumers.
+    """
+
+    username: str = ""
+    password: str = field(default="", repr=False)
+    scheme: str = "digest"
+    tls: bool = False
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    check_hostname: bool = True
+    private_nodes: bool = False
+
+    def kazoo_options(self) -> dict[str, Any]:
+        """The arguments of kazoo's client. Raises `ConfigError`."""
+        if self.scheme not in ("digest", "sasl"):
+            raise ConfigError(f"ZooKeeper's scheme {self.scheme!r} is not known: choose digest or sasl")
+        options: dict[str, Any] = {}
+        if self.username and self.scheme == "digest":
+            options["auth_data"] = [("digest", f"{self.username}:{self.password}")]
+        elif self.username:
+            if find_spec("puresasl") is None:
+                raise ConfigError("SASL with ZooKeeper needs the library pure-sasl: pip install 'koff[sasl]'")
+            options["sasl_options"] = {
+                "mechanism": "DIGEST-MD5",
+                "username": self.username,
+                "password": self.password,
+            }
+        if self.private_nodes:
+            if not self.username:
+                raise ConfigError("private_nodes needs a username: without it nobody could use the nodes")
+            options["default_acl"] = CREATOR_ALL_ACL
+        if self.tls:
+            options |= {
+                "use_ssl": True,
+                "ca": self.ca_file,
+                "certfile": self.certificate_file,
+                "keyfile": self.key_file,
+                "keyfile_password": self.key_password,
+                "check_hostname": self.check_hostname,
+            }
+        return options
 
 
 class Session(Closing):
@@ -47,8 +104,10 @@ class Session(Closing):
     `on_change` is called by kazoo's threads whenever the state of the connection changes or a watch fires.
     """
 
-    # The lease is computed from the session timeout that was requested. If a server grants a shorter one, the
-    # lease may end after the session.
+    # The lease is computed from the session timeout that the server granted. A renewal is a write, to which
+    # only a leader with a quorum can respond: a server that is cut off still responds to reads. A follower
+    # tells the leader with a delay which clients are alive; when the leader responds to a write, it has
+    # heard of the renewal before. So a lease counts from the renewal before.
 
     def __init__(
         self,
@@ -56,6 +115,7 @@ class Session(Closing):
         *,
         timeout_s: float = 6.0,
         connect_timeout_s: float = 15.0,
+        login: ZooKeeperLogin | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.hosts = hosts if isinstance(hosts, str) else ",".join(hosts)
@@ -74,12 +134,25 @@ class Session(Closing):
                 timeout=timeout_s,
                 connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
                 logger=_kazoo_log,
+                **(login or ZooKeeperLogin()).kazoo_options(),
             )
         except ValueError as error:
             raise ConfigError(
                 f"{self.hosts!r} is not an address of ZooKeeper: write host:port,...[/chroot]"
             ) from error
         self._kazoo.add_listener(self._handle_state)
+        self._renewed_at: float | None = None
+        """When the last renewal since the connection was made was sent (monotonic)."""
+        # kazoo does not tell which timeout the server granted, except by the read timeout (two thirds of it,
+        # in ms) that its `_connect` returns.
+        connect = self._kazoo._connection._connect
+
+        def note_timeout(*args: Any) -> Any:
+            read_timeout_ms, connect_timeout_ms = connect(*args)
+            self.timeout_s = read_timeout_ms * 1.5 / 1000
+            return read_timeout_ms, connect_timeout_ms
+
+        self._kazoo._connection._connect = note_timeout
 
     def connect(self, *, make_chroot: bool = False) -> Self:
         """Waits for a session, and returns self.
@@ -91,12 +164,12 @@ class Session(Closing):
             self.close()
             raise ConnectError(
                 f"cannot reach ZooKeeper at {self.hosts}: no session within {self._connect_timeout_s:g} s; "
-                "check the address, that it runs and that its port is open from here"
+                "check the address, that it runs, that its port is open from here, and the log-in"
             )
         try:
             if make_chroot and self._root:
                 self.call("ensure_path", "/")
-            if not self.renew_lease("/"):
+            if self.call("exists", "/") is None:
                 raise ConfigError(
                     f"ZooKeeper at {self.hosts} has no {self._root}: check the path behind the hosts"
                 )
@@ -121,20 +194,31 @@ class Session(Closing):
 
     @property
     def trusted(self) -> bool:
-        """Whether there is a connection, and the lease has not ended."""
-        return self._kazoo.connected and time.monotonic() < self.lease_until
+        """Whether the lease has not ended; the connection may be lost for a moment."""
+        return time.monotonic() < self.lease_until
 
     def renew_lease(self, path: str) -> bool:
-        """Renews the lease by a request for the node at `path`; returns whether the node exists."""
-        # The lease counts from before the request: the server certainly renewed the session after that
-        # moment. `exists` is a read: the connected server responds without asking ZooKeeper's leader.
+        """Renews the lease by a write to the node at `path`, which changes nothing.
+
+        Returns whether the node exists. Needs the permission to write the node.
+        """
         with self._lock:
-            number, requested_at = self.number, time.monotonic()
-        exists = self.call("exists", path) is not None
-        # The response counts only for the session that sent the request.
+            number, requested_at, before = self.number, time.monotonic(), self._renewed_at
+        # No node has this version, so ZooKeeper refuses the write, as a transaction of the whole ensemble.
+        exists = True
+        try:
+            self.call("set", path, b"", version=_NO_VERSION)
+        except BadVersion:
+            pass
+        except NoNode:
+            exists = False
+        # The response counts only for the session that sent the request. The leader itself has confirmed the
+        # session when the connection was made, so the first renewal counts from its own request.
         with self._lock:
             if self.number == number:
-                self.lease_until = max(self.lease_until, requested_at + _LEASE * self.timeout_s)
+                confirmed_at = requested_at if before is None else before
+                self.lease_until = max(self.lease_until, confirmed_at + _LEASE * self.timeout_s)
+                self._renewed_at = requested_at
         return exists
 
     def call(self, operation: str, path: str, *args: Any, **kwargs: Any) -> Any:
@@ -171,7 +255,8 @@ class Session(Closing):
         except KazooException as error:
             if type(error).__name__ in {"NoAuthError", "AuthFailedError"}:
                 raise Denied(
-                    f"ZooKeeper at {self.hosts} denies access: {type(error).__name__}; check the nodes' ACLs"
+                    f"ZooKeeper at {self.hosts} denies access: {type(error).__name__}; check the log-in and "
+                    "the nodes' ACLs"
                 ) from error
             raise ZooKeeperLost(
                 f"request to ZooKeeper at {self.hosts} failed: {type(error).__name__} {error}"
@@ -191,8 +276,9 @@ class Session(Closing):
 
     def _handle_state(self, state: str) -> None:
         # Called by kazoo's connection thread: it must not wait for a response of ZooKeeper.
-        if state == KazooState.LOST:
-            with self._lock:
+        with self._lock:
+            self._renewed_at = None
+            if state == KazooState.LOST:
                 self.number += 1
                 self.lease_until = 0.0
         self._on_change()

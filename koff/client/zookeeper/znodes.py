@@ -54,15 +54,22 @@ class GroupPaths:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A member's subscription: its number of threads by topic, or by a pattern of topics."""
+    """A member's subscription: its number of threads by topic, or by a pattern of topics.
+
+    `failed` are the partitions, by topic, that the member cannot read at present. Kafka's first consumers
+    neither write nor read this field.
+    """
 
     subscription: dict[str, int] = field(default_factory=dict)
     pattern: str = _STATIC
+    failed: dict[str, list[int]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """The data of the member's node."""
         timestamp = str(time.time_ns() // 1_000_000)  # Kafka writes it as text
-        content = {"version": 1, "subscription": self.subscription, "pattern": self.pattern}
+        content: dict[str, Any] = {"version": 1, "subscription": self.subscription, "pattern": self.pattern}
+        if self.failed:
+            content["failed"] = self.failed
         return json.dumps({**content, "timestamp": timestamp}, separators=(",", ":")).encode()
 
     @classmethod
@@ -71,7 +78,13 @@ class Registration:
         content = _parse_object(data)
         subscription = content.get("subscription")
         counts = subscription.items() if isinstance(subscription, dict) else ()
-        return cls({str(t): c for t, c in counts if isinstance(c, int)}, str(content.get("pattern", _STATIC)))
+        failed = content.get("failed")
+        lists = failed.items() if isinstance(failed, dict) else ()
+        return cls(
+            {str(t): c for t, c in counts if isinstance(c, int)},
+            str(content.get("pattern", _STATIC)),
+            {str(t): partitions for t, partitions in lists if isinstance(partitions, list)},
+        )
 
     def thread_count(self, topic: str) -> int:
         """How many of the member's threads read the topic."""
@@ -109,21 +122,25 @@ def parse_host(member: str, group: str) -> str:
     return member.partition(":")[0] if ":" in member else ""
 
 
-def bootstrap_servers(brokers: Sequence[bytes]) -> str:
+def bootstrap_servers(brokers: Sequence[bytes], protocol: str = "PLAINTEXT") -> str:
     """The addresses (`host:port,...`) in the data of nodes of `/brokers/ids`.
 
-    One address for each broker: its plaintext listener if it has one.
+    One address for each broker that has a listener with that security protocol, in Kafka's upper case.
     """
-    addresses = [address for data in brokers if (address := _broker_address(_parse_object(data)))]
+    addresses = [address for data in brokers if (address := _broker_address(_parse_object(data), protocol))]
     return ",".join(sorted(addresses))
 
 
-def _broker_address(broker: dict[str, Any]) -> str:
-    endpoints = [endpoint for endpoint in broker.get("endpoints") or () if isinstance(endpoint, str)]
-    endpoints.sort(key=lambda endpoint: not endpoint.startswith("PLAINTEXT://"))  # plaintext first
-    if endpoints:
-        return endpoints[0].rpartition("://")[2]
-    # A broker without a plaintext listener is registered with host null and port -1.
+def _broker_address(broker: dict[str, Any], protocol: str) -> str:
+    # Kafka 0.10.2 and newer name listeners freely, and map each name to its protocol.
+    protocols = broker.get("listener_security_protocol_map")
+    for endpoint in broker.get("endpoints") or ():
+        listener, _, address = str(endpoint).rpartition("://")
+        if (protocols.get(listener, listener) if isinstance(protocols, dict) else listener) == protocol:
+            return address
+    # `host` and `port` are those of the plaintext listener; without one, they are null and -1.
+    if protocol != "PLAINTEXT":
+        return ""
     return f"{broker['host']}:{broker['port']}" if broker.get("host") and broker.get("port", -1) > 0 else ""
 
 

@@ -33,6 +33,13 @@ def test_each_partition_has_one_owner_and_threads_have_the_same_share_but_for_on
         assert each * threads[id_] <= len(share) <= (each + 1) * threads[id_]
 
 
+def test_a_partition_that_its_member_cannot_read_goes_to_one_that_can() -> None:
+    ill = Registration.decode(Registration({TOPIC: 1}, failed={TOPIC: [1]}).encode())
+    members = {"a": ill, "b": Registration({TOPIC: 1})}
+    assert assign_partitions(members, TOPIC, range(4)) == {"a": [0], "b": [1, 2, 3]}
+    assert assign_partitions({"a": ill}, TOPIC, range(2)) == {"a": [0, 1]}
+
+
 def test_the_division_is_that_of_the_original_tools() -> None:
     members = {"b": Registration({TOPIC: 1}), "a": Registration({TOPIC: 2}), "c": Registration({"other": 1})}
     assert assign_partitions(members, TOPIC, range(7)) == {"a": [0, 1, 2, 3, 4], "b": [5, 6]}
@@ -77,14 +84,17 @@ def test_hosts_are_known_from_ids_of_either_making() -> None:
     assert parse_host(new_member_id("g"), "g")
 
 
-def test_brokers_are_told_by_endpoints_plaintext_first_or_by_host_and_port() -> None:
-    nodes = [
-        {"endpoints": ["SSL://b:9093", "PLAINTEXT://b:9092"], "host": "b", "port": -1},
-        {"endpoints": ["SASL_SSL://c:9094"]},
+def test_brokers_are_found_by_the_protocol_of_their_listeners() -> None:
+    found = [
+        {"endpoints": ["SSL://b:9093", "PLAINTEXT://b:9092"], "host": "b", "port": 9092},
+        {"endpoints": ["SASL_SSL://c:9094"], "host": None, "port": -1},
+        {"endpoints": ["CLIENT://d:9095"], "listener_security_protocol_map": {"CLIENT": "SSL"}},
         {"host": "a", "port": 9092},
-        {"host": None, "port": -1},
     ]
-    assert bootstrap_servers([json.dumps(node).encode() for node in nodes]) == "a:9092,b:9092,c:9094"
+    nodes = [json.dumps(node).encode() for node in found]
+    assert bootstrap_servers(nodes) == "a:9092,b:9092"
+    assert bootstrap_servers(nodes, "SSL") == "b:9093,d:9095"
+    assert bootstrap_servers(nodes, "SASL_SSL") == "c:9094"
     assert bootstrap_servers([b"not json"]) == ""
 
 
