@@ -35,6 +35,7 @@ from koff.client import (
     TopicPartition,
     UnknownTopic,
 )
+from koff.client.message_check import check_messages
 from koff.errors import Closed, ConfigError
 
 CALLS = frozenset({"metadata", "offsets", "produce", "consume", "commit", "offset"})
@@ -181,8 +182,7 @@ class MemoryProducer:
 
     def produce(self, topic: str, partition: int, *messages: Message) -> int | None:
         """The offset of the first message; None with required acks NONE."""
-        if not messages:
-            raise ValueError("there is no message to produce")
+        check_messages(messages)
         acknowledged = self.conf.required_acks is not RequiredAcks.NONE
         with self._broker._begin_call("produce"):
             log = self._broker._find_log(topic, partition)
