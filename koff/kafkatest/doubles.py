@@ -73,12 +73,12 @@ class MemoryBroker(Closing):
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Deletes the messages before the offset, as retention does."""
-        # No notification is needed: a waiting consumer is at the end offset, which stays the same.
         with self._changed:
             log = self._find_log(topic, partition)
             offset = min(offset, log.end)
             log.messages = log.messages[max(offset - log.start, 0) :]
             log.start = max(offset, log.start)
+            self._changed.notify_all()
 
     def fail(self, call: str, *errors: Exception) -> None:
         """Makes the next calls of that name (one of `CALLS`), by any caller, raise these errors in turn."""
@@ -278,7 +278,9 @@ class MemoryOffsetCoordinator:
         self._broker = broker
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Commits the group's offset of the partition. Raises `UnknownTopic`."""
+        """Commits the group's offset of the partition. Raises `UnknownTopic`, `ConfigError` below 0."""
+        if offset < 0:
+            raise ConfigError(f"offset {offset} of {topic}/{partition} cannot be committed: use 0 or more")
         with self._broker._begin_call("commit"):
             self._broker._find_log(topic, partition)
             self._broker._committed[self.conf.consumer_group, topic, partition] = (offset, metadata)

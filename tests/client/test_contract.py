@@ -337,6 +337,29 @@ def test_after_close_every_call_says_so(world):
     consumer.close()
 
 
+@pytest.mark.parametrize("part", ["consumer", "client"])
+def test_messages_that_were_fetched_before_the_close_are_not_handed_out(world, part):
+    topic = world.make_topic()
+    world.produce(topic, *(b"%d" % number for number in range(100)))
+    one, iterated = world.consumer(topic), world.consumer(topic)
+    iterator = iter(iterated)
+    assert one.consume().offset == next(iterator).offset == 0
+    for closed in [one, iterated] if part == "consumer" else [world.client]:
+        closed.close()
+    for ask in (one.consume, one.consume_batch, lambda: next(iterator), lambda: next(iter(iterated))):
+        with pytest.raises(Closed):
+            ask()
+
+
+@pytest.mark.parametrize("offset", [-1, -5])
+def test_an_offset_below_zero_is_not_committed(world, offset):
+    topic = world.make_topic()
+    coordinator = world.client.offset_coordinator(OffsetCoordinatorConf(f"g-{topic}"))
+    with pytest.raises(ConfigError, match=f"offset {offset} "):
+        coordinator.commit(topic, 0, offset)
+    assert coordinator.offset(topic, 0) == (-1, "")
+
+
 def test_a_consumer_that_is_closed_says_so_and_leaves_the_others_alone(world):
     topic = world.make_topic()
     world.produce(topic, b"a", b"b")
