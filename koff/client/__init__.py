@@ -22,6 +22,7 @@ from koff.client.closing import Closing
 from koff.client.cluster import Cluster, ClusterConf, Isolation, OffsetSpec, TopicInfo, TopicPartition
 from koff.client.errors import (
     CoordinatorError,
+    InvalidMessage,
     MxClosed,
     MxError,
     NoData,
@@ -59,6 +60,7 @@ __all__ = [
     "Fetched",
     "FirstRecord",
     "HashProducer",
+    "InvalidMessage",
     "Isolation",
     "Message",
     "Metadata",

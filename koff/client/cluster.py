@@ -26,6 +26,7 @@ from koff.client.foreign_errors import (
     make_probe_error,
 )
 from koff.client.librdkafka import new_client
+from koff.client.members import parse_member
 from koff.client.metadata import Metadata, convert_metadata
 from koff.client.probe import Probe
 from koff.client.secret_file import read_again
@@ -111,6 +112,8 @@ class ClusterConf:
             "client.id": self.client_id,
             "reconnect.backoff.ms": 100,
             "reconnect.backoff.max.ms": 5000,
+            # Otherwise a metadata request of a producer or an admin client for an unknown topic creates it.
+            "allow.auto.create.topics": False,
             **quiet,
             **defaults,
             **properties,
@@ -465,7 +468,7 @@ def call_in_thread(call: Callable[..., T], *args: Any) -> futures.Future[T]:
 def _convert_spec(spec: OffsetSpec | int) -> Any:
     if isinstance(spec, int):
         return _KafkaOffsetSpec.for_timestamp(spec)
-    if spec is OffsetSpec.EARLIEST:
+    if parse_member(OffsetSpec, spec, "the offset specification") is OffsetSpec.EARLIEST:
         return _KafkaOffsetSpec.earliest()  # type: ignore[no-untyped-call]  # confluent-kafka: no annotations
     return _KafkaOffsetSpec.latest()  # type: ignore[no-untyped-call]  # confluent-kafka: no annotations
 

@@ -46,6 +46,10 @@ class OffsetOutOfRange(KoffError):
         self.latest = latest
 
 
+class InvalidMessage(KoffError, ValueError):
+    """A message that no cluster can take, or a call without messages. Nothing of the call was written."""
+
+
 class CoordinatorError(KoffError):
     """The group's coordinator refused the request, and a retry would not help."""
 

@@ -19,6 +19,10 @@ class Message:
     only one cluster is read. The application calls `ack` or `nack` once to report the result to the source
     of the message; a second call has no effect. Only a
     ZooKeeper consumer group tracks its messages: both calls have no effect on messages of other sources.
+
+    `assignment` numbers the assignments of partitions to the group's member that read the message. So a
+    commit of a message is refused after its partition was revoked, also when this member has it again. It is
+    0 without a group.
     """
 
     value: bytes | None = None
@@ -29,6 +33,7 @@ class Message:
     headers: Headers = ()
     timestamp_ms: int | None = None
     cluster: str = ""
+    assignment: int = field(default=0, repr=False, kw_only=True)
     on_ack: Callable[[Message], None] | None = field(default=None, repr=False)
     on_nack: Callable[[Message, BaseException | None], None] | None = field(default=None, repr=False)
 

@@ -35,6 +35,7 @@ from koff.client import (
     TopicPartition,
     UnknownTopic,
 )
+from koff.client.message_check import check_messages
 from koff.errors import Closed, ConfigError
 
 CALLS = frozenset({"metadata", "offsets", "produce", "consume", "commit", "offset"})
@@ -72,12 +73,12 @@ class MemoryBroker(Closing):
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Deletes the messages before the offset, as retention does."""
-        # No notification is needed: a waiting consumer is at the end offset, which stays the same.
         with self._changed:
             log = self._find_log(topic, partition)
             offset = min(offset, log.end)
             log.messages = log.messages[max(offset - log.start, 0) :]
             log.start = max(offset, log.start)
+            self._changed.notify_all()
 
     def fail(self, call: str, *errors: Exception) -> None:
         """Makes the next calls of that name (one of `CALLS`), by any caller, raise these errors in turn."""
@@ -181,8 +182,7 @@ class MemoryProducer:
 
     def produce(self, topic: str, partition: int, *messages: Message) -> int | None:
         """The offset of the first message; None with required acks NONE."""
-        if not messages:
-            raise ValueError("there is no message to produce")
+        check_messages(messages)
         acknowledged = self.conf.required_acks is not RequiredAcks.NONE
         with self._broker._begin_call("produce"):
             log = self._broker._find_log(topic, partition)
@@ -278,7 +278,9 @@ class MemoryOffsetCoordinator:
         self._broker = broker
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Commits the group's offset of the partition. Raises `UnknownTopic`."""
+        """Commits the group's offset of the partition. Raises `UnknownTopic`, `ConfigError` below 0."""
+        if offset < 0:
+            raise ConfigError(f"offset {offset} of {topic}/{partition} cannot be committed: use 0 or more")
         with self._broker._begin_call("commit"):
             self._broker._find_log(topic, partition)
             self._broker._committed[self.conf.consumer_group, topic, partition] = (offset, metadata)

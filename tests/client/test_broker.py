@@ -30,6 +30,7 @@ from koff.client import (
 from koff.client.addresses import parse_addresses
 from koff.client.cluster import ClusterConf
 from koff.client.groups.offset_fetch import build_requests
+from koff.client.multicluster import WriteErrors, Writer, WriterConf
 from koff.client.wire.connection import Connection
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.kafkatest import free_ports, wait_until
@@ -332,3 +333,31 @@ def test_the_offsets_of_a_group_with_members_are_theirs_to_commit(kafka):
 
         wait_until(refused, what="the member to be in")
         assert coordinator.offset(topic, 0)[0] in (-1, 5)
+
+
+@pytest.mark.kafka
+def test_a_topic_is_created_only_if_the_configuration_allows_it(more_kafka):
+    """On a broker with Kafka's default, which creates each topic that a metadata request names."""
+    kafka = more_kafka(config={"auto.create.topics.enable": "true"})
+    topic = kafka.create_topic()
+    quick = ProducerConf(request_timeout_s=1.0, retry_limit=0)
+    with dial(kafka.bootstrap) as broker:
+        producer = broker.producer(quick)
+        producer.produce(topic, 0, Message(b"x"))
+        with pytest.raises(UnknownTopic):
+            broker.partition_count("unknown")
+        # The client believes that the topic exists, and then it does not.
+        kafka.admin.delete_topics([topic])[topic].result(20)
+        wait_until(lambda: topic not in broker.metadata().topics, what="the topic to be gone")
+        with pytest.raises((ProduceError, UnknownTopic)):
+            producer.produce(topic, 0, Message(b"y"))
+        with pytest.raises((ProduceError, UnknownTopic)):
+            producer.produce(topic, 3, Message(b"y"))
+        assert not {topic, "unknown"} & set(broker.metadata().topics)
+    conf = WriterConf("unwritten", max_attempts=2)
+    with Writer({"a": ClusterConf(kafka.bootstrap)}, conf) as writer, pytest.raises(WriteErrors):
+        writer.write_messages(Message(b"x"))
+    assert "unwritten" not in kafka.admin.list_topics(timeout=10).topics
+    with dial(kafka.bootstrap, BrokerConf(allow_topic_creation=True)) as broker:
+        broker.producer(ProducerConf(request_timeout_s=5.0)).produce("made", 0, Message(b"x"))
+        assert broker.partition_count("made") == 1

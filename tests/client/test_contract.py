@@ -18,6 +18,7 @@ from koff.client import (
     Consumer,
     ConsumerConf,
     HashProducer,
+    InvalidMessage,
     Message,
     MxClosed,
     MxError,
@@ -34,6 +35,7 @@ from koff.client import (
     dial,
     merge,
 )
+from koff.errors import ConfigError
 from koff.kafkatest import wait_until
 from koff.kafkatest.doubles import MemoryBroker
 
@@ -142,6 +144,49 @@ def test_produce_tells_the_first_offset_and_sets_the_place_of_each_message(world
 def test_producing_nothing_is_a_mistake(world):
     with pytest.raises(ValueError, match="no message"):
         world.client.producer().produce(world.make_topic(), 0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        None,
+        {"value": "text"},
+        {"key": 7},
+        {"timestamp_ms": 0},
+        {"headers": (("h", 5),)},
+        {"headers": ("h",)},
+    ],
+    ids=str,
+)
+def test_a_call_with_a_message_that_cannot_be_written_writes_nothing(world, fields):
+    bad: Any = 5 if fields is None else Message(**fields)
+    topic = world.make_topic()
+    with_header = Message(b"two", headers=(("h", b"1"),))
+    with pytest.raises(InvalidMessage, match="message 2 of 3"):
+        world.client.producer().produce(topic, 0, Message(b"one"), with_header, bad)
+    assert world.client.offset_latest(topic, 0) == 0
+
+
+def test_a_message_that_is_passed_twice_is_written_twice(world):
+    topic = world.make_topic()
+    twice, other = Message(b"twice"), Message(b"other")
+    assert world.client.producer().produce(topic, 0, twice, other, twice) == 0
+    assert (twice.offset, other.offset) == (2, 1)
+    with world.consumer(topic) as consumer:
+        assert [message.value for message in consumer] == [b"twice", b"other", b"twice"]
+
+
+def test_acknowledgements_and_compression_may_be_plain_values(world):
+    topic = world.make_topic()
+    conf: Any = ProducerConf
+    assert (
+        world.client.producer(conf(compression="gzip", required_acks=0)).produce(topic, 0, Message(b"x"))
+        is None
+    )
+    with pytest.raises(ConfigError, match="required_acks 7 is not valid"):
+        conf(required_acks=7)
+    with pytest.raises(ConfigError, match="'none', 'gzip'"):
+        conf(compression="tar")
 
 
 @pytest.mark.parametrize("compression", Compression)
@@ -290,6 +335,29 @@ def test_after_close_every_call_says_so(world):
         with pytest.raises(Closed):
             ask()
     consumer.close()
+
+
+@pytest.mark.parametrize("part", ["consumer", "client"])
+def test_messages_that_were_fetched_before_the_close_are_not_handed_out(world, part):
+    topic = world.make_topic()
+    world.produce(topic, *(b"%d" % number for number in range(100)))
+    one, iterated = world.consumer(topic), world.consumer(topic)
+    iterator = iter(iterated)
+    assert one.consume().offset == next(iterator).offset == 0
+    for closed in [one, iterated] if part == "consumer" else [world.client]:
+        closed.close()
+    for ask in (one.consume, one.consume_batch, lambda: next(iterator), lambda: next(iter(iterated))):
+        with pytest.raises(Closed):
+            ask()
+
+
+@pytest.mark.parametrize("offset", [-1, -5])
+def test_an_offset_below_zero_is_not_committed(world, offset):
+    topic = world.make_topic()
+    coordinator = world.client.offset_coordinator(OffsetCoordinatorConf(f"g-{topic}"))
+    with pytest.raises(ConfigError, match=f"offset {offset} "):
+        coordinator.commit(topic, 0, offset)
+    assert coordinator.offset(topic, 0) == (-1, "")
 
 
 def test_a_consumer_that_is_closed_says_so_and_leaves_the_others_alone(world):

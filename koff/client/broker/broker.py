@@ -164,8 +164,11 @@ class Broker(Closing):
         conf = conf or ProducerConf()
         with self._keep_open():
             if conf not in self._producers:
-                check = _skip_check if self.conf.allow_topic_creation else self._check_partition
-                self._producers[conf] = PartitionProducer(self._cluster.conf, conf, check)
+                creates_topics = self.conf.allow_topic_creation
+                check = _skip_check if creates_topics else self._check_partition
+                self._producers[conf] = PartitionProducer(
+                    self._cluster.conf, conf, check, creates_topics=creates_topics
+                )
             return self._producers[conf]
 
     def consumer(self, conf: ConsumerConf) -> PartitionConsumer:

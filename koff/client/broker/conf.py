@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
 from koff.client.cluster import ClusterConf, Isolation
+from koff.client.members import normalize_members
 
 START_OFFSET_NEWEST = -1
 """Start at the end offset: the consumer gets messages that are produced after it was made."""
@@ -81,6 +82,9 @@ class ProducerConf:
     retry_limit: int = 10
     retry_wait_s: float = 0.2
 
+    def __post_init__(self) -> None:
+        normalize_members(self, compression=Compression, required_acks=RequiredAcks)
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConf:
@@ -108,6 +112,9 @@ class ConsumerConf:
     min_fetch_bytes: int = 1
     max_fetch_bytes: int = 2_000_000
     isolation: Isolation = Isolation.READ_COMMITTED
+
+    def __post_init__(self) -> None:
+        normalize_members(self, isolation=Isolation)
 
     @property
     def no_data_after_s(self) -> float:

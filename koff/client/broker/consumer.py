@@ -59,9 +59,13 @@ class PartitionConsumer(Closing):
 
     def __iter__(self) -> Iterator[Message]:
         """The messages. Ends where `consume` would raise `NoData`."""
+        buffer = self.buffer
         try:
             while True:
-                yield from self._unread
+                for message in self._unread:
+                    if buffer.closed:
+                        break
+                    yield message
                 self._unread = iter(self.consume_batch())
         except NoData:
             return
@@ -74,7 +78,7 @@ class PartitionConsumer(Closing):
         `UnknownTopic`, `Denied`, and `Closed`.
         """
         for message in self._unread:
-            if self._closed:  # `consume_batch` raises `Closed`
+            if self.buffer.closed:  # `consume_batch` raises `Closed`
                 break
             return message
         self._unread = iter(self.consume_batch())
@@ -99,7 +103,7 @@ class PartitionConsumer(Closing):
         Raises as `consume` does, once the timeouts since `start_waiting` have passed.
         """
         buffer = self.buffer
-        if self._closed:
+        if buffer.closed:
             raise Closed(f"the consumer of {buffer.topic}/{buffer.partition} is closed")
         # First the rest of the batch of an earlier `consume`, then the messages that the feed has fetched.
         if unread := list(self._unread):

@@ -18,7 +18,7 @@ from koff.client.cluster import TOPIC_PROPAGATION_S, ClusterConf
 from koff.client.errors import CoordinatorError, UnknownTopic
 from koff.client.wire.connection import Connection, UnsupportedVersion
 from koff.client.wire.requests import Api, build_request, build_struct, encode_request, error_name
-from koff.errors import Closed, ConnectError, Denied, KoffError
+from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError
 
 T = TypeVar("T")
 
@@ -59,18 +59,24 @@ class GroupCoordinator(Closing):
         self._request_lock = threading.Lock()
         self._closed = threading.Event()
         self._connection: Connection | None = None  # to the coordinator
+        self._searching: Connection | None = None  # to a broker that is asked for the coordinator
         self._brokers = list(parse_addresses(cluster.brokers))
 
     def close(self) -> None:
         """Closes the connection. A call in progress ends with `Closed`. Safe to call twice."""
         # Without the lock, because a call in progress holds it. Closing the connection ends that call.
         self._closed.set()
-        connection = self._connection
-        if connection is not None:
-            connection.close()
+        for connection in (self._connection, self._searching):
+            if connection is not None:
+                connection.close()
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Commits `offset`, the offset of the next message that the group has to read."""
+        """Commits `offset`, the offset of the next message that the group has to read.
+
+        Raises `ConfigError` for an offset below 0: Kafka stores it, and readers of the group cannot use it.
+        """
+        if offset < 0:
+            raise ConfigError(f"offset {offset} of {topic}/{partition} cannot be committed: use 0 or more")
 
         def send_commit(connection: Connection) -> None:
             commit = self._build_struct(
@@ -158,11 +164,15 @@ class GroupCoordinator(Closing):
 
     def _connect_coordinator(self) -> Connection:
         """The open connection to the coordinator; finds the coordinator and connects if there is none."""
-        if self._closed.is_set():
-            raise Closed(f"the coordinator of {self.conf.consumer_group} is closed")
+        self._check_open()
         if self._connection is None or self._connection.closed:
             self._connection = self._connect(*self._find_coordinator())
+            self._check_open()  # `close` may have come before the connection was known
         return self._connection
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise Closed(f"the coordinator of {self.conf.consumer_group} is closed")
 
     def _find_coordinator(self) -> tuple[str, int]:
         """Host and port of the coordinator, from the first broker that responds."""
@@ -170,6 +180,8 @@ class GroupCoordinator(Closing):
         for host, port in list(self._brokers):  # a copy: the loop reorders the list
             try:
                 with self._connect(host, port) as connection:
+                    self._searching = connection
+                    self._check_open()
                     response = self._send_request(
                         connection, Api.FIND_COORDINATOR, key=self.conf.consumer_group, key_type=0
                     )

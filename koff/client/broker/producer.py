@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import confluent_kafka
@@ -17,12 +16,12 @@ from koff.client.cluster import ClusterConf
 from koff.client.errors import ProduceError
 from koff.client.librdkafka import ONE_IN_FLIGHT, has_no_broker, new_client
 from koff.client.message import Message
+from koff.client.message_check import check_messages, is_plain
 from koff.errors import Closed
 
 _CHUNK_MESSAGES = 10_000  # of one `produce_batch`
 _MAX_QUEUED = 1_000_000  # messages in librdkafka's queue
 _FLUSH_S = 0.01
-_get_headers, _get_timestamp_ms = attrgetter("headers"), attrgetter("timestamp_ms")
 _NOT_WRITTEN = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -52,8 +51,16 @@ class PartitionProducer(Closing):
     batch up to about a megabyte, and above that several record batches next to each other.
     """
 
-    def __init__(self, cluster: ClusterConf, conf: ProducerConf, check: Callable[[str, int], None]) -> None:
+    def __init__(
+        self,
+        cluster: ClusterConf,
+        conf: ProducerConf,
+        check: Callable[[str, int], None],
+        *,
+        creates_topics: bool = False,
+    ) -> None:
         self.conf = conf
+        self._creates_topics = creates_topics
         self._cluster = cluster
         self._check_partition = check
         self._queue_lock = threading.Lock()
@@ -81,15 +88,16 @@ class PartitionProducer(Closing):
         Sets topic, partition and offset of each message. Returns None with required acks NONE; then no offset
         is set. When a broker recognises a retry of a message that it has written already, it may leave out
         the offset: this message's offset is not set, and the result is None if the message is the first.
-        Raises `ProduceError` unless all messages were written, `UnknownTopic`, `ConnectError`, `Closed`, and
-        `ValueError` without messages.
+        A message that is passed twice is written twice; it has the offset of its last copy then. Raises
+        `ProduceError` unless all messages were written, `InvalidMessage` (then nothing was written),
+        `UnknownTopic`, `ConnectError` and `Closed`.
         """
-        if not messages:
-            raise ValueError("there is no message to produce: pass at least one")
+        check_messages(messages[:1])  # "no message" is an error on a closed producer, too
+        plain = is_plain(messages)
         # After `close` the check is skipped: it would raise its own error instead of the `Closed` below.
         if not self._closed:
             self._check_partition(topic, partition)
-        call = _ProduceCall(topic, partition, messages)
+        call = _ProduceCall(topic, partition, messages, plain=plain)
         with self._queue_lock:
             if self._producer is None:
                 raise Closed("the producer is closed")
@@ -125,7 +133,7 @@ class PartitionProducer(Closing):
         """
         with self._queue_lock:
             if self._producer is broken and not self._closed:
-                properties = _build_properties(self._cluster, self.conf)
+                properties = _build_properties(self._cluster, self.conf, creates_topics=self._creates_topics)
                 self._producer = new_client(confluent_kafka.Producer, properties, error_cb=_ignore_error)
 
 
@@ -136,7 +144,10 @@ class _ProduceCall:
     to the messages in turn. Therefore all messages can share one callback, which makes a report cheap.
     """
 
-    def __init__(self, topic: str, partition: int, messages: Sequence[Message]) -> None:
+    def __init__(
+        self, topic: str, partition: int, messages: Sequence[Message], *, plain: bool = True
+    ) -> None:
+        self._plain = plain  # no message has headers or a timestamp
         self.failed = self.fatal = False
         self._topic = topic
         self._partition = partition
@@ -154,11 +165,9 @@ class _ProduceCall:
 
     def queue_messages(self, producer: Any) -> None:
         """Gives all messages to librdkafka, in order. Waits while its queue is full."""
-        plain = not any(map(_get_headers, self._messages))
-        plain = plain and set(map(_get_timestamp_ms, self._messages)) == {None}
         # `produce_batch` takes neither headers nor timestamps (confluent-kafka 2.16.1); older versions lack
         # it.
-        singly = not plain or not hasattr(producer, "produce_batch")
+        singly = not self._plain or not hasattr(producer, "produce_batch")
         start, count = 0, len(self._messages)
         while start < count:
             while len(producer) > _MAX_QUEUED - _CHUNK_MESSAGES:
@@ -185,6 +194,9 @@ class _ProduceCall:
             return 0
         except KafkaException as error:
             self._errors[index] = error.args[0]
+        except Exception as error:
+            # Raised here, the caller would not learn what became of the messages before it.
+            self._errors[index] = KafkaError(KafkaError._INVALID_ARG, f"{type(error).__name__}: {error}")
         return 1
 
     def _queue_chunk(self, producer: Any, start: int) -> int:
@@ -242,6 +254,7 @@ class _ProduceCall:
         `ProduceError`.
         """
         topic, partition = self._topic, self._partition
+        first: int | None = None
         for message in self._messages:
             message.topic = topic
             message.partition = partition
@@ -254,11 +267,13 @@ class _ProduceCall:
             self._offsets.sort()
             for message, offset in zip(written, self._offsets, strict=True):
                 message.offset = offset
+            # Not read from the message: it has another offset if it was passed twice.
+            first = self._offsets[0] if self._offsets and 0 not in self._without_offset else None
         if self._errors:
             unknown = [i for i, error in self._errors.items() if error.code() not in _NOT_WRITTEN]
             reasons = {i: error.str() for i, error in self._errors.items()}
             raise ProduceError(f"{self._topic}/{self._partition}", len(self._messages), reasons, unknown)
-        return self._messages[0].offset if acknowledged and 0 not in self._without_offset else None
+        return first
 
     def match_reports(self) -> None:
         """Finds the messages of the reports in `_unmatched`, and sets `failed` and `fatal`.
@@ -283,13 +298,16 @@ class _ProduceCall:
         self._unmatched.clear()
 
 
-def _build_properties(cluster: ClusterConf, conf: ProducerConf) -> dict[str, Any]:
+def _build_properties(
+    cluster: ClusterConf, conf: ProducerConf, *, creates_topics: bool = False
+) -> dict[str, Any]:
     """librdkafka's properties for the configuration.
 
     `ONE_IN_FLIGHT` overrides the user's properties. It also keeps the order where there is no idempotence.
     """
     wait_ms, timeout_ms = int(conf.retry_wait_s * 1000), int(conf.request_timeout_s * 1000)
     idempotent = conf.required_acks is RequiredAcks.ALL and conf.retry_limit > 0
+    message_timeout_ms = (conf.retry_limit + 1) * (timeout_ms + wait_ms)
     properties = cluster.librdkafka_properties(
         **{
             "acks": int(conf.required_acks),
@@ -298,12 +316,15 @@ def _build_properties(cluster: ClusterConf, conf: ProducerConf) -> dict[str, Any
             "retries": conf.retry_limit,
             "retry.backoff.ms": max(wait_ms, 1),
             "retry.backoff.max.ms": max(wait_ms, 1),
-            "message.timeout.ms": (conf.retry_limit + 1) * (timeout_ms + wait_ms),
-            "linger.ms": 1000,  # `flush` ends it early, so the messages of a call are sent together
+            "message.timeout.ms": message_timeout_ms,
+            # `flush` ends it early, so the messages of a call are sent together. It may not be longer than
+            # the timeout of a message.
+            "linger.ms": min(1000, message_timeout_ms // 2),
             "batch.num.messages": 1_000_000,
             "queue.buffering.max.messages": _MAX_QUEUED,
             "topic.metadata.propagation.max.ms": 5000,
             "enable.idempotence": idempotent,
+            "allow.auto.create.topics": creates_topics,
         }
     )
     return {**properties, **ONE_IN_FLIGHT}

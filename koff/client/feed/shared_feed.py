@@ -39,8 +39,9 @@ class PartitionBuffer:
     `next_offset` is the offset of the next fetch. `end_offset` is the end offset that was reached at
     `end_seen_at` (monotonic), and None once messages came after that. `last_response_at` (monotonic) is when
     messages or the end last came. `lost_reason` is set when `next_offset` is not in the log, `error` when the
-    partition cannot be read at all. `is_assigned`: the client reads the partition. Attributes change only
-    under the feed's lock; the consumer also reads them without it.
+    partition cannot be read at all. `is_assigned`: the client reads the partition.
+    `closed`: the consumer or the feed is closed. Attributes change only under the feed's lock; the consumer
+    also reads them without it.
     """
 
     def __init__(self, topic: str, partition: int, offset: int) -> None:
@@ -53,6 +54,7 @@ class PartitionBuffer:
         self.lost_reason = ""
         self.error: KoffError | None = None
         self.is_assigned = False
+        self.closed = False
         self.chunks: deque[tuple[list[Message], int]] = deque()  # messages, the bytes of their values
         self.buffered_bytes = 0
 
@@ -116,6 +118,8 @@ class SharedFeed(Source):
         """Stops reading. Waits until no other thread uses the client."""
         with self._changed:
             self._closing = True
+            for buffer in self._buffers.values():
+                buffer.closed = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._users == 0)
             super().close()
@@ -134,6 +138,7 @@ class SharedFeed(Source):
     def close_buffer(self, buffer: PartitionBuffer) -> None:
         """Stops reading the buffer's partition."""
         with self._changed:
+            buffer.closed = True
             if self._buffers.pop((buffer.topic, buffer.partition), None) and not self._closing:
                 self._unassign(buffer)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from koff.client.cluster import ClusterConf, Isolation
+from koff.client.members import normalize_members
 from koff.client.message import Message
 from koff.client.multicluster.balancers import Balancer, Hash
 from koff.client.multicluster.errors import WriteErrors
@@ -51,6 +52,7 @@ class ReaderConf:
     isolation: Isolation = Isolation.READ_COMMITTED
 
     def __post_init__(self) -> None:
+        normalize_members(self, isolation=Isolation)
         if self.group_id and self.partition is not None:
             raise ConfigError(
                 "a reader has either a partition or a group_id, not both: leave one of them out"
@@ -121,5 +123,6 @@ class WriterConf:
     on_completion: Completion | None = None
 
     def __post_init__(self) -> None:
+        normalize_members(self, mode=RWMode)
         if self.max_attempts < 1 or self.queue_capacity < 1:
             raise ConfigError("max_attempts and queue_capacity must each be at least 1")

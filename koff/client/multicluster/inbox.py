@@ -27,6 +27,7 @@ class ReaderSubscription:
       dropped.
     - `unreported_error`: an error that `take_batches` has not returned yet. `failure` is the error's text;
       it stays until the subscription can be read again.
+    - `ended`: why its thread has ended; nothing more is read.
     - `queued`: how many of its messages are in the inbox.
     """
 
@@ -36,6 +37,7 @@ class ReaderSubscription:
     generation: int = 0
     unreported_error: KoffError | None = None
     failure: str = ""
+    ended: KoffError | None = None
     queued: int = 0
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -118,6 +120,12 @@ class Inbox:
             subscription.add_count("errors")
             self._changed.notify_all()
 
+    def report_end(self, subscription: ReaderSubscription, error: KoffError) -> None:
+        """Keeps the reason why the subscription is not read any more. `take_batches` returns it each time."""
+        with self.lock:
+            subscription.ended = error
+            self.report_error(subscription, error)
+
     def clear_error(self, subscription: ReaderSubscription) -> None:
         """Clears the subscription's error, because it can be read again."""
         with self.lock:
@@ -141,10 +149,11 @@ class Inbox:
                 if self._batches:
                     return self._pop_batches(), []
                 # No messages. If every reader has failed, raise the errors instead of waiting.
+                # A reader whose thread has ended counts as failed each time.
                 errors = [
-                    subscription.unreported_error
+                    error
                     for subscription in self._subscriptions
-                    if subscription.unreported_error is not None
+                    if (error := subscription.unreported_error or subscription.ended) is not None
                 ]
                 if len(errors) == len(self._subscriptions):
                     for subscription in self._subscriptions:

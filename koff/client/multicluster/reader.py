@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
@@ -9,7 +10,7 @@ from koff.client.closing import Closing
 from koff.client.cluster import OffsetSpec
 from koff.client.message import Message
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
-from koff.client.multicluster.errors import ReadErrors, Unavailable
+from koff.client.multicluster.errors import CommitError, ReadErrors, Unavailable
 from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
 from koff.client.multicluster.reading_threads import FeedStream, GroupStream, MessageStream
 from koff.client.multicluster.stats import ReaderStats
@@ -60,11 +61,12 @@ class Reader(Closing):
         """As `read_message`, but a group's offsets are committed only by `commit_messages`."""
         return [message for batch in self._take_batches(timeout_s) for message in batch.messages]
 
-    def commit_messages(self, *messages: Message) -> None:
+    def commit_messages(self, *messages: Message, timeout_s: float = 10.0) -> None:
         """Commits the offsets after these messages, for the groups that read them.
 
         Returns when the coordinators have committed. A commit covers all earlier messages of a partition.
-        Raises `CommitError` after all clusters were tried, and `Unavailable` for messages that no group of
+        Raises `CommitError` after all clusters were tried, also when a coordinator has not responded within
+        `timeout_s` (then the offsets may be committed later), and `Unavailable` for messages that no group of
         this reader reads.
         """
         by_stream: dict[GroupStream, list[Message]] = {}
@@ -79,7 +81,17 @@ class Reader(Closing):
         self._check_open()
         # Start the commits of all groups, then wait for them.
         commits = [stream.commit_offsets(messages) for stream, messages in by_stream.items()]
-        errors = [error for commit in commits if (error := commit.exception()) is not None]
+        errors, deadline = [], time.monotonic() + timeout_s
+        for commit, stream in zip(commits, by_stream, strict=True):
+            try:
+                error = commit.exception(max(deadline - time.monotonic(), 0.0))
+            except TimeoutError:
+                error = CommitError(
+                    f"the coordinator of {stream.name} has not responded within {timeout_s:g} s: the offsets "
+                    "may be committed or not; check that the cluster runs"
+                )
+            if error is not None:
+                errors.append(error)
         if errors:
             raise errors[0]
 

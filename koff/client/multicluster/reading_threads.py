@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -20,7 +20,7 @@ from koff.client.cluster import TopicPartition as KoffTopicPartition
 from koff.client.feed.feed import Feed, PartitionLost
 from koff.client.feed.source import FeedConf
 from koff.client.foreign_errors import FATAL_AT_START, extract_kafka_error, make_connect_error
-from koff.client.librdkafka import SilenceTimer, consume_waiting, new_client
+from koff.client.librdkafka import SilenceTimer, new_client
 from koff.client.message import Message
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import CommitError, ReadError
@@ -101,19 +101,28 @@ class MessageStream(Closing, ABC):
                     self._run_tasks()
                     self._fetch_once()
                     self._check_silent()
-                except KoffError as error:  # reported; the next try may succeed
-                    self._report_error(error)
+                except (KoffError, KafkaException) as error:  # reported; the next try may succeed
+                    self._report_error(self._map_error(error))
                     self._stopping.wait(_RETRY_S)
         except Exception as error:  # a bug: without this report, callers of the reader would wait for ever
             log.exception("reading thread ended with an error", cluster=self._cluster_name)
-            self._report_error(ReadError(f"reading {self._cluster_name} ended: {error!r}"))
-            raise
+            end = ReadError(f"reading {self._cluster_name} ended: {error!r}; make a new reader")
+            for subscription in self.subscriptions:
+                self._inbox.report_end(subscription, end)
         finally:
             # No task can be added after `_ended` is set, so this last `_run_tasks` runs all of them.
             with self._tasks_lock:
                 self._ended = True
-            self._run_tasks()
-            self._close_client()
+            try:
+                self._run_tasks()
+            finally:
+                self._close_client()
+
+    def _map_error(self, error: KoffError | KafkaException) -> KoffError:
+        if isinstance(error, KoffError):
+            return error
+        kafka_error = extract_kafka_error(error)
+        return make_connect_error(self._conf.brokers, [kafka_error] if kafka_error else [], was_up=True)
 
     def _run_tasks(self) -> None:
         while not self._tasks.empty():
@@ -342,36 +351,47 @@ class GroupStream(MessageStream):
         super().__init__([subscription], inbox)
         self._subscription = subscription
         self._silence = SilenceTimer()
+        self._assignments: dict[int, int] = {}
+        """The number of the present assignment of each assigned partition."""
+        self._assignment_count = 0
         self._join_group()
 
     def _join_group(self) -> None:
         self._consumer: Consumer = new_client(Consumer, _build_group_properties(self._conf))
         self._consumer.subscribe([self._conf.topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
 
+    @property
+    def name(self) -> str:
+        """The group and its cluster, for errors."""
+        return f"group {self._conf.group_id} at {self._cluster_name}"
+
     def store_offsets(self, messages: Sequence[Message]) -> None:
         """Stores the offsets after these messages. librdkafka commits stored offsets.
 
         Offsets of a partition that was revoked meanwhile are left out: its new owner commits them.
         """
-        offsets = self._next_offsets(messages)
+        offsets = _next_offsets(messages)
 
         def store() -> None:
-            for offset in offsets:
+            to_store, revoked = self._split_by_assignment(offsets)
+            for offset in to_store:
                 try:
                     self._consumer.store_offsets(offsets=[offset])
                 except KafkaException:  # librdkafka refuses partitions that are not assigned
-                    log.info(
-                        "offset not committed: the partition is assigned to another member now",
-                        topic=offset.topic,
-                        partition=offset.partition,
-                    )
+                    revoked.append(offset.partition)
+            for partition in revoked:
+                log.info(
+                    "offset not committed: the partition was revoked after the message was read",
+                    topic=self._conf.topic,
+                    partition=partition,
+                )
 
         self.run_in_thread(store)
 
     def commit_offsets(self, messages: Sequence[Message]) -> Future[None]:
         """A future that is done when the coordinator has committed the offsets after these messages."""
         done: Future[None] = Future()
-        offsets = self._next_offsets(messages)
+        offsets = _next_offsets(messages)
 
         def commit() -> None:
             try:
@@ -384,16 +404,29 @@ class GroupStream(MessageStream):
         self.run_in_thread(commit)
         return done
 
-    def _commit_and_wait(self, offsets: list[TopicPartition]) -> None:
-        """Commits the offsets of assigned partitions. Raises `CommitError`, also for partitions left out.
+    def _split_by_assignment(
+        self, offsets: Mapping[tuple[int, int], int]
+    ) -> tuple[list[TopicPartition], list[int]]:
+        """The offsets that this member may commit, and the partitions whose messages it may not commit.
 
-        A partition that is no longer assigned is left out: its new owner may have committed a higher offset.
+        A partition that was revoked since a message was read had another owner, who may have committed a
+        higher offset. This is true also if the partition is assigned to this member again.
         """
+        allowed, revoked = [], []
+        for (partition, assignment), offset in sorted(offsets.items()):
+            present = self._assignments.get(partition)
+            if present is not None and assignment in (0, present):  # 0: the caller made the message
+                allowed.append(TopicPartition(self._conf.topic, partition, offset))
+            else:
+                revoked.append(partition)
+        return allowed, revoked
+
+    def _commit_and_wait(self, offsets: Mapping[tuple[int, int], int]) -> None:
+        """Commits what `_split_by_assignment` allows. Raises `CommitError`, also for partitions left out."""
         conf = self._conf
         subject = f"group {conf.group_id} at {self._cluster_name} did not commit {conf.topic}"
+        to_commit, revoked = self._split_by_assignment(offsets)
         try:
-            assigned = {partition.partition for partition in self._consumer.assignment()}
-            to_commit = [offset for offset in offsets if offset.partition in assigned]
             results: Any = self._consumer.commit(offsets=to_commit, asynchronous=False) if to_commit else []
         except KafkaException as error:
             kafka_error = extract_kafka_error(error)
@@ -401,10 +434,10 @@ class GroupStream(MessageStream):
         for result in results:
             if result.error is not None:
                 raise CommitError(f"{subject} partition {result.partition}: {result.error.str()}")
-        revoked = sorted({offset.partition for offset in offsets} - assigned)
         if revoked:
             raise CommitError(
-                f"{subject} partitions {revoked}: other members have them now and read them again"
+                f"{subject} partitions {sorted(set(revoked))}: they were revoked after the messages were "
+                "read; other members have them now, or had them meanwhile"
             )
 
     def _fetch_once(self) -> None:
@@ -412,9 +445,8 @@ class GroupStream(MessageStream):
         if not room:
             self._note_response(self.subscriptions)  # the caller is slow: this is no silence of the cluster
             return
-        # `_on_assign` and `_on_revoke` run within `consume_waiting`.
         by_partition: dict[int, list[Any]] = {}
-        for message in consume_waiting(self._consumer, room, _FETCH_S):
+        for message in self._consume(room):
             error = message.error()
             if error is not None:
                 self._inbox.report_error(self._subscription, self._build_error(error))
@@ -435,6 +467,31 @@ class GroupStream(MessageStream):
             for partition, raw in by_partition.items()
         )
 
+    def _consume(self, max_messages: int) -> list[Any]:
+        """The first message that comes within `_FETCH_S`, and the messages that are queued behind it.
+
+        `_on_assign` and `_on_revoke` run within both calls of `consume`. librdkafka drops messages of a
+        partition that is revoked within a call; those of the first call are dropped here.
+        """
+        first: list[Any] = self._consumer.consume(1, _FETCH_S)
+        if not first or max_messages == 1:
+            return first
+        assignments = dict(self._assignments)
+        rest = self._consumer.consume(max_messages - 1, 0)
+        kept = [
+            message
+            for message in first
+            if message.error() is not None
+            or self._assignments.get(message.partition()) == assignments.get(message.partition())
+        ]
+        return kept + rest
+
+    def _build_messages(self, partition: int, raw: list[Any]) -> list[Message]:
+        messages = super()._build_messages(partition, raw)
+        for message in messages:
+            message.assignment = self._assignments.get(partition, 0)
+        return messages
+
     def _is_reachable(self) -> bool:
         try:
             self._fetch_offsets([0], OffsetSpec.LATEST)
@@ -445,7 +502,11 @@ class GroupStream(MessageStream):
     def _close_client(self) -> None:
         self._consumer.close()
 
-    def _on_assign(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+    def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._assignment_count += 1
+        self._assignments.update(
+            dict.fromkeys((each.partition for each in partitions), self._assignment_count)
+        )
         self._note_response(self.subscriptions)
         with self._inbox.lock:
             self._subscription.add_count("rebalances")
@@ -454,6 +515,8 @@ class GroupStream(MessageStream):
         """Drops unread messages of revoked partitions: the next owner reads them, after the last commit."""
         self._run_tasks()  # stores the offsets of returned messages while this member may still commit them
         revoked = {partition.partition for partition in partitions}
+        for partition in revoked:
+            self._assignments.pop(partition, None)
         self._inbox.drop_batches(
             lambda batch: batch.subscription is self._subscription and batch.messages[0].partition in revoked
         )
@@ -466,12 +529,14 @@ class GroupStream(MessageStream):
             f"group {conf.group_id} cannot read {conf.topic} at {self._cluster_name}: {error.str()}"
         )
 
-    def _next_offsets(self, messages: Sequence[Message]) -> list[TopicPartition]:
-        """For each partition the offset after its last message, which is the offset to commit."""
-        offsets: dict[int, int] = {}
-        for message in messages:
-            offsets[message.partition] = max(message.offset + 1, offsets.get(message.partition, 0))
-        return [TopicPartition(self._conf.topic, partition, offset) for partition, offset in offsets.items()]
+
+def _next_offsets(messages: Sequence[Message]) -> dict[tuple[int, int], int]:
+    """By partition and assignment: the offset after the last message, which is the offset to commit."""
+    offsets: dict[tuple[int, int], int] = {}
+    for message in messages:
+        key = message.partition, message.assignment
+        offsets[key] = max(message.offset + 1, offsets.get(key, 0))
+    return offsets
 
 
 class _FeedWithEndOffsets(Feed):

@@ -18,6 +18,7 @@ from koff.client.cluster import ClusterConf
 from koff.client.foreign_errors import extract_kafka_error, make_connect_error
 from koff.client.librdkafka import ONE_IN_FLIGHT, SilenceTimer, new_client
 from koff.client.message import Message
+from koff.client.message_check import find_fault
 from koff.client.multicluster.conf import WriterConf
 from koff.errors import ConfigError
 
@@ -148,6 +149,8 @@ class WriteTarget(Closing):
         """Gives one message to librdkafka. Returns an error if librdkafka does not accept it."""
         message, deadline = write.message, time.monotonic() + self._conf.write_timeout_s
         write.last_target = self
+        if fault := find_fault(message):
+            return KafkaError(KafkaError._INVALID_ARG, fault)
         while True:
             try:
                 partition = self._balancer.balance(message, self._partitions)

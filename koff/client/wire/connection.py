@@ -18,6 +18,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import KafkaError
@@ -111,6 +112,10 @@ class Connection(Closing):
         """Closes the connection. Safe to call twice."""
         opened, self._socket = self._socket, None
         if opened is not None:
+            # Wakes a thread that waits for a response: `close` alone does not. It is the method of the plain
+            # socket, because that of a TLS socket changes state which the other thread uses.
+            with suppress(OSError):
+                socket.socket.shutdown(opened, socket.SHUT_RDWR)
             opened.close()
 
     @property

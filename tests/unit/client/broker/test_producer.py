@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
-from koff.client import Message, ProduceError
-from koff.client.broker.producer import _ProduceCall
+from koff.client import ClusterConf, Message, ProduceError, ProducerConf
+from koff.client.broker.producer import PartitionProducer, _build_properties, _ProduceCall
 
 
 @dataclass
@@ -62,3 +63,33 @@ def test_a_fatal_failure_is_known_as_soon_as_the_reports_are_matched():
     made.make_delivery_callback()(KafkaError(KafkaError._FATAL, "fenced", True), Report(b"a", None))
     made.match_reports()
     assert made.fatal
+
+
+def test_all_acknowledgements_as_a_plain_number_are_idempotent_too():
+    conf: Any = ProducerConf
+    properties = _build_properties(ClusterConf("a:1"), conf(required_acks=-1))
+    assert properties["enable.idempotence"] is True
+    assert properties["acks"] == -1
+
+
+def test_a_short_timeout_without_retries_is_a_valid_configuration():
+    conf = ProducerConf(request_timeout_s=0.5, retry_limit=0)
+    PartitionProducer(ClusterConf("127.0.0.1:1"), conf, lambda topic, partition: None).close()
+
+
+class RefusesOne:
+    """A librdkafka producer that fails at the second message, with an error that is not Kafka's."""
+
+    def __len__(self) -> int:
+        return 0
+
+    def produce(self, topic: str, value: bytes, *rest: object, **options: object) -> None:
+        if value == b"b":
+            raise OverflowError("too large")
+
+
+def test_an_error_in_the_midst_of_a_call_is_the_error_of_its_message_only():
+    messages = [Message(b"a"), Message(b"b"), Message(b"c")]
+    made = _ProduceCall("t", 0, messages, plain=False)
+    made.queue_messages(RefusesOne())
+    assert {index: error.str() for index, error in made._errors.items()} == {1: "OverflowError: too large"}

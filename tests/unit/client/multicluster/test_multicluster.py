@@ -78,6 +78,8 @@ def test_what_contradicts_itself_is_refused():
         ReaderConf(NOWHERE, "t", start_offset=-7)
     with pytest.raises(ConfigError, match="two configurations read t"):
         Reader([ReaderConf(NOWHERE, "t"), ReaderConf(NOWHERE, "t", partition=0)])
+    with pytest.raises(ConfigError, match="mode 'backup' is not valid"):
+        WriterConf("t", mode="backup")  # type: ignore[arg-type]  # that is the mistake
     with pytest.raises(ConfigError, match="at least"):
         Reader([])
     with pytest.raises(ConfigError, match="acks is the writer's own"):
