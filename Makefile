@@ -38,7 +38,7 @@ test-containers: $(INSTALLED) jars ## the image, built and run by a container en
 check: lint test-unit ## format, lint, types, imports and the tests that need neither Kafka nor Spark
 
 test-unit: $(INSTALLED) ## only the tests that need neither Kafka nor Spark
-	@$(BIN)/pytest -q -n $(WORKERS) -m "not kafka and not spark" $(ARGS)
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not kafka and not spark and not containers" $(ARGS)
 
 lint: $(INSTALLED) ## format, lint, types and imports
 	@$(BIN)/ruff format --check .
