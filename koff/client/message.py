@@ -20,9 +20,8 @@ class Message:
     of the message; a second call has no effect. Only a
     ZooKeeper consumer group tracks its messages: both calls have no effect on messages of other sources.
 
-    `assignment` numbers the assignments of partitions to the group's member that read the message. So a
-    commit of a message is refused after its partition was revoked, also when this member has it again. It is
-    0 without a group.
+    `assignment` numbers the assignments of partitions to the group's member that read the message; 0 without
+    a group. So a commit can tell whether the partition was revoked since then.
     """
 
     value: bytes | None = None

@@ -32,6 +32,8 @@ log = structlog.get_logger(component="client.multicluster")
 _FETCH_S = 0.1
 """How long one fetch waits for messages. A task of another thread may wait that long."""
 _RETRY_S = 1.0
+_COMMITTED_S = 5.0
+"""How long the coordinator may take to return committed offsets."""
 
 
 class MessageStream(Closing, ABC):
@@ -373,7 +375,8 @@ class GroupStream(MessageStream):
         offsets = _next_offsets(messages)
 
         def store() -> None:
-            to_store, revoked = self._split_by_assignment(offsets)
+            to_store, earlier, revoked = self._split_by_assignment(offsets)
+            revoked += [offset.partition for offset in earlier]
             for offset in to_store:
                 try:
                     self._consumer.store_offsets(offsets=[offset])
@@ -406,27 +409,42 @@ class GroupStream(MessageStream):
 
     def _split_by_assignment(
         self, offsets: Mapping[tuple[int, int], int]
-    ) -> tuple[list[TopicPartition], list[int]]:
-        """The offsets that this member may commit, and the partitions whose messages it may not commit.
+    ) -> tuple[list[TopicPartition], list[TopicPartition], list[int]]:
+        """The offsets of messages of the present assignment, those of an earlier one, and revoked partitions.
 
-        A partition that was revoked since a message was read had another owner, who may have committed a
-        higher offset. This is true also if the partition is assigned to this member again.
+        A partition that was revoked and is assigned again may have had another owner meanwhile.
         """
-        allowed, revoked = [], []
+        present: list[TopicPartition] = []
+        earlier: list[TopicPartition] = []
+        revoked: list[int] = []
         for (partition, assignment), offset in sorted(offsets.items()):
-            present = self._assignments.get(partition)
-            if present is not None and assignment in (0, present):  # 0: the caller made the message
-                allowed.append(TopicPartition(self._conf.topic, partition, offset))
-            else:
+            now = self._assignments.get(partition)
+            if now is None:
                 revoked.append(partition)
-        return allowed, revoked
+                continue
+            is_present = assignment in (0, now)  # 0: the caller made the message
+            (present if is_present else earlier).append(TopicPartition(self._conf.topic, partition, offset))
+        return present, earlier, revoked
+
+    def _find_uncommitted(self, offsets: list[TopicPartition]) -> list[TopicPartition]:
+        """The offsets that are above the committed ones. Another member may have committed more meanwhile."""
+        if not offsets:
+            return []
+        committed = self._consumer.committed(offsets, timeout=_COMMITTED_S)
+        return [offset for offset, now in zip(offsets, committed, strict=True) if offset.offset > now.offset]
 
     def _commit_and_wait(self, offsets: Mapping[tuple[int, int], int]) -> None:
-        """Commits what `_split_by_assignment` allows. Raises `CommitError`, also for partitions left out."""
+        """Commits the offsets of assigned partitions. Raises `CommitError`, also for partitions left out.
+
+        A partition that is no longer assigned is left out: its new owner may have committed a higher offset.
+        """
         conf = self._conf
         subject = f"group {conf.group_id} at {self._cluster_name} did not commit {conf.topic}"
-        to_commit, revoked = self._split_by_assignment(offsets)
+        present, earlier, revoked = self._split_by_assignment(offsets)
         try:
+            # The offset of the present assignment comes last, and replaces that of an earlier one.
+            by_partition = {each.partition: each for each in (*self._find_uncommitted(earlier), *present)}
+            to_commit = list(by_partition.values())
             results: Any = self._consumer.commit(offsets=to_commit, asynchronous=False) if to_commit else []
         except KafkaException as error:
             kafka_error = extract_kafka_error(error)
@@ -436,8 +454,8 @@ class GroupStream(MessageStream):
                 raise CommitError(f"{subject} partition {result.partition}: {result.error.str()}")
         if revoked:
             raise CommitError(
-                f"{subject} partitions {sorted(set(revoked))}: they were revoked after the messages were "
-                "read; other members have them now, or had them meanwhile"
+                f"{subject} partitions {sorted(set(revoked))}: other members have them now and read them "
+                "again"
             )
 
     def _fetch_once(self) -> None:

@@ -20,7 +20,8 @@ class Member:
 
     def __init__(self) -> None:
         self.script: list[Callable[[], list[Any]]] = []
-        self.committed: list[tuple[int, int]] = []
+        self.commits: list[tuple[int, int]] = []
+        self.other_committed = -1001  # librdkafka's number for "none"
         self.stored: list[tuple[int, int]] = []
         self.coordinator_responds = threading.Event()
         self.coordinator_responds.set()
@@ -34,8 +35,13 @@ class Member:
 
     def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> list[Any]:
         self.coordinator_responds.wait(30)
-        self.committed += [(each.partition, each.offset) for each in offsets]
+        self.commits += [(each.partition, each.offset) for each in offsets]
         return []
+
+    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        """The offset that another member has committed, or that this one has."""
+        newest = max([self.other_committed, *(offset for _, offset in self.commits)])
+        return [TopicPartition(each.topic, each.partition, newest) for each in partitions]
 
     def store_offsets(self, offsets: list[TopicPartition]) -> None:
         self.stored += [(each.partition, each.offset) for each in offsets]
@@ -85,17 +91,47 @@ def fetched(reader: Reader, count: int) -> list[Message]:
     return messages
 
 
-def test_a_message_of_an_earlier_assignment_is_not_committed(member: Member, reader: Reader):
+def fetch_revoke_and_assign_again(member: Member, reader: Reader) -> list[Message]:
+    """Three messages whose partition is revoked, and is assigned to this member again."""
     member.then(member.records(0, after=member.assign), member.records(1, 2))
     early = fetched(reader, 3)
-    member.then(member.records(after=member.revoke))
-    member.then(member.records(0, after=member.assign), member.records(1))
-    late = fetched(reader, 2)
-    with pytest.raises(CommitError, match=r"partitions \[0\]: they were revoked"):
+    member.then(member.records(after=member.revoke), member.records(0, after=member.assign), member.records())
+    fetched(reader, 1)
+    return early
+
+
+def test_a_message_of_an_earlier_assignment_does_not_set_back_what_another_member_has_committed(
+    member: Member, reader: Reader
+):
+    early = fetch_revoke_and_assign_again(member, reader)
+    member.other_committed = 100
+    reader.commit_messages(*early)
+    assert member.commits == []
+
+
+def test_a_message_of_an_earlier_assignment_is_committed_if_nobody_has_committed_more(
+    member: Member, reader: Reader
+):
+    """As in each rebalance of the eager protocol, which revokes the partitions that a member keeps, too."""
+    early = fetch_revoke_and_assign_again(member, reader)
+    reader.commit_messages(*early)
+    assert member.commits == [(0, 3)]
+
+
+def test_a_message_of_a_revoked_partition_is_not_committed(member: Member, reader: Reader):
+    member.then(member.records(0, after=member.assign), member.records(1, 2))
+    early = fetched(reader, 3)
+    revoked = threading.Event()
+
+    def revoke() -> None:
+        member.revoke()
+        revoked.set()
+
+    member.then(member.records(after=revoke))
+    assert revoked.wait(30)
+    with pytest.raises(CommitError, match=r"partitions \[0\]: other members have them now"):
         reader.commit_messages(*early)
-    assert member.committed == []
-    reader.commit_messages(*late)
-    assert member.committed == [(0, 2)]
+    assert member.commits == []
 
 
 def test_a_message_that_was_taken_before_the_revocation_is_not_handed_out_after_it(
