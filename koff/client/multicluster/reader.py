@@ -11,8 +11,9 @@ from koff.client.cluster import OffsetSpec
 from koff.client.message import Message
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import CommitError, ReadErrors, Unavailable
+from koff.client.multicluster.group_stream import GroupStream
 from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
-from koff.client.multicluster.reading_threads import FeedStream, GroupStream, MessageStream
+from koff.client.multicluster.reading_threads import FeedStream, MessageStream
 from koff.client.multicluster.stats import ReaderStats
 from koff.errors import Closed, ConfigError
 

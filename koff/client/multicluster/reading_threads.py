@@ -1,4 +1,4 @@
-"""The threads that fill a reader's inbox: one for each cluster and topic, or one for each group."""
+"""The threads that fill a reader's inbox without a group: one for each cluster and topic."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import queue
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from koff.client.batch import FetchedBatch
 from koff.client.closing import Closing
@@ -19,21 +18,18 @@ from koff.client.cluster import Cluster, OffsetSpec
 from koff.client.cluster import TopicPartition as KoffTopicPartition
 from koff.client.feed.feed import Feed, PartitionLost
 from koff.client.feed.source import FeedConf
-from koff.client.foreign_errors import FATAL_AT_START, extract_kafka_error, make_connect_error
-from koff.client.librdkafka import SilenceTimer, new_client
+from koff.client.foreign_errors import extract_kafka_error, make_connect_error
 from koff.client.message import Message
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
-from koff.client.multicluster.errors import CommitError, ReadError
+from koff.client.multicluster.errors import ReadError
 from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
 from koff.errors import Closed, ConnectError, KoffError
 
 log = structlog.get_logger(component="client.multicluster")
 
-_FETCH_S = 0.1
+FETCH_S = 0.1
 """How long one fetch waits for messages. A task of another thread may wait that long."""
 _RETRY_S = 1.0
-_COMMITTED_S = 5.0
-"""How long the coordinator may take to return committed offsets."""
 
 
 class MessageStream(Closing, ABC):
@@ -193,7 +189,7 @@ class FeedStream(MessageStream):
         super().__init__(subscriptions, inbox)
         self._by_partition = {subscription.partition: subscription for subscription in subscriptions}
         self._feed = _FeedWithEndOffsets(
-            self._conf.cluster_conf(), self._conf.topic, _build_feed_conf(self._conf)
+            self._conf.cluster_conf(), self._conf.topic, build_feed_conf(self._conf)
         )
         self._generation: dict[int, int] = {}
         self._position: dict[int, int] = {}
@@ -221,11 +217,11 @@ class FeedStream(MessageStream):
     def _fetch_once(self) -> None:
         if self._to_start and time.monotonic() >= self._next_start_at:
             self._start_partitions()
-        room = self._inbox.wait_for_room(self.subscriptions, _FETCH_S)
+        room = self._inbox.wait_for_room(self.subscriptions, FETCH_S)
         if not room:
             self._note_response(self.subscriptions)  # the caller is slow: this is no silence of the cluster
             return
-        fetched = self._feed.fetch(room, _FETCH_S)
+        fetched = self._feed.fetch(room, FETCH_S)
         batches = [self._build_batch(run.partition, run.messages) for run in fetched.runs]
         at_end = [self._by_partition[partition] for partition in fetched.ends]
         self._note_response([*at_end, *(batch.subscription for batch in batches)])
@@ -343,220 +339,6 @@ class FeedStream(MessageStream):
             )
 
 
-class GroupStream(MessageStream):
-    """A member of a consumer group.
-
-    Stored offsets are committed every `commit_interval_s`, at rebalances, and when the stream is closed.
-    """
-
-    def __init__(self, subscription: ReaderSubscription, inbox: Inbox) -> None:
-        super().__init__([subscription], inbox)
-        self._subscription = subscription
-        self._silence = SilenceTimer()
-        self._assignments: dict[int, int] = {}
-        """The number of the present assignment of each assigned partition."""
-        self._assignment_count = 0
-        self._join_group()
-
-    def _join_group(self) -> None:
-        self._consumer: Consumer = new_client(Consumer, _build_group_properties(self._conf))
-        self._consumer.subscribe([self._conf.topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
-
-    @property
-    def name(self) -> str:
-        """The group and its cluster, for errors."""
-        return f"group {self._conf.group_id} at {self._cluster_name}"
-
-    def store_offsets(self, messages: Sequence[Message]) -> None:
-        """Stores the offsets after these messages. librdkafka commits stored offsets.
-
-        Offsets of a partition that was revoked meanwhile are left out: its new owner commits them.
-        """
-        offsets = _next_offsets(messages)
-
-        def store() -> None:
-            to_store, earlier, revoked = self._split_by_assignment(offsets)
-            revoked += [offset.partition for offset in earlier]
-            for offset in to_store:
-                try:
-                    self._consumer.store_offsets(offsets=[offset])
-                except KafkaException:  # librdkafka refuses partitions that are not assigned
-                    revoked.append(offset.partition)
-            for partition in revoked:
-                log.info(
-                    "offset not committed: the partition was revoked after the message was read",
-                    topic=self._conf.topic,
-                    partition=partition,
-                )
-
-        self.run_in_thread(store)
-
-    def commit_offsets(self, messages: Sequence[Message]) -> Future[None]:
-        """A future that is done when the coordinator has committed the offsets after these messages."""
-        done: Future[None] = Future()
-        offsets = _next_offsets(messages)
-
-        def commit() -> None:
-            try:
-                self._commit_and_wait(offsets)
-            except Exception as error:
-                done.set_exception(error)
-            else:
-                done.set_result(None)
-
-        self.run_in_thread(commit)
-        return done
-
-    def _split_by_assignment(
-        self, offsets: Mapping[tuple[int, int], int]
-    ) -> tuple[list[TopicPartition], list[TopicPartition], list[int]]:
-        """The offsets of messages of the present assignment, those of an earlier one, and revoked partitions.
-
-        A partition that was revoked and is assigned again may have had another owner meanwhile.
-        """
-        present: list[TopicPartition] = []
-        earlier: list[TopicPartition] = []
-        revoked: list[int] = []
-        for (partition, assignment), offset in sorted(offsets.items()):
-            now = self._assignments.get(partition)
-            if now is None:
-                revoked.append(partition)
-                continue
-            is_present = assignment in (0, now)  # 0: the caller made the message
-            (present if is_present else earlier).append(TopicPartition(self._conf.topic, partition, offset))
-        return present, earlier, revoked
-
-    def _find_uncommitted(self, offsets: list[TopicPartition]) -> list[TopicPartition]:
-        """The offsets that are above the committed ones. Another member may have committed more meanwhile."""
-        if not offsets:
-            return []
-        committed = self._consumer.committed(offsets, timeout=_COMMITTED_S)
-        return [offset for offset, now in zip(offsets, committed, strict=True) if offset.offset > now.offset]
-
-    def _commit_and_wait(self, offsets: Mapping[tuple[int, int], int]) -> None:
-        """Commits the offsets of assigned partitions. Raises `CommitError`, also for partitions left out.
-
-        A partition that is no longer assigned is left out: its new owner may have committed a higher offset.
-        """
-        conf = self._conf
-        subject = f"group {conf.group_id} at {self._cluster_name} did not commit {conf.topic}"
-        present, earlier, revoked = self._split_by_assignment(offsets)
-        try:
-            # The offset of the present assignment comes last, and replaces that of an earlier one.
-            by_partition = {each.partition: each for each in (*self._find_uncommitted(earlier), *present)}
-            to_commit = list(by_partition.values())
-            results: Any = self._consumer.commit(offsets=to_commit, asynchronous=False) if to_commit else []
-        except KafkaException as error:
-            kafka_error = extract_kafka_error(error)
-            raise CommitError(f"{subject}: {kafka_error.str() if kafka_error else error}") from error
-        for result in results:
-            if result.error is not None:
-                raise CommitError(f"{subject} partition {result.partition}: {result.error.str()}")
-        if revoked:
-            raise CommitError(
-                f"{subject} partitions {sorted(set(revoked))}: other members have them now and read them "
-                "again"
-            )
-
-    def _fetch_once(self) -> None:
-        room = self._inbox.wait_for_room(self.subscriptions, _FETCH_S)
-        if not room:
-            self._note_response(self.subscriptions)  # the caller is slow: this is no silence of the cluster
-            return
-        by_partition: dict[int, list[Any]] = {}
-        for message in self._consume(room):
-            error = message.error()
-            if error is not None:
-                self._inbox.report_error(self._subscription, self._build_error(error))
-            else:
-                by_partition.setdefault(message.partition() or 0, []).append(message)
-        # Messages show that the cluster responds. Long silence may mean that the client knows no broker.
-        if by_partition:
-            self._note_response(self.subscriptions)
-            self._silence.restart()
-        elif self._silence.needs_new_client(self._consumer, self._conf.topic) and self._is_reachable():
-            # Only when the cluster responds to another client. During an outage a new member would not help,
-            # and the group might wait for the old member until the old member's session times out.
-            self._consumer.close()
-            self._join_group()
-        subscription = self._subscription
-        self._inbox.put_batches(
-            InboxBatch(subscription, subscription.generation, self._build_messages(partition, raw))
-            for partition, raw in by_partition.items()
-        )
-
-    def _consume(self, max_messages: int) -> list[Any]:
-        """The first message that comes within `_FETCH_S`, and the messages that are queued behind it.
-
-        `_on_assign` and `_on_revoke` run within both calls of `consume`. librdkafka drops messages of a
-        partition that is revoked within a call; those of the first call are dropped here.
-        """
-        first: list[Any] = self._consumer.consume(1, _FETCH_S)
-        if not first or max_messages == 1:
-            return first
-        assignments = dict(self._assignments)
-        rest = self._consumer.consume(max_messages - 1, 0)
-        kept = [
-            message
-            for message in first
-            if message.error() is not None
-            or self._assignments.get(message.partition()) == assignments.get(message.partition())
-        ]
-        return kept + rest
-
-    def _build_messages(self, partition: int, raw: list[Any]) -> list[Message]:
-        messages = super()._build_messages(partition, raw)
-        for message in messages:
-            message.assignment = self._assignments.get(partition, 0)
-        return messages
-
-    def _is_reachable(self) -> bool:
-        try:
-            self._fetch_offsets([0], OffsetSpec.LATEST)
-        except ConnectError:
-            return False
-        return True
-
-    def _close_client(self) -> None:
-        self._consumer.close()
-
-    def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._assignment_count += 1
-        self._assignments.update(
-            dict.fromkeys((each.partition for each in partitions), self._assignment_count)
-        )
-        self._note_response(self.subscriptions)
-        with self._inbox.lock:
-            self._subscription.add_count("rebalances")
-
-    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Drops unread messages of revoked partitions: the next owner reads them, after the last commit."""
-        self._run_tasks()  # stores the offsets of returned messages while this member may still commit them
-        revoked = {partition.partition for partition in partitions}
-        for partition in revoked:
-            self._assignments.pop(partition, None)
-        self._inbox.drop_batches(
-            lambda batch: batch.subscription is self._subscription and batch.messages[0].partition in revoked
-        )
-
-    def _build_error(self, error: KafkaError) -> KoffError:
-        conf = self._conf
-        if error.code() in FATAL_AT_START or error.code() == KafkaError._ALL_BROKERS_DOWN:
-            return make_connect_error(conf.brokers, [error], was_up=True)
-        return ReadError(
-            f"group {conf.group_id} cannot read {conf.topic} at {self._cluster_name}: {error.str()}"
-        )
-
-
-def _next_offsets(messages: Sequence[Message]) -> dict[tuple[int, int], int]:
-    """By partition and assignment: the offset after the last message, which is the offset to commit."""
-    offsets: dict[tuple[int, int], int] = {}
-    for message in messages:
-        key = message.partition, message.assignment
-        offsets[key] = max(message.offset + 1, offsets.get(key, 0))
-    return offsets
-
-
 class _FeedWithEndOffsets(Feed):
     def last_end_offset(self, partition: int) -> int:
         """The end offset in the last fetch response, -1 if unknown. Sends no request."""
@@ -566,7 +348,8 @@ class _FeedWithEndOffsets(Feed):
         return int(watermarks[1]) if watermarks else -1
 
 
-def _build_feed_conf(conf: ReaderConf) -> FeedConf:
+def build_feed_conf(conf: ReaderConf) -> FeedConf:
+    """How much a feed buffers, and how long it waits, as the reader's configuration says."""
     return FeedConf(
         fetch_bytes=conf.max_bytes,
         fetch_max_bytes=conf.max_bytes,
@@ -574,15 +357,3 @@ def _build_feed_conf(conf: ReaderConf) -> FeedConf:
         fetch_wait_ms=int(conf.max_wait_s * 1000),
         isolation=conf.isolation.value,
     )
-
-
-def _build_group_properties(conf: ReaderConf) -> dict[str, Any]:
-    cluster, feed = conf.cluster_conf(), _build_feed_conf(conf)
-    return {
-        **feed.librdkafka_properties(cluster),  # enable.auto.offset.store=false: commits stored offsets only
-        "group.id": conf.group_id,
-        "enable.auto.commit": "true",
-        "auto.commit.interval.ms": int(conf.commit_interval_s * 1000),
-        "enable.partition.eof": "false",
-        "auto.offset.reset": "latest" if conf.start_offset == LAST_OFFSET else "earliest",
-    }

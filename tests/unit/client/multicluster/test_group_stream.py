@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from koff.client.message import Message
-from koff.client.multicluster import CommitError, Reader, ReaderConf, ReadErrors, reading_threads
+from koff.client.multicluster import CommitError, Reader, ReaderConf, ReadErrors, group_stream
 from koff.kafkatest import wait_until
 
 
@@ -70,7 +70,7 @@ class Member:
 @pytest.fixture
 def member(monkeypatch: pytest.MonkeyPatch) -> Member:
     made = Member()
-    monkeypatch.setattr(reading_threads, "new_client", lambda *args, **options: made)
+    monkeypatch.setattr(group_stream, "new_client", lambda *args, **options: made)
     return made
 
 
