@@ -9,6 +9,8 @@ from typing import Any
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from koff.client.broker.conf import OffsetCoordinatorConf
+from koff.client.broker.group_offsets import GroupCoordinator
 from koff.client.cluster import OffsetSpec
 from koff.client.foreign_errors import FATAL_AT_START, extract_kafka_error, make_connect_error
 from koff.client.librdkafka import SilenceTimer, new_client
@@ -20,9 +22,6 @@ from koff.client.multicluster.reading_threads import FETCH_S, MessageStream, bui
 from koff.errors import ConnectError, KoffError
 
 log = structlog.get_logger(component="client.multicluster")
-
-_COMMITTED_S = 5.0
-"""How long the coordinator may take to return committed offsets."""
 
 
 class GroupStream(MessageStream):
@@ -109,11 +108,17 @@ class GroupStream(MessageStream):
         return present, earlier, revoked
 
     def _find_uncommitted(self, offsets: list[TopicPartition]) -> list[TopicPartition]:
-        """The offsets that are above the committed ones. Another member may have committed more meanwhile."""
+        """The offsets that are above the committed ones. Another member may have committed more meanwhile.
+
+        Raises `KoffError` if the coordinator does not return the committed offsets.
+        """
         if not offsets:
             return []
-        committed = self._consumer.committed(offsets, timeout=_COMMITTED_S)
-        return [offset for offset, now in zip(offsets, committed, strict=True) if offset.offset > now.offset]
+        # Not by confluent-kafka: it reads past the end of metadata that another client has committed.
+        conf = OffsetCoordinatorConf(self._conf.group_id, retry_err_limit=2)
+        with GroupCoordinator(self._conf.cluster_conf(), conf) as coordinator:
+            committed = [coordinator.offset(each.topic, each.partition)[0] for each in offsets]
+        return [each for each, now in zip(offsets, committed, strict=True) if each.offset > now]
 
     def _commit_and_wait(self, offsets: Mapping[tuple[int, int], int]) -> None:
         """Commits the offsets of assigned partitions. Raises `CommitError`, also for partitions left out.
@@ -131,6 +136,8 @@ class GroupStream(MessageStream):
         except KafkaException as error:
             kafka_error = extract_kafka_error(error)
             raise CommitError(f"{subject}: {kafka_error.str() if kafka_error else error}") from error
+        except KoffError as error:
+            raise CommitError(f"{subject}: {error}") from error
         for result in results:
             if result.error is not None:
                 raise CommitError(f"{subject} partition {result.partition}: {result.error.str()}")

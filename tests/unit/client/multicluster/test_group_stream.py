@@ -10,8 +10,10 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from koff.client.closing import Closing
 from koff.client.message import Message
 from koff.client.multicluster import CommitError, Reader, ReaderConf, ReadErrors, group_stream
+from koff.errors import ConnectError, KoffError
 from koff.kafkatest import wait_until
 
 
@@ -21,7 +23,8 @@ class Member:
     def __init__(self) -> None:
         self.script: list[Callable[[], list[Any]]] = []
         self.commits: list[tuple[int, int]] = []
-        self.other_committed = -1001  # librdkafka's number for "none"
+        self.other_committed = -1
+        self.committed_error: KoffError | None = None
         self.stored: list[tuple[int, int]] = []
         self.coordinator_responds = threading.Event()
         self.coordinator_responds.set()
@@ -37,11 +40,6 @@ class Member:
         self.coordinator_responds.wait(30)
         self.commits += [(each.partition, each.offset) for each in offsets]
         return []
-
-    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
-        """The offset that another member has committed, or that this one has."""
-        newest = max([self.other_committed, *(offset for _, offset in self.commits)])
-        return [TopicPartition(each.topic, each.partition, newest) for each in partitions]
 
     def store_offsets(self, offsets: list[TopicPartition]) -> None:
         self.stored += [(each.partition, each.offset) for each in offsets]
@@ -67,10 +65,26 @@ class Member:
         return consume
 
 
+class Coordinator(Closing):
+    """The group's coordinator: the offset that another member has committed, or that this one has."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+
+    def offset(self, topic: str, partition: int) -> tuple[int, str]:
+        if self.member.committed_error is not None:
+            raise self.member.committed_error
+        return max([self.member.other_committed, *(offset for _, offset in self.member.commits)]), ""
+
+    def close(self) -> None:
+        pass
+
+
 @pytest.fixture
 def member(monkeypatch: pytest.MonkeyPatch) -> Member:
     made = Member()
     monkeypatch.setattr(group_stream, "new_client", lambda *args, **options: made)
+    monkeypatch.setattr(group_stream, "GroupCoordinator", lambda *args: Coordinator(made))
     return made
 
 
@@ -116,6 +130,16 @@ def test_a_message_of_an_earlier_assignment_is_committed_if_nobody_has_committed
     early = fetch_revoke_and_assign_again(member, reader)
     reader.commit_messages(*early)
     assert member.commits == [(0, 3)]
+
+
+def test_a_message_of_an_earlier_assignment_is_not_committed_if_the_committed_offset_is_not_known(
+    member: Member, reader: Reader
+):
+    early = fetch_revoke_and_assign_again(member, reader)
+    member.committed_error = ConnectError("not the coordinator")
+    with pytest.raises(CommitError, match="not the coordinator"):
+        reader.commit_messages(*early)
+    assert member.commits == []
 
 
 def test_a_message_of_a_revoked_partition_is_not_committed(member: Member, reader: Reader):
