@@ -1,4 +1,4 @@
-"""What a view costs the owner, in ms: the median and the longest of `--views`. Prints JSON.
+"""Measures how long the owner takes for a view, in ms: the median and the longest of `--views`. Prints JSON.
 
 A view is taken while nothing has changed, after a group has committed, after a hundred groups have, and after
 new end offsets. Beside each: the snapshot of the tracker alone, which is a part of it. The core is the real

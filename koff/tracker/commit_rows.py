@@ -148,6 +148,7 @@ class CommitRows:
         if not len(lags.group):
             return
         self._registry.forget_unused()  # before any name is looked up
+        self._kept = None
         lags, kept = find_possible_commits(lags, self._registry.impossible_counts)
         hashes, rows = self._find_commit_rows(lags, shared=True)
         self._make_commit_rows(lags, hashes, rows)
@@ -160,7 +161,6 @@ class CommitRows:
         # A window of commits that end before this lag says nothing about the present.
         self._windows.clear(rows)
         self._changed[rows] = True
-        self._kept = None
 
     def _select_share_lags(self, rows: Ints) -> Ints | None:
         """The lags that coordinators returned, UNKNOWN elsewhere; None if there are none."""
@@ -215,10 +215,10 @@ class CommitRows:
 
     def note_seen(self, keys: Ints, seen_at_ms: Ints) -> None:
         """Sets when the commits of these row keys were read, if later. Ignores keys of other shards."""
+        self._kept = None
         rows = self._index.find(keys)
         here = rows != NO_ROW
         self._seen_at[rows[here]] = np.maximum(self._seen_at[rows[here]], seen_at_ms[here])
-        self._kept = None
 
     def list_seen_after(self, at_ms: int) -> tuple[NDArray[np.int32], Ints]:
         """The partition numbers and the (folded) topic ids of the commits that were read after `at_ms`."""
@@ -350,7 +350,10 @@ class CommitRows:
         self._changed[rows] = True
 
     def _note_change(self) -> None:
-        """Notes that the columns change. Lags of share groups change them without a new version."""
+        """Notes that the columns change, before they do.
+
+        Two methods only drop `_kept`. A new version would save the state again, which they do not need.
+        """
         self.version, self._kept = next(self._registry.versions), None
 
     def _make_rows(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -23,18 +21,18 @@ from koff.client.zookeeper import (
     UncleanClose,
     ZooKeeperLost,
     ZooKeeperOffsetManager,
-    join_consumer_group,
 )
 from koff.client.zookeeper.offset_manager import GroupHandle
 from koff.errors import KoffError
 from koff.kafkatest import KafkaCluster, LocalZooKeeper, wait_until
+from tests.zookeeper_groups import joining
 
 NAME = "faulty"
 Join = Callable[..., ConsumerGroup]
 
 
 class Faulty(ZooKeeperOffsetManager):
-    """Raises `error` where it is told to, in partition 1."""
+    """Raises `error` for partition 1, or at the end, as a subclass says."""
 
     error: Exception = ZeroDivisionError("odd")
     initializes = closes = True
@@ -97,19 +95,8 @@ def join(kafka: KafkaCluster, zookeeper: LocalZooKeeper, make_topic: Callable[..
         metadata_interval_s=0.3,
     )
     hosts = f"{zookeeper.hosts}/{make_topic()}"
-    with ExitStack() as joined:
-
-        def joins(topic: str, **changes: Any) -> ConsumerGroup:
-            group = join_consumer_group(NAME, [topic], changes.pop("hosts", hosts), replace(conf, **changes))
-            joined.callback(_drop, group)
-            return group
-
-        yield joins
-
-
-def _drop(group: ConsumerGroup) -> None:
-    if not group.closed:
-        group.__exit__(RuntimeError, RuntimeError(), None)
+    with joining(NAME, conf) as join:
+        yield lambda topic, **changes: join([topic], changes.pop("hosts", hosts), **changes)
 
 
 def produce(kafka: KafkaCluster, topic: str, count: int, *, partition: int = 0) -> None:

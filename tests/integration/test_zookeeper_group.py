@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -29,6 +28,7 @@ from koff.client.zookeeper import (
 )
 from koff.errors import ConfigError, ConnectError, KoffError
 from koff.kafkatest import KafkaCluster, LocalZooKeeper, wait_until
+from tests.zookeeper_groups import joining
 
 NAME = "payments"
 Join = Callable[..., ConsumerGroup]
@@ -72,19 +72,8 @@ def conf(kafka: KafkaCluster) -> ConsumerGroupConf:
 @pytest.fixture
 def join(hosts: str, conf: ConsumerGroupConf) -> Iterator[Join]:
     """Joins the group, and leaves it in the end without waiting for anything."""
-    with ExitStack() as joined:
-
-        def joins(*topics: str, **changes: Any) -> ConsumerGroup:
-            group = join_consumer_group(NAME, topics, hosts, replace(conf, **changes))
-            joined.callback(_drop, group)
-            return group
-
-        yield joins
-
-
-def _drop(group: ConsumerGroup) -> None:
-    if not group.closed:
-        group.__exit__(RuntimeError, RuntimeError(), None)
+    with joining(NAME, conf) as join:
+        yield lambda *topics, **changes: join(topics, hosts, **changes)
 
 
 def produce(kafka: KafkaCluster, topic: str, count: int, *, partition: int = 0) -> None:

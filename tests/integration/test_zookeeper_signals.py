@@ -1,4 +1,4 @@
-"""A member of a group on ZooKeeper that is told to end by a signal."""
+"""A member of a group on ZooKeeper gets a signal, and leaves the group."""
 
 from __future__ import annotations
 

@@ -205,8 +205,8 @@ class Delivery:
 
     def _note_processed(self, claim: Claim, processed: int | None) -> None:
         """Passes on the claim's `processed_up_to` if it moved. The caller holds the lock."""
-        # With the lock, so that the claim cannot be lost, and the partition claimed again, before the offset
-        # manager notes the offset: it would count for the newer claim.
+        # The lock is kept until the offset manager has noted the offset. Otherwise the claim could be lost
+        # meanwhile, and the partition claimed again: the offset would count for the newer claim.
         self._lock.notify_all()
         if processed is not None:
             self._on_processed(claim, processed)
