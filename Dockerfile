@@ -1,7 +1,7 @@
 # koff as a container image. The classic builder suffices: no BuildKit is needed.
 #
-#   docker build -t koff .                        all commands but `koff pipeline`
-#   docker build -t koff-spark --target spark .   all commands, with Spark and a Java runtime
+#   docker build -t koff --target koff .          all commands but `koff pipeline`
+#   docker build -t koff-spark --target spark .   all commands, with Spark, Delta and a Java runtime
 #
 # BASE may be any image of Debian 13: from a mirror, or with the certificates of your company.
 ARG BASE=debian:trixie-slim
@@ -13,7 +13,7 @@ RUN apt-get update \
 # No write is needed to run koff: its modules are compiled when the image is built.
 ENV PATH=/opt/koff/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 
-FROM python AS build
+FROM python AS libraries
 RUN apt-get update && apt-get install -y --no-install-recommends python3-venv
 WORKDIR /src
 COPY requirements.lock requirements-build.lock ./
@@ -21,13 +21,15 @@ RUN python3 -m venv /opt/build \
  && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements-build.lock \
  && python3 -m venv --without-pip /opt/koff \
  && /opt/build/bin/pip --python /opt/koff install --no-cache-dir --require-hashes -r requirements.lock
+
+FROM libraries AS build
 COPY pyproject.toml README.md LICENSE ./
 COPY koff koff
 RUN /opt/build/bin/python -m build --no-isolation --wheel --outdir /wheels \
  && /opt/build/bin/pip --python /opt/koff install --no-cache-dir --no-deps /wheels/*.whl \
  && python3 -m compileall -q /opt/koff
 
-FROM python AS koff
+FROM python AS runtime
 ARG VERSION=dev
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="koff" \
@@ -35,13 +37,45 @@ LABEL org.opencontainers.image.title="koff" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
+# Hadoop, below Spark, wants a name for its user.
+RUN useradd --uid 65532 --user-group --no-create-home --home-dir /nonexistent koff
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["koff"]
+
+FROM runtime AS koff
 COPY --from=build /opt/koff /opt/koff
 # A container listens on all addresses: what it publishes is decided outside of it.
 ENV KOFF_MONITOR_LISTEN=:9850
 # A number, so that Kubernetes' runAsNonRoot can check it.
 USER 65532:65532
 EXPOSE 9850
-STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=15s --timeout=5s --start-period=60s CMD ["koff", "health"]
-ENTRYPOINT ["koff"]
 CMD ["monitor"]
+
+FROM libraries AS build-spark
+RUN apt-get update && apt-get install -y --no-install-recommends openjdk-21-jre-headless
+COPY requirements-spark.lock ./
+RUN /opt/build/bin/pip --python /opt/koff install --no-cache-dir --require-hashes -r requirements-spark.lock \
+ && python3 -m compileall -q /opt/koff
+# Further jars for Spark by their Maven coordinates, such as org.apache.hadoop:hadoop-aws:3.4.1 for s3a.
+ARG SPARK_PACKAGES=
+COPY deploy/spark ./
+RUN sh add-jars.sh "${SPARK_PACKAGES}"
+COPY --from=build /wheels /wheels
+RUN /opt/build/bin/pip --python /opt/koff install --no-cache-dir --no-deps /wheels/*.whl \
+ && python3 -m compileall -q /opt/koff/lib/python3*/site-packages/koff
+
+FROM runtime AS spark
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends openjdk-21-jre-headless \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/* \
+ && install -d -o koff -g koff /tables
+COPY --from=build-spark /opt/koff /opt/koff
+# Spark writes to /tmp, and unpacks libraries there: with --read-only, say --tmpfs /tmp:exec. koff writes to
+# --tables; a new volume at /tables belongs to koff's user.
+WORKDIR /tmp
+USER 65532:65532
+CMD ["pipeline", "--help"]
+
+# Without --target: the image without Spark.
+FROM koff

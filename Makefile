@@ -60,6 +60,8 @@ lock: ## resolve the dependencies anew (needs uv)
 	@command -v uv >/dev/null || { echo "no 'uv' on PATH: pip install uv" >&2; exit 1; }
 	$(COMPILE) pyproject.toml --extra zookeeper --extra auth --output-file requirements.lock
 	$(COMPILE) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
+	$(COMPILE) pyproject.toml --extra zookeeper --extra auth --extra spark --constraint requirements-dev.lock \
+	  --output-file requirements-spark.lock
 	$(COMPILE) --group build --output-file requirements-build.lock
 
 clean: ## remove the virtual environment, caches and builds (Kafka's jars stay in the user's cache)

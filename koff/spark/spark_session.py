@@ -66,6 +66,9 @@ def session(
         check_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        # From Python 3.12 on, each fork of a Python worker warns: of threads of OpenBLAS and jemalloc, which
+        # both are made for a fork.
+        os.environ.setdefault("PYTHONWARNINGS", "ignore:This process:DeprecationWarning")
     try:
         from delta import configure_spark_with_delta_pip
         from pyspark.sql import SparkSession
@@ -84,7 +87,7 @@ def session(
     options |= settings or {}
     for name, value in options.items():
         builder = builder.config(name, value)
-    if not submitted and "spark.jars.packages" not in options and "spark.jars" not in options:
+    if not (submitted or "spark.jars.packages" in options or "spark.jars" in options or _has_delta_jar()):
         builder = configure_spark_with_delta_pip(builder)
 
     # With the caller's arguments for Java, Java must run before the session is made.
@@ -122,6 +125,14 @@ def persist_frame(frame: DataFrame) -> Iterator[None]:
         yield
     finally:
         frame.unpersist()
+
+
+def _has_delta_jar() -> bool:
+    """Whether Delta's jar is among Spark's own, as in koff's image with Spark. Then nothing is downloaded."""
+    import pyspark
+
+    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    return any((Path(home) / "jars").glob("delta-spark_*.jar"))
 
 
 def _launch_java(options: Mapping[str, str], java: Mapping[str, Any]) -> None:

@@ -16,7 +16,9 @@ os.environ.setdefault("TESTCONTAINERS_HOST_OVERRIDE", "127.0.0.1")
 
 from testcontainers.core.container import DockerContainer
 
+from koff.kafkatest.kafka_cluster import KafkaCluster
 from tests.containers import images
+from tests.containers.outside import wait_for_cluster
 
 
 @pytest.fixture(scope="session")
@@ -34,8 +36,13 @@ def engine() -> Iterator[docker.DockerClient]:
 @pytest.fixture(scope="session")
 def koff_image(engine: docker.DockerClient) -> str:
     """The id of koff's image, built by the Dockerfile."""
+    return build_or_skip(engine, "koff")
+
+
+def build_or_skip(engine: docker.DockerClient, target: str) -> str:
+    """Builds a target of koff's Dockerfile; skips the test where no base image can be had."""
     try:
-        return images.build_koff(engine)
+        return images.build_koff(engine, target)
     except images.NoImage as error:
         pytest.skip(str(error))
 
@@ -67,6 +74,12 @@ def kafka(engine: docker.DockerClient) -> Iterator[DockerContainer]:
     )
     with container:
         yield container
+
+
+@pytest.fixture(scope="session")
+def cluster(kafka: DockerContainer) -> KafkaCluster:
+    """The broker as this machine sees it. It responds."""
+    return wait_for_cluster(f"127.0.0.1:{kafka.get_exposed_port(9094)}")
 
 
 def find_free_port() -> int:

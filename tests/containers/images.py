@@ -44,8 +44,7 @@ def ensure_base(engine: docker.DockerClient) -> None:
         )
         if made.returncode:
             raise NoImage(f"debootstrap: {made.stdout[-300:]}{made.stderr[-300:]}")
-        # A proxy of this machine may have a certificate authority of its own.
-        shutil.copy(CA_BUNDLE, Path(folder) / "etc" / "ca-of-the-machine.pem")
+        _add_certificates(Path(folder))
         with tempfile.TemporaryFile() as archive:
             with tarfile.open(fileobj=archive, mode="w") as tar:
                 tar.add(folder, ".")
@@ -57,28 +56,56 @@ def ensure_base(engine: docker.DockerClient) -> None:
 
 def ensure_kafka(engine: docker.DockerClient) -> None:
     """Pulls Kafka's image, or builds a stand-in on Debian's. Raises `NoImage`."""
-    if _has(engine, KAFKA):
-        return
+    if not _has(engine, KAFKA):
+        _build_stand_in(
+            engine, KAFKA, "Kafka.Dockerfile", {"kafka.sh": HERE / "kafka.sh", "jars": kafka_jars()}
+        )
+
+
+def ensure_prometheus(engine: docker.DockerClient, name: str) -> None:
+    """Pulls the image of Prometheus, or builds a stand-in on Debian's. Raises `NoImage`."""
+    if not _has(engine, name):
+        _build_stand_in(engine, name, "Prometheus.Dockerfile", {})
+
+
+def _build_stand_in(engine: docker.DockerClient, name: str, dockerfile: str, files: dict[str, Path]) -> None:
     ensure_base(engine)
     context = io.BytesIO()
     with tarfile.open(fileobj=context, mode="w") as tar:
-        tar.add(HERE / "Kafka.Dockerfile", "Dockerfile")
-        tar.add(HERE / "kafka.sh", "kafka.sh")
-        tar.add(kafka_jars(), "jars")
+        for target, path in {"Dockerfile": HERE / dockerfile, **files}.items():
+            tar.add(path, target)
     context.seek(0)
     engine.images.build(
-        fileobj=context, custom_context=True, tag=KAFKA, buildargs={"BASE": BASE}, timeout=BUILD_TIMEOUT_S
+        fileobj=context, custom_context=True, tag=name, buildargs={"BASE": BASE}, timeout=BUILD_TIMEOUT_S
     )
 
 
-def build_koff(engine: docker.DockerClient) -> str:
-    """Builds koff's image with the Dockerfile of the repository. Returns its id."""
+def build_koff(engine: docker.DockerClient, target: str = "koff") -> str:
+    """Builds a target of the Dockerfile of the repository. Returns the image's id."""
     ensure_base(engine)
     image, _ = engine.images.build(
-        path=str(ROOT), buildargs={"BASE": BASE, "VERSION": "test"}, rm=True, timeout=BUILD_TIMEOUT_S
+        path=str(ROOT),
+        target=target,
+        buildargs={"BASE": BASE, "VERSION": "test"},
+        rm=True,
+        timeout=BUILD_TIMEOUT_S,
     )
     assert image.id is not None
     return image.id
+
+
+def _add_certificates(root: Path) -> None:
+    """Makes Debian below `root` trust what this machine trusts: its proxy may have an authority of its own.
+
+    pip gets the bundle; Debian's packages, Java's among them, take certificates one by one.
+    """
+    bundle = CA_BUNDLE.read_text()
+    (root / "etc" / "ca-of-the-machine.pem").write_text(bundle)
+    folder = root / "usr" / "local" / "share" / "ca-certificates"
+    folder.mkdir(parents=True, exist_ok=True)
+    begin = "-----BEGIN CERTIFICATE-----"
+    for number, certificate in enumerate(bundle.split(begin)[1:]):
+        (folder / f"machine-{number}.crt").write_text(begin + certificate)
 
 
 def _has(engine: docker.DockerClient, name: str) -> bool:

@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 
 import docker
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from prometheus_client.parser import text_string_to_metric_families
 from testcontainers.core.container import DockerContainer
 
 from koff.kafkatest import wait_until
 from koff.kafkatest.kafka_cluster import KafkaCluster
 from tests.containers.images import BASE
+from tests.containers.outside import LONGEST_S, commit, get, read_lag
 from tests.kafka_groups import produce
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(900)]
-LONGEST_S = 120
-
-
-@pytest.fixture(scope="module")
-def cluster(kafka: DockerContainer) -> KafkaCluster:
-    """The broker as this machine sees it. It responds."""
-    cluster = KafkaCluster(f"127.0.0.1:{kafka.get_exposed_port(9094)}")
-
-    def responds() -> bool:
-        try:
-            return bool(cluster.admin.list_topics(timeout=5).brokers)
-        except KafkaException:
-            return False
-
-    wait_until(responds, timeout_s=LONGEST_S, what="the broker in the container to respond")
-    return cluster
 
 
 @pytest.fixture(scope="module")
@@ -58,40 +39,6 @@ def koff(koff_image: str, kafka: DockerContainer, cluster: KafkaCluster) -> Iter
 @pytest.fixture(scope="module")
 def url(kafka: DockerContainer) -> str:
     return f"http://127.0.0.1:{kafka.get_exposed_port(9850)}"
-
-
-def commit(cluster: KafkaCluster, topic: str, offset: int) -> None:
-    """Commits as group billing. The first commit of all waits until Kafka has made its offsets topic."""
-    offsets = ConsumerGroupTopicPartitions("billing", [TopicPartition(topic, 0, offset)])
-
-    def is_committed() -> bool:
-        try:
-            result = cluster.admin.alter_consumer_group_offsets([offsets])["billing"].result(10)
-        except KafkaException:
-            return False
-        return all(partition.error is None for partition in result.topic_partitions)
-
-    wait_until(is_committed, timeout_s=LONGEST_S, what="a commit")
-
-
-def get(url: str) -> tuple[int, str]:
-    """Status and body; status 0 if nothing responds."""
-    try:
-        with urllib.request.urlopen(url, timeout=30) as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-    except OSError as error:
-        return 0, str(error)
-
-
-def read_lag(url: str, group: str) -> float | None:
-    status, body = get(f"{url}/metrics")
-    for family in text_string_to_metric_families(body) if status == 200 else ():
-        for sample in family.samples:
-            if sample.name == "koff_group_lag" and sample.labels["group"] == group:
-                return sample.value
-    return None
 
 
 def test_koff_in_a_container_follows_a_lag_up_and_down(
