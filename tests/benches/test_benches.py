@@ -23,6 +23,7 @@ SMALLEST = {
     "lag": ["--rows", "1000", "--runs", "1"],
     "pipeline": ["--records", "20000", "--groups", "20", "--repeat", "1"],
     "scrape": ["--rows", "2000", "--renders", "2"],
+    "steady": ["--groups", "20", "--rate", "50", "--seconds", "3"],
     "start": ["--quick", "--times", "1"],
     "tracker": ["--rows", "2000"],
     "view": ["--rows", "2000", "--views", "2"],

@@ -1,0 +1,51 @@
+"""The files of deploy/ for one machine: Prometheus' configuration, and the unit of systemd."""
+
+from __future__ import annotations
+
+import configparser
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from koff.cli.monitor import monitor
+from tests.unit.deploy.test_rules import RULES, needs_promtool, run_promtool
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+UNIT = DEPLOY / "systemd" / "koff.service"
+PROMETHEUS = (DEPLOY / "prometheus" / "prometheus.yml", DEPLOY / "compose" / "prometheus.yml")
+
+
+@needs_promtool
+def test_promtool_accepts_the_configuration_with_the_rules() -> None:
+    run_promtool("check", "config", PROMETHEUS[0])
+
+
+def test_prometheus_scrapes_koff_alike_on_a_machine_and_in_compose() -> None:
+    alone, compose = (yaml.safe_load(path.read_text()) for path in PROMETHEUS)
+    targets = [conf["scrape_configs"][0].pop("static_configs") for conf in (alone, compose)]
+    assert targets == [[{"targets": ["localhost:9850"]}], [{"targets": ["koff:9850"]}]]
+    assert alone == compose
+    assert alone["rule_files"] == [RULES.name]
+
+
+def test_the_unit_starts_koff_with_options_that_it_has() -> None:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]  # as configparser documents it
+    unit.read(UNIT)
+    program, command, *arguments = shlex.split(unit["Service"]["ExecStart"])
+    assert (program, command) == ("/opt/koff/bin/koff", "monitor")
+    monitor.make_context("koff monitor", arguments)  # raises click's error for an option that there is not
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    copy = tmp_path / UNIT.name
+    copy.write_text(UNIT.read_text().replace("/opt/koff/bin/koff", "/bin/true"))
+    ended = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
