@@ -12,7 +12,8 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-long test-versions test-benches test-containers check lint format lock bench jars clean
+.PHONY: help demo test test-unit test-long test-versions test-benches test-containers check lint format lock bench jars \
+  audit dist release-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +39,7 @@ test-containers: $(INSTALLED) jars ## the image, built and run by a container en
 check: lint test-unit ## format, lint, types, imports and the tests that need neither Kafka nor Spark
 
 test-unit: $(INSTALLED) ## only the tests that need neither Kafka nor Spark
-	@$(BIN)/pytest -q -n $(WORKERS) -m "not kafka and not spark and not containers" $(ARGS)
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not kafka and not spark and not containers and not installs" $(ARGS)
 
 lint: $(INSTALLED) ## format, lint, types and imports
 	@$(BIN)/ruff format --check .
@@ -61,9 +62,20 @@ lock: ## resolve the dependencies anew (needs uv)
 	$(COMPILE) pyproject.toml --extra zookeeper --extra auth --output-file requirements.lock
 	$(COMPILE) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
 	$(COMPILE) --group build --output-file requirements-build.lock
+	$(COMPILE) --group audit --output-file requirements-audit.lock
+
+audit: .venv-audit/.installed ## look for known vulnerabilities of what the lock files pin (needs the package index)
+	@.venv-audit/bin/pip-audit --strict --require-hashes --disable-pip $(addprefix --requirement ,$(wildcard *.lock))
+
+dist: .venv-build/.installed ## wheel and sdist, in dist/
+	@rm -rf dist
+	@.venv-build/bin/python -m build --no-isolation
+
+release-check: $(INSTALLED) ## check that the version may be released: CHANGELOG, chart, manifests, nothing uncommitted
+	@$(BIN)/python .ci/release.py check $(ARGS)
 
 clean: ## remove the virtual environment, caches and builds (Kafka's jars stay in the user's cache)
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-audit .venv-build build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): requirements-dev.lock pyproject.toml
@@ -75,4 +87,9 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+.venv-%/.installed: requirements-%.lock
+	@$(PYTHON) -m venv .venv-$*
+	@.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@

@@ -71,11 +71,15 @@ def ensure_kafka(engine: docker.DockerClient) -> None:
     )
 
 
-def build_koff(engine: docker.DockerClient) -> str:
-    """Builds koff's image with the Dockerfile of the repository. Returns its id."""
+def build_koff(engine: docker.DockerClient, *, target: str = "koff") -> str:
+    """Builds koff's image with the Dockerfile of the repository, up to the stage `target`. Returns its id."""
     ensure_base(engine)
     image, _ = engine.images.build(
-        path=str(ROOT), buildargs={"BASE": BASE, "VERSION": "test"}, rm=True, timeout=BUILD_TIMEOUT_S
+        path=str(ROOT),
+        target=target,
+        buildargs={"BASE": BASE, "VERSION": "test"},
+        rm=True,
+        timeout=BUILD_TIMEOUT_S,
     )
     assert image.id is not None
     return image.id
