@@ -12,8 +12,8 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-long test-versions test-benches test-containers check lint format lock bench jars \
-  audit dist release-check clean
+.PHONY: help demo test test-unit test-long test-versions test-benches test-containers test-installs check lint format \
+  lock bench jars audit dist release-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ test-benches: $(INSTALLED) jars ## each benchmark at its smallest size
 
 test-containers: $(INSTALLED) jars ## the image, built and run by a container engine (Docker)
 	@$(BIN)/pytest -m containers $(ARGS)
+
+test-installs: $(INSTALLED) ## wheel and sdist, each installed by pip into an empty environment
+	@$(BIN)/pytest -m installs $(ARGS)
 
 check: lint test-unit ## format, lint, types, imports and the tests that need neither Kafka nor Spark
 
@@ -71,8 +74,8 @@ dist: .venv-build/.installed ## wheel and sdist, in dist/
 	@rm -rf dist
 	@.venv-build/bin/python -m build --no-isolation
 
-release-check: $(INSTALLED) ## check that the version may be released: CHANGELOG, chart, manifests, nothing uncommitted
-	@$(BIN)/python .ci/release.py check $(ARGS)
+release-check: ## check that the version may be released: CHANGELOG, chart, manifests, nothing uncommitted
+	@$(PYTHON) .ci/release.py check $(ARGS)
 
 clean: ## remove the virtual environment, caches and builds (Kafka's jars stay in the user's cache)
 	rm -rf $(VENV) .venv-audit .venv-build build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -21,7 +21,7 @@ _VERSION = re.compile(r'^VERSION = "([^"]+)"$', re.M)
 _HEADING = re.compile(r"^## (.+)$", re.M)
 _RELEASE = re.compile(r"(\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d)")
 _CHART_VERSIONS = re.compile(r"^(?:version|appVersion): (.+)$", re.M)
-_IMAGE = re.compile(r"image: koff:(\S+)")
+_IMAGE = re.compile(r"image: (?:\S+/)?koff:(\S+)")
 
 
 def main() -> int:
@@ -81,7 +81,9 @@ def find_problems(root: Path, tag: str | None) -> Iterator[str]:
             yield f"{path.name} has the image koff:{found}, but koff/version.py has {version}"
     if not tomllib.loads((root / "pyproject.toml").read_text())["project"].get("urls"):
         yield "pyproject.toml has no [project.urls]: PyPI's page would not lead to the source"
-    if changed := _list_changed_files(root):
+    if not (root / ".git").exists():
+        yield "this is not a git repository"
+    elif changed := _list_changed_files(root):
         yield f"not committed: {', '.join(changed)}"
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-import pytest
 from click.testing import CliRunner
 
 from koff.cli import main
@@ -107,12 +106,4 @@ def check_library(run: Run) -> None:
     assert (code, output) == (0, f"True {VERSION}\n")
 
 
-CHECKS = [
-    *(
-        pytest.param("wheel", check, id=f"wheel-{check.__name__}")
-        for check in (check_version, check_help, check_decode, check_missing_extras, check_library)
-    ),
-    # Fewer: the sdist gives the same wheel (tests/unit/release/test_distributions.py).
-    *(pytest.param("sdist", check, id=f"sdist-{check.__name__}") for check in (check_version, check_decode)),
-]
-"""What is installed, and what it must do."""
+CHECKS = (check_version, check_help, check_decode, check_missing_extras, check_library)

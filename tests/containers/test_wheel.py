@@ -24,13 +24,15 @@ def container(engine: docker.DockerClient, distributions: Distributions) -> Iter
         image = images.build_koff(engine, target="build")
     except images.NoImage as error:
         pytest.skip(str(error))
-    container = engine.containers.create(image, ["sleep", "infinity"], init=True)
+    patient = docker.from_env(timeout=600)  # pip may print nothing for minutes
+    container = patient.containers.create(image, ["sleep", "infinity"], init=True)
     try:
         container.put_archive("/srv", pack([distributions.wheel, distributions.sdist]))
         container.start()
         yield container
     finally:
         container.remove(force=True, v=True)
+        patient.close()
 
 
 def pack(files: list[Path]) -> bytes:
@@ -45,7 +47,7 @@ def pack(files: list[Path]) -> bytes:
     return packed.getvalue()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["wheel", "sdist"])
 def run(request: pytest.FixtureRequest, container, distributions: Distributions) -> Run:
     """Runs a script in an environment that has nothing but koff and what koff requires."""
     venv = f"/opt/{request.param}"
@@ -64,6 +66,6 @@ def test_python_is_newer_than_the_oldest_that_koff_supports(container) -> None:
     assert container.exec_run(["python3", "--version"]).output.decode().startswith(PYTHON)
 
 
-@pytest.mark.parametrize(("run", "check"), CHECKS, indirect=["run"])
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_koff_runs_where_only_its_requirements_are_installed(check, run: Run) -> None:
     check(run)

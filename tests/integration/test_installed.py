@@ -14,7 +14,7 @@ from tests.distributions import CHECKS, Distributions, Run, read_constraints
 pytestmark = [pytest.mark.installs, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["wheel", "sdist"])
 def run(
     request: pytest.FixtureRequest, distributions: Distributions, tmp_path_factory: pytest.TempPathFactory
 ) -> Run:
@@ -43,6 +43,6 @@ def run(
     return run
 
 
-@pytest.mark.parametrize(("run", "check"), CHECKS, indirect=["run"])
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_koff_runs_where_only_its_requirements_are_installed(check, run: Run) -> None:
     check(run)

@@ -101,6 +101,7 @@ def test_a_tag_must_be_that_of_the_version(tree: Path, tag: str) -> None:
         ("koff/version.py", "1.2.0", "1.3.0", "the newest release in CHANGELOG.md is 1.2.0"),
         ("deploy/helm/koff/Chart.yaml", "appVersion: 1.2.0", "appVersion: 1.1.0", "Chart.yaml has 1.1.0"),
         ("deploy/kubernetes/koff.yaml", "koff:1.2.0", "koff:1.1.0", "koff.yaml has the image koff:1.1.0"),
+        ("deploy/kubernetes/koff.yaml", "koff:1.2.0", "example.org/a/koff:1.1.0", "the image koff:1.1.0"),
         ("pyproject.toml", "[project.urls]", "[tool.x]", "no [project.urls]"),
     ],
 )
