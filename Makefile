@@ -64,11 +64,14 @@ lock: ## resolve the dependencies anew (needs uv)
 	@command -v uv >/dev/null || { echo "no 'uv' on PATH: pip install uv" >&2; exit 1; }
 	$(COMPILE) pyproject.toml --extra zookeeper --extra auth --output-file requirements.lock
 	$(COMPILE) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
-	$(COMPILE) --group build --output-file requirements-build.lock
-	$(COMPILE) --group audit --output-file requirements-audit.lock
+	$(COMPILE) --group build --constraint requirements-dev.lock --output-file requirements-build.lock
+	$(COMPILE) --group audit --constraint requirements-dev.lock --output-file requirements-audit.lock
 
 audit: .venv-audit/.installed ## look for known vulnerabilities of what the lock files pin (needs the package index)
-	@.venv-audit/bin/pip-audit --strict --require-hashes --disable-pip $(addprefix --requirement ,$(wildcard *.lock))
+	@for lock in *.lock; do \
+	  echo "$$lock:"; \
+	  .venv-audit/bin/pip-audit --strict --require-hashes --disable-pip --requirement $$lock || failed=1; \
+	done; exit $${failed:-0}
 
 dist: .venv-build/.installed ## wheel and sdist, in dist/
 	@rm -rf dist

@@ -97,9 +97,9 @@ def _find_problems_of_changelog(sections: list[tuple[str, str]], version: str) -
     newest = sections[1][0] if len(sections) > 1 else "nothing"
     if not newest.startswith(f"{version} - "):
         yield f"the newest release in CHANGELOG.md is {newest}, but koff/version.py has {version}"
-    for heading, text in sections[1:]:
+    for heading, text in sections:
         found = _RELEASE.fullmatch(heading)
-        if found is None or not _is_date(found[2]):
+        if heading != UNRELEASED and (found is None or not _is_date(found[2])):
             yield f"CHANGELOG.md: '{heading}' is not 'X.Y.Z - YYYY-MM-DD'"
         for category in set(re.findall(r"^### (.+)$", text, re.M)) - set(CATEGORIES):
             yield f"CHANGELOG.md: '{category}' of {heading} is none of {', '.join(CATEGORIES)}"
@@ -114,7 +114,8 @@ def _is_date(text: str) -> bool:
 
 
 def _list_changed_files(root: Path) -> list[str]:
-    command = ["git", "-C", str(root), "status", "--porcelain"]
+    # The tree may belong to another user, as in a container.
+    command = ["git", "-C", str(root), "-c", f"safe.directory={root}", "status", "--porcelain"]
     status = subprocess.run(command, check=True, capture_output=True, text=True)
     return [line[3:] for line in status.stdout.splitlines()]
 

@@ -23,7 +23,18 @@ def list_source_files(folder: str = ".") -> set[str]:
     """The files that git tracks, or would after `git add`. Without a repository, skips the test."""
     if not (ROOT / ".git").exists():
         pytest.skip("needs the git repository")
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", folder]
+    # The tree may belong to another user, as in a container.
+    command = [
+        "git",
+        "-c",
+        f"safe.directory={ROOT}",
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        folder,
+    ]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return {name for name in listed.split("\0") if name and (ROOT / name).exists()}
 

@@ -97,6 +97,12 @@ def test_a_tag_must_be_that_of_the_version(tree: Path, tag: str) -> None:
         ),
         ("CHANGELOG.md", "1.2.0 - 2026-12-01", "1.2.0", "the newest release in CHANGELOG.md is 1.2.0,"),
         ("CHANGELOG.md", "2026-12-01", "2026-13-01", "'1.2.0 - 2026-13-01' is not 'X.Y.Z - YYYY-MM-DD'"),
+        (
+            "CHANGELOG.md",
+            "Unreleased\n",
+            "Unreleased\n\n### Features\n",
+            "'Features' of Unreleased is none of",
+        ),
         ("CHANGELOG.md", "### Fixed", "### Repaired", "'Repaired' of 1.1.0 - 2026-11-01 is none of"),
         ("koff/version.py", "1.2.0", "1.3.0", "the newest release in CHANGELOG.md is 1.2.0"),
         ("deploy/helm/koff/Chart.yaml", "appVersion: 1.2.0", "appVersion: 1.1.0", "Chart.yaml has 1.1.0"),
@@ -131,5 +137,6 @@ def test_chart_and_manifests_have_the_version_between_releases_too() -> None:
     output = run(ROOT, "check")[1]
     assert not re.search(r"Chart\.yaml has|has the image", output), output
     assert "does not begin with" not in output
+    assert "is none of" not in output
     assert "is not 'X.Y.Z" not in output
     assert VERSION in (ROOT / "koff" / "version.py").read_text()
