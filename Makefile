@@ -12,7 +12,8 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-long test-versions test-benches test-containers check lint format lock bench jars clean
+.PHONY: help demo test test-unit test-long test-versions test-benches test-containers test-installs check lint format \
+  lock bench jars audit dist release-check clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,10 +36,13 @@ test-benches: $(INSTALLED) jars ## each benchmark at its smallest size
 test-containers: $(INSTALLED) jars ## the image, built and run by a container engine (Docker)
 	@$(BIN)/pytest -m containers $(ARGS)
 
+test-installs: $(INSTALLED) ## wheel and sdist, each installed by pip into an empty environment
+	@$(BIN)/pytest -m installs $(ARGS)
+
 check: lint test-unit ## format, lint, types, imports and the tests that need neither Kafka nor Spark
 
 test-unit: $(INSTALLED) ## only the tests that need neither Kafka nor Spark
-	@$(BIN)/pytest -q -n $(WORKERS) -m "not kafka and not spark and not containers" $(ARGS)
+	@$(BIN)/pytest -q -n $(WORKERS) -m "not kafka and not spark and not containers and not installs" $(ARGS)
 
 lint: $(INSTALLED) ## format, lint, types and imports
 	@$(BIN)/ruff format --check .
@@ -62,10 +66,24 @@ lock: ## resolve the dependencies anew (needs uv)
 	$(COMPILE) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
 	$(COMPILE) pyproject.toml --extra zookeeper --extra auth --extra spark --constraint requirements-dev.lock \
 	  --output-file requirements-spark.lock
-	$(COMPILE) --group build --output-file requirements-build.lock
+	$(COMPILE) --group build --constraint requirements-dev.lock --output-file requirements-build.lock
+	$(COMPILE) --group audit --constraint requirements-dev.lock --output-file requirements-audit.lock
+
+audit: .venv-audit/.installed ## look for known vulnerabilities of what the lock files pin (needs the package index)
+	@for lock in *.lock; do \
+	  echo "$$lock:"; \
+	  .venv-audit/bin/pip-audit --strict --require-hashes --disable-pip --requirement $$lock || failed=1; \
+	done; exit $${failed:-0}
+
+dist: .venv-build/.installed ## wheel and sdist, in dist/
+	@rm -rf dist
+	@.venv-build/bin/python -m build --no-isolation
+
+release-check: ## check that the version may be released: CHANGELOG, chart, manifests, nothing uncommitted
+	@$(PYTHON) .ci/release.py check $(ARGS)
 
 clean: ## remove the virtual environment, caches and builds (Kafka's jars stay in the user's cache)
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-audit .venv-build build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): requirements-dev.lock pyproject.toml
@@ -77,4 +95,9 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+.venv-%/.installed: requirements-%.lock
+	@$(PYTHON) -m venv .venv-$*
+	@.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@

@@ -10,6 +10,7 @@ import structlog
 from xdist.remote import Producer
 
 from koff.kafkatest import KafkaCluster, LocalKafka
+from tests.distributions import Distributions, build_distributions
 from tests.sharing import Scheduling, folder_order
 
 # Hypothesis's limits of time for an example fail on a busy machine.
@@ -51,6 +52,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     """With `-n 3`, three workers share the tests. Each has a cluster of its own."""
     config.option.loadscopereorder = False  # the tests are in order
     return Scheduling(config, log)
+
+
+@pytest.fixture(scope="session")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
+    """Wheel and sdist of this source tree."""
+    return build_distributions(tmp_path_factory.mktemp("dist"))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -98,11 +98,15 @@ class ClusterConf:
         return read_again(self.properties)
 
     def librdkafka_properties(self, **defaults: Any) -> dict[str, Any]:
-        """The properties for one librdkafka client. The user's properties override `defaults`."""
+        """The properties for one librdkafka client. The user's properties override `defaults`.
+
+        Raises `ConfigError` if a library or a setting of the log-in is missing.
+        """
         # Level 2 (critical): koff reports connection errors itself, and librdkafka would repeat them.
         quiet = {} if "debug" in self.properties else {"log_level": 2}
         properties: dict[str, Any] = self.read_properties()
         if msk_iam.uses_iam(properties):
+            msk_iam.check(self.brokers)  # librdkafka would only say that it got no token
             properties = {name: value for name, value in properties.items() if name != "sasl.mechanisms"}
             properties |= {
                 "sasl.mechanism": "OAUTHBEARER",
@@ -124,8 +128,7 @@ class ClusterConf:
 def check_properties(conf: ClusterConf) -> None:
     """Raises `ConfigError` if librdkafka refuses the properties. Connects to nothing."""
     properties = {**conf.librdkafka_properties(), "bootstrap.servers": ""}
-    if properties.pop("oauth_cb", None):  # the client would wait for a token
-        msk_iam.check(conf.brokers)
+    properties.pop("oauth_cb", None)  # the client would wait for a token
     new_client(AdminClient, properties)
 
 

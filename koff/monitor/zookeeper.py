@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,12 +28,20 @@ _MOST_OFFSET, _MOST_PARTITION = (1 << 63) - 1, (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperConf:
-    """Where ZooKeeper is (`host:port,...[/chroot]`, "": there is none), and how often to fetch its groups."""
+    """Where ZooKeeper is (`host:port,...[/chroot]`, "": there is none), and how often to fetch its groups.
+
+    Raises `ConfigError` without kazoo: at the first session it would be late, because a monitor may wait for
+    Kafka for hours.
+    """
 
     hosts: str = ""
     interval_s: float = 2.0
     session_timeout_s: float = 6.0
     connect_timeout_s: float = 8.0
+
+    def __post_init__(self) -> None:
+        if self.hosts and importlib.util.find_spec("kazoo") is None:
+            raise ConfigError("--zookeeper needs the library kazoo: pip install 'koff[zookeeper]'")
 
 
 class ZooKeeper(Closing):
@@ -44,14 +53,10 @@ class ZooKeeper(Closing):
         self._answered_s = 0.0
 
     def connect(self) -> Session:
-        """The session. Raises `ConnectError`; `ConfigError` without kazoo, or without such a chroot."""
+        """The session. Raises `ConnectError`, and `ConfigError` without such a chroot."""
         if self._session is None:
-            try:
-                from koff.client.zookeeper.session import Session
-            except ModuleNotFoundError as error:
-                raise ConfigError(
-                    "--zookeeper needs the library kazoo: pip install 'koff[zookeeper]'"
-                ) from error
+            from koff.client.zookeeper.session import Session
+
             self._session = Session(
                 self._conf.hosts,
                 timeout_s=self._conf.session_timeout_s,

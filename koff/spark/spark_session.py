@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from koff.errors import KoffError
+from koff.errors import ConfigError, KoffError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +39,7 @@ ALWAYS = {
 """Settings of every session."""
 
 
-class MissingSpark(KoffError):
+class MissingSpark(ConfigError):
     """pyspark, or a Python package that it needs, is not installed."""
 
 

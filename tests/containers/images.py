@@ -81,7 +81,7 @@ def _build_stand_in(engine: docker.DockerClient, name: str, dockerfile: str, fil
 
 
 def build_koff(engine: docker.DockerClient, target: str = "koff") -> str:
-    """Builds a target of the Dockerfile of the repository. Returns the image's id."""
+    """Builds koff's image with the Dockerfile of the repository, up to the stage `target`. Returns its id."""
     ensure_base(engine)
     image, _ = engine.images.build(
         path=str(ROOT),

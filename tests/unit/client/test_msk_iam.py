@@ -90,3 +90,5 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, signer: Simpl
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
     with pytest.raises(ConfigError, match=r"pip install 'koff\[aws\]'"):
         sign_token("kafka:9098")
+    with pytest.raises(ConfigError, match=r"pip install 'koff\[aws\]'"):  # not librdkafka's late error
+        Cluster(ClusterConf("kafka:9098", PROPERTIES))

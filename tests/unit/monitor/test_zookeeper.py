@@ -253,6 +253,7 @@ def test_a_session_that_cannot_be_opened_is_tried_again_at_the_next_request(
 
 
 def test_without_kazoo_the_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "koff.client.zookeeper.session", None)
-    with pytest.raises(ConfigError, match=r"koff\[zookeeper\]"):
-        ZooKeeper(ZooKeeperConf("zk:2181")).connect()
+    monkeypatch.setitem(sys.modules, "kazoo", None)
+    ZooKeeperConf()
+    with pytest.raises(ConfigError, match=r"koff\[zookeeper\]"):  # before any connection
+        ZooKeeperConf("zk:2181")
