@@ -30,6 +30,8 @@ def is_listening(port: int, *, timeout_s: float = 0.5) -> bool:
 def is_free(port: int) -> bool:
     """Whether a server could listen on `port`."""
     with socket.socket() as probe:
+        # As servers do: connections that a server has closed before do not keep the port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
         except OSError:
