@@ -19,7 +19,6 @@ ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 BASE = os.environ.get("KOFF_TEST_BASE_IMAGE", "debian:trixie-slim")
 KAFKA = os.environ.get("KOFF_TEST_KAFKA_IMAGE", "apache/kafka:4.3.1")
-MIRROR = "http://deb.debian.org/debian"
 CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 BUILD_TIMEOUT_S = 600
 
@@ -36,7 +35,7 @@ def ensure_base(engine: docker.DockerClient) -> None:
         raise NoImage(f"{BASE} cannot be pulled, and debootstrap, as root, is needed to build it")
     with tempfile.TemporaryDirectory(prefix="koff-debian-") as folder:
         made = subprocess.run(
-            ["debootstrap", "--variant=minbase", "trixie", folder, MIRROR],
+            ["debootstrap", "--variant=minbase", "trixie", folder],
             capture_output=True,
             text=True,
             timeout=BUILD_TIMEOUT_S,
