@@ -18,7 +18,15 @@ import yaml
 
 from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS
 from koff.version import VERSION
-from tests.unit.deploy.test_manifests import KUBERNETES, ROOT, check, check_config, check_koff, find_koffs
+from tests.unit.deploy.test_manifests import (
+    KUBERNETES,
+    ROOT,
+    check,
+    check_config,
+    check_koff,
+    check_pod,
+    find_koffs,
+)
 from tests.unit.deploy.test_rules import RULES
 
 CHART = ROOT / "deploy" / "helm" / "koff"
@@ -154,6 +162,7 @@ def test_the_chart_makes_objects_that_run_koff(name: str, tmp_path: Path) -> Non
     workload = find_workload(objects)
     (container,) = find_koffs(workload)
     check_koff(container)
+    check_pod(find_pod(objects))
     # Services, budgets and monitors find the pods, also those of another version of the chart.
     labels = workload["spec"]["template"]["metadata"]["labels"]
     for kind, document in objects.items():

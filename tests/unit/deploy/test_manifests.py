@@ -78,6 +78,10 @@ def check_koff(container: dict[str, Any]) -> None:
     monitor.make_context("koff monitor", args)  # raises click's error for an option that there is not
     probes = [value for name, value in container.items() if name.endswith("Probe")]
     assert {probe["httpGet"]["path"] for probe in probes} <= SERVED
+    # A start on a busy node takes long: until then, the liveness probe must not restart koff.
+    startup = container["startupProbe"]
+    assert startup["httpGet"] == container["livenessProbe"]["httpGet"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 60
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
@@ -85,6 +89,15 @@ def check_koff(container: dict[str, Any]) -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+
+
+def check_pod(pod: dict[str, Any]) -> None:
+    """Checks that a namespace with the PodSecurity level `restricted` accepts the pod."""
+    assert pod["automountServiceAccountToken"] is False  # koff does not talk to Kubernetes
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    kinds = {kind for volume in pod.get("volumes", ()) for kind in volume if kind != "name"}
+    assert kinds <= {"configMap", "secret", "emptyDir", "projected", "persistentVolumeClaim"}
 
 
 def check_config(document: dict[str, Any], tmp_path: Path) -> None:
@@ -107,8 +120,42 @@ def test_a_plain_manifest_runs_koff_as_it_is(path: Path, tmp_path: Path) -> None
         for container in find_koffs(document):
             check_koff(container)
             assert container["image"] == f"koff:{VERSION}"
+            check_pod(document["spec"]["template"]["spec"])
         if document["kind"] == "ConfigMap":
             check_config(document, tmp_path)
+
+
+def read_plain(name: str) -> dict[str, dict[str, Any]]:
+    """The objects of one file by kind."""
+    documents = yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / f"{name}.yaml").read_text())
+    return {document["kind"]: document for document in documents}
+
+
+@pytest.mark.parametrize("name", ["koff", "shards"])
+def test_services_budgets_and_monitors_find_the_pods(name: str) -> None:
+    objects = read_plain(name)
+    (workload,) = [objects[kind] for kind in ("Deployment", "StatefulSet") if kind in objects]
+    labels = workload["spec"]["template"]["metadata"]["labels"]
+    assert workload["spec"]["selector"]["matchLabels"] == labels
+    assert objects["Service"]["spec"]["selector"] == labels
+    budget = objects["PodDisruptionBudget"]["spec"]
+    assert budget["selector"]["matchLabels"] == labels
+    # A drain of a node must not wait for ever for the only pod.
+    assert budget["maxUnavailable"] == 1
+    selector = read_plain("prometheus-operator")["ServiceMonitor"]["spec"]["selector"]
+    (expression,) = selector["matchExpressions"]
+    assert expression["operator"] == "In"
+    assert objects["Service"]["metadata"]["labels"][expression["key"]] in expression["values"]
+
+
+def test_a_sidecar_does_not_keep_the_consumer_from_running() -> None:
+    pod = read_plain("sidecar")["Deployment"]["spec"]["template"]["spec"]
+    # Containers after an init container wait for its startup probe, and for its image.
+    assert "initContainers" not in pod
+    (koff,) = [container for container in pod["containers"] if container["name"] == "koff"]
+    assert "readinessProbe" not in koff
+    monitor_of = read_plain("prometheus-operator")["PodMonitor"]["spec"]
+    assert {endpoint["port"] for endpoint in monitor_of["podMetricsEndpoints"]} == {koff["ports"][0]["name"]}
 
 
 def test_a_schema_refuses_a_field_that_there_is_not() -> None:
