@@ -16,6 +16,7 @@ import jsonschema
 import pytest
 import yaml
 
+from koff.cli.health import health
 from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS
 from koff.version import VERSION
 from tests.unit.deploy.test_manifests import (
@@ -180,6 +181,8 @@ def test_the_chart_makes_objects_that_run_koff(name: str, tmp_path: Path) -> Non
         ({"replicas": 2, "state": {"enabled": True}}, "replicas cannot be combined"),
         ({"shards": 2, "config": {"clusters": [{"name": n, "brokers": "k:1"} for n in "ab"]}}, "several"),
         ({"webConfig": {"key": "web.yml"}}, "set existingSecret"),
+        ({"webConfig": {"tls": True, "clientCert": "tls.crt"}}, "set existingSecret"),
+        ({"existingSecret": "s", "webConfig": {"clientCert": "tls.crt"}}, "/webConfig/tls"),
         ({"shards": 0}, "shards"),
         ({"replicas": 0, "shards": 2}, "replicas cannot be combined"),
         ({"state": {"enabled": True, "size": ""}}, "/state/size"),
@@ -244,7 +247,7 @@ def test_a_text_stays_a_text(text: str, tmp_path: Path) -> None:
         "image": {"repository": f"koff{text}", "tag": text},
         "imagePullSecrets": [{"name": text}],
         "existingSecret": text,
-        "webConfig": {"key": text},
+        "webConfig": {"key": text, "tls": True, "clientCert": text, "clientKey": text},
         "state": {"enabled": True, "size": text, "storageClassName": text},
         "config": {"clusters": [{"name": "a", "brokers": "k:1", "labels": {"x": text}}]},
         "extraArgs": [text],
@@ -270,6 +273,7 @@ def test_a_text_stays_a_text(text: str, tmp_path: Path) -> None:
     assert container["image"] == f"koff{text}:{text}"
     assert container["args"][-1] == text
     assert f"/etc/koff-secrets/{text}" in container["args"]
+    assert container["livenessProbe"]["exec"]["command"].count(f"/etc/koff-secrets/{text}") == 2
     assert container["env"] == [{"name": "X", "value": text}]
     for kind in ("ServiceMonitor", "PrometheusRule"):
         assert objects[kind]["metadata"]["labels"]["x"] == text
@@ -424,6 +428,28 @@ def test_probes_use_tls_if_koff_does(tmp_path: Path) -> None:
 
 
 @needs_helm
+def test_probes_show_a_client_certificate_if_koff_requires_one(tmp_path: Path) -> None:
+    """The kubelet has no certificate for httpGet, so a command in the container asks."""
+    web_config = {"key": "web.yml", "tls": True, "clientCert": "tls.crt", "clientKey": "tls.key"}
+    (container,) = find_pod(render_objects({"existingSecret": "s", "webConfig": web_config}, tmp_path))[
+        "containers"
+    ]
+    for name, more in (("startupProbe", []), ("livenessProbe", []), ("readinessProbe", ["--ready"])):
+        assert "httpGet" not in container[name]
+        program, command, *args = container[name]["exec"]["command"]
+        assert (program, command) == ("koff", "health")
+        parsed = health.make_context("koff health", list(args)).params
+        assert (str(parsed["client_cert"]), str(parsed["client_key"])) == (
+            "/etc/koff-secrets/tls.crt",
+            "/etc/koff-secrets/tls.key",
+        )
+        assert parsed["ready"] == bool(more)
+        assert parsed["listen"] == ":9850"
+        # Longer than the deadline of `koff health`, which then says why.
+        assert container[name]["timeoutSeconds"] > parsed["timeout_s"]
+
+
+@needs_helm
 @pytest.mark.parametrize("values", [{}, {"shards": 2}, {"state": {"enabled": True}}])
 def test_a_volume_of_state_belongs_to_the_user_of_koff(values: dict[str, Any], tmp_path: Path) -> None:
     """Without such a volume no group is named: OpenShift accepts only groups of its own."""
@@ -456,6 +482,10 @@ def test_a_parent_chart_may_have_a_condition_for_koff(enabled: bool, tmp_path: P
         ({"shards": 3}, ["port-forward pod/k-koff-0 9850:9850", "k-koff-2"]),
         # The certificate is for the name of the Service.
         ({"webConfig": {"tls": True}}, ["curl --insecure https://localhost:9850/readyz"]),
+        (
+            {"existingSecret": "s", "webConfig": {"tls": True, "clientCert": "c"}},
+            ["curl --cert FILE --key FILE --insecure https:"],
+        ),
         ({"existingSecret": "s", "webConfig": {"key": "web.yml"}}, ["--user"]),
         ({"config": {"clusters": CLUSTERS, "tokens_file": "/etc/koff-secrets/tokens"}}, ["--user"]),
     ],

@@ -36,7 +36,25 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
 {{- define "koff.probe" -}}
+{{ if .values.webConfig.clientCert -}}
+exec:
+  command:
+    - koff
+    - health
+    - --listen=:9850
+    {{- if eq .path "/readyz" }}
+    - --ready
+    {{- end }}
+    - --client-cert
+    - {{ print "/etc/koff-secrets/" .values.webConfig.clientCert | quote }}
+    {{- with .values.webConfig.clientKey }}
+    - --client-key
+    - {{ print "/etc/koff-secrets/" . | quote }}
+    {{- end }}
+{{- else -}}
 httpGet: {path: {{ .path }}, port: http{{ if .values.webConfig.tls }}, scheme: HTTPS{{ end }}}
+{{- end }}
+timeoutSeconds: 5
 {{- end }}
 
 {{- define "koff.pod" -}}
@@ -97,12 +115,10 @@ spec:
       livenessProbe:
         {{- include "koff.probe" (dict "path" "/healthz" "values" .Values) | nindent 8 }}
         periodSeconds: 15
-        timeoutSeconds: 5
         failureThreshold: 4
       readinessProbe:
         {{- include "koff.probe" (dict "path" "/readyz" "values" .Values) | nindent 8 }}
         periodSeconds: 10
-        timeoutSeconds: 5
       resources: {{ toYaml .Values.resources | nindent 8 }}
       securityContext:
         allowPrivilegeEscalation: false
