@@ -25,7 +25,15 @@ from tests.unit.deploy.chart import (
     render_notes,
     render_objects,
 )
-from tests.unit.deploy.test_manifests import ROOT, check_config, check_koff, check_pod, find_koffs
+from tests.unit.deploy.test_manifests import (
+    KUBERNETES,
+    ROOT,
+    check,
+    check_config,
+    check_koff,
+    check_pod,
+    find_koffs,
+)
 from tests.unit.deploy.test_rules import RULES
 
 VALUES: dict[str, dict[str, Any]] = {
@@ -88,6 +96,9 @@ def test_helm_finds_no_fault_in_the_chart() -> None:
 @pytest.mark.parametrize("name", VALUES)
 def test_the_chart_makes_objects_that_run_koff(name: str, tmp_path: Path) -> None:
     objects = render_objects(VALUES[name], tmp_path)
+    for document in objects.values():
+        for kubernetes in KUBERNETES:
+            check(document, kubernetes)
     check_config(objects["ConfigMap"], tmp_path)
     workload = find_workload(objects)
     (container,) = find_koffs(workload)
