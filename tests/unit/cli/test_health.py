@@ -6,13 +6,15 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from structlog.testing import capture_logs
 
 from koff.cli.root import main
-from koff.serve import Readiness, ServeConf, Server
+from koff.serve import AccessConf, Readiness, ServeConf, Server
+from tests.unit.serve.certificates import get_authority, require_clients, write_server_files
 from tests.unit.serve.requests import find_address
 from tests.unit.serve.views import Source, fill_tracker, take_view
 
@@ -82,6 +84,39 @@ def test_what_is_no_http_response_is_not_healthy(port: int) -> None:
     code, text = ask("--tls", "--listen", f"127.0.0.1:{port}")
     assert code == 1
     assert text.startswith(f"no response from koff monitor at 127.0.0.1:{port}: ")
+
+
+@pytest.fixture
+def strict_port(source: Source, tmp_path: Path) -> Iterator[int]:
+    """The port of a monitor that requires a client certificate."""
+    web = tmp_path / "web.yml"
+    web.write_text(write_server_files(tmp_path) + require_clients(tmp_path))
+    with capture_logs(), Server(source, ServeConf("127.0.0.1:0", AccessConf(web))) as server:
+        yield find_address(server)[1]
+
+
+def test_a_monitor_may_require_a_client_certificate(strict_port: int, tmp_path: Path) -> None:
+    certificate = get_authority().issue_cert("probe@example.org")
+    both, key = tmp_path / "client.pem", tmp_path / "client.key"
+    certificate.private_key_and_cert_chain_pem.write_to_path(both)
+    address = ("--listen", f"127.0.0.1:{strict_port}")
+    assert ask("--tls", *address)[0] == 1
+    assert ask("--client-cert", str(both), *address) == (0, "ok")
+    # Secrets of Kubernetes have the key in a file of its own.
+    both.write_bytes(certificate.cert_chain_pems[0].bytes())
+    certificate.private_key_pem.write_to_path(key)
+    assert ask("--client-cert", str(both), "--client-key", str(key), *address) == (0, "ok")
+
+
+def test_a_client_certificate_that_cannot_be_used_is_named(strict_port: int, tmp_path: Path) -> None:
+    address = ("--listen", f"127.0.0.1:{strict_port}")
+    absent = tmp_path / "absent.pem"
+    code, text = ask("--client-cert", str(absent), *address)
+    assert (code, text) == (1, f"cannot use the client certificate {absent}: No such file or directory")
+    absent.write_text("nonsense")
+    code, text = ask("--client-cert", str(absent), *address)
+    assert code == 1
+    assert text.startswith(f"cannot use the client certificate {absent}: ")
 
 
 def test_the_address_is_that_of_the_monitor_s_own_variable(

@@ -1,10 +1,20 @@
 {{- define "koff.name" -}}
-{{- .Release.Name | trunc 50 | trimSuffix "-" -}}{{- if not (contains "koff" .Release.Name) }}-koff{{ end -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else -}}
+{{- $name := .Release.Name | replace "." "-" -}}
+{{- if not (contains "koff" $name) }}{{ $name = printf "%s-koff" $name }}{{ end -}}
+{{- /* The name of a Service may not begin with a digit. */ -}}
+{{- if regexMatch "^[0-9]" $name }}{{ $name = printf "koff-%s" $name }}{{ end -}}
+{{- /* The controller adds 11 characters to the name of a StatefulSet, for a label of at most 63. */ -}}
+{{- if gt (len $name) 52 }}{{ $name = printf "%s-%s" (trunc 43 $name | trimAll "-") (sha256sum $name | trunc 8) }}{{ end -}}
+{{- $name -}}
+{{- end -}}
 {{- end }}
 
 {{- define "koff.selector" -}}
 app.kubernetes.io/name: koff
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "koff.labels" -}}
@@ -26,18 +36,35 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
 {{- define "koff.probe" -}}
+{{ if .values.webConfig.clientCert -}}
+exec:
+  command:
+    - koff
+    - health
+    - --listen=:9850
+    {{- if eq .path "/readyz" }}
+    - --ready
+    {{- end }}
+    - --client-cert
+    - {{ print "/etc/koff-secrets/" .values.webConfig.clientCert | quote }}
+    {{- with .values.webConfig.clientKey }}
+    - --client-key
+    - {{ print "/etc/koff-secrets/" . | quote }}
+    {{- end }}
+{{- else -}}
 httpGet: {path: {{ .path }}, port: http{{ if .values.webConfig.tls }}, scheme: HTTPS{{ end }}}
+{{- end }}
+timeoutSeconds: 5
 {{- end }}
 
 {{- define "koff.pod" -}}
 metadata:
   labels:
-    {{- include "koff.labels" . | nindent 4 }}
-    {{- with .Values.podLabels }}{{ toYaml . | nindent 4 }}{{ end }}
+    {{- toYaml (merge dict (.Values.podLabels | default dict) (include "koff.labels" . | fromYaml)) | nindent 4 }}
   annotations:
-    # A pod reads its configuration at the start: another configuration makes another pod.
-    checksum/config: {{ include "koff.config" . | sha256sum }}
-    {{- with .Values.podAnnotations }}{{ toYaml . | nindent 4 }}{{ end }}
+    {{- /* A pod reads its configuration at the start: another configuration makes another pod. */}}
+    {{- $checksum := dict "checksum/config" (include "koff.config" . | sha256sum) }}
+    {{- toYaml (merge dict (.Values.podAnnotations | default dict) $checksum) | nindent 4 }}
 spec:
   serviceAccountName: {{ include "koff.name" . }}
   automountServiceAccountToken: false
@@ -46,11 +73,15 @@ spec:
   {{- end }}
   securityContext:
     runAsNonRoot: true
+    {{- if .Values.state.enabled }}
     fsGroup: 65532
+    {{- end }}
     seccompProfile: {type: RuntimeDefault}
   containers:
     - name: koff
-      image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
+      {{- $version := print ":" (.Values.image.tag | default .Chart.AppVersion) }}
+      {{- with .Values.image.digest }}{{ $version = print "@" . }}{{ end }}
+      image: {{ print .Values.image.repository $version | quote }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
       args:
         - monitor
@@ -58,11 +89,11 @@ spec:
         - /etc/koff/koff.yaml
         {{- if gt (int .Values.shards) 1 }}
         - --shard
-        - $(POD_INDEX)/{{ .Values.shards }}
+        - $(POD_INDEX)/{{ int .Values.shards }}
         {{- end }}
         {{- if .Values.webConfig.key }}
         - --web.config.file
-        - /etc/koff-secrets/{{ .Values.webConfig.key }}
+        - {{ print "/etc/koff-secrets/" .Values.webConfig.key | quote }}
         {{- end }}
         {{- range .Values.extraArgs }}
         - {{ . | quote }}
@@ -84,12 +115,10 @@ spec:
       livenessProbe:
         {{- include "koff.probe" (dict "path" "/healthz" "values" .Values) | nindent 8 }}
         periodSeconds: 15
-        timeoutSeconds: 5
         failureThreshold: 4
       readinessProbe:
         {{- include "koff.probe" (dict "path" "/readyz" "values" .Values) | nindent 8 }}
         periodSeconds: 10
-        timeoutSeconds: 5
       resources: {{ toYaml .Values.resources | nindent 8 }}
       securityContext:
         allowPrivilegeEscalation: false
@@ -103,17 +132,19 @@ spec:
         {{- if .Values.state.enabled }}
         - {name: state, mountPath: /var/lib/koff}
         {{- end }}
+        {{- with .Values.extraVolumeMounts }}{{ toYaml . | nindent 8 }}{{ end }}
   volumes:
     - {name: config, configMap: {name: {{ include "koff.name" . }}}}
     {{- if .Values.existingSecret }}
-    - {name: secrets, secret: {secretName: {{ .Values.existingSecret }}}}
+    - {name: secrets, secret: {secretName: {{ .Values.existingSecret | quote }}}}
     {{- end }}
+    {{- with .Values.extraVolumes }}{{ toYaml . | nindent 4 }}{{ end }}
   {{- range $key := list "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" }}
   {{- with index $.Values $key }}
   {{ $key }}: {{ toYaml . | nindent 4 }}
   {{- end }}
   {{- end }}
   {{- with .Values.priorityClassName }}
-  priorityClassName: {{ . }}
+  priorityClassName: {{ . | quote }}
   {{- end }}
 {{- end }}
