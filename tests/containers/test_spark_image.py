@@ -13,6 +13,7 @@ from koff.kafkatest.kafka_cluster import KafkaCluster
 from tests.containers.conftest import build_or_skip
 from tests.containers.outside import commit
 from tests.kafka_groups import produce
+from tests.spark.settings import QUICK_COMMAND
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(900)]
 
@@ -34,7 +35,7 @@ def run(engine: docker.DockerClient, image: str, tables: str, *command: str, net
     """What `koff pipeline` prints, in a container that can write to /tables and /tmp only."""
     output: bytes = engine.containers.run(
         image,
-        ["pipeline", *command],
+        ["pipeline", *command, *QUICK_COMMAND],
         network_mode=network,
         volumes={tables: {"bind": "/tables"}},
         read_only=True,
