@@ -22,8 +22,8 @@ from kio.static.constants import EntityType
 
 from koff.client import ClusterConf
 from koff.client.closing import Closing
-from koff.client.wire.requests import Api
 from koff.proto.primitives import write_uvarint
+from koff.proto.requests import Api
 
 VERSIONS = {Api.LIST_OFFSETS: (1, 11), Api.METADATA: (0, 13), Api.FETCH: (4, 17)}
 """Those of Kafka 4.3."""

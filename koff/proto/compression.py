@@ -1,4 +1,4 @@
-"""Decompresses the payload of record batches, to at most a given number of bytes.
+"""Compresses the payload of record batches, and decompresses it, to at most a given number of bytes.
 
 gzip is in Python's standard library. snappy, lz4 and zstd need cramjam, which is imported when it is first
 needed.
@@ -20,10 +20,13 @@ _XERIAL_MAGIC = b"\x82SNAPPY\0"
 follow, then blocks, each with its int32 length in front. Data without this header is one bare snappy
 block."""
 _XERIAL_HEADER_SIZE = 16
+_XERIAL_VERSIONS = b"\0\0\0\1" * 2
+_XERIAL_BLOCK = 32 << 10
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
 
 
 class MissingLibrary(KoffError):
-    """A library that koff needs only for log segments is not installed."""
+    """A library that koff needs only for raw record batches is not installed."""
 
 
 def import_library(name: str) -> ModuleType:
@@ -31,7 +34,65 @@ def import_library(name: str) -> ModuleType:
     try:
         return __import__(name)
     except ImportError as error:
-        raise MissingLibrary(f"log segments need {name}: pip install {name}") from error
+        raise MissingLibrary(f"raw record batches need {name}: pip install {name}") from error
+
+
+def compress(codec: int, data: bytes) -> bytes:
+    """Returns the bytes as Kafka's producer compresses them. `codec` is the number in the batch's attributes.
+
+    Raises `Malformed` for a number that is no codec, and `MissingLibrary` without the codec's library.
+    """
+    match CODEC_NAMES[codec] if codec < len(CODEC_NAMES) else "":
+        case "none":
+            return data
+        case "gzip":
+            return zlib.compress(data, wbits=31)  # 16 + 15: a gzip header, the largest window
+        case "snappy":
+            raw = import_library("cramjam").snappy.compress_raw
+            blocks = (bytes(raw(data[at : at + _XERIAL_BLOCK])) for at in range(0, len(data), _XERIAL_BLOCK))
+            framed = (len(block).to_bytes(4, "big") + block for block in blocks)
+            return _XERIAL_MAGIC + _XERIAL_VERSIONS + b"".join(framed)
+        case "lz4":
+            # Brokers refuse blocks that depend on each other.
+            compressor = import_library("cramjam").lz4.Compressor(block_linked=False)
+            compressor.compress(data)
+            return bytes(compressor.finish())
+        case "zstd":
+            return bytes(import_library("cramjam").zstd.compress(data))
+        case _:
+            raise Malformed(f"unknown compression codec {codec}")
+
+
+def repair_lz4_header(data: bytes) -> bytes:
+    """The lz4 frame with the checksum of its header that the lz4 format has.
+
+    Producers of message format 0 computed it over the magic number, too (KAFKA-3160).
+    """
+    if len(data) < 7 or not data.startswith(_LZ4_MAGIC):
+        raise Malformed("lz4: not a frame")
+    end = 6 + 8 * bool(
+        data[4] & 0x08
+    )  # after the descriptor: flags, block size, and perhaps the content's size
+    return data[:end] + bytes([_xxh32(data[4:end]) >> 8 & 0xFF]) + data[end + 1 :]
+
+
+def _xxh32(data: bytes) -> int:
+    """The 32-bit xxHash, with seed 0, of less than 16 bytes."""
+    mask, (p1, p2, p3, p4, p5) = 0xFFFFFFFF, _XXH32_PRIMES
+    code = p5 + len(data)
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        code = code + int.from_bytes(data[at : at + 4], "little") * p3 & mask
+        code = ((code << 17 | code >> 15) & mask) * p4 & mask
+    for byte in data[whole:]:
+        code = code + byte * p5 & mask
+        code = ((code << 11 | code >> 21) & mask) * p1 & mask
+    code = (code ^ code >> 15) * p2 & mask
+    code = (code ^ code >> 13) * p3 & mask
+    return code ^ code >> 16
+
+
+_XXH32_PRIMES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
 
 
 def decompress(codec: int, data: bytes, limit: int) -> bytes:

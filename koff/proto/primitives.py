@@ -145,6 +145,11 @@ def write_uvarint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
+def write_varint(out: bytearray, value: int) -> None:
+    """Appends a signed varint in zigzag coding: small numbers of either sign take few bytes."""
+    write_uvarint(out, value << 1 if value >= 0 else (-value << 1) - 1)
+
+
 def write_tags(out: bytearray, tags: Iterable[tuple[int, bytes]]) -> None:
     """Appends a tag section of `(tag, data)` pairs, in ascending order of tags as Kafka writes it."""
     ordered = sorted(tags, key=lambda tag: tag[0])

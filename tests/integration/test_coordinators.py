@@ -33,9 +33,9 @@ from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import DescribedGroup, FetchedGroups
 from koff.client.wire.connection import Connection
-from koff.client.wire.requests import Api
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.kafkatest import LocalKafka, free_ports, reap, wait_until
+from koff.proto.requests import Api
 from tests.integration.test_against_kafka import commit
 from tests.kafka_groups import consuming, produce, streaming
 from tests.token_provider import make_answer, providing_tokens

@@ -17,8 +17,8 @@ from koff.client.closing import Closing
 from koff.client.cluster import TOPIC_PROPAGATION_S, ClusterConf
 from koff.client.errors import CoordinatorError, UnknownTopic
 from koff.client.wire.connection import Connection, UnsupportedVersion
-from koff.client.wire.requests import Api, build_request, build_struct, encode_request, error_name
 from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError
+from koff.proto.requests import Api, build_request, build_struct, encode_request, error_name
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.leaders import BrokerAddress, Layout
 from koff.client.groups.responses import DescribedGroup, ShareOffset
 from koff.client.wire.connection import MAX_REQUEST_BYTES, Connection, UnsupportedVersion
-from koff.client.wire.requests import Api, Request, encode_request, error_name
+from koff.proto.requests import Api, Request, encode_request, error_name
 from koff.records.placement import group_partition
 
 COORDINATOR_ERRORS = frozenset(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from koff.client.groups.responses import Assigned, DescribedGroup, DescribedMember, ShareOffset
 from koff.client.wire.connection import Connection
-from koff.client.wire.requests import Api, Request, encode_request, error_name, format_topic_id
+from koff.proto.requests import Api, Request, encode_request, error_name, format_topic_id
 from koff.records import Assignment, Subscription, decode_assignment, decode_subscription
 from koff.records.consumer_protocol import CONSUMER
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from koff.client.wire.connection import Connection
-from koff.client.wire.requests import Api, error_name
 from koff.errors import ConnectError
+from koff.proto.requests import Api, error_name
 from koff.records.placement import group_partition
 from koff.records.topics import OFFSETS_TOPIC
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from koff.client.groups.responses import PackedOffsets
-from koff.client.wire.requests import Api, Request, error_name
 from koff.proto.primitives import JAVA_REPLACEMENT, Malformed, read_uvarint, write_uvarint
+from koff.proto.requests import Api, Request, error_name
 
 FIRST_VERSION, LAST_VERSION = 8, 9
 BATCH_GROUPS = 1000

@@ -25,9 +25,9 @@ from koff.client.offsets.lister import OffsetLister
 from koff.client.offsets.messages import choose_version
 from koff.client.wire.connection import Connection
 from koff.client.wire.pool import Address
-from koff.client.wire.requests import Api, error_name
 from koff.errors import ConnectError, KoffError
 from koff.proto.primitives import Malformed
+from koff.proto.requests import Api, error_name
 
 log = structlog.get_logger(component="client.history")
 

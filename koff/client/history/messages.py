@@ -9,9 +9,9 @@ import struct as numbers
 from collections.abc import Mapping
 from functools import partial
 
-from koff.client.wire.requests import Api, Request
 from koff.proto.primitives import Malformed, write_uvarint
 from koff.proto.readers import compile_struct_reader
+from koff.proto.requests import Api, Request
 from koff.proto.schema import BYTES, INT16, INT32, INT64, STRING, array, field, nested, nullable, struct
 
 FETCH_VERSIONS = (12, 12)

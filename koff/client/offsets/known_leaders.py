@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from koff.client.cluster import TopicPartition
 from koff.client.offsets.messages import MetadataResponse, TopicMetadata
 from koff.client.wire.pool import Address
-from koff.client.wire.requests import error_name
+from koff.proto.requests import error_name
 from koff.proto.schema import ZERO_UUID
 
 FETCH_AGAIN_S = 1.0

@@ -37,8 +37,8 @@ from koff.client.offsets.messages import (
 from koff.client.wire.connection import Connection, UnsupportedVersion
 from koff.client.wire.credentials import TokenSource
 from koff.client.wire.pool import Address, ConnectionPool
-from koff.client.wire.requests import Api, Request, error_name
 from koff.errors import ConfigError, ConnectError, KoffError
+from koff.proto.requests import Api, Request, error_name
 
 CHUNK = 2_000
 """The most partitions, or topics of metadata, in one request. It keeps the responses small."""

@@ -19,8 +19,8 @@ from koff.client.offsets.messages import choose_version, decode_response
 from koff.client.wire.connection import Connection
 from koff.client.wire.credentials import TokenSource
 from koff.client.wire.pool import ConnectionPool
-from koff.client.wire.requests import Api, Request, error_name
 from koff.errors import ConnectError, Denied
+from koff.proto.requests import Api, Request, error_name
 from koff.proto.schema import INT8, INT16, INT32, INT64, STRING, array, field, nested, struct
 
 VERSIONS = (2, 4)

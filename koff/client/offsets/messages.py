@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from koff.client.cluster import TopicPartition
 from koff.client.wire.connection import Connection, UnsupportedVersion
-from koff.client.wire.requests import Api, Request
 from koff.proto.primitives import Malformed, write_uvarint
 from koff.proto.readers import compile_struct_reader
+from koff.proto.requests import Api, Request
 from koff.proto.schema import INT8, INT16, INT32, INT64, STRING, UUID, array, field, nested, nullable, struct
 
 T = TypeVar("T")

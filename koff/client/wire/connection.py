@@ -27,7 +27,9 @@ from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.foreign_errors import make_connect_error
 from koff.client.wire.credentials import Credentials, TokenSource, build_tls_context, read_credentials
-from koff.client.wire.requests import (
+from koff.client.wire.sasl import Refused
+from koff.errors import Closed, ConnectError, KoffError
+from koff.proto.requests import (
     Api,
     Request,
     build_request,
@@ -35,10 +37,8 @@ from koff.client.wire.requests import (
     encode_request,
     error_name,
     kio_versions,
+    skip_tags,
 )
-from koff.client.wire.sasl import Refused
-from koff.errors import Closed, ConnectError, KoffError
-from koff.proto.primitives import read_uvarint
 from koff.version import VERSION
 
 T = TypeVar("T")
@@ -310,17 +310,7 @@ class Connection(Closing):
         return _map_os_error(self.address, error)
 
 
-def _skip_tags(buffer: bytes, at: int) -> int:
-    """The end of the tag section that starts at `at`."""
-    count, at = read_uvarint(buffer, at)
-    for _ in range(count):
-        _, at = read_uvarint(buffer, at)
-        size, at = read_uvarint(buffer, at)
-        at += size
-    return at
-
-
-_HEADER_TAGS = Request(-1, 0, b"", _skip_tags)
+_HEADER_TAGS = Request(-1, 0, b"", skip_tags)
 
 
 def _open_socket(

@@ -12,8 +12,8 @@ from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.wire.connection import Connection
 from koff.client.wire.credentials import TokenSource
-from koff.client.wire.requests import Request
 from koff.errors import Closed, ConnectError, Denied
+from koff.proto.requests import Request
 
 T = TypeVar("T")
 Address = tuple[str, int]

@@ -13,11 +13,11 @@ from koff.client import ClusterConf, FeedConf, Fetched, PartitionLost, TopicPart
 from koff.client.history import messages
 from koff.client.history.history_fetch import HistoryFetch
 from koff.client.offsets.lister import OffsetLister
-from koff.client.wire.requests import Api
 from koff.kafkatest import wait_until
 from koff.monitor import readers as readers_module
 from koff.monitor.readers import TopicReader
 from koff.monitor.requests import Polled, Read, ReadFailed, Start, StopReading
+from koff.proto.requests import Api
 from tests.fake_brokers import FakeBrokers, FakeTopic
 from tests.unit.client.history.test_history_fetch import log
 from tests.unit.monitor.fakes import FakeFeed, Inbox

@@ -19,8 +19,8 @@ from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.offset_fetch import FetchedOffsets
 from koff.client.groups.responses import FetchedGroups, PackedOffsets, ShareOffset
 from koff.client.wire.connection import UnsupportedVersion
-from koff.client.wire.requests import Api, Request, build_request, build_struct
 from koff.errors import ConnectError
+from koff.proto.requests import Api, Request, build_request, build_struct
 from koff.records.placement import group_partition
 
 PARTITIONS = 6

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from koff.client.groups.descriptions import GroupListing, _convert_group
-from koff.client.wire.requests import Api
+from koff.proto.requests import Api
 
 LISTINGS = {"g": GroupListing("g", "classic", "Stable", "consumer")}
 

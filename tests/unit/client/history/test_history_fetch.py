@@ -17,11 +17,11 @@ from koff.client.history import history_fetch, messages
 from koff.client.history.history_fetch import HistoryFetch, HistoryFetched, HistoryStart
 from koff.client.offsets.lister import OffsetLister
 from koff.client.wire.connection import Connection
-from koff.client.wire.requests import Api
 from koff.errors import ConnectError
 from koff.kafkatest import wait_until
 from koff.proto import compression
 from koff.proto.compression import MissingLibrary
+from koff.proto.requests import Api
 from koff.records import segments
 from tests.fake_brokers import FakeBrokers, FakeTopic, list_batches, pack_fetched
 from tests.unit.records.decoding import GOLDEN

@@ -14,8 +14,8 @@ from koff.client import Isolation, OffsetSpec, TopicPartition
 from koff.client.cluster import ListedOffset
 from koff.client.offsets import known_leaders, lister
 from koff.client.offsets.lister import CHUNK, Listed, OffsetLister
-from koff.client.wire.requests import Api
 from koff.errors import Closed, ConfigError, ConnectError, KoffError
+from koff.proto.requests import Api
 from tests.fake_brokers import FakeBrokers, FakeTopic
 
 

@@ -15,8 +15,8 @@ from koff.client import ClusterConf
 from koff.client.metadata import Node
 from koff.client.offsets.log_sizes import VERSIONS, LogSizeReader
 from koff.client.wire.connection import UnsupportedVersion
-from koff.client.wire.requests import Api
 from koff.errors import ConnectError, Denied
+from koff.proto.requests import Api
 from tests.fake_brokers import FakeBroker, FakeBrokers, written
 
 LOG_DIRS = Api.DESCRIBE_LOG_DIRS

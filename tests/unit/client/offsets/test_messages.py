@@ -24,8 +24,8 @@ from koff.client.offsets.messages import (
     encode_list_offsets,
     encode_metadata,
 )
-from koff.client.wire.requests import Api, Request
 from koff.proto.primitives import Malformed
+from koff.proto.requests import Api, Request
 from koff.proto.schema import ZERO_UUID
 from tests.fake_brokers import written
 

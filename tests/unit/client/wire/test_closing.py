@@ -6,8 +6,8 @@ from typing import Any
 
 from koff.client.cluster import ClusterConf
 from koff.client.wire.connection import Connection
-from koff.client.wire.requests import Api, build_request, encode_request
 from koff.errors import KoffError
+from koff.proto.requests import Api, build_request, encode_request
 
 
 class Noted(socket.socket):

@@ -13,9 +13,9 @@ import pytest
 from koff.client.wire import pool as pool_module
 from koff.client.wire.connection import Connection
 from koff.client.wire.pool import MAX_CONNECTING, MAX_IDLE, Address, ConnectionPool
-from koff.client.wire.requests import Api, Request, build_request, encode_request
 from koff.errors import ConnectError, Denied
 from koff.kafkatest import wait_until
+from koff.proto.requests import Api, Request, build_request, encode_request
 from tests.fake_brokers import FakeBrokers
 
 

@@ -37,10 +37,10 @@ from koff.client.groups.descriptions import GroupListing
 from koff.client.groups.responses import join_columns
 from koff.client.wire.connection import MAX_IN_FLIGHT, Connection
 from koff.client.wire.credentials import build_tls_context, check_support, read_credentials
-from koff.client.wire.requests import Api, encode_request, error_name
 from koff.client.wire.sasl import Exchange, Refused, oauthbearer_exchange, plain_exchange, scram_exchange
 from koff.errors import Closed, ConfigError, ConnectError
 from koff.proto.primitives import Malformed
+from koff.proto.requests import Api, encode_request, error_name
 
 T = TypeVar("T")
 
