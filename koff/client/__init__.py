@@ -33,6 +33,7 @@ from koff.client.errors import (
 from koff.client.feed.feed import Feed, Fetched, PartitionLost, RawRecord, Run
 from koff.client.feed.record_times import Answer, EndReached, FirstRecord, Place, RecordTimes, Unread
 from koff.client.feed.source import FeedConf
+from koff.client.key_hashes import crc32_partition, fnv1a_partition, murmur2_partition
 from koff.client.message import Message
 from koff.client.metadata import Metadata, Node, PartitionMetadata
 from koff.errors import Closed
@@ -89,6 +90,9 @@ __all__ = [
     "TopicPartition",
     "UnknownTopic",
     "Unread",
+    "crc32_partition",
     "dial",
+    "fnv1a_partition",
     "merge",
+    "murmur2_partition",
 ]

@@ -16,7 +16,7 @@ from koff.client import (
     RandomProducer,
     RoundRobinProducer,
 )
-from koff.client.broker.partitioners import fnv1a_32, hash_partition
+from koff.client.key_hashes import fnv1a_32, fnv1a_partition
 from koff.errors import ConfigError, ConnectError
 from koff.kafkatest.doubles import MemoryBroker
 
@@ -33,11 +33,11 @@ def test_the_hash_is_fnv_1a_of_32_bits(data, value):
 
 
 def test_a_hash_with_the_highest_bit_counts_as_the_negative_number_that_it_is_in_go():
-    assert hash_partition(b"a", 7) == (2**32 - 0xE40C292C) % 7 != 0xE40C292C % 7
+    assert fnv1a_partition(b"a", 7) == (2**32 - 0xE40C292C) % 7 != 0xE40C292C % 7
 
 
 def test_a_message_without_a_key_is_hashed_as_one_with_an_empty_key():
-    assert hash_partition(None, 5) == hash_partition(b"", 5)
+    assert fnv1a_partition(None, 5) == fnv1a_partition(b"", 5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -95,7 +95,7 @@ def test_round_robin_is_fair_between_threads():
 def test_when_one_partition_fails_the_error_speaks_of_the_messages_of_the_call():
     with MemoryBroker({"t": 2}) as broker:
         keys = [b"a", b"b", b"a", b"b"]
-        assert hash_partition(b"a", 2) != hash_partition(b"b", 2)
+        assert fnv1a_partition(b"a", 2) != fnv1a_partition(b"b", 2)
         broker.fail("produce", ConnectError("away"))
         messages = [Message(b"%d" % number, key) for number, key in enumerate(keys)]
         with pytest.raises(ProduceError, match="away") as caught:

@@ -4,33 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from koff.client.broker.interfaces import Producer
 from koff.client.errors import ProduceError
+from koff.client.key_hashes import fnv1a_partition
 from koff.client.message import Message
 from koff.errors import ConfigError, KoffError
-
-_FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193
-
-
-def fnv1a_32(data: bytes) -> int:
-    """The 32-bit FNV-1a hash, unsigned (Go's hash/fnv New32a)."""
-    value = _FNV_OFFSET
-    for byte in data:
-        value = (value ^ byte) * _FNV_PRIME & 0xFFFFFFFF
-    return value
-
-
-def hash_partition(key: bytes | None, partitions: int) -> int:
-    """The partition of a key.
-
-    It is the absolute value of the key's FNV-1a hash (as a signed 32-bit integer) modulo `partitions`. Go's
-    producers compute the same, except for the hash -2^31: its absolute value does not fit into an int32, so
-    they compute no valid partition.
-    """
-    value = fnv1a_32(key or b"")
-    return (value if value < 1 << 31 else (1 << 32) - value) % partitions
 
 
 class _DistributingProducer:
@@ -47,7 +27,20 @@ class _DistributingProducer:
 
 
 class HashProducer(_DistributingProducer):
-    """Writes messages with the same key to the same partition. A `DistributingProducer`."""
+    """Writes messages with the same key to the same partition. A `DistributingProducer`.
+
+    `find_partition` computes a key's partition: `fnv1a_partition`, `crc32_partition`, `murmur2_partition`
+    or a function of yours.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        partitions: int,
+        find_partition: Callable[[bytes | None, int], int] = fnv1a_partition,
+    ) -> None:
+        super().__init__(producer, partitions)
+        self._find_partition = find_partition
 
     def distribute(self, topic: str, *messages: Message) -> int | None:
         """Writes each message to the partition of its key. Returns the offset of the first message.
@@ -58,7 +51,7 @@ class HashProducer(_DistributingProducer):
         # The indices of the messages, by partition.
         by_partition: dict[int, list[int]] = {}
         for index, message in enumerate(messages):
-            by_partition.setdefault(hash_partition(message.key, self._partitions), []).append(index)
+            by_partition.setdefault(self._find_partition(message.key, self._partitions), []).append(index)
         if len(by_partition) <= 1:
             partition = next(iter(by_partition), 0)
             return self._producer.produce(topic, partition, *messages)

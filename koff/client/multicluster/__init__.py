@@ -1,6 +1,6 @@
 """Many clusters as one: a reader of all clusters, and a writer that uses another cluster when one fails."""
 
-from koff.client.multicluster.balancers import Balancer, Hash, LeastBytes, RoundRobin
+from koff.client.multicluster.balancers import CRC32, Balancer, Hash, LeastBytes, Murmur2, RoundRobin
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf, RWMode, WriterConf
 from koff.client.multicluster.errors import (
     CommitError,
@@ -15,6 +15,7 @@ from koff.client.multicluster.stats import ClusterWrites, ReaderStats, WriterSta
 from koff.client.multicluster.writer import Writer
 
 __all__ = [
+    "CRC32",
     "FIRST_OFFSET",
     "LAST_OFFSET",
     "Balancer",
@@ -22,6 +23,7 @@ __all__ = [
     "CommitError",
     "Hash",
     "LeastBytes",
+    "Murmur2",
     "RWMode",
     "ReadError",
     "ReadErrors",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from koff.client.key_hashes import crc32_partition, fnv1a_partition, murmur2_partition
 from koff.client.message import Message
 
 
@@ -27,17 +28,39 @@ class RoundRobin:
         return chosen
 
 
-class Hash:
-    """The same partition for the same key, as in Go's clients; round robin for messages without a key."""
+class _KeyHash:
+    """The same partition for the same key; round robin for messages without a key."""
 
     def __init__(self) -> None:
         self._keyless = RoundRobin()
 
     def balance(self, message: Message, partitions: int) -> int:
-        """The partition of the message's key, see `hash_partition`."""
+        """The partition of the message's key."""
         if message.key is None:
             return self._keyless.balance(message, partitions)
-        return hash_partition(message.key, partitions)
+        return self._find_partition(message.key, partitions)
+
+    @staticmethod
+    def _find_partition(key: bytes, partitions: int) -> int:
+        raise NotImplementedError
+
+
+class Hash(_KeyHash):
+    """The same partition for the same key, as in Go's clients; round robin for messages without a key."""
+
+    _find_partition = staticmethod(fnv1a_partition)
+
+
+class CRC32(_KeyHash):
+    """The same partition for the same key, as in librdkafka; round robin for messages without a key."""
+
+    _find_partition = staticmethod(crc32_partition)
+
+
+class Murmur2(_KeyHash):
+    """The same partition for the same key, as in Java's client; round robin for messages without a key."""
+
+    _find_partition = staticmethod(murmur2_partition)
 
 
 class LeastBytes:
@@ -53,20 +76,6 @@ class LeastBytes:
         chosen = self._bytes.index(min(self._bytes))
         self._bytes[chosen] += payload_bytes(message)
         return chosen
-
-
-def hash_partition(key: bytes, partitions: int) -> int:
-    """The partition of a key, as sarama and kafka-go compute it.
-
-    The key's 32-bit FNV-1a hash is taken as a signed integer; the partition is the absolute value of its
-    remainder.
-    """
-    code = 0x811C9DC5  # FNV offset basis
-    for byte in key:
-        code = (code ^ byte) * 0x01000193 & 0xFFFFFFFF  # FNV prime
-    signed = code - (1 << 32) if code >> 31 else code
-    # Go truncates towards zero, so the absolute remainder is the remainder of the absolute hash.
-    return abs(signed) % partitions
 
 
 def payload_bytes(message: Message) -> int:

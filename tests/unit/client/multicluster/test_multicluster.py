@@ -14,9 +14,12 @@ import pytest
 from koff.client.cluster import ClusterConf
 from koff.client.message import NO_OFFSET, Message
 from koff.client.multicluster import (
+    CRC32,
     LAST_OFFSET,
+    Balancer,
     Hash,
     LeastBytes,
+    Murmur2,
     Reader,
     ReaderConf,
     ReadError,
@@ -51,8 +54,16 @@ def test_a_key_goes_where_go_clients_put_it(key: bytes, code: int):
     assert Hash().balance(Message(key=key), 7) == abs(remainder)
 
 
-def test_messages_without_a_key_are_spread_by_hash():
-    balancer = Hash()
+@pytest.mark.parametrize(
+    ("balancer", "partition"), [(Murmur2(), (-790332482 & 0x7FFFFFFF) % 7), (CRC32(), 0x9EF61F95 % 7)]
+)
+def test_a_key_goes_where_other_clients_put_it(balancer: Balancer, partition: int):
+    """Codes of "foobar" as Kafka's own tests and the definition of CRC-32 have them."""
+    assert balancer.balance(Message(key=b"foobar"), 7) == partition
+
+
+@pytest.mark.parametrize("balancer", [Hash(), Murmur2(), CRC32()])
+def test_messages_without_a_key_are_spread_by_hash(balancer: Balancer):
     assert {balancer.balance(Message(b"v"), 4) for _ in range(4)} == {0, 1, 2, 3}
 
 
