@@ -63,7 +63,8 @@ def test_the_wheel_has_each_file_of_the_package_and_the_licence(
         names = set(wheel.namelist())
         assert wheel.read(f"{info}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
         assert wheel.read(f"{info}/entry_points.txt").split() == [
-            *(b"[console_scripts]", b"koff", b"=", b"koff.cli:main")
+            *(b"[console_scripts]", b"koff", b"=", b"koff.cli:main"),
+            *(b"[pytest11]", b"koff", b"=", b"koff.pytest_plugin"),
         ]
     assert "koff/py.typed" in names
     assert {name for name in names if not name.startswith(info)} == list_source_files("koff")
