@@ -85,7 +85,8 @@ def test_the_whole_client_runs_over_sasl_and_over_tls(more_kafka):
     values = []
     with dial(kafka.sasl_bootstrap, BrokerConf(properties=sasl)) as broker:
         broker.producer().produce(topic, 0, Message(b"by sasl"))
-        values += [message.value for message in broker.consumer(ConsumerConf(topic, retry_limit=1))]
+        with broker.consumer(ConsumerConf(topic, retry_limit=1)) as consumer:
+            values += [message.value for message in consumer]
         broker.offset_coordinator(OffsetCoordinatorConf("g")).commit(topic, 0, 1, "m")
         assert broker.offset_coordinator(OffsetCoordinatorConf("g")).offset(topic, 0) == (1, "m")
     assert values == [b"by sasl"]
@@ -130,8 +131,8 @@ def test_many_threads_read_through_one_feed_each_its_own_partition(kafka):
             producer.produce(topic, partition, *(Message(b"x" * 100) for _ in range(5000)))
 
         def read(partition: int) -> None:
-            consumer = broker.consumer(ConsumerConf(topic, partition, retry_limit=2))
-            got[partition] = [message.offset for message in consumer]
+            with broker.consumer(ConsumerConf(topic, partition, retry_limit=2)) as consumer:
+                got[partition] = [message.offset for message in consumer]
 
         readers = [threading.Thread(target=read, args=(partition,)) for partition in range(8)]
         for reader in readers:
@@ -240,7 +241,8 @@ def test_partitions_that_are_added_are_found(kafka):
         kafka.admin.create_partitions([NewPartitions(topic, 2)])[topic].result(20)
         wait_until(lambda: broker.partition_count(topic) == 2, what="the partition")
         assert broker.producer().produce(topic, 1, Message(b"y")) == 0
-        assert broker.consumer(ConsumerConf(topic, 1)).consume().value == b"y"
+        with broker.consumer(ConsumerConf(topic, 1)) as consumer:
+            assert consumer.consume().value == b"y"
 
 
 @pytest.mark.kafka
@@ -286,7 +288,8 @@ def test_calls_of_many_threads_stay_in_one_piece_each(kafka, acks):
             writer.start()
         for writer in writers:
             writer.join(60)
-        got = list(broker.consumer(ConsumerConf(topic, retry_limit=2)))
+        with broker.consumer(ConsumerConf(topic, retry_limit=2)) as consumer:
+            got = list(consumer)
     assert len(got) == 4000
     for at in range(0, 4000, 50):
         assert [int(each.value or b"") for each in got[at : at + 50]] == list(range(50))
@@ -300,7 +303,8 @@ def test_more_messages_than_a_chunk_keep_their_order_and_offsets(kafka):
         messages = [Message(b"%d" % number) for number in range(25_000)]
         assert broker.producer().produce(topic, 0, *messages) == 0
         assert [each.offset for each in messages] == list(range(25_000))
-        got = list(broker.consumer(ConsumerConf(topic, retry_limit=2)))
+        with broker.consumer(ConsumerConf(topic, retry_limit=2)) as consumer:
+            got = list(consumer)
     assert [int(each.value or b"") for each in got] == list(range(25_000))
 
 

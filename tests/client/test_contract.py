@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -46,13 +46,17 @@ class World:
 
     client: Client
     make_topic: Callable[..., str]
+    consumers: list[Consumer] = field(default_factory=list)
+    """Keeps the consumers: the client's `close` closes them."""
 
     def produce(self, topic: str, *values: bytes, partition: int = 0) -> int | None:
         return self.client.producer().produce(topic, partition, *map(Message, values))
 
     def consumer(self, topic: str, partition: int = 0, **conf: Any) -> Consumer:
         """One that gives up soon."""
-        return self.client.consumer(ConsumerConf(topic, partition, **{"retry_limit": 2, **conf}))
+        consumer = self.client.consumer(ConsumerConf(topic, partition, **{"retry_limit": 2, **conf}))
+        self.consumers.append(consumer)
+        return consumer
 
 
 @pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.kafka)])
@@ -412,7 +416,7 @@ def test_a_merged_stream_of_nothing_is_closed(world):
 
 def test_closing_a_merged_stream_twice_is_fine_and_does_not_wait(world):
     topic = world.make_topic()
-    mx = merge(world.client.consumer(ConsumerConf(topic)))
+    mx = merge(world.consumer(topic, retry_limit=-1))
     began = time.monotonic()
     mx.close()
     mx.close()
@@ -423,7 +427,7 @@ def test_closing_a_merged_stream_twice_is_fine_and_does_not_wait(world):
 
 def test_closing_a_merged_stream_ends_a_wait(world):
     topic = world.make_topic()
-    mx = merge(world.client.consumer(ConsumerConf(topic)))
+    mx = merge(world.consumer(topic, retry_limit=-1))
     ended: list[list[Message]] = []
     waiting = threading.Thread(target=lambda: ended.append(list(mx)))
     waiting.start()
@@ -451,7 +455,7 @@ def test_a_failing_consumer_is_named_by_the_merged_stream_and_the_others_go_on(w
 
 def test_a_merged_stream_whose_client_is_closed_says_so_and_closes(world):
     topic = world.make_topic()
-    mx = merge(world.client.consumer(ConsumerConf(topic)))
+    mx = merge(world.consumer(topic, retry_limit=-1))
     world.client.close()
     with pytest.raises(MxError) as caught:
         mx.consume()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
@@ -81,9 +82,9 @@ class Broker(Closing):
         """Guards the dictionaries and the list below, and keeps `close` out while an object is made."""
         self._closed = threading.Event()
         self._partition_counts: dict[str, int] = {}
-        self._feeds: dict[FeedConf, list[SharedFeed]] = {}
+        self._feeds: dict[FeedConf, SharedFeed] = {}
         self._producers: dict[ProducerConf, PartitionProducer] = {}
-        self._coordinators: list[GroupCoordinator] = []
+        self._coordinators: weakref.WeakSet[GroupCoordinator] = weakref.WeakSet()
 
     def __repr__(self) -> str:  # names no properties: they hold secrets
         return f"<Broker at {self._cluster.conf.brokers}{', closed' if self._closed.is_set() else ''}>"
@@ -92,9 +93,13 @@ class Broker(Closing):
         """Closes all connections, producers, consumers and coordinators. Safe to call twice."""
         with self._lock:
             self._closed.set()
-            closables: list[_Closable] = [*self._producers.values(), *self._coordinators]
-            closables += [feed for feeds in self._feeds.values() for feed in feeds]
-            self._producers, self._coordinators, self._feeds = {}, [], {}
+            closables: list[_Closable] = [
+                *self._producers.values(),
+                *self._coordinators,
+                *self._feeds.values(),
+            ]
+            self._producers, self._feeds = {}, {}
+            self._coordinators.clear()
         # Close them without the lock: a feed's `close` waits for threads that are fetching.
         for closable in closables:
             closable.close()
@@ -174,8 +179,9 @@ class Broker(Closing):
     def consumer(self, conf: ConsumerConf) -> PartitionConsumer:
         """A consumer of one partition, which reads from `conf.start_offset`.
 
-        The caller closes it; otherwise `close` of this connection does. Raises `UnknownTopic`,
-        `ConnectError`, and `ConfigError` for a negative start offset that is neither constant.
+        The caller closes it; otherwise `close` of this connection does. A consumer that is garbage before
+        that causes a `ResourceWarning`. Raises `UnknownTopic`, `ConnectError`, and `ConfigError` for a
+        negative start offset that is neither constant.
         """
         self._check_open()
         self._check_partition(conf.topic, conf.partition)
@@ -194,22 +200,17 @@ class Broker(Closing):
         patience_s = conf.retry_err_limit * (conf.retry_err_wait_s + leader_s)
         feed_conf = _build_feed_conf(conf)
         with self._keep_open():
-            # A feed has one buffer for a partition: a second consumer of a partition needs another feed.
-            for feed in self._feeds.setdefault(feed_conf, []):
-                buffer = feed.open_buffer(conf.topic, conf.partition, start)
-                if buffer is not None:
-                    return PartitionConsumer(feed, buffer, conf, patience_s=patience_s)
-            feed = SharedFeed(self._cluster, feed_conf)
-            self._feeds[feed_conf].append(feed)
+            if feed_conf not in self._feeds:
+                self._feeds[feed_conf] = SharedFeed(self._cluster, feed_conf)
+            feed = self._feeds[feed_conf]
             buffer = feed.open_buffer(conf.topic, conf.partition, start)
-            assert buffer is not None
             return PartitionConsumer(feed, buffer, conf, patience_s=patience_s)
 
     def offset_coordinator(self, conf: OffsetCoordinatorConf) -> GroupCoordinator:
         """A client of the group's coordinator, which commits and fetches the group's offsets."""
         with self._keep_open():
             coordinator = GroupCoordinator(self._cluster.conf, conf)
-            self._coordinators.append(coordinator)
+            self._coordinators.add(coordinator)
             return coordinator
 
     @contextmanager

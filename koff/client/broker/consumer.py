@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 
 from koff.client.batch import Batch, FetchedBatch
@@ -10,7 +11,8 @@ from koff.client.broker.conf import ConsumerConf
 from koff.client.closing import Closing
 from koff.client.cluster import OffsetSpec
 from koff.client.errors import NoData, OffsetOutOfRange
-from koff.client.feed.shared_feed import PartitionBuffer, SharedFeed
+from koff.client.feed.partition_buffer import PartitionBuffer
+from koff.client.feed.shared_feed import SharedFeed
 from koff.client.message import Message
 from koff.errors import Closed, ConnectError, Denied, KoffError
 
@@ -50,6 +52,13 @@ class PartitionConsumer(Closing):
 
     def __repr__(self) -> str:
         return f"<Consumer of {self.topic}/{self.partition}{', closed' if self._closed else ''}>"
+
+    def __del__(self) -> None:
+        """Stops reading for a consumer that nobody closed."""
+        buffer = getattr(self, "buffer", None)  # missing if `__init__` failed
+        if buffer is not None and not buffer.closed:
+            self.feed.abandon_buffer(buffer)
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
 
     def close(self) -> None:
         """Stops reading. Safe to call twice."""

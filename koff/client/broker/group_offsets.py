@@ -62,6 +62,11 @@ class GroupCoordinator(Closing):
         self._searching: Connection | None = None  # to a broker that is asked for the coordinator
         self._brokers = list(parse_addresses(cluster.brokers))
 
+    def __del__(self) -> None:
+        """Closes the connection of a coordinator that nobody uses any more."""
+        if hasattr(self, "_brokers"):  # missing if `__init__` failed
+            self.close()
+
     def close(self) -> None:
         """Closes the connection. A call in progress ends with `Closed`. Safe to call twice."""
         # Without the lock, because a call in progress holds it. Closing the connection ends that call.
