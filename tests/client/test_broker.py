@@ -13,9 +13,11 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import NewPartitions
 
 from koff.client import (
+    START_OFFSET_NEWEST,
     BrokerConf,
     ConsumerConf,
     CoordinatorError,
+    Isolation,
     Message,
     NoData,
     OffsetCoordinatorConf,
@@ -211,6 +213,24 @@ def test_a_topic_that_is_deleted_under_a_consumer_is_unknown_to_it(kafka):
 
 
 @pytest.mark.kafka
+def test_a_consumer_of_a_topic_that_was_created_again_is_out_of_range_at_once(kafka):
+    topic = kafka.create_topic()
+    with dial(kafka.bootstrap) as broker:
+        broker.producer().produce(topic, 0, *(Message(b"x") for _ in range(10)))
+        with broker.consumer(ConsumerConf(topic, retry_limit=1)) as consumer:
+            assert len(list(consumer)) == 10
+            kafka.admin.delete_topics([topic])[topic].result(20)
+            wait_until(lambda: topic not in broker.metadata().topics, what="the topic to be gone")
+            kafka.create_topic(topic)
+            error: Exception | None = None
+            while not isinstance(error, OffsetOutOfRange):
+                with pytest.raises((OffsetOutOfRange, UnknownTopic, ConnectError)) as caught:  # not `NoData`
+                    consumer.consume()
+                error = caught.value
+            assert (error.offset, error.earliest, error.latest) == (10, 0, 0)
+
+
+@pytest.mark.kafka
 @pytest.mark.parametrize("ask", ["partition_count", "offset_latest", "commit"])
 def test_a_topic_that_not_every_broker_has_heard_of_is_asked_for_again(kafka, monkeypatch, ask):
     """Here none has, at first: it is made a moment later."""
@@ -258,6 +278,35 @@ def test_a_consumer_sees_no_aborted_messages_and_knows_the_end_behind_them(kafka
     with dial(kafka.bootstrap) as broker:
         consumer = broker.consumer(ConsumerConf(topic, retry_limit=1))
         assert [message.value for message in consumer] == [b"kept"]
+
+
+@pytest.mark.kafka
+def test_a_partition_has_no_data_beyond_an_open_transaction(kafka):
+    """A consumer that reads committed messages is at the end at the last stable offset."""
+    topic = kafka.create_topic()
+    writer = kafka.producer({"transactional.id": f"tx-{topic}"})
+    writer.init_transactions(20)
+    with dial(kafka.bootstrap) as broker:
+        broker.producer().produce(topic, 0, Message(b"before"))
+        writer.begin_transaction()
+        writer.produce(topic, b"held back")
+        writer.flush(10)
+        # The partition goes on behind the open transaction.
+        broker.producer().produce(topic, 0, Message(b"behind"))
+        dirty_conf = ConsumerConf(topic, retry_limit=1, isolation=Isolation.READ_UNCOMMITTED)
+        with broker.consumer(dirty_conf) as dirty:
+            assert [message.value for message in dirty] == [b"before", b"held back", b"behind"]
+        with broker.consumer(ConsumerConf(topic, retry_limit=1)) as consumer:
+            assert consumer.consume().value == b"before"
+            for _ in range(2):
+                with pytest.raises(NoData, match="after offset 0"):
+                    consumer.consume()
+            newest = ConsumerConf(topic, start_offset=START_OFFSET_NEWEST, retry_limit=1)
+            with broker.consumer(newest) as late, pytest.raises(NoData):
+                late.consume()
+            writer.commit_transaction(20)
+            wait_until(lambda: broker.offset_latest(topic, 0) == 4, what="the marker")
+            assert [message.value for message in consumer] == [b"held back", b"behind"]
 
 
 @pytest.mark.kafka

@@ -23,7 +23,14 @@ from koff.client.broker.consumer import PartitionConsumer
 from koff.client.broker.group_offsets import GroupCoordinator
 from koff.client.broker.producer import PartitionProducer
 from koff.client.closing import Closing
-from koff.client.cluster import TOPIC_PROPAGATION_S, Cluster, ClusterConf, OffsetSpec, TopicPartition
+from koff.client.cluster import (
+    TOPIC_PROPAGATION_S,
+    Cluster,
+    ClusterConf,
+    Isolation,
+    OffsetSpec,
+    TopicPartition,
+)
 from koff.client.errors import UnknownTopic
 from koff.client.feed.shared_feed import SharedFeed, is_absent
 from koff.client.feed.source import FeedConf
@@ -136,10 +143,14 @@ class Broker(Closing):
         return self.offsets([requested], OffsetSpec.LATEST)[requested]
 
     def offsets(
-        self, partitions: Iterable[TopicPartition], spec: OffsetSpec | int = OffsetSpec.LATEST
+        self,
+        partitions: Iterable[TopicPartition],
+        spec: OffsetSpec | int = OffsetSpec.LATEST,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, int]:
         """The offset of every partition, fetched together.
 
+        LATEST is the high watermark, or with READ_COMMITTED the last stable offset.
         `spec` may be a time in ms since the epoch: then the first offset at or after that time, -1 if there
         is none. A request to a leader that does not respond is repeated, `leader_retry_limit` times. After
         that, raises `ConnectError` with the names of the partitions without an offset. Raises `UnknownTopic`
@@ -150,7 +161,7 @@ class Broker(Closing):
 
         def fetch_missing() -> None:
             # A retry requests only the offsets that are still missing.
-            results = self._cluster.fetch_offsets([p for p in requested if p not in offsets], spec)
+            results = self._cluster.fetch_offsets([p for p in requested if p not in offsets], spec, isolation)
             offsets.update({p: offset for p, offset in results.items() if isinstance(offset, int)})
             missing = {p: reason for p, reason in results.items() if isinstance(reason, str)}
             for p, reason in missing.items():
@@ -193,7 +204,9 @@ class Broker(Closing):
                 "START_OFFSET_NEWEST"
             )
         if start == START_OFFSET_NEWEST:
-            start = self.offset_latest(conf.topic, conf.partition)  # now, not at the first `consume`
+            # Now, not at the first `consume`. With READ_COMMITTED that is the last stable offset.
+            newest = TopicPartition(conf.topic, conf.partition)
+            start = self.offsets([newest], OffsetSpec.LATEST, conf.isolation)[newest]
         # How long fetches may fail: each failed fetch costs one retry wait, and the retries that look for the
         # leader.
         leader_s = self.conf.leader_retry_limit * self.conf.leader_retry_wait_s

@@ -20,6 +20,8 @@ _MAX_QUEUED = 4
 """How many results of `ReadItems` may wait for the caller."""
 _WAIT_S = 0.1
 """How long one read waits for messages: `close` does not end a wait."""
+_CHECK_WAIT_S = 0.01
+"""The same while a leader is asked for the end of a partition."""
 
 MergedItem = Batch | MxError
 ReadItems = Callable[[list[Consumer]], list[MergedItem]]
@@ -171,7 +173,8 @@ def _read_shared(consumers: list[Consumer]) -> list[MergedItem]:
         shared = [consumer for consumer in consumers if isinstance(consumer, PartitionConsumer)]
         first = shared[0]  # all have the same feed
         try:
-            first.feed.wait_for_messages([consumer.buffer for consumer in shared], _WAIT_S)
+            wait_s = _CHECK_WAIT_S if any(consumer.is_checking for consumer in shared) else _WAIT_S
+            first.feed.wait_for_messages([consumer.buffer for consumer in shared], wait_s)
         except Exception as error:
             items.append(_wrap_error(first, error))
             if isinstance(error, Closed):  # the feed is closed, and with it all of these consumers

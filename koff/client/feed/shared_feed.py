@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
@@ -20,11 +21,12 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from koff.client.cluster import TOPIC_PROPAGATION_S, Cluster, Isolation, OffsetSpec, TopicPartition
 from koff.client.errors import UnknownTopic
 from koff.client.feed.feed import split_into_runs
+from koff.client.feed.offset_requests import OffsetRequests
 from koff.client.feed.partition_buffer import PartitionBuffer, SharedPartition
 from koff.client.feed.source import OFFSET_LOST_CODES, PARTITION_GONE_CODES, FeedConf, Source
 from koff.client.foreign_errors import extract_kafka_error, make_connect_error, make_denied_error
 from koff.client.librdkafka import consume_waiting
-from koff.errors import Closed, ConnectError
+from koff.errors import Closed, ConnectError, KoffError
 
 _PERHAPS_ABSENT = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "_NOENT"})
 _MAX_MESSAGES = 10_000  # of one fetch
@@ -45,6 +47,7 @@ class SharedFeed(Source):
         self._cluster = cluster
         self._isolation = Isolation(conf.isolation)
         self._partitions: dict[tuple[str, int], SharedPartition] = {}
+        self._end_requests = OffsetRequests(self._fetch_ends)
         self._max_buffered_bytes = 2 * conf.fetch_bytes
         self._abandoned: deque[PartitionBuffer] = deque()
         self._changed = threading.Condition()  # its lock is reentrant; guards all below, and the buffers
@@ -134,33 +137,62 @@ class SharedFeed(Source):
                     self._fetching = False
                     self._changed.notify_all()
 
-    def fetch_offset(self, buffer: PartitionBuffer, spec: OffsetSpec = OffsetSpec.LATEST) -> int:
+    def note_end(self, buffer: PartitionBuffer, offset: int) -> None:
+        """Notes that the leader has no message for the buffer, if it still waits for the one at `offset`."""
+        with self._changed:
+            if buffer.next_offset == offset and not buffer.is_ready:
+                buffer.note_end(offset)
+
+    def request_end(self, buffer: PartitionBuffer) -> Future[int]:
+        """The end offset of the buffer's partition, as `fetch_offset` would return it. Does not wait."""
+        return self._end_requests.request_offset(TopicPartition(*buffer.key))
+
+    def fetch_offset(self, buffer: PartitionBuffer, spec: OffsetSpec, isolation: Isolation) -> int:
         """The start or end offset of the buffer's partition, as its leader returns it now.
 
-        Raises `ConnectError`, `UnknownTopic`, `Denied`. The request goes over the `Cluster`'s connection:
-        on the feed's own connection the broker would process it only after the fetches that came before.
+        The end is the high watermark, or with READ_COMMITTED the last stable offset. Raises `ConnectError`,
+        `UnknownTopic`, `Denied`. The request goes over the `Cluster`'s connection: on the feed's own
+        connection the broker would process it only after the fetches that came before.
         """
-        requested_at, partition = time.monotonic(), TopicPartition(buffer.topic, buffer.partition)
-        try:
-            offset = self._cluster.fetch_offsets(
-                [partition], spec, self._isolation, timeout_s=_OFFSET_TIMEOUT_S
-            )[partition]
-        except ConnectError:
-            self._refresh_leader(buffer.topic)
-            raise
-        if isinstance(offset, int):
-            self.note_response(requested_at)
-            return offset
+        partition = TopicPartition(*buffer.key)
+        offset = self._fetch_offsets([partition], spec, isolation)[partition]
+        if isinstance(offset, KoffError):
+            raise offset
+        return offset
 
-        # `offset` is the name of an error.
-        if is_absent(self._cluster, partition, offset):
-            raise UnknownTopic(f"{buffer.topic}/{buffer.partition} does not exist any more")
-        if offset == "TOPIC_AUTHORIZATION_FAILED":
-            raise make_denied_error(buffer.topic, self._brokers, "DESCRIBE")
-        self._refresh_leader(buffer.topic)
-        raise ConnectError(
-            f"the leader of {buffer.topic}/{buffer.partition} does not respond: {offset}; check that it runs"
-        )
+    def _fetch_ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int | KoffError]:
+        return self._fetch_offsets(partitions, OffsetSpec.LATEST, self._isolation)
+
+    def _fetch_offsets(
+        self, partitions: list[TopicPartition], spec: OffsetSpec, isolation: Isolation
+    ) -> dict[TopicPartition, int | KoffError]:
+        """The offset or the error of each partition. Raises `ConnectError` if no leader responds."""
+        requested_at = time.monotonic()
+        try:
+            fetched = self._cluster.fetch_offsets(partitions, spec, isolation, timeout_s=_OFFSET_TIMEOUT_S)
+        except ConnectError:
+            self._refresh_leaders({partition.topic for partition in partitions})
+            raise
+        if any(isinstance(offset, int) for offset in fetched.values()):
+            self.note_response(requested_at)
+        results: dict[TopicPartition, int | KoffError] = {
+            partition: offset if isinstance(offset, int) else self._make_offset_error(partition, offset)
+            for partition, offset in fetched.items()
+        }
+        self._refresh_leaders({at.topic for at, each in results.items() if type(each) is ConnectError})
+        return results
+
+    def _make_offset_error(self, partition: TopicPartition, reason: str) -> KoffError:
+        """The error for a partition without an offset. `reason` is the name of Kafka's error."""
+        name = f"{partition.topic}/{partition.partition}"
+        try:
+            if is_absent(self._cluster, partition, reason):
+                return UnknownTopic(f"{name} does not exist any more")
+        except KoffError as error:
+            return error
+        if reason == "TOPIC_AUTHORIZATION_FAILED":
+            return make_denied_error(partition.topic, self._brokers, "DESCRIBE")
+        return ConnectError(f"the leader of {name} does not respond: {reason}; check that it runs")
 
     @contextmanager
     def _hold_consumer(self) -> Iterator[Consumer]:
@@ -287,13 +319,14 @@ class SharedFeed(Source):
         while self._abandoned:
             self.close_buffer(self._abandoned.popleft())
 
-    def _refresh_leader(self, topic: str) -> None:
-        """Makes librdkafka fetch the topic's leaders now, before its own timeouts."""
-        with self._hold_consumer() as consumer:
-            try:
-                consumer.list_topics(topic, timeout=_OFFSET_TIMEOUT_S)
-            except KafkaException:
-                pass  # the caller raises the first error, which explains more
+    def _refresh_leaders(self, topics: Collection[str]) -> None:
+        """Makes librdkafka fetch the leaders of the topics now, before its own timeouts."""
+        for topic in topics:
+            with self._hold_consumer() as consumer:
+                try:
+                    consumer.list_topics(topic, timeout=_OFFSET_TIMEOUT_S)
+                except KafkaException:
+                    return  # the first error, that of the caller, explains more
 
 
 def is_absent(cluster: Cluster, partition: TopicPartition, reason: str) -> bool:
