@@ -231,6 +231,8 @@ class MemoryConsumer(Closing):
 
     def consume_batch(self, max_messages: int = 10_000) -> Batch:
         """The next messages, at least one, as soon as there are some."""
+        if max_messages < 1:
+            raise ConfigError(f"a batch of {max_messages} messages cannot be consumed: use 1 or more")
         timeout_s = None if self.conf.retry_limit < 0 else self.conf.no_data_after_s
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         broker = self._broker

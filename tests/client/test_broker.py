@@ -407,7 +407,7 @@ def test_a_topic_is_created_only_if_the_configuration_allows_it(more_kafka):
         with pytest.raises((ProduceError, UnknownTopic)):
             producer.produce(topic, 3, Message(b"y"))
         assert not {topic, "unknown"} & set(broker.metadata().topics)
-    conf = WriterConf("unwritten", max_attempts=2)
+    conf = WriterConf("unwritten", give_up_after_s=2.0)
     with Writer({"a": ClusterConf(kafka.bootstrap)}, conf) as writer, pytest.raises(WriteErrors):
         writer.write_messages(Message(b"x"))
     assert "unwritten" not in kafka.admin.list_topics(timeout=10).topics

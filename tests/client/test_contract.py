@@ -355,6 +355,16 @@ def test_messages_that_were_fetched_before_the_close_are_not_handed_out(world, p
             ask()
 
 
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_batch_of_no_messages_is_refused(world, count):
+    topic = world.make_topic()
+    world.produce(topic, b"x")
+    consumer = world.consumer(topic)
+    with pytest.raises(ConfigError, match=f"a batch of {count} messages"):
+        consumer.consume_batch(count)
+    assert consumer.consume().value == b"x"
+
+
 @pytest.mark.parametrize("offset", [-1, -5])
 def test_an_offset_below_zero_is_not_committed(world, offset):
     topic = world.make_topic()

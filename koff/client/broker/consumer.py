@@ -16,7 +16,7 @@ from koff.client.errors import NoData, OffsetOutOfRange
 from koff.client.feed.partition_buffer import PartitionBuffer
 from koff.client.feed.shared_feed import SharedFeed
 from koff.client.message import Message
-from koff.errors import Closed, ConnectError, Denied, KoffError
+from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError
 
 _WAIT_S = 0.1
 """How long a consumer waits for messages before it checks its timeouts again."""
@@ -97,7 +97,12 @@ class PartitionConsumer(Closing):
         return next(self._unread)
 
     def consume_batch(self, max_messages: int = 10_000) -> Batch:
-        """The next messages, at least one, as soon as there are any. Raises as `consume` does."""
+        """The next messages, at least one, as soon as there are any.
+
+        Raises as `consume` does, and `ConfigError` if `max_messages` is less than 1.
+        """
+        if max_messages < 1:
+            raise ConfigError(f"a batch of {max_messages} messages cannot be consumed: use 1 or more")
         self.start_waiting()
         while True:
             batch = self.poll_batch(max_messages)

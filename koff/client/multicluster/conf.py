@@ -95,8 +95,9 @@ arguments are the messages, and the errors (None if all messages were written)."
 class WriterConf:
     """How to write to `topic`, which has the same name in each cluster.
 
-    - `max_attempts`: how often a message is tried. An attempt fails when a cluster does not acknowledge the
-      message within `write_timeout_s`, or when no cluster can be reached.
+    - `max_attempts`: how often a message is sent. An attempt fails when a cluster does not acknowledge the
+      message within `write_timeout_s`. `give_up_after_s`: how long a message is tried in all, also while no
+      cluster can be reached. The message has failed when one of both is used up.
     - `batch_size`, `batch_bytes`, `batch_timeout_s`: a batch has messages of one partition. It is sent when
       it has `batch_size` messages or `batch_bytes` bytes, or after `batch_timeout_s`.
     - `balancer`: called once for each cluster; makes that cluster's `Balancer`.
@@ -114,6 +115,7 @@ class WriterConf:
     balancer: Callable[[], Balancer] = Hash
     max_attempts: int = 10
     write_timeout_s: float = 10.0
+    give_up_after_s: float = 120.0
     batch_size: int = 100
     batch_bytes: int = 1 << 20
     batch_timeout_s: float = 0.01
