@@ -78,7 +78,7 @@ class PartitionConsumer(Closing):
                     if buffer.closed:
                         break
                     yield message
-                self._unread = iter(self.consume_batch())
+                self._unread = self.consume_batch().drain()
         except NoData:
             return
 
@@ -93,7 +93,7 @@ class PartitionConsumer(Closing):
             if self.buffer.closed:  # `consume_batch` raises `Closed`
                 break
             return message
-        self._unread = iter(self.consume_batch())
+        self._unread = self.consume_batch().drain()
         return next(self._unread)
 
     def consume_batch(self, max_messages: int = 10_000) -> Batch:

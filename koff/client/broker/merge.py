@@ -83,7 +83,7 @@ class Mx(Closing):
         with self._consume_lock:
             message = None if self._closed else next(self._unread, None)
             if message is None:
-                self._unread = iter(self._next_batch())
+                self._unread = self._next_batch().drain()
                 message = next(self._unread)
             return message
 

@@ -57,6 +57,8 @@ class SharedFeed(Source):
         from the previous position, so they cannot be assigned again before it has ended."""
         self._waiting: set[tuple[str, int]] = set()
         """Partitions that have buffers without a turn."""
+        self._keys_read: set[tuple[str, int]] = set()
+        """Partitions that were assigned at any time: messages of others cannot come."""
         self._users = 0  # threads that use the client without the lock
         self._closing = False
 
@@ -255,8 +257,13 @@ class SharedFeed(Source):
 
     def _group_by_partition(self, messages: list[Message]) -> Iterator[tuple[SharedPartition, list[Message]]]:
         """The messages by partition, without messages of partitions for which no buffer is left."""
-        topics: set[Any] = set(map(Message.topic, messages))
-        if len(topics) == 1:
+        # Looking at each message takes time, and shows nothing while there is one partition or topic.
+        pieces: list[tuple[tuple[str, int], list[Message]]]
+        if not messages:
+            pieces = []
+        elif len(self._keys_read) == 1:
+            pieces = [(key, messages) for key in self._keys_read]
+        elif len(topics := {topic for topic, _ in self._keys_read}) == 1:
             (topic,) = topics
             pieces = [((topic, run.partition), run.messages) for run in split_into_runs(messages)]
         else:
@@ -307,6 +314,7 @@ class SharedFeed(Source):
                 positions.append(KafkaTopicPartition(*key, partition.start_turn()))
         if positions:
             self._get_consumer().incremental_assign(positions)
+            self._keys_read.update((position.topic, position.partition) for position in positions)
 
     def _unassign(self, buffer: PartitionBuffer) -> None:
         if buffer.is_assigned:
