@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -245,7 +245,7 @@ class Cluster(Closing):
         admin = self._get_admin()
         asking = {call_in_thread(request, admin, self.conf.request_timeout_s): admin}
         while True:
-            for future in futures.wait(asking, pause_s, futures.FIRST_COMPLETED).done:
+            for future in self._wait_for_any(asking, pause_s):
                 admin, error = asking.pop(future), future.exception()
                 if error is None:
                     if self._admin is not None:  # else it was closed
@@ -280,7 +280,8 @@ class Cluster(Closing):
         admin = self._get_admin()
         future = self._call_admin(admin, "describe_configs", [resource])[resource]
         try:
-            entries = future.result(self.conf.request_timeout_s + 1)
+            self._wait_for_any([future], self.conf.request_timeout_s + 1)
+            entries = future.result(0)
         except (KafkaException, TimeoutError) as error:
             kafka_error = extract_kafka_error(error)
             if kafka_error and kafka_error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -330,7 +331,8 @@ class Cluster(Closing):
         for kafka_partition, future in responses.items():
             partition = TopicPartition(kafka_partition.topic, kafka_partition.partition)
             try:
-                listed[partition] = _convert_offset(future.result(max(0.0, deadline - time.monotonic())))
+                self._wait_for_any([future], deadline - time.monotonic())
+                listed[partition] = _convert_offset(future.result(0))
             except KafkaException as error:
                 kafka_error = extract_kafka_error(error)
                 listed[partition] = kafka_error.name() if kafka_error else str(error)
@@ -388,6 +390,18 @@ class Cluster(Closing):
                 if cluster_id:
                     return str(cluster_id)
             patience_s *= 2
+
+    def _wait_for_any(
+        self, waiting: Collection[futures.Future[T]], timeout_s: float
+    ) -> set[futures.Future[T]]:
+        """The futures that are done, once one is; none after `timeout_s`. Raises `Closed` after `close`."""
+        until = time.monotonic() + timeout_s
+        while True:
+            left_s = max(0.0, until - time.monotonic())
+            done = futures.wait(waiting, min(_CLOSED_CHECK_S, left_s), futures.FIRST_COMPLETED).done
+            if done or not left_s:
+                return done
+            self._get_admin()
 
     def _call_admin(self, admin: AdminClient, method: str, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         """The futures that a method of the admin client returns. Forgets the errors of earlier requests.
@@ -492,6 +506,8 @@ PROBE_S = 1.0
 TOPIC_PROPAGATION_S = 1.0
 """How long it may take until all brokers know a new topic."""
 _REFRESH_TIMEOUT_S = 1.0
+_CLOSED_CHECK_S = 0.1
+"""How long a call waits for a response before it checks whether the cluster was closed."""
 _STALE_METADATA = frozenset(
     {"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "_NOENT"}
 )

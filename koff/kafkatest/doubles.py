@@ -211,6 +211,11 @@ class MemoryConsumer(Closing):
         self._next = start
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        """Whether the consumer or its broker was closed."""
+        return self._closed or self._broker._closed
+
     def close(self) -> None:
         """Makes every call raise `Closed`, also the calls that wait. Safe to call twice."""
         with self._broker._changed:

@@ -474,6 +474,28 @@ def test_a_merged_stream_whose_client_is_closed_says_so_and_closes(world):
         mx.consume()
 
 
+@pytest.mark.parametrize("part", ["consumer", "client"])
+def test_a_merged_stream_hands_out_no_message_of_a_consumer_that_was_closed(world, part):
+    topic, other = world.make_topic(), world.make_topic()
+    world.produce(topic, *(b"%d" % number for number in range(100)))
+    world.produce(other, b"other")
+    consumers = [world.consumer(name, retry_limit=-1) for name in (topic, other)]
+    with merge(*consumers) as mx:
+        seen = mx.consume()
+        while seen.topic != topic:
+            seen = mx.consume()
+        (consumers[0] if part == "consumer" else world.client).close()
+        errors: list[MxError] = []
+        messages: list[Message] = []
+        while not errors:
+            try:
+                messages.append(mx.consume())
+            except MxError as error:
+                errors.append(error)
+    assert {message.topic for message in messages} <= ({other} if part == "consumer" else set())
+    assert isinstance(errors[0].__cause__, Closed)
+
+
 def test_a_hash_producer_puts_each_message_where_its_key_belongs(world):
     topic = world.make_topic(partitions=4)
     keys = [b"key-%d" % (number % 10) for number in range(40)]

@@ -53,6 +53,11 @@ class PartitionConsumer(Closing):
         """The partition that is read."""
         return self.buffer.partition
 
+    @property
+    def closed(self) -> bool:
+        """Whether the consumer, or the connection that made it, was closed."""
+        return self.buffer.closed
+
     def __repr__(self) -> str:
         return f"<Consumer of {self.topic}/{self.partition}{', closed' if self._closed else ''}>"
 
