@@ -24,6 +24,7 @@ from koff.client.foreign_errors import (
     make_connect_error,
     make_denied_error,
     make_probe_error,
+    map_argument_errors,
 )
 from koff.client.librdkafka import new_client
 from koff.client.members import parse_member
@@ -314,9 +315,10 @@ class Cluster(Closing):
         `spec` may be a time in ms: then the first offset at or after that time, -1 if there is none. Raises
         `ConnectError` when no partition's leader could be reached. Several threads may call this at once.
         """
-        kafka_spec = _convert_spec(spec)
         level = getattr(IsolationLevel, isolation.name)
-        requested = {confluent_kafka.TopicPartition(topic, p): kafka_spec for topic, p in partitions}
+        with map_argument_errors("offsets cannot be requested"):
+            kafka_spec = _convert_spec(spec)
+            requested = {confluent_kafka.TopicPartition(topic, p): kafka_spec for topic, p in partitions}
         listed: dict[TopicPartition, ListedOffset | str] = {}
         if not requested:
             return listed
@@ -412,9 +414,10 @@ class Cluster(Closing):
         admin.poll(0)  # before `clear`: errors that wait in librdkafka belong to earlier requests
         self._errors.clear()
         try:
-            by_key: dict[Any, Any] = getattr(admin, method)(
-                *args, **{"request_timeout": self.conf.request_timeout_s, **kwargs}
-            )
+            with map_argument_errors(f"the request {method} cannot be sent"):
+                by_key: dict[Any, Any] = getattr(admin, method)(
+                    *args, **{"request_timeout": self.conf.request_timeout_s, **kwargs}
+                )
         except KafkaException as error:
             raise self._map_error(error) from error
         return by_key

@@ -371,6 +371,20 @@ def test_committed_metadata_is_stored_as_it_was_given(kafka):
 
 
 @pytest.mark.kafka
+@pytest.mark.parametrize(
+    ("offset", "metadata"), [(1 << 63, ""), (1, "x" * 40_000), (1, "\ud800")], ids=["offset", "long", "text"]
+)
+def test_a_commit_that_cannot_be_encoded_is_refused(kafka, offset, metadata):
+    topic = kafka.create_topic()
+    with dial(kafka.bootstrap) as broker:
+        coordinator = broker.offset_coordinator(OffsetCoordinatorConf(topic))
+        with pytest.raises(ConfigError, match="cannot be encoded"):
+            coordinator.commit(topic, 0, offset, metadata)
+        coordinator.commit(topic, 0, 1)
+        assert coordinator.offset(topic, 0) == (1, "")
+
+
+@pytest.mark.kafka
 def test_the_offsets_of_a_group_with_members_are_theirs_to_commit(kafka):
     topic = kafka.create_topic()
     group = f"g-{topic}"

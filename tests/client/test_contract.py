@@ -355,6 +355,48 @@ def test_messages_that_were_fetched_before_the_close_are_not_handed_out(world, p
             ask()
 
 
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "..", "x" * 250, "a\0b", "\ud800", None, 7, b"t"])
+def test_what_cannot_be_the_name_of_a_topic_is_an_unknown_topic(world, name):
+    coordinator = world.client.offset_coordinator(OffsetCoordinatorConf("g"))
+    for ask in (
+        lambda: world.client.partition_count(name),
+        lambda: world.client.offset_latest(name, 0),
+        lambda: world.client.producer().produce(name, 0, Message(b"x")),
+        lambda: world.client.consumer(ConsumerConf(name)),
+        lambda: coordinator.commit(name, 0, 1),
+        lambda: coordinator.offset(name, 0),
+    ):
+        with pytest.raises(UnknownTopic, match="cannot be the name of a topic"):
+            ask()
+
+
+@pytest.mark.parametrize("partition", [-1, 1 << 31, 1 << 70, "0", None, 0.5])
+def test_what_cannot_be_a_partition_is_unknown(world, partition):
+    topic = world.make_topic()
+    coordinator = world.client.offset_coordinator(OffsetCoordinatorConf("g"))
+    for ask in (
+        lambda: world.client.offset_latest(topic, partition),
+        lambda: world.client.producer().produce(topic, partition, Message(b"x")),
+        lambda: world.client.consumer(ConsumerConf(topic, partition)),
+        lambda: coordinator.commit(topic, partition, 1),
+        lambda: coordinator.offset(topic, partition),
+    ):
+        with pytest.raises(UnknownTopic, match="has no partition"):
+            ask()
+
+
+def test_numbers_that_kafka_does_not_have_are_refused(world):
+    topic = world.make_topic()
+    world.produce(topic, b"x")
+    for start in (-3, 1 << 63, 1 << 70, "0"):
+        with pytest.raises(ConfigError, match="start_offset"):
+            world.consumer(topic, start_offset=start)
+    for time_ms in (-5, 1 << 63):
+        with pytest.raises(ConfigError, match="no time"):
+            world.client.offsets([TopicPartition(topic, 0)], time_ms)
+    assert world.consumer(topic).consume().value == b"x"
+
+
 @pytest.mark.parametrize("count", [0, -1])
 def test_a_batch_of_no_messages_is_refused(world, count):
     topic = world.make_topic()

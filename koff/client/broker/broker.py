@@ -35,6 +35,7 @@ from koff.client.errors import UnknownTopic
 from koff.client.feed.shared_feed import SharedFeed, is_absent
 from koff.client.feed.source import FeedConf
 from koff.client.metadata import Metadata
+from koff.client.topic_names import check_partition
 from koff.errors import Closed, ConfigError, ConnectError, Denied
 
 T = TypeVar("T")
@@ -121,6 +122,7 @@ class Broker(Closing):
 
         Raises `UnknownTopic` after one second: the brokers learn of a new topic one after another.
         """
+        check_partition(topic)
         described = self._with_leader_retries(
             lambda: self._cluster.fetch_topic(topic, patience_s=TOPIC_PROPAGATION_S)
         )
@@ -157,6 +159,10 @@ class Broker(Closing):
         for a partition that does not exist.
         """
         requested = [TopicPartition(*partition) for partition in partitions]
+        for each in requested:
+            check_partition(*each)
+        if isinstance(spec, int) and not 0 <= spec < 1 << 63:
+            raise ConfigError(f"{spec} is no time in ms since the epoch: use 0 or more")
         offsets: dict[TopicPartition, int] = {}
 
         def fetch_missing() -> None:
@@ -181,7 +187,8 @@ class Broker(Closing):
         with self._keep_open():
             if conf not in self._producers:
                 creates_topics = self.conf.allow_topic_creation
-                check = _skip_check if creates_topics else self._check_partition
+                # With `allow_topic_creation` the cluster decides whether the partition exists.
+                check = check_partition if creates_topics else self._check_partition
                 self._producers[conf] = PartitionProducer(
                     self._cluster.conf, conf, check, creates_topics=creates_topics
                 )
@@ -198,9 +205,9 @@ class Broker(Closing):
         self._check_partition(conf.topic, conf.partition)
         # The start offset. START_OFFSET_OLDEST (-2) stays: librdkafka's OFFSET_BEGINNING has the same value.
         start = conf.start_offset
-        if start < START_OFFSET_OLDEST:
+        if not isinstance(start, int) or not START_OFFSET_OLDEST <= start < 1 << 63:
             raise ConfigError(
-                f"start_offset {start} is not valid: use 0 or more, START_OFFSET_OLDEST or "
+                f"start_offset {start!r} is not valid: use 0 or more, START_OFFSET_OLDEST or "
                 "START_OFFSET_NEWEST"
             )
         if start == START_OFFSET_NEWEST:
@@ -242,6 +249,7 @@ class Broker(Closing):
 
         Sends no request if the partition existed before: Kafka removes partitions only with their topic.
         """
+        check_partition(topic, partition)
         if not 0 <= partition < self._partition_counts.get(topic, 0):
             count = self.partition_count(topic)
             if not 0 <= partition < count:
@@ -275,7 +283,3 @@ def _build_feed_conf(conf: ConsumerConf) -> FeedConf:
         error_backoff_ms=int(conf.retry_err_wait_s * 1000),
         isolation=conf.isolation.value,
     )
-
-
-def _skip_check(topic: str, partition: int) -> None:
-    """With `allow_topic_creation` the cluster decides whether the partition exists."""

@@ -134,10 +134,14 @@ class SharedPartition:
             buffer.is_ready or buffer.last_response_at > self._turn_began_at for buffer in assigned
         )
 
-    def start_turn(self) -> int:
-        """Assigns the buffer that has waited longest, in place of others. Returns its next offset."""
+    def end_turn(self) -> None:
+        """Assigns no buffer any more."""
         for buffer in self.assigned:
             buffer.is_assigned = False
+
+    def start_turn(self) -> int:
+        """Assigns the buffer that has waited longest, in place of others. Returns its next offset."""
+        self.end_turn()
         first = self._waiting.popleft()
         first.start_reading()
         self._turn_began_at = first.last_response_at

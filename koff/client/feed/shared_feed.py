@@ -24,7 +24,12 @@ from koff.client.feed.feed import split_into_runs
 from koff.client.feed.offset_requests import OffsetRequests
 from koff.client.feed.partition_buffer import PartitionBuffer, SharedPartition
 from koff.client.feed.source import OFFSET_LOST_CODES, PARTITION_GONE_CODES, FeedConf, Source
-from koff.client.foreign_errors import extract_kafka_error, make_connect_error, make_denied_error
+from koff.client.foreign_errors import (
+    extract_kafka_error,
+    make_connect_error,
+    make_denied_error,
+    map_argument_errors,
+)
 from koff.client.librdkafka import consume_waiting
 from koff.errors import Closed, ConnectError, KoffError
 
@@ -299,7 +304,7 @@ class SharedFeed(Source):
             if not (buffer.is_assigned or buffer.is_ready or buffer.closed):
                 self._partitions[buffer.key].request_turn(buffer)
                 self._waiting.add(buffer.key)
-        positions = []
+        positions: dict[tuple[str, int], int] = {}
         # Also turns of other threads: the thread that fetches does not wait until they have looked.
         for key in list(self._waiting):
             partition = self._partitions.get(key)
@@ -311,10 +316,20 @@ class SharedFeed(Source):
             if can_move and partition.is_turn_over():
                 if partition.assigned:
                     self._get_consumer().incremental_unassign([KafkaTopicPartition(*key)])
-                positions.append(KafkaTopicPartition(*key, partition.start_turn()))
-        if positions:
-            self._get_consumer().incremental_assign(positions)
-            self._keys_read.update((position.topic, position.partition) for position in positions)
+                positions[key] = partition.start_turn()
+        if not positions:
+            return
+        try:
+            with map_argument_errors("partitions cannot be read"):
+                self._get_consumer().incremental_assign(
+                    [KafkaTopicPartition(*key, offset) for key, offset in positions.items()]
+                )
+        except Exception:
+            # None of them is read. The next call tries again.
+            for key in positions:
+                self._partitions[key].end_turn()
+            raise
+        self._keys_read.update(positions)
 
     def _unassign(self, buffer: PartitionBuffer) -> None:
         if buffer.is_assigned:

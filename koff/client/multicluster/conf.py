@@ -11,6 +11,7 @@ from koff.client.members import normalize_members
 from koff.client.message import Message
 from koff.client.multicluster.balancers import Balancer, Hash
 from koff.client.multicluster.errors import WriteErrors
+from koff.client.topic_names import find_topic_fault
 from koff.errors import ConfigError
 
 FIRST_OFFSET = -2
@@ -53,6 +54,8 @@ class ReaderConf:
 
     def __post_init__(self) -> None:
         normalize_members(self, isolation=Isolation)
+        if fault := find_topic_fault(self.topic):
+            raise ConfigError(fault)
         if self.group_id and self.partition is not None:
             raise ConfigError(
                 "a reader has either a partition or a group_id, not both: leave one of them out"
@@ -126,5 +129,7 @@ class WriterConf:
 
     def __post_init__(self) -> None:
         normalize_members(self, mode=RWMode)
+        if fault := find_topic_fault(self.topic):
+            raise ConfigError(fault)
         if self.max_attempts < 1 or self.queue_capacity < 1:
             raise ConfigError("max_attempts and queue_capacity must each be at least 1")

@@ -14,6 +14,7 @@ import structlog
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster, ClusterConf, TopicPartition
 from koff.client.message import Message
+from koff.client.topic_names import find_topic_fault
 from koff.client.zookeeper.brokers import find_brokers
 from koff.client.zookeeper.claims import Claim
 from koff.client.zookeeper.conf import ConsumerGroupConf
@@ -80,6 +81,8 @@ class ConsumerGroup(Closing):
     ) -> None:
         self.name = name
         self.topics = tuple(dict.fromkeys(topics))
+        for fault in filter(None, map(find_topic_fault, self.topics)):
+            raise ConfigError(fault)
         self.conf = conf
         self.id = new_member_id(name)
         self.paths = GroupPaths(name)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 from confluent_kafka import Message
 
+from koff.client import ClusterConf
 from koff.client.feed.partition_buffer import PartitionBuffer, SharedPartition
+from koff.client.feed.shared_feed import SharedFeed
+from koff.client.feed.source import FeedConf
+from koff.errors import ConfigError
 
 
 def shared(*offsets: int) -> tuple[SharedPartition, list[PartitionBuffer]]:
@@ -78,3 +86,15 @@ def test_a_buffer_that_is_removed_gets_no_turn():
     respond(partition, 0)
     assert partition.start_turn() == 20
     assert partition.assigned == [third]
+
+
+def test_a_position_that_the_client_refuses_does_not_spoil_the_feed_for_others():
+    cluster: Any = SimpleNamespace(conf=ClusterConf("127.0.0.1:1"))
+    with SharedFeed(cluster, FeedConf()) as feed:
+        bad, good = feed.open_buffer("t", 0, 1 << 70), feed.open_buffer("t", 0, 5)
+        with pytest.raises(ConfigError, match="partitions cannot be read"):
+            feed.wait_for_messages([bad], 0.1)
+        assert not bad.is_assigned
+        feed.close_buffer(bad)
+        feed.wait_for_messages([good], 0.1)
+        assert good.is_assigned

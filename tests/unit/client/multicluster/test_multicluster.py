@@ -82,6 +82,10 @@ def test_what_contradicts_itself_is_refused():
         Reader([ReaderConf(NOWHERE, "t"), ReaderConf(NOWHERE, "t", partition=0)])
     with pytest.raises(ConfigError, match="mode 'backup' is not valid"):
         WriterConf("t", mode="backup")  # type: ignore[arg-type]  # that is the mistake
+    with pytest.raises(ConfigError, match="'a b' cannot be the name of a topic"):
+        ReaderConf(NOWHERE, "a b")
+    with pytest.raises(ConfigError, match="cannot be the name of a topic"):
+        WriterConf("\ud800")
     with pytest.raises(ConfigError, match="at least"):
         Reader([])
     with pytest.raises(ConfigError, match="acks is the writer's own"):
