@@ -28,7 +28,6 @@ from koff.client.foreign_errors import (
     extract_kafka_error,
     make_connect_error,
     make_denied_error,
-    map_argument_errors,
 )
 from koff.client.librdkafka import consume_waiting
 from koff.errors import Closed, ConnectError, KoffError
@@ -315,12 +314,13 @@ class SharedFeed(Source):
             can_move = not self._fetching or not (partition.assigned or key in self._stale)
             if can_move and partition.is_turn_over():
                 if partition.assigned:
-                    self._get_consumer().incremental_unassign([KafkaTopicPartition(*key)])
+                    with self._map_errors():
+                        self._get_consumer().incremental_unassign([KafkaTopicPartition(*key)])
                 positions[key] = partition.start_turn()
         if not positions:
             return
         try:
-            with map_argument_errors("partitions cannot be read"):
+            with self._map_errors():
                 self._get_consumer().incremental_assign(
                     [KafkaTopicPartition(*key, offset) for key, offset in positions.items()]
                 )
@@ -336,7 +336,8 @@ class SharedFeed(Source):
             buffer.is_assigned = False
             if not self._partitions[buffer.key].assigned:
                 self._stale.add(buffer.key)
-                self._get_consumer().incremental_unassign([KafkaTopicPartition(*buffer.key)])
+                with self._map_errors():
+                    self._get_consumer().incremental_unassign([KafkaTopicPartition(*buffer.key)])
 
     def _close_abandoned(self) -> None:
         while self._abandoned:
