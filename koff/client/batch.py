@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, overload
 
 import confluent_kafka
 
 from koff.client.message import Message
+
+_DRAINED_MESSAGES = 200
+"""So many messages fit the CPU caches together with what they are built from."""
 
 
 class Batch(Sequence[Message]):
@@ -39,6 +43,10 @@ class Batch(Sequence[Message]):
     def offsets(self) -> list[int]:
         """The messages' offsets."""
         return [message.offset for message in self._get_messages()]
+
+    def drain(self) -> Iterator[Message]:
+        """The messages in turn."""
+        return iter(self)
 
     def _get_messages(self) -> list[Message]:
         assert self._messages is not None
@@ -98,6 +106,14 @@ class FetchedBatch(Batch):
     def __len__(self) -> int:
         return len(self._raw)
 
+    def drain(self) -> Iterator[Message]:
+        """The messages, built some at a time, which is faster. Only for a batch that nobody else has."""
+        raw, count = self._raw, _DRAINED_MESSAGES
+        return chain.from_iterable(
+            _build_messages(self.topic, self.partition, raw[start : start + count])
+            for start in range(0, len(raw), count)
+        )
+
     def _get_messages(self) -> list[Message]:
         if self._messages is None:
             self._messages = _build_messages(self.topic, self.partition, self._raw)
@@ -115,15 +131,19 @@ def _build_messages(topic: str, partition: int, raw: list[Any]) -> list[Message]
         map(fetched.timestamp, raw),
         strict=True,
     )
-    return [
-        Message(
-            value,
-            key,
-            topic,
-            partition,
-            int(offset or 0),
-            tuple(headers) if headers else (),
-            timestamp_ms if kind else None,  # kind 0: the message has no timestamp
-        )
-        for value, key, offset, headers, (kind, timestamp_ms) in columns
-    ]
+    messages, make_message = [], Message.__new__
+    # Without `__init__`, which takes twice as long: a call with eleven arguments for each message.
+    for value, key, offset, headers, (kind, timestamp_ms) in columns:
+        message = make_message(Message)
+        message.value = value
+        message.key = key
+        message.topic = topic
+        message.partition = partition
+        message.offset = offset
+        message.headers = tuple(headers) if headers else ()
+        message.timestamp_ms = timestamp_ms if kind else None  # kind 0: the message has no timestamp
+        message.cluster = ""
+        message.assignment = 0
+        message.on_ack = message.on_nack = None
+        messages.append(message)
+    return messages

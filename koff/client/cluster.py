@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ from koff.client.foreign_errors import (
     make_connect_error,
     make_denied_error,
     make_probe_error,
+    map_argument_errors,
 )
 from koff.client.librdkafka import new_client
 from koff.client.members import parse_member
@@ -248,7 +249,7 @@ class Cluster(Closing):
         admin = self._get_admin()
         asking = {call_in_thread(request, admin, self.conf.request_timeout_s): admin}
         while True:
-            for future in futures.wait(asking, pause_s, futures.FIRST_COMPLETED).done:
+            for future in self._wait_for_any(asking, pause_s):
                 admin, error = asking.pop(future), future.exception()
                 if error is None:
                     if self._admin is not None:  # else it was closed
@@ -283,7 +284,8 @@ class Cluster(Closing):
         admin = self._get_admin()
         future = self._call_admin(admin, "describe_configs", [resource])[resource]
         try:
-            entries = future.result(self.conf.request_timeout_s + 1)
+            self._wait_for_any([future], self.conf.request_timeout_s + 1)
+            entries = future.result(0)
         except (KafkaException, TimeoutError) as error:
             kafka_error = extract_kafka_error(error)
             if kafka_error and kafka_error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -316,9 +318,10 @@ class Cluster(Closing):
         `spec` may be a time in ms: then the first offset at or after that time, -1 if there is none. Raises
         `ConnectError` when no partition's leader could be reached. Several threads may call this at once.
         """
-        kafka_spec = _convert_spec(spec)
         level = getattr(IsolationLevel, isolation.name)
-        requested = {confluent_kafka.TopicPartition(topic, p): kafka_spec for topic, p in partitions}
+        with map_argument_errors("offsets cannot be requested"):
+            kafka_spec = _convert_spec(spec)
+            requested = {confluent_kafka.TopicPartition(topic, p): kafka_spec for topic, p in partitions}
         listed: dict[TopicPartition, ListedOffset | str] = {}
         if not requested:
             return listed
@@ -333,7 +336,8 @@ class Cluster(Closing):
         for kafka_partition, future in responses.items():
             partition = TopicPartition(kafka_partition.topic, kafka_partition.partition)
             try:
-                listed[partition] = _convert_offset(future.result(max(0.0, deadline - time.monotonic())))
+                self._wait_for_any([future], deadline - time.monotonic())
+                listed[partition] = _convert_offset(future.result(0))
             except KafkaException as error:
                 kafka_error = extract_kafka_error(error)
                 listed[partition] = kafka_error.name() if kafka_error else str(error)
@@ -392,6 +396,18 @@ class Cluster(Closing):
                     return str(cluster_id)
             patience_s *= 2
 
+    def _wait_for_any(
+        self, waiting: Collection[futures.Future[T]], timeout_s: float
+    ) -> set[futures.Future[T]]:
+        """The futures that are done, once one is; none after `timeout_s`. Raises `Closed` after `close`."""
+        until = time.monotonic() + timeout_s
+        while True:
+            left_s = max(0.0, until - time.monotonic())
+            done = futures.wait(waiting, min(_CLOSED_CHECK_S, left_s), futures.FIRST_COMPLETED).done
+            if done or not left_s:
+                return done
+            self._get_admin()
+
     def _call_admin(self, admin: AdminClient, method: str, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         """The futures that a method of the admin client returns. Forgets the errors of earlier requests.
 
@@ -401,9 +417,10 @@ class Cluster(Closing):
         admin.poll(0)  # before `clear`: errors that wait in librdkafka belong to earlier requests
         self._errors.clear()
         try:
-            by_key: dict[Any, Any] = getattr(admin, method)(
-                *args, **{"request_timeout": self.conf.request_timeout_s, **kwargs}
-            )
+            with map_argument_errors(f"the request {method} cannot be sent"):
+                by_key: dict[Any, Any] = getattr(admin, method)(
+                    *args, **{"request_timeout": self.conf.request_timeout_s, **kwargs}
+                )
         except KafkaException as error:
             raise self._map_error(error) from error
         return by_key
@@ -495,6 +512,8 @@ PROBE_S = 1.0
 TOPIC_PROPAGATION_S = 1.0
 """How long it may take until all brokers know a new topic."""
 _REFRESH_TIMEOUT_S = 1.0
+_CLOSED_CHECK_S = 0.1
+"""How long a call waits for a response before it checks whether the cluster was closed."""
 _STALE_METADATA = frozenset(
     {"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "_NOENT"}
 )

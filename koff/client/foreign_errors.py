@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from confluent_kafka import KafkaError, KafkaException
 
-from koff.errors import ConnectError, Denied
+from koff.errors import ConfigError, ConnectError, Denied, KoffError
 
 FATAL_AT_START = frozenset(
     {
@@ -32,6 +33,20 @@ def extract_kafka_error(error: BaseException) -> KafkaError | None:
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
         return error.args[0]
     return error if isinstance(error, KafkaError) else None
+
+
+@contextmanager
+def map_argument_errors(subject: str) -> Iterator[None]:
+    """Raises errors of confluent-kafka about arguments as `ConfigError`, and other errors as they are.
+
+    `subject` is what cannot be done with these arguments.
+    """
+    try:
+        yield
+    except KoffError:
+        raise
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ConfigError(f"{subject}: {error}; check the types and the size of the arguments") from error
 
 
 def make_connect_error(brokers: str, errors: Sequence[KafkaError], *, was_up: bool = False) -> ConnectError:

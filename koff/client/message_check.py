@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from koff.client.errors import InvalidMessage
 from koff.client.message import Message
 
 _MAX_TIMESTAMP_MS = (1 << 63) - 1
 _PLAIN = frozenset({bytes, type(None)})
-_get_value, _get_key = attrgetter("value"), attrgetter("key")
-_get_timestamp_ms, _get_headers = attrgetter("timestamp_ms"), attrgetter("headers")
 
 
-def is_plain(messages: Sequence[Message]) -> bool:
-    """Whether no message has headers or a timestamp. Raises `InvalidMessage` as `check_messages` does."""
-    # `map` over the attributes runs in C: a Python call for each message would slow `produce` down.
+class Columns(NamedTuple):
+    """The values and keys of messages without headers and timestamps. `keys` None: no message has a key."""
+
+    values: list[bytes | None]
+    keys: list[bytes | None] | None
+
+    def build_dicts(self, start: int, end: int) -> list[dict[str, Any]]:
+        """The messages from `start` to before `end`, as `produce_batch` takes them."""
+        values = self.values[start:end]
+        if self.keys is None:
+            return [{"value": value} for value in values]
+        return [
+            {"value": value} if key is None else {"value": value, "key": key}
+            for value, key in zip(values, self.keys[start:end], strict=True)
+        ]
+
+
+def read_columns(messages: Sequence[Message]) -> Columns | None:
+    """The values and keys of the messages. None if a message has headers or a timestamp.
+
+    Raises `InvalidMessage` as `check_messages` does.
+    """
+    # One comprehension for each attribute, and comparisons in C: a Python call for each message would slow
+    # `produce` down. `count` compares by identity first.
+    count = len(messages)
     try:
-        types = {*map(type, map(_get_value, messages)), *map(type, map(_get_key, messages))}
-        plain = not any(map(_get_headers, messages)) and set(map(_get_timestamp_ms, messages)) <= {None}
-    except (AttributeError, TypeError):  # not a `Message`, or a timestamp that is not hashable
-        types, plain = set(), False
-    if not (plain and types <= _PLAIN):
+        values, keys = [message.value for message in messages], [message.key for message in messages]
+        has_keys = keys.count(None) < count
+        types = {*map(type, values), *(map(type, keys) if has_keys else ())}
+        plain = not any([message.headers for message in messages])  # noqa: C419  # twice as fast
+        plain = plain and [message.timestamp_ms for message in messages].count(None) == count
+    except Exception:  # not a `Message`, or an attribute that cannot be compared
         check_messages(messages)
-    return plain
+        raise
+    if not (plain and count and types <= _PLAIN):
+        check_messages(messages)
+    return Columns(values, keys if has_keys else None) if plain else None
 
 
 def check_messages(messages: Sequence[Message]) -> None:

@@ -36,6 +36,7 @@ from koff.client import (
     UnknownTopic,
 )
 from koff.client.message_check import check_messages
+from koff.client.topic_names import check_partition
 from koff.errors import Closed, ConfigError
 
 CALLS = frozenset({"metadata", "offsets", "produce", "consume", "commit", "offset"})
@@ -106,6 +107,7 @@ class MemoryBroker(Closing):
     def partition_count(self, topic: str) -> int:
         """How many partitions the topic has. Raises `UnknownTopic`."""
         with self._begin_call("metadata"):
+            check_partition(topic)
             if topic not in self._logs:
                 raise UnknownTopic(f"there is no topic {topic}: check its name")
             return len(self._logs[topic])
@@ -127,6 +129,8 @@ class MemoryBroker(Closing):
 
         `spec` may be a time in ms since the epoch: then the first offset at or after it, -1 without one.
         """
+        if isinstance(spec, int) and not 0 <= spec < 1 << 63:
+            raise ConfigError(f"{spec} is no time in ms since the epoch: use 0 or more")
         with self._begin_call("offsets"):
             return {
                 TopicPartition(*partition): _find_offset(self._find_log(*partition), spec)
@@ -142,9 +146,9 @@ class MemoryBroker(Closing):
         """A consumer of one partition. Raises `UnknownTopic`."""
         with self._begin_call():
             log, start = self._find_log(conf.topic, conf.partition), conf.start_offset
-            if start < START_OFFSET_OLDEST:
+            if not isinstance(start, int) or not START_OFFSET_OLDEST <= start < 1 << 63:
                 raise ConfigError(
-                    f"start_offset {start} is invalid: give an offset, START_OFFSET_OLDEST or "
+                    f"start_offset {start!r} is invalid: give an offset, START_OFFSET_OLDEST or "
                     "START_OFFSET_NEWEST"
                 )
             return MemoryConsumer(self, conf, log.end if start == START_OFFSET_NEWEST else start)
@@ -167,6 +171,7 @@ class MemoryBroker(Closing):
         return self._changed
 
     def _find_log(self, topic: str, partition: int) -> _PartitionLog:
+        check_partition(topic, partition)
         logs = self._logs.get(topic)
         if logs is None or not 0 <= partition < len(logs):
             raise UnknownTopic(f"there is no {topic}/{partition}: check topic and partition")
@@ -211,6 +216,11 @@ class MemoryConsumer(Closing):
         self._next = start
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        """Whether the consumer or its broker was closed."""
+        return self._closed or self._broker._closed
+
     def close(self) -> None:
         """Makes every call raise `Closed`, also the calls that wait. Safe to call twice."""
         with self._broker._changed:
@@ -231,6 +241,8 @@ class MemoryConsumer(Closing):
 
     def consume_batch(self, max_messages: int = 10_000) -> Batch:
         """The next messages, at least one, as soon as there are some."""
+        if max_messages < 1:
+            raise ConfigError(f"a batch of {max_messages} messages cannot be consumed: use 1 or more")
         timeout_s = None if self.conf.retry_limit < 0 else self.conf.no_data_after_s
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         broker = self._broker
@@ -287,6 +299,7 @@ class MemoryOffsetCoordinator:
 
     def offset(self, topic: str, partition: int) -> tuple[int, str]:
         """The group's committed offset and its metadata; (-1, "") without a committed offset."""
+        check_partition(topic, partition)
         with self._broker._begin_call("offset"):
             return self._broker._committed.get((self.conf.consumer_group, topic, partition), (-1, ""))
 

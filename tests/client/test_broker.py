@@ -13,9 +13,11 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import NewPartitions
 
 from koff.client import (
+    START_OFFSET_NEWEST,
     BrokerConf,
     ConsumerConf,
     CoordinatorError,
+    Isolation,
     Message,
     NoData,
     OffsetCoordinatorConf,
@@ -85,7 +87,8 @@ def test_the_whole_client_runs_over_sasl_and_over_tls(more_kafka):
     values = []
     with dial(kafka.sasl_bootstrap, BrokerConf(properties=sasl)) as broker:
         broker.producer().produce(topic, 0, Message(b"by sasl"))
-        values += [message.value for message in broker.consumer(ConsumerConf(topic, retry_limit=1))]
+        with broker.consumer(ConsumerConf(topic, retry_limit=1)) as consumer:
+            values += [message.value for message in consumer]
         broker.offset_coordinator(OffsetCoordinatorConf("g")).commit(topic, 0, 1, "m")
         assert broker.offset_coordinator(OffsetCoordinatorConf("g")).offset(topic, 0) == (1, "m")
     assert values == [b"by sasl"]
@@ -130,8 +133,8 @@ def test_many_threads_read_through_one_feed_each_its_own_partition(kafka):
             producer.produce(topic, partition, *(Message(b"x" * 100) for _ in range(5000)))
 
         def read(partition: int) -> None:
-            consumer = broker.consumer(ConsumerConf(topic, partition, retry_limit=2))
-            got[partition] = [message.offset for message in consumer]
+            with broker.consumer(ConsumerConf(topic, partition, retry_limit=2)) as consumer:
+                got[partition] = [message.offset for message in consumer]
 
         readers = [threading.Thread(target=read, args=(partition,)) for partition in range(8)]
         for reader in readers:
@@ -210,6 +213,24 @@ def test_a_topic_that_is_deleted_under_a_consumer_is_unknown_to_it(kafka):
 
 
 @pytest.mark.kafka
+def test_a_consumer_of_a_topic_that_was_created_again_is_out_of_range_at_once(kafka):
+    topic = kafka.create_topic()
+    with dial(kafka.bootstrap) as broker:
+        broker.producer().produce(topic, 0, *(Message(b"x") for _ in range(10)))
+        with broker.consumer(ConsumerConf(topic, retry_limit=1)) as consumer:
+            assert len(list(consumer)) == 10
+            kafka.admin.delete_topics([topic])[topic].result(20)
+            wait_until(lambda: topic not in broker.metadata().topics, what="the topic to be gone")
+            kafka.create_topic(topic)
+            error: Exception | None = None
+            while not isinstance(error, OffsetOutOfRange):
+                with pytest.raises((OffsetOutOfRange, UnknownTopic, ConnectError)) as caught:  # not `NoData`
+                    consumer.consume()
+                error = caught.value
+            assert (error.offset, error.earliest, error.latest) == (10, 0, 0)
+
+
+@pytest.mark.kafka
 @pytest.mark.parametrize("ask", ["partition_count", "offset_latest", "commit"])
 def test_a_topic_that_not_every_broker_has_heard_of_is_asked_for_again(kafka, monkeypatch, ask):
     """Here none has, at first: it is made a moment later."""
@@ -240,7 +261,8 @@ def test_partitions_that_are_added_are_found(kafka):
         kafka.admin.create_partitions([NewPartitions(topic, 2)])[topic].result(20)
         wait_until(lambda: broker.partition_count(topic) == 2, what="the partition")
         assert broker.producer().produce(topic, 1, Message(b"y")) == 0
-        assert broker.consumer(ConsumerConf(topic, 1)).consume().value == b"y"
+        with broker.consumer(ConsumerConf(topic, 1)) as consumer:
+            assert consumer.consume().value == b"y"
 
 
 @pytest.mark.kafka
@@ -256,6 +278,35 @@ def test_a_consumer_sees_no_aborted_messages_and_knows_the_end_behind_them(kafka
     with dial(kafka.bootstrap) as broker:
         consumer = broker.consumer(ConsumerConf(topic, retry_limit=1))
         assert [message.value for message in consumer] == [b"kept"]
+
+
+@pytest.mark.kafka
+def test_a_partition_has_no_data_beyond_an_open_transaction(kafka):
+    """A consumer that reads committed messages is at the end at the last stable offset."""
+    topic = kafka.create_topic()
+    writer = kafka.producer({"transactional.id": f"tx-{topic}"})
+    writer.init_transactions(20)
+    with dial(kafka.bootstrap) as broker:
+        broker.producer().produce(topic, 0, Message(b"before"))
+        writer.begin_transaction()
+        writer.produce(topic, b"held back")
+        writer.flush(10)
+        # The partition goes on behind the open transaction.
+        broker.producer().produce(topic, 0, Message(b"behind"))
+        dirty_conf = ConsumerConf(topic, retry_limit=1, isolation=Isolation.READ_UNCOMMITTED)
+        with broker.consumer(dirty_conf) as dirty:
+            assert [message.value for message in dirty] == [b"before", b"held back", b"behind"]
+        with broker.consumer(ConsumerConf(topic, retry_limit=1)) as consumer:
+            assert consumer.consume().value == b"before"
+            for _ in range(2):
+                with pytest.raises(NoData, match="after offset 0"):
+                    consumer.consume()
+            newest = ConsumerConf(topic, start_offset=START_OFFSET_NEWEST, retry_limit=1)
+            with broker.consumer(newest) as late, pytest.raises(NoData):
+                late.consume()
+            writer.commit_transaction(20)
+            wait_until(lambda: broker.offset_latest(topic, 0) == 4, what="the marker")
+            assert [message.value for message in consumer] == [b"held back", b"behind"]
 
 
 @pytest.mark.kafka
@@ -286,7 +337,8 @@ def test_calls_of_many_threads_stay_in_one_piece_each(kafka, acks):
             writer.start()
         for writer in writers:
             writer.join(60)
-        got = list(broker.consumer(ConsumerConf(topic, retry_limit=2)))
+        with broker.consumer(ConsumerConf(topic, retry_limit=2)) as consumer:
+            got = list(consumer)
     assert len(got) == 4000
     for at in range(0, 4000, 50):
         assert [int(each.value or b"") for each in got[at : at + 50]] == list(range(50))
@@ -300,7 +352,8 @@ def test_more_messages_than_a_chunk_keep_their_order_and_offsets(kafka):
         messages = [Message(b"%d" % number) for number in range(25_000)]
         assert broker.producer().produce(topic, 0, *messages) == 0
         assert [each.offset for each in messages] == list(range(25_000))
-        got = list(broker.consumer(ConsumerConf(topic, retry_limit=2)))
+        with broker.consumer(ConsumerConf(topic, retry_limit=2)) as consumer:
+            got = list(consumer)
     assert [int(each.value or b"") for each in got] == list(range(25_000))
 
 
@@ -315,6 +368,20 @@ def test_committed_metadata_is_stored_as_it_was_given(kafka):
     with Connection.connect(ClusterConf(kafka.bootstrap), *address) as wire:
         (told,) = wire.send_requests(build_requests([group], 9, max_bytes=10_000))
     assert told.offsets.metadata == {0: "x" * 24}
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    ("offset", "metadata"), [(1 << 63, ""), (1, "x" * 40_000), (1, "\ud800")], ids=["offset", "long", "text"]
+)
+def test_a_commit_that_cannot_be_encoded_is_refused(kafka, offset, metadata):
+    topic = kafka.create_topic()
+    with dial(kafka.bootstrap) as broker:
+        coordinator = broker.offset_coordinator(OffsetCoordinatorConf(topic))
+        with pytest.raises(ConfigError, match="cannot be encoded"):
+            coordinator.commit(topic, 0, offset, metadata)
+        coordinator.commit(topic, 0, 1)
+        assert coordinator.offset(topic, 0) == (1, "")
 
 
 @pytest.mark.kafka
@@ -354,7 +421,7 @@ def test_a_topic_is_created_only_if_the_configuration_allows_it(more_kafka):
         with pytest.raises((ProduceError, UnknownTopic)):
             producer.produce(topic, 3, Message(b"y"))
         assert not {topic, "unknown"} & set(broker.metadata().topics)
-    conf = WriterConf("unwritten", max_attempts=2)
+    conf = WriterConf("unwritten", give_up_after_s=2.0)
     with Writer({"a": ClusterConf(kafka.bootstrap)}, conf) as writer, pytest.raises(WriteErrors):
         writer.write_messages(Message(b"x"))
     assert "unwritten" not in kafka.admin.list_topics(timeout=10).topics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -46,13 +46,17 @@ class World:
 
     client: Client
     make_topic: Callable[..., str]
+    consumers: list[Consumer] = field(default_factory=list)
+    """Keeps the consumers: the client's `close` closes them."""
 
     def produce(self, topic: str, *values: bytes, partition: int = 0) -> int | None:
         return self.client.producer().produce(topic, partition, *map(Message, values))
 
     def consumer(self, topic: str, partition: int = 0, **conf: Any) -> Consumer:
         """One that gives up soon."""
-        return self.client.consumer(ConsumerConf(topic, partition, **{"retry_limit": 2, **conf}))
+        consumer = self.client.consumer(ConsumerConf(topic, partition, **{"retry_limit": 2, **conf}))
+        self.consumers.append(consumer)
+        return consumer
 
 
 @pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.kafka)])
@@ -351,6 +355,58 @@ def test_messages_that_were_fetched_before_the_close_are_not_handed_out(world, p
             ask()
 
 
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "..", "x" * 250, "a\0b", "\ud800", None, 7, b"t"])
+def test_what_cannot_be_the_name_of_a_topic_is_an_unknown_topic(world, name):
+    coordinator = world.client.offset_coordinator(OffsetCoordinatorConf("g"))
+    for ask in (
+        lambda: world.client.partition_count(name),
+        lambda: world.client.offset_latest(name, 0),
+        lambda: world.client.producer().produce(name, 0, Message(b"x")),
+        lambda: world.client.consumer(ConsumerConf(name)),
+        lambda: coordinator.commit(name, 0, 1),
+        lambda: coordinator.offset(name, 0),
+    ):
+        with pytest.raises(UnknownTopic, match="cannot be the name of a topic"):
+            ask()
+
+
+@pytest.mark.parametrize("partition", [-1, 1 << 31, 1 << 70, "0", None, 0.5])
+def test_what_cannot_be_a_partition_is_unknown(world, partition):
+    topic = world.make_topic()
+    coordinator = world.client.offset_coordinator(OffsetCoordinatorConf("g"))
+    for ask in (
+        lambda: world.client.offset_latest(topic, partition),
+        lambda: world.client.producer().produce(topic, partition, Message(b"x")),
+        lambda: world.client.consumer(ConsumerConf(topic, partition)),
+        lambda: coordinator.commit(topic, partition, 1),
+        lambda: coordinator.offset(topic, partition),
+    ):
+        with pytest.raises(UnknownTopic, match="has no partition"):
+            ask()
+
+
+def test_numbers_that_kafka_does_not_have_are_refused(world):
+    topic = world.make_topic()
+    world.produce(topic, b"x")
+    for start in (-3, 1 << 63, 1 << 70, "0"):
+        with pytest.raises(ConfigError, match="start_offset"):
+            world.consumer(topic, start_offset=start)
+    for time_ms in (-5, 1 << 63):
+        with pytest.raises(ConfigError, match="no time"):
+            world.client.offsets([TopicPartition(topic, 0)], time_ms)
+    assert world.consumer(topic).consume().value == b"x"
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_batch_of_no_messages_is_refused(world, count):
+    topic = world.make_topic()
+    world.produce(topic, b"x")
+    consumer = world.consumer(topic)
+    with pytest.raises(ConfigError, match=f"a batch of {count} messages"):
+        consumer.consume_batch(count)
+    assert consumer.consume().value == b"x"
+
+
 @pytest.mark.parametrize("offset", [-1, -5])
 def test_an_offset_below_zero_is_not_committed(world, offset):
     topic = world.make_topic()
@@ -412,7 +468,7 @@ def test_a_merged_stream_of_nothing_is_closed(world):
 
 def test_closing_a_merged_stream_twice_is_fine_and_does_not_wait(world):
     topic = world.make_topic()
-    mx = merge(world.client.consumer(ConsumerConf(topic)))
+    mx = merge(world.consumer(topic, retry_limit=-1))
     began = time.monotonic()
     mx.close()
     mx.close()
@@ -423,7 +479,7 @@ def test_closing_a_merged_stream_twice_is_fine_and_does_not_wait(world):
 
 def test_closing_a_merged_stream_ends_a_wait(world):
     topic = world.make_topic()
-    mx = merge(world.client.consumer(ConsumerConf(topic)))
+    mx = merge(world.consumer(topic, retry_limit=-1))
     ended: list[list[Message]] = []
     waiting = threading.Thread(target=lambda: ended.append(list(mx)))
     waiting.start()
@@ -451,13 +507,35 @@ def test_a_failing_consumer_is_named_by_the_merged_stream_and_the_others_go_on(w
 
 def test_a_merged_stream_whose_client_is_closed_says_so_and_closes(world):
     topic = world.make_topic()
-    mx = merge(world.client.consumer(ConsumerConf(topic)))
+    mx = merge(world.consumer(topic, retry_limit=-1))
     world.client.close()
     with pytest.raises(MxError) as caught:
         mx.consume()
     assert isinstance(caught.value.__cause__, Closed)
     with pytest.raises(MxClosed):
         mx.consume()
+
+
+@pytest.mark.parametrize("part", ["consumer", "client"])
+def test_a_merged_stream_hands_out_no_message_of_a_consumer_that_was_closed(world, part):
+    topic, other = world.make_topic(), world.make_topic()
+    world.produce(topic, *(b"%d" % number for number in range(100)))
+    world.produce(other, b"other")
+    consumers = [world.consumer(name, retry_limit=-1) for name in (topic, other)]
+    with merge(*consumers) as mx:
+        seen = mx.consume()
+        while seen.topic != topic:
+            seen = mx.consume()
+        (consumers[0] if part == "consumer" else world.client).close()
+        errors: list[MxError] = []
+        messages: list[Message] = []
+        while not errors:
+            try:
+                messages.append(mx.consume())
+            except MxError as error:
+                errors.append(error)
+    assert {message.topic for message in messages} <= ({other} if part == "consumer" else set())
+    assert isinstance(errors[0].__cause__, Closed)
 
 
 def test_a_hash_producer_puts_each_message_where_its_key_belongs(world):

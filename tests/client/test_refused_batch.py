@@ -63,8 +63,8 @@ class Refusing(BrokerProxy):
 
 def read_log(kafka: KafkaCluster, topic: str) -> list[bytes | None]:
     """The values of the messages in partition 0."""
-    with dial(kafka.bootstrap) as broker:
-        return [message.value for message in broker.consumer(ConsumerConf(topic, retry_limit=2))]
+    with dial(kafka.bootstrap) as broker, broker.consumer(ConsumerConf(topic, retry_limit=2)) as consumer:
+        return [message.value for message in consumer]
 
 
 @pytest.mark.parametrize("properties", [{}, {"max.in.flight": "5"}])

@@ -176,7 +176,7 @@ def test_no_acknowledged_message_is_lost_when_clusters_are_killed_frozen_and_res
 
 
 def test_write_errors_are_exact_when_no_cluster_can_be_reached(two: Two, topic: str):
-    with Writer(clusters(two), WriterConf(topic, max_attempts=3, write_timeout_s=1.0)) as writer:
+    with Writer(clusters(two), WriterConf(topic, give_up_after_s=3.0, write_timeout_s=1.0)) as writer:
         writer.write_messages(Message(b"1"))
         with killed(*two):
             with pytest.raises(WriteErrors, match="3 of 3 messages") as raised:

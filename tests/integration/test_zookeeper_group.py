@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from kazoo.client import KazooClient
 
-from koff.client import ClusterConf, TopicPartition
+from koff.client import ClusterConf, ConsumerConf, TopicPartition, dial
 from koff.client.message import Message
 from koff.client.zookeeper import (
     AlreadyClosing,
@@ -23,6 +23,7 @@ from koff.client.zookeeper import (
     InitialOffset,
     KafkaOffsetManager,
     PartitionError,
+    Redelivery,
     UncleanClose,
     join_consumer_group,
 )
@@ -223,7 +224,7 @@ def test_what_fails_comes_again_a_few_times_and_then_is_told_with_its_cause(
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 2)
-    group = join(topic, max_redeliveries=2)
+    group = join(topic, max_redeliveries=2, redelivery=Redelivery(first_s=0.1))
     seen = []
     for message in group.messages():
         seen.append(message.offset)
@@ -244,6 +245,39 @@ def test_what_fails_comes_again_a_few_times_and_then_is_told_with_its_cause(
     assert stored(tree, topic) == b"2"
 
 
+def test_a_message_that_fails_for_good_is_a_dead_letter_before_it_is_passed_over(
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
+) -> None:
+    topic = make_topic()
+    dead = f"{topic}-dead"
+    produce(kafka, topic, 1)
+    redelivery = Redelivery(first_s=0.1, longest_s=0.2, dead_letter_topic=dead)
+    group = join(topic, max_redeliveries=1, redelivery=redelivery)
+
+    def fail_all() -> None:
+        for message in group.messages():
+            message.nack(ValueError("bad"))
+
+    worker = threading.Thread(target=fail_all)
+    worker.start()
+    # The topic does not exist yet: the message is kept.
+    assert f"cannot write to the dead-letter topic {dead}" in str(first_error(group))
+    group.flush_offsets()
+    assert stored(tree, topic) != b"1"
+    kafka.create_topic(dead)
+    wait_until(lambda: group.redelivery_counts.passed_over == 1, what="the message to be passed over")
+    group.flush_offsets()
+    assert stored(tree, topic) == b"1"
+    group.close()
+    worker.join(30)
+    with dial(kafka.bootstrap) as broker, broker.consumer(ConsumerConf(dead, retry_limit=1)) as consumer:
+        (letter,) = consumer
+    headers = dict(letter.headers)
+    assert headers["koff-topic"] == topic.encode()
+    assert (headers["koff-partition"], headers["koff-offset"]) == (b"0", b"0")
+    assert headers["koff-cause"] == b"ValueError('bad')"
+
+
 def test_a_group_without_offsets_begins_at_the_newest_when_told_and_its_next_instance_there_too(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
 ) -> None:
@@ -254,6 +288,23 @@ def test_a_group_without_offsets_begins_at_the_newest_when_told_and_its_next_ins
     group.close()
     produce(kafka, topic, 1)
     assert [m.offset for m in take(join(topic, initial_offset=InitialOffset.NEWEST), 1)] == [3]
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_group_that_begins_at_the_newest_gets_the_messages_of_open_transactions(
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient, reset: bool
+) -> None:
+    topic = make_topic()
+    produce(kafka, topic, 1)
+    writer = kafka.producer({"transactional.id": f"tx-{topic}"})
+    writer.init_transactions(20)
+    writer.begin_transaction()
+    writer.produce(topic, b"open")
+    writer.flush(10)
+    group = join(topic, initial_offset=InitialOffset.NEWEST, reset_offsets=reset)
+    wait_until(lambda: stored(tree, topic) == b"1", what="the last stable offset to be noted")
+    writer.commit_transaction(20)
+    assert [m.offset for m in take(group, 1)] == [1]
 
 
 def test_offsets_are_reset_by_the_first_instance_only(

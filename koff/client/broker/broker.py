@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
@@ -22,11 +23,19 @@ from koff.client.broker.consumer import PartitionConsumer
 from koff.client.broker.group_offsets import GroupCoordinator
 from koff.client.broker.producer import PartitionProducer
 from koff.client.closing import Closing
-from koff.client.cluster import TOPIC_PROPAGATION_S, Cluster, ClusterConf, OffsetSpec, TopicPartition
+from koff.client.cluster import (
+    TOPIC_PROPAGATION_S,
+    Cluster,
+    ClusterConf,
+    Isolation,
+    OffsetSpec,
+    TopicPartition,
+)
 from koff.client.errors import UnknownTopic
 from koff.client.feed.shared_feed import SharedFeed, is_absent
 from koff.client.feed.source import FeedConf
 from koff.client.metadata import Metadata
+from koff.client.topic_names import check_partition
 from koff.errors import Closed, ConfigError, ConnectError, Denied
 
 T = TypeVar("T")
@@ -81,9 +90,9 @@ class Broker(Closing):
         """Guards the dictionaries and the list below, and keeps `close` out while an object is made."""
         self._closed = threading.Event()
         self._partition_counts: dict[str, int] = {}
-        self._feeds: dict[FeedConf, list[SharedFeed]] = {}
+        self._feeds: dict[FeedConf, SharedFeed] = {}
         self._producers: dict[ProducerConf, PartitionProducer] = {}
-        self._coordinators: list[GroupCoordinator] = []
+        self._coordinators: weakref.WeakSet[GroupCoordinator] = weakref.WeakSet()
 
     def __repr__(self) -> str:  # names no properties: they hold secrets
         return f"<Broker at {self._cluster.conf.brokers}{', closed' if self._closed.is_set() else ''}>"
@@ -92,9 +101,13 @@ class Broker(Closing):
         """Closes all connections, producers, consumers and coordinators. Safe to call twice."""
         with self._lock:
             self._closed.set()
-            closables: list[_Closable] = [*self._producers.values(), *self._coordinators]
-            closables += [feed for feeds in self._feeds.values() for feed in feeds]
-            self._producers, self._coordinators, self._feeds = {}, [], {}
+            closables: list[_Closable] = [
+                *self._producers.values(),
+                *self._coordinators,
+                *self._feeds.values(),
+            ]
+            self._producers, self._feeds = {}, {}
+            self._coordinators.clear()
         # Close them without the lock: a feed's `close` waits for threads that are fetching.
         for closable in closables:
             closable.close()
@@ -109,6 +122,7 @@ class Broker(Closing):
 
         Raises `UnknownTopic` after one second: the brokers learn of a new topic one after another.
         """
+        check_partition(topic)
         described = self._with_leader_retries(
             lambda: self._cluster.fetch_topic(topic, patience_s=TOPIC_PROPAGATION_S)
         )
@@ -131,21 +145,29 @@ class Broker(Closing):
         return self.offsets([requested], OffsetSpec.LATEST)[requested]
 
     def offsets(
-        self, partitions: Iterable[TopicPartition], spec: OffsetSpec | int = OffsetSpec.LATEST
+        self,
+        partitions: Iterable[TopicPartition],
+        spec: OffsetSpec | int = OffsetSpec.LATEST,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, int]:
         """The offset of every partition, fetched together.
 
+        LATEST is the high watermark, or with READ_COMMITTED the last stable offset.
         `spec` may be a time in ms since the epoch: then the first offset at or after that time, -1 if there
         is none. A request to a leader that does not respond is repeated, `leader_retry_limit` times. After
         that, raises `ConnectError` with the names of the partitions without an offset. Raises `UnknownTopic`
         for a partition that does not exist.
         """
         requested = [TopicPartition(*partition) for partition in partitions]
+        for each in requested:
+            check_partition(*each)
+        if isinstance(spec, int) and not 0 <= spec < 1 << 63:
+            raise ConfigError(f"{spec} is no time in ms since the epoch: use 0 or more")
         offsets: dict[TopicPartition, int] = {}
 
         def fetch_missing() -> None:
             # A retry requests only the offsets that are still missing.
-            results = self._cluster.fetch_offsets([p for p in requested if p not in offsets], spec)
+            results = self._cluster.fetch_offsets([p for p in requested if p not in offsets], spec, isolation)
             offsets.update({p: offset for p, offset in results.items() if isinstance(offset, int)})
             missing = {p: reason for p, reason in results.items() if isinstance(reason, str)}
             for p, reason in missing.items():
@@ -165,7 +187,8 @@ class Broker(Closing):
         with self._keep_open():
             if conf not in self._producers:
                 creates_topics = self.conf.allow_topic_creation
-                check = _skip_check if creates_topics else self._check_partition
+                # With `allow_topic_creation` the cluster decides whether the partition exists.
+                check = check_partition if creates_topics else self._check_partition
                 self._producers[conf] = PartitionProducer(
                     self._cluster.conf, conf, check, creates_topics=creates_topics
                 )
@@ -174,42 +197,40 @@ class Broker(Closing):
     def consumer(self, conf: ConsumerConf) -> PartitionConsumer:
         """A consumer of one partition, which reads from `conf.start_offset`.
 
-        The caller closes it; otherwise `close` of this connection does. Raises `UnknownTopic`,
-        `ConnectError`, and `ConfigError` for a negative start offset that is neither constant.
+        The caller closes it; otherwise `close` of this connection does. A consumer that is garbage before
+        that causes a `ResourceWarning`. Raises `UnknownTopic`, `ConnectError`, and `ConfigError` for a
+        negative start offset that is neither constant.
         """
         self._check_open()
         self._check_partition(conf.topic, conf.partition)
         # The start offset. START_OFFSET_OLDEST (-2) stays: librdkafka's OFFSET_BEGINNING has the same value.
         start = conf.start_offset
-        if start < START_OFFSET_OLDEST:
+        if not isinstance(start, int) or not START_OFFSET_OLDEST <= start < 1 << 63:
             raise ConfigError(
-                f"start_offset {start} is not valid: use 0 or more, START_OFFSET_OLDEST or "
+                f"start_offset {start!r} is not valid: use 0 or more, START_OFFSET_OLDEST or "
                 "START_OFFSET_NEWEST"
             )
         if start == START_OFFSET_NEWEST:
-            start = self.offset_latest(conf.topic, conf.partition)  # now, not at the first `consume`
+            # Now, not at the first `consume`. With READ_COMMITTED that is the last stable offset.
+            newest = TopicPartition(conf.topic, conf.partition)
+            start = self.offsets([newest], OffsetSpec.LATEST, conf.isolation)[newest]
         # How long fetches may fail: each failed fetch costs one retry wait, and the retries that look for the
         # leader.
         leader_s = self.conf.leader_retry_limit * self.conf.leader_retry_wait_s
         patience_s = conf.retry_err_limit * (conf.retry_err_wait_s + leader_s)
         feed_conf = _build_feed_conf(conf)
         with self._keep_open():
-            # A feed has one buffer for a partition: a second consumer of a partition needs another feed.
-            for feed in self._feeds.setdefault(feed_conf, []):
-                buffer = feed.open_buffer(conf.topic, conf.partition, start)
-                if buffer is not None:
-                    return PartitionConsumer(feed, buffer, conf, patience_s=patience_s)
-            feed = SharedFeed(self._cluster, feed_conf)
-            self._feeds[feed_conf].append(feed)
+            if feed_conf not in self._feeds:
+                self._feeds[feed_conf] = SharedFeed(self._cluster, feed_conf)
+            feed = self._feeds[feed_conf]
             buffer = feed.open_buffer(conf.topic, conf.partition, start)
-            assert buffer is not None
             return PartitionConsumer(feed, buffer, conf, patience_s=patience_s)
 
     def offset_coordinator(self, conf: OffsetCoordinatorConf) -> GroupCoordinator:
         """A client of the group's coordinator, which commits and fetches the group's offsets."""
         with self._keep_open():
             coordinator = GroupCoordinator(self._cluster.conf, conf)
-            self._coordinators.append(coordinator)
+            self._coordinators.add(coordinator)
             return coordinator
 
     @contextmanager
@@ -228,6 +249,7 @@ class Broker(Closing):
 
         Sends no request if the partition existed before: Kafka removes partitions only with their topic.
         """
+        check_partition(topic, partition)
         if not 0 <= partition < self._partition_counts.get(topic, 0):
             count = self.partition_count(topic)
             if not 0 <= partition < count:
@@ -261,7 +283,3 @@ def _build_feed_conf(conf: ConsumerConf) -> FeedConf:
         error_backoff_ms=int(conf.retry_err_wait_s * 1000),
         isolation=conf.isolation.value,
     )
-
-
-def _skip_check(topic: str, partition: int) -> None:
-    """With `allow_topic_creation` the cluster decides whether the partition exists."""

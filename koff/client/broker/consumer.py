@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
+from concurrent import futures
+from concurrent.futures import Future
 
 from koff.client.batch import Batch, FetchedBatch
 from koff.client.broker.conf import ConsumerConf
 from koff.client.closing import Closing
-from koff.client.cluster import OffsetSpec
+from koff.client.cluster import Isolation, OffsetSpec
 from koff.client.errors import NoData, OffsetOutOfRange
-from koff.client.feed.shared_feed import PartitionBuffer, SharedFeed
+from koff.client.feed.partition_buffer import PartitionBuffer
+from koff.client.feed.shared_feed import SharedFeed
 from koff.client.message import Message
-from koff.errors import Closed, ConnectError, Denied, KoffError
+from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError
 
 _WAIT_S = 0.1
 """How long a consumer waits for messages before it checks its timeouts again."""
@@ -36,6 +40,7 @@ class PartitionConsumer(Closing):
         self._unread: Iterator[Message] = iter(())
         self._closed = False
         self._failing_since: float | None = None
+        self._check: Future[int] | None = None  # the end offset, requested from the leader
         self.start_waiting()
 
     @property
@@ -48,8 +53,20 @@ class PartitionConsumer(Closing):
         """The partition that is read."""
         return self.buffer.partition
 
+    @property
+    def closed(self) -> bool:
+        """Whether the consumer, or the connection that made it, was closed."""
+        return self.buffer.closed
+
     def __repr__(self) -> str:
         return f"<Consumer of {self.topic}/{self.partition}{', closed' if self._closed else ''}>"
+
+    def __del__(self) -> None:
+        """Stops reading for a consumer that nobody closed."""
+        buffer = getattr(self, "buffer", None)  # missing if `__init__` failed
+        if buffer is not None and not buffer.closed:
+            self.feed.abandon_buffer(buffer)
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
 
     def close(self) -> None:
         """Stops reading. Safe to call twice."""
@@ -66,7 +83,7 @@ class PartitionConsumer(Closing):
                     if buffer.closed:
                         break
                     yield message
-                self._unread = iter(self.consume_batch())
+                self._unread = self.consume_batch().drain()
         except NoData:
             return
 
@@ -81,24 +98,32 @@ class PartitionConsumer(Closing):
             if self.buffer.closed:  # `consume_batch` raises `Closed`
                 break
             return message
-        self._unread = iter(self.consume_batch())
+        self._unread = self.consume_batch().drain()
         return next(self._unread)
 
     def consume_batch(self, max_messages: int = 10_000) -> Batch:
-        """The next messages, at least one, as soon as there are any. Raises as `consume` does."""
+        """The next messages, at least one, as soon as there are any.
+
+        Raises as `consume` does, and `ConfigError` if `max_messages` is less than 1.
+        """
+        if max_messages < 1:
+            raise ConfigError(f"a batch of {max_messages} messages cannot be consumed: use 1 or more")
         self.start_waiting()
         while True:
             batch = self.poll_batch(max_messages)
             if batch is not None:
                 return batch
-            self.feed.wait_for_messages([self.buffer], _WAIT_S)
+            if self._check is not None:
+                futures.wait([self._check], _WAIT_S)
+            else:
+                self.feed.wait_for_messages([self.buffer], _WAIT_S)
 
     def start_waiting(self) -> None:
         """Lets the timeouts of `poll_batch` count from now."""
         self._waiting_since = time.monotonic()
 
     def poll_batch(self, max_messages: int) -> Batch | None:
-        """Messages that were fetched already, None if there are none. Does not wait for a fetch.
+        """Messages that were fetched already, None if there are none. Waits neither for a fetch nor a leader.
 
         Raises as `consume` does, once the timeouts since `start_waiting` have passed.
         """
@@ -111,15 +136,23 @@ class PartitionConsumer(Closing):
             return Batch(buffer.topic, buffer.partition, unread[:max_messages])
         messages = self.feed.take_messages(buffer, max_messages)
         if messages:
-            self._failing_since = None
+            self._failing_since, self._check = None, None
             self.start_waiting()
             return FetchedBatch(buffer.topic, buffer.partition, messages)
         # Nothing was fetched: there is an error, the leader does not respond, or the partition is at its end.
         if buffer.lost_reason or buffer.error:
             raise self._take_buffer_error()
-        if self._should_check_leader(time.monotonic()):
-            self._check_leader()
+        if self._check is None and self._should_check_leader(time.monotonic()):
+            self._check = self.feed.request_end(buffer)
+        elif self._check is not None and self._check.done():
+            check, self._check = self._check, None
+            self._finish_check(check)
         return None
+
+    @property
+    def is_checking(self) -> bool:
+        """Whether a request to the leader is under way. `poll_batch` raises its error afterwards."""
+        return self._check is not None
 
     def _should_check_leader(self, now: float) -> bool:
         """Whether messages are overdue, or the partition has been at its end for `no_data_after_s`."""
@@ -131,24 +164,45 @@ class PartitionConsumer(Closing):
         at_end_since = max(self._waiting_since, buffer.end_seen_at)
         return conf.retry_limit >= 0 and now - at_end_since >= conf.no_data_after_s
 
-    def _check_leader(self) -> None:
-        """Fetches the end offset. Raises `NoData` if the partition has no more messages.
+    def _finish_check(self, check: Future[int]) -> None:
+        """Raises `NoData` if the partition has no more messages, and the error if the request has failed.
 
         `NoData` is never raised because of a timeout only: the leader has confirmed the end offset.
         """
         buffer = self.buffer
         try:
-            end = self.feed.fetch_offset(buffer)
+            end = check.result()
+            if end < buffer.next_offset:
+                self._check_range()
         except Denied:  # also a `ConnectError`, but a retry does not help
             raise
         except ConnectError as error:
             self._raise_after_patience(error)
         else:
             self._failing_since = None
-            if buffer.end_offset is not None and end <= buffer.next_offset and self.conf.retry_limit >= 0:
-                last = buffer.next_offset - 1
-                raise NoData(f"{buffer.topic}/{buffer.partition} has no message after offset {last} yet")
+            if end <= buffer.next_offset:
+                self._raise_no_data()
         self.start_waiting()
+
+    def _raise_no_data(self) -> None:
+        """Raises `NoData` if the partition has been at its end for long enough."""
+        buffer = self.buffer
+        if buffer.end_offset is None:
+            # librdkafka reports no end to a consumer between the last stable offset and the high watermark.
+            self.feed.note_end(buffer, buffer.next_offset)
+        elif self.conf.retry_limit >= 0:
+            last = buffer.next_offset - 1
+            raise NoData(f"{buffer.topic}/{buffer.partition} has no message after offset {last} yet")
+
+    def _check_range(self) -> None:
+        """Raises `OffsetOutOfRange` if the log ends before the next offset.
+
+        librdkafka does not report that at the end of a partition, for example when the topic was deleted and
+        created again. The last stable offset may be lower than the next offset: an open transaction.
+        """
+        out_of_range = self._make_out_of_range()
+        if out_of_range.latest < out_of_range.offset:
+            raise out_of_range
 
     def _raise_after_patience(self, error: ConnectError) -> None:
         """Raises the error if the leader has not responded for `patience_s`."""
@@ -165,8 +219,12 @@ class PartitionConsumer(Closing):
         if error is not None:
             return error
         try:
-            earliest = self.feed.fetch_offset(buffer, OffsetSpec.EARLIEST)
-            latest = self.feed.fetch_offset(buffer)
+            return self._make_out_of_range()
         except KoffError as offset_error:  # without these offsets the range cannot be named
             return offset_error
+
+    def _make_out_of_range(self) -> OffsetOutOfRange:
+        buffer = self.buffer
+        earliest = self.feed.fetch_offset(buffer, OffsetSpec.EARLIEST, Isolation.READ_UNCOMMITTED)
+        latest = self.feed.fetch_offset(buffer, OffsetSpec.LATEST, Isolation.READ_UNCOMMITTED)
         return OffsetOutOfRange(buffer.topic, buffer.partition, buffer.next_offset, earliest, latest)

@@ -16,6 +16,7 @@ from koff.client.broker.conf import OffsetCoordinatorConf
 from koff.client.closing import Closing
 from koff.client.cluster import TOPIC_PROPAGATION_S, ClusterConf
 from koff.client.errors import CoordinatorError, UnknownTopic
+from koff.client.topic_names import check_partition
 from koff.client.wire.connection import Connection, UnsupportedVersion
 from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError
 from koff.proto.requests import Api, build_request, build_struct, encode_request, error_name
@@ -62,6 +63,11 @@ class GroupCoordinator(Closing):
         self._searching: Connection | None = None  # to a broker that is asked for the coordinator
         self._brokers = list(parse_addresses(cluster.brokers))
 
+    def __del__(self) -> None:
+        """Closes the connection of a coordinator that nobody uses any more."""
+        if hasattr(self, "_brokers"):  # missing if `__init__` failed
+            self.close()
+
     def close(self) -> None:
         """Closes the connection. A call in progress ends with `Closed`. Safe to call twice."""
         # Without the lock, because a call in progress holds it. Closing the connection ends that call.
@@ -75,6 +81,7 @@ class GroupCoordinator(Closing):
 
         Raises `ConfigError` for an offset below 0: Kafka stores it, and readers of the group cannot use it.
         """
+        check_partition(topic, partition)
         if offset < 0:
             raise ConfigError(f"offset {offset} of {topic}/{partition} cannot be committed: use 0 or more")
 
@@ -107,6 +114,7 @@ class GroupCoordinator(Closing):
 
     def offset(self, topic: str, partition: int) -> tuple[int, str]:
         """The committed offset and its metadata. (-1, "") if the group has committed none."""
+        check_partition(topic, partition)
 
         def fetch_offset(connection: Connection) -> tuple[int, str]:
             topics = self._build_struct(
@@ -210,7 +218,13 @@ class GroupCoordinator(Closing):
     @staticmethod
     def _send_request(connection: Connection, api: Api, **fields: Any) -> Any:
         request = build_request(api, _choose_version(connection, api), **fields)
-        (response,) = connection.send_requests([encode_request(request)])
+        try:
+            encoded = encode_request(request)
+        except Exception as error:  # one of many of kio, struct and Python
+            raise ConfigError(
+                f"the request {api.name} cannot be encoded: {error}; check group, offset and metadata"
+            ) from error
+        (response,) = connection.send_requests([encoded])
         return response
 
     @staticmethod

@@ -63,7 +63,10 @@ class Consumer(Protocol):
         ...
 
     def consume_batch(self, max_messages: int = 10_000) -> Batch:
-        """The next messages, at least one, as soon as there are any. Raises as `consume` does."""
+        """The next messages, at least one, as soon as there are any.
+
+        Raises as `consume` does, and `ConfigError` if `max_messages` is less than 1.
+        """
         ...
 
     def close(self) -> None:

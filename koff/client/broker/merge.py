@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from koff.client.batch import Batch
 from koff.client.broker.consumer import PartitionConsumer
@@ -20,8 +21,18 @@ _MAX_QUEUED = 4
 """How many results of `ReadItems` may wait for the caller."""
 _WAIT_S = 0.1
 """How long one read waits for messages: `close` does not end a wait."""
+_CHECK_WAIT_S = 0.01
+"""The same while a leader is asked for the end of a partition."""
 
-MergedItem = Batch | MxError
+
+class ReadBatch(NamedTuple):
+    """A batch that was read ahead, and the consumer that it came from."""
+
+    consumer: Consumer
+    batch: Batch
+
+
+MergedItem = ReadBatch | MxError
 ReadItems = Callable[[list[Consumer]], list[MergedItem]]
 """Reads from the consumers once. Removes from the list each consumer that has ended."""
 
@@ -36,7 +47,8 @@ class Mx(Closing):
 
     A consumer that raises `NoData` leaves the stream; when none is left, the stream closes. `consume` raises
     every other error as `MxError` with that error as its cause; the stream then continues. Closing the
-    stream drops messages that were read ahead, and leaves the consumers open.
+    stream drops messages that were read ahead, and leaves the consumers open. Closing a consumer, or its
+    broker, drops the messages that were read ahead from it.
     """
 
     # Consumers that share a feed are read by one thread. If all consumers share one feed, no thread is made:
@@ -50,6 +62,7 @@ class Mx(Closing):
         self._closed = False
         self._consume_lock = threading.Lock()  # taken before `_changed`
         self._unread: Iterator[Message] = iter(())
+        self._source: Consumer | None = None  # of `_unread`
         self._items: deque[MergedItem] = deque()
         groups = _group_by_feed(consumers)
         self._single = groups[0] if len(groups) == 1 and groups[0][0] is _read_shared else None
@@ -79,27 +92,33 @@ class Mx(Closing):
         Raises `MxClosed` when the stream is closed, and `MxError` when a consumer failed.
         """
         with self._consume_lock:
-            message = None if self._closed else next(self._unread, None)
-            if message is None:
-                self._unread = iter(self._next_batch())
-                message = next(self._unread)
-            return message
+            while True:
+                message = None if self._closed else next(self._unread, None)
+                if message is not None and not _is_closed(self._source):
+                    return message
+                self._source, batch = self._next_item()
+                self._unread = batch.drain()
 
     def consume_batch(self) -> Batch:
         """The next messages of one of the consumers, at least one. Raises as `consume` does."""
         with self._consume_lock:
-            unread = [] if self._closed else list(self._unread)
-            return Batch(unread[0].topic, unread[0].partition, unread) if unread else self._next_batch()
+            unread = [] if self._closed or _is_closed(self._source) else list(self._unread)
+            self._unread = iter(())
+            if unread:
+                return Batch(unread[0].topic, unread[0].partition, unread)
+            return self._next_item().batch
 
-    def _next_batch(self) -> Batch:
-        if not self._items:
-            self._items.extend(self._read_single_feed() if self._single else self._pop_queue())
-        if self._closed:
-            raise MxClosed("the merged stream is closed")
-        item = self._items.popleft()
-        if isinstance(item, MxError):
-            raise item
-        return item
+    def _next_item(self) -> ReadBatch:
+        while True:
+            if not self._items:
+                self._items.extend(self._read_single_feed() if self._single else self._pop_queue())
+            if self._closed:
+                raise MxClosed("the merged stream is closed")
+            item = self._items.popleft()
+            if isinstance(item, MxError):
+                raise item
+            if not _is_closed(item.consumer):
+                return item
 
     def _read_single_feed(self) -> list[MergedItem]:
         """Reads the one feed until it has items. Closes the stream when no consumer is left."""
@@ -171,7 +190,8 @@ def _read_shared(consumers: list[Consumer]) -> list[MergedItem]:
         shared = [consumer for consumer in consumers if isinstance(consumer, PartitionConsumer)]
         first = shared[0]  # all have the same feed
         try:
-            first.feed.wait_for_messages([consumer.buffer for consumer in shared], _WAIT_S)
+            wait_s = _CHECK_WAIT_S if any(consumer.is_checking for consumer in shared) else _WAIT_S
+            first.feed.wait_for_messages([consumer.buffer for consumer in shared], wait_s)
         except Exception as error:
             items.append(_wrap_error(first, error))
             if isinstance(error, Closed):  # the feed is closed, and with it all of these consumers
@@ -192,7 +212,12 @@ def _read_consumer(
         if isinstance(error, Closed):
             consumers.remove(consumer)
         return [_wrap_error(consumer, error)]
-    return [batch] if batch is not None else []
+    return [ReadBatch(consumer, batch)] if batch is not None else []
+
+
+def _is_closed(consumer: Consumer | None) -> bool:
+    # Not in the protocol `Consumer`: a consumer of another class raises `Closed` when it is read.
+    return getattr(consumer, "closed", False)
 
 
 def _wrap_error(consumer: Consumer, error: Exception) -> MxError:

@@ -16,7 +16,7 @@ from koff.client.cluster import ClusterConf
 from koff.client.errors import ProduceError
 from koff.client.librdkafka import ONE_IN_FLIGHT, has_no_broker, new_client
 from koff.client.message import Message
-from koff.client.message_check import check_messages, is_plain
+from koff.client.message_check import Columns, read_columns
 from koff.errors import Closed
 
 _CHUNK_MESSAGES = 10_000  # of one `produce_batch`
@@ -92,12 +92,11 @@ class PartitionProducer(Closing):
         `ProduceError` unless all messages were written, `InvalidMessage` (then nothing was written),
         `UnknownTopic`, `ConnectError` and `Closed`.
         """
-        check_messages(messages[:1])  # "no message" is an error on a closed producer, too
-        plain = is_plain(messages)
+        columns = read_columns(messages)
         # After `close` the check is skipped: it would raise its own error instead of the `Closed` below.
         if not self._closed:
             self._check_partition(topic, partition)
-        call = _ProduceCall(topic, partition, messages, plain=plain)
+        call = _ProduceCall(topic, partition, messages, columns)
         with self._queue_lock:
             if self._producer is None:
                 raise Closed("the producer is closed")
@@ -145,9 +144,9 @@ class _ProduceCall:
     """
 
     def __init__(
-        self, topic: str, partition: int, messages: Sequence[Message], *, plain: bool = True
+        self, topic: str, partition: int, messages: Sequence[Message], columns: Columns | None
     ) -> None:
-        self._plain = plain  # no message has headers or a timestamp
+        self._columns = columns  # None: some message has headers or a timestamp
         self.failed = self.fatal = False
         self._topic = topic
         self._partition = partition
@@ -167,7 +166,7 @@ class _ProduceCall:
         """Gives all messages to librdkafka, in order. Waits while its queue is full."""
         # `produce_batch` takes neither headers nor timestamps (confluent-kafka 2.16.1); older versions lack
         # it.
-        singly = not self._plain or not hasattr(producer, "produce_batch")
+        singly = self._columns is None or not hasattr(producer, "produce_batch")
         start, count = 0, len(self._messages)
         while start < count:
             while len(producer) > _MAX_QUEUED - _CHUNK_MESSAGES:
@@ -205,11 +204,8 @@ class _ProduceCall:
         Messages at the end of the chunk that did not fit into the queue are not counted: the caller queues
         them again.
         """
-        messages = self._messages[start : start + _CHUNK_MESSAGES]
-        chunk: list[dict[str, Any]] = [
-            {"value": message.value} if message.key is None else {"value": message.value, "key": message.key}
-            for message in messages
-        ]
+        assert self._columns is not None
+        chunk = self._columns.build_dicts(start, start + _CHUNK_MESSAGES)
         queued: int = producer.produce_batch(
             self._topic, chunk, partition=self._partition, on_delivery=self.make_delivery_callback()
         )
@@ -255,18 +251,17 @@ class _ProduceCall:
         """
         topic, partition = self._topic, self._partition
         first: int | None = None
-        for message in self._messages:
-            message.topic = topic
-            message.partition = partition
         # Only written messages have an offset: leave out the others before offsets and messages are paired.
+        written: Sequence[Message] = self._messages if acknowledged else ()
+        if len(written) != len(self._offsets) or not acknowledged:
+            for message in self._messages:
+                message.topic, message.partition = topic, partition
+            missing = self._without_offset.union(self._errors)
+            written = [message for index, message in enumerate(written) if index not in missing]
         if acknowledged:
-            written: Sequence[Message] = self._messages
-            if self._errors or self._without_offset:
-                missing = self._without_offset.union(self._errors)
-                written = [message for index, message in enumerate(self._messages) if index not in missing]
             self._offsets.sort()
             for message, offset in zip(written, self._offsets, strict=True):
-                message.offset = offset
+                message.topic, message.partition, message.offset = topic, partition, offset
             # Not read from the message: it has another offset if it was passed twice.
             first = self._offsets[0] if self._offsets and 0 not in self._without_offset else None
         if self._errors:

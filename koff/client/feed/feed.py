@@ -131,13 +131,15 @@ class Feed(Source):
         """
         epochs = leader_epochs or {}
         starts = {p: (offset, epochs.get(p, -1)) for p, offset in offsets.items()}
-        self._get_consumer().incremental_assign(self._to_assignment(starts))
+        with self._map_errors():
+            self._get_consumer().incremental_assign(self._to_assignment(starts))
         self._positions.update(starts)
 
     def remove(self, partitions: Iterable[int]) -> None:
         """Stops reading these partitions."""
         removed = list(partitions)
-        self._get_consumer().incremental_unassign([TopicPartition(self.topic, p) for p in removed])
+        with self._map_errors():
+            self._get_consumer().incremental_unassign([TopicPartition(self.topic, p) for p in removed])
         for partition in removed:
             self._positions.pop(partition, None)
 

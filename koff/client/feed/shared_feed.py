@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
@@ -20,8 +21,14 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from koff.client.cluster import TOPIC_PROPAGATION_S, Cluster, Isolation, OffsetSpec, TopicPartition
 from koff.client.errors import UnknownTopic
 from koff.client.feed.feed import split_into_runs
+from koff.client.feed.offset_requests import OffsetRequests
+from koff.client.feed.partition_buffer import PartitionBuffer, SharedPartition
 from koff.client.feed.source import OFFSET_LOST_CODES, PARTITION_GONE_CODES, FeedConf, Source
-from koff.client.foreign_errors import extract_kafka_error, make_connect_error, make_denied_error
+from koff.client.foreign_errors import (
+    extract_kafka_error,
+    make_connect_error,
+    make_denied_error,
+)
 from koff.client.librdkafka import consume_waiting
 from koff.errors import Closed, ConnectError, KoffError
 
@@ -33,84 +40,29 @@ _FETCH_WAIT_S = 0.1
 """How long one fetch waits: a `close` by another thread has to wait for it."""
 
 
-class PartitionBuffer:
-    """The messages of one partition that a shared feed has fetched and its consumer has not taken yet.
-
-    `next_offset` is the offset of the next fetch. `end_offset` is the end offset that was reached at
-    `end_seen_at` (monotonic), and None once messages came after that. `last_response_at` (monotonic) is when
-    messages or the end last came. `lost_reason` is set when `next_offset` is not in the log, `error` when the
-    partition cannot be read at all. `is_assigned`: the client reads the partition.
-    `closed`: the consumer or the feed is closed. Attributes change only under the feed's lock; the consumer
-    also reads them without it.
-    """
-
-    def __init__(self, topic: str, partition: int, offset: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.next_offset = offset
-        self.end_offset: int | None = None
-        self.last_response_at = time.monotonic()
-        self.end_seen_at = self.last_response_at
-        self.lost_reason = ""
-        self.error: KoffError | None = None
-        self.is_assigned = False
-        self.closed = False
-        self.chunks: deque[tuple[list[Message], int]] = deque()  # messages, the bytes of their values
-        self.buffered_bytes = 0
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the consumer has something to take: messages or an error."""
-        return bool(self.chunks or self.lost_reason or self.error)
-
-    def add_messages(self, messages: list[Message]) -> None:
-        """Appends fetched messages, except messages that the buffer has received before."""
-        # A broker returns whole record batches: a fetch may begin before the offset that was requested.
-        first: Any = messages[0].offset()
-        if first < self.next_offset:
-            messages = [message for message in messages if _offset(message) >= self.next_offset]
-            if not messages:
-                return
-        # Summing the sizes takes time. The consumer takes the first chunk soon, so it counts as 0 bytes. The
-        # `len` of a confluent-kafka message is the size of its value.
-        size = sum(map(len, messages)) if self.chunks else 0
-        self.chunks.append((messages, size))
-        self.buffered_bytes += size
-        self.next_offset = _offset(messages[-1]) + 1
-        self.end_offset = None
-        self.last_response_at = time.monotonic()
-
-    def take_messages(self, max_messages: int) -> list[Message]:
-        """Removes and returns the oldest messages. The buffer must not be empty."""
-        messages, size = self.chunks.popleft()
-        if len(messages) > max_messages:
-            self.chunks.appendleft((messages[max_messages:], size))
-            return messages[:max_messages]
-        self.buffered_bytes -= size
-        return messages
-
-    def note_end(self, offset: int) -> None:
-        """Notes that the partition ends at `offset`, unless newer messages have come since."""
-        self.last_response_at = time.monotonic()
-        if offset >= self.next_offset:
-            self.next_offset = self.end_offset = offset
-            self.end_seen_at = self.last_response_at
-
-
 class SharedFeed(Source):
     """Reads partitions into `PartitionBuffer`s. Threads may share it.
 
-    The client stops reading a partition whose buffer is full, until its consumer has taken all its messages.
+    The client stops reading for a buffer that is full, until its consumer has taken all its messages.
     """
 
     def __init__(self, cluster: Cluster, conf: FeedConf) -> None:
         super().__init__(cluster.conf, conf, f"the connection to {cluster.conf.brokers}")
         self._cluster = cluster
         self._isolation = Isolation(conf.isolation)
-        self._buffers: dict[tuple[str, int], PartitionBuffer] = {}
+        self._partitions: dict[tuple[str, int], SharedPartition] = {}
+        self._end_requests = OffsetRequests(self._fetch_ends)
         self._max_buffered_bytes = 2 * conf.fetch_bytes
+        self._abandoned: deque[PartitionBuffer] = deque()
         self._changed = threading.Condition()  # its lock is reentrant; guards all below, and the buffers
         self._fetching = False
+        self._stale: set[tuple[str, int]] = set()
+        """Partitions that were unassigned since the present fetch began. It may still return messages of them
+        from the previous position, so they cannot be assigned again before it has ended."""
+        self._waiting: set[tuple[str, int]] = set()
+        """Partitions that have buffers without a turn."""
+        self._keys_read: set[tuple[str, int]] = set()
+        """Partitions that were assigned at any time: messages of others cannot come."""
         self._users = 0  # threads that use the client without the lock
         self._closing = False
 
@@ -118,63 +70,71 @@ class SharedFeed(Source):
         """Stops reading. Waits until no other thread uses the client."""
         with self._changed:
             self._closing = True
-            for buffer in self._buffers.values():
-                buffer.closed = True
+            for partition in self._partitions.values():
+                for buffer in partition.buffers:
+                    buffer.closed = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._users == 0)
             super().close()
 
-    def open_buffer(self, topic: str, partition: int, offset: int) -> PartitionBuffer | None:
-        """A new buffer for the partition, to be read from `offset`. None if the partition has one already.
+    def open_buffer(self, topic: str, partition: int, offset: int) -> PartitionBuffer:
+        """A new buffer for the partition, to be read from `offset`.
 
-        The client starts to read the partition at the first `take_messages`.
+        The client starts to read the partition at the first `wait_for_messages`.
         """
-        with self._hold_consumer(), self._changed:
-            if (topic, partition) in self._buffers:
-                return None
-            buffer = self._buffers[topic, partition] = PartitionBuffer(topic, partition, offset)
-            return buffer
+        buffer = PartitionBuffer(topic, partition, offset)
+        with self._changed:
+            self._get_consumer()  # raises `Closed` after `close`
+            self._close_abandoned()
+            self._partitions.setdefault(buffer.key, SharedPartition()).buffers.append(buffer)
+        return buffer
 
     def close_buffer(self, buffer: PartitionBuffer) -> None:
-        """Stops reading the buffer's partition."""
+        """Stops reading for the buffer."""
         with self._changed:
             buffer.closed = True
-            if self._buffers.pop((buffer.topic, buffer.partition), None) and not self._closing:
+            if self._closing:
+                return
+            partition = self._partitions.get(buffer.key)
+            if partition is not None and buffer in partition.buffers:
                 self._unassign(buffer)
+                partition.remove(buffer)
+                if not partition.buffers:
+                    del self._partitions[buffer.key]
+
+    def abandon_buffer(self, buffer: PartitionBuffer) -> None:
+        """Closes the buffer at a later call. Takes no lock: the garbage collector may call it anywhere."""
+        buffer.closed = True
+        self._abandoned.append(buffer)
 
     def take_messages(self, buffer: PartitionBuffer, max_messages: int) -> list[Message]:
-        """The buffer's oldest messages. [] if there are none: then the client reads the partition."""
+        """The buffer's oldest messages; [] if there are none. Does not wait."""
         with self._changed:
-            consumer = self._get_consumer()
-            if buffer.chunks:
-                return buffer.take_messages(max_messages)
-            if not buffer.is_assigned and not buffer.is_ready:
-                position = KafkaTopicPartition(buffer.topic, buffer.partition, buffer.next_offset)
-                consumer.incremental_assign([position])
-                buffer.is_assigned = True
-                buffer.last_response_at = time.monotonic()
-        return []
+            self._get_consumer()  # raises `Closed` after `close`
+            return buffer.take_messages(max_messages) if buffer.chunks else []
 
     def clear_error(self, buffer: PartitionBuffer) -> None:
-        """Removes the buffer's error. The next `take_messages` tries again."""
-        with self._hold_consumer(), self._changed:
-            self._unassign(buffer)
+        """Removes the buffer's error. The next `wait_for_messages` tries again."""
+        with self._changed:
             buffer.lost_reason, buffer.error = "", None
 
     def wait_for_messages(self, buffers: Collection[PartitionBuffer], timeout_s: float) -> None:
-        """Returns when one of the buffers is ready, or after `timeout_s`."""
+        """Reads for the buffers. Returns when one of them is ready, or after `timeout_s`."""
         until = time.monotonic() + timeout_s
         while True:
             with self._changed:
                 self._get_consumer()  # raises `Closed` after `close`
+                self._close_abandoned()
                 left = until - time.monotonic()
                 if left <= 0 or any(buffer.is_ready for buffer in buffers):
                     return
+                self._assign(buffers)
                 # One thread fetches for all partitions; the other threads wait for its `notify_all`.
                 if self._fetching:
                     self._changed.wait(left)
                     continue
                 self._fetching = True
+                self._stale.clear()
             try:
                 with self._hold_consumer() as consumer:  # outside the lock: others may take messages
                     self._fetch(consumer, min(left, _FETCH_WAIT_S))
@@ -183,33 +143,62 @@ class SharedFeed(Source):
                     self._fetching = False
                     self._changed.notify_all()
 
-    def fetch_offset(self, buffer: PartitionBuffer, spec: OffsetSpec = OffsetSpec.LATEST) -> int:
+    def note_end(self, buffer: PartitionBuffer, offset: int) -> None:
+        """Notes that the leader has no message for the buffer, if it still waits for the one at `offset`."""
+        with self._changed:
+            if buffer.next_offset == offset and not buffer.is_ready:
+                buffer.note_end(offset)
+
+    def request_end(self, buffer: PartitionBuffer) -> Future[int]:
+        """The end offset of the buffer's partition, as `fetch_offset` would return it. Does not wait."""
+        return self._end_requests.request_offset(TopicPartition(*buffer.key))
+
+    def fetch_offset(self, buffer: PartitionBuffer, spec: OffsetSpec, isolation: Isolation) -> int:
         """The start or end offset of the buffer's partition, as its leader returns it now.
 
-        Raises `ConnectError`, `UnknownTopic`, `Denied`. The request goes over the `Cluster`'s connection:
-        on the feed's own connection the broker would process it only after the fetches that came before.
+        The end is the high watermark, or with READ_COMMITTED the last stable offset. Raises `ConnectError`,
+        `UnknownTopic`, `Denied`. The request goes over the `Cluster`'s connection: on the feed's own
+        connection the broker would process it only after the fetches that came before.
         """
-        requested_at, partition = time.monotonic(), TopicPartition(buffer.topic, buffer.partition)
-        try:
-            offset = self._cluster.fetch_offsets(
-                [partition], spec, self._isolation, timeout_s=_OFFSET_TIMEOUT_S
-            )[partition]
-        except ConnectError:
-            self._refresh_leader(buffer.topic)
-            raise
-        if isinstance(offset, int):
-            self.note_response(requested_at)
-            return offset
+        partition = TopicPartition(*buffer.key)
+        offset = self._fetch_offsets([partition], spec, isolation)[partition]
+        if isinstance(offset, KoffError):
+            raise offset
+        return offset
 
-        # `offset` is the name of an error.
-        if is_absent(self._cluster, partition, offset):
-            raise UnknownTopic(f"{buffer.topic}/{buffer.partition} does not exist any more")
-        if offset == "TOPIC_AUTHORIZATION_FAILED":
-            raise make_denied_error(buffer.topic, self._brokers, "DESCRIBE")
-        self._refresh_leader(buffer.topic)
-        raise ConnectError(
-            f"the leader of {buffer.topic}/{buffer.partition} does not respond: {offset}; check that it runs"
-        )
+    def _fetch_ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int | KoffError]:
+        return self._fetch_offsets(partitions, OffsetSpec.LATEST, self._isolation)
+
+    def _fetch_offsets(
+        self, partitions: list[TopicPartition], spec: OffsetSpec, isolation: Isolation
+    ) -> dict[TopicPartition, int | KoffError]:
+        """The offset or the error of each partition. Raises `ConnectError` if no leader responds."""
+        requested_at = time.monotonic()
+        try:
+            fetched = self._cluster.fetch_offsets(partitions, spec, isolation, timeout_s=_OFFSET_TIMEOUT_S)
+        except ConnectError:
+            self._refresh_leaders({partition.topic for partition in partitions})
+            raise
+        if any(isinstance(offset, int) for offset in fetched.values()):
+            self.note_response(requested_at)
+        results: dict[TopicPartition, int | KoffError] = {
+            partition: offset if isinstance(offset, int) else self._make_offset_error(partition, offset)
+            for partition, offset in fetched.items()
+        }
+        self._refresh_leaders({at.topic for at, each in results.items() if type(each) is ConnectError})
+        return results
+
+    def _make_offset_error(self, partition: TopicPartition, reason: str) -> KoffError:
+        """The error for a partition without an offset. `reason` is the name of Kafka's error."""
+        name = f"{partition.topic}/{partition.partition}"
+        try:
+            if is_absent(self._cluster, partition, reason):
+                return UnknownTopic(f"{name} does not exist any more")
+        except KoffError as error:
+            return error
+        if reason == "TOPIC_AUTHORIZATION_FAILED":
+            return make_denied_error(partition.topic, self._brokers, "DESCRIBE")
+        return ConnectError(f"the leader of {name} does not respond: {reason}; check that it runs")
 
     @contextmanager
     def _hold_consumer(self) -> Iterator[Consumer]:
@@ -249,10 +238,11 @@ class SharedFeed(Source):
             messages = [message for message in messages if message.error() is None]
 
         with self._changed:
-            for buffer, buffer_messages in self._group_by_buffer(messages):
-                buffer.add_messages(buffer_messages)
-                if buffer.buffered_bytes > self._max_buffered_bytes:
-                    self._unassign(buffer)
+            for partition, partition_messages in self._group_by_partition(messages):
+                for buffer in partition.assigned:
+                    buffer.add_messages(partition_messages)
+                    if buffer.buffered_bytes > self._max_buffered_bytes:
+                        self._unassign(buffer)
             for event in events:
                 self._handle_event(event)
             self.unreachable = None if messages else self.unreachable
@@ -260,59 +250,107 @@ class SharedFeed(Source):
     def _replace_lost_consumer(self, consumer: Consumer) -> None:
         """Replaces a client that knows no broker any more. The new client resumes all assigned partitions."""
         with self._changed:
-            topic = next((topic for topic, _ in self._buffers), "")
+            topic = next((topic for topic, _ in self._partitions), "")
         if topic and self._silence.needs_new_client(consumer, topic):
             with self._changed:
                 # `_replace_consumer` closes the client: wait until only this thread uses it.
                 self._changed.wait_for(lambda: self._users == 1)
-                assigned = (buffer for buffer in self._buffers.values() if buffer.is_assigned)
-                positions = [KafkaTopicPartition(b.topic, b.partition, b.next_offset) for b in assigned]
+                assigned = (buffer for each in self._partitions.values() for buffer in each.assigned[:1])
+                positions = [KafkaTopicPartition(*buffer.key, buffer.next_offset) for buffer in assigned]
                 self._replace_consumer(consumer, positions)
 
-    def _group_by_buffer(self, messages: list[Message]) -> Iterator[tuple[PartitionBuffer, list[Message]]]:
-        """The messages by buffer, without messages of partitions that are not assigned any more."""
-        topics: set[Any] = set(map(Message.topic, messages))
-        if len(topics) == 1:
+    def _group_by_partition(self, messages: list[Message]) -> Iterator[tuple[SharedPartition, list[Message]]]:
+        """The messages by partition, without messages of partitions for which no buffer is left."""
+        # Looking at each message takes time, and shows nothing while there is one partition or topic.
+        pieces: list[tuple[tuple[str, int], list[Message]]]
+        if not messages:
+            pieces = []
+        elif len(self._keys_read) == 1:
+            pieces = [(key, messages) for key in self._keys_read]
+        elif len(topics := {topic for topic, _ in self._keys_read}) == 1:
             (topic,) = topics
             pieces = [((topic, run.partition), run.messages) for run in split_into_runs(messages)]
         else:
             pieces = [(key, list(group)) for key, group in groupby(messages, _topic_partition)]
         for key, piece in pieces:
-            buffer = self._buffers.get(key)
-            # After `incremental_unassign`, librdkafka may still return messages that it had fetched. These
-            # are dropped here, and fetched again from `next_offset` on.
-            if buffer is not None and buffer.is_assigned:
-                yield buffer, piece
+            partition = self._partitions.get(key)
+            if partition is not None:
+                yield partition, piece
 
     def _handle_event(self, event: Any) -> None:
-        buffer, error = self._buffers.get((event.topic(), event.partition())), event.error()
+        partition, error = self._partitions.get((event.topic(), event.partition())), event.error()
         code = error.code()
-        if buffer is None or not buffer.is_assigned:
+        for buffer in partition.assigned if partition else ():
+            if code == KafkaError._PARTITION_EOF:
+                buffer.note_end(event.offset())
+                self.unreachable = None
+                continue
+            if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                buffer.error = make_denied_error(buffer.topic, self._brokers, "READ")
+            elif code in OFFSET_LOST_CODES:
+                buffer.lost_reason = error.str()
+            elif code in PARTITION_GONE_CODES:
+                reason = f"{buffer.topic}/{buffer.partition} does not exist: {error.str()}"
+                buffer.error = UnknownTopic(reason)
+            else:
+                self._note_error(error)
+                return
+            self._unassign(buffer)
+
+    def _assign(self, buffers: Iterable[PartitionBuffer]) -> None:
+        """Makes the client read for these buffers, each when it is the turn of its offset."""
+        for buffer in buffers:
+            if not (buffer.is_assigned or buffer.is_ready or buffer.closed):
+                self._partitions[buffer.key].request_turn(buffer)
+                self._waiting.add(buffer.key)
+        positions: dict[tuple[str, int], int] = {}
+        # Also turns of other threads: the thread that fetches does not wait until they have looked.
+        for key in list(self._waiting):
+            partition = self._partitions.get(key)
+            if partition is None or not partition.join_turn():
+                self._waiting.discard(key)
+                continue
+            # The fetch that another thread is waiting for may return messages from the previous position.
+            can_move = not self._fetching or not (partition.assigned or key in self._stale)
+            if can_move and partition.is_turn_over():
+                if partition.assigned:
+                    with self._map_errors():
+                        self._get_consumer().incremental_unassign([KafkaTopicPartition(*key)])
+                positions[key] = partition.start_turn()
+        if not positions:
             return
-        if code == KafkaError._PARTITION_EOF:
-            buffer.note_end(event.offset())
-            self.unreachable = None
-        elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            buffer.error = make_denied_error(buffer.topic, self._brokers, "READ")
-        elif code in OFFSET_LOST_CODES:
-            buffer.lost_reason = error.str()
-        elif code in PARTITION_GONE_CODES:
-            buffer.error = UnknownTopic(f"{buffer.topic}/{buffer.partition} does not exist: {error.str()}")
-        else:
-            self._note_error(error)
+        try:
+            with self._map_errors():
+                self._get_consumer().incremental_assign(
+                    [KafkaTopicPartition(*key, offset) for key, offset in positions.items()]
+                )
+        except Exception:
+            # None of them is read. The next call tries again.
+            for key in positions:
+                self._partitions[key].end_turn()
+            raise
+        self._keys_read.update(positions)
 
     def _unassign(self, buffer: PartitionBuffer) -> None:
         if buffer.is_assigned:
             buffer.is_assigned = False
-            self._get_consumer().incremental_unassign([KafkaTopicPartition(buffer.topic, buffer.partition)])
+            if not self._partitions[buffer.key].assigned:
+                self._stale.add(buffer.key)
+                with self._map_errors():
+                    self._get_consumer().incremental_unassign([KafkaTopicPartition(*buffer.key)])
 
-    def _refresh_leader(self, topic: str) -> None:
-        """Makes librdkafka fetch the topic's leaders now, before its own timeouts."""
-        with self._hold_consumer() as consumer:
-            try:
-                consumer.list_topics(topic, timeout=_OFFSET_TIMEOUT_S)
-            except KafkaException:
-                pass  # the caller raises the first error, which explains more
+    def _close_abandoned(self) -> None:
+        while self._abandoned:
+            self.close_buffer(self._abandoned.popleft())
+
+    def _refresh_leaders(self, topics: Collection[str]) -> None:
+        """Makes librdkafka fetch the leaders of the topics now, before its own timeouts."""
+        for topic in topics:
+            with self._hold_consumer() as consumer:
+                try:
+                    consumer.list_topics(topic, timeout=_OFFSET_TIMEOUT_S)
+                except KafkaException:
+                    return  # the first error, that of the caller, explains more
 
 
 def is_absent(cluster: Cluster, partition: TopicPartition, reason: str) -> bool:
@@ -325,11 +363,6 @@ def is_absent(cluster: Cluster, partition: TopicPartition, reason: str) -> bool:
         return False
     topic = cluster.fetch_topic(partition.topic, patience_s=TOPIC_PROPAGATION_S)
     return topic is None or not 0 <= partition.partition < topic.partitions
-
-
-def _offset(message: Any) -> int:
-    offset: int = message.offset()
-    return offset
 
 
 def _topic_partition(message: Any) -> tuple[str, int]:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
-from koff.client.foreign_errors import FATAL_AT_START, make_connect_error
+from koff.client.foreign_errors import (
+    FATAL_AT_START,
+    extract_kafka_error,
+    make_connect_error,
+    map_argument_errors,
+)
 from koff.client.librdkafka import LogIn, SilenceTimer, new_client
 from koff.errors import Closed, ConnectError
 
@@ -102,6 +108,17 @@ class Source(Closing):
         """
         if self._unreachable_at < requested_at:
             self.unreachable = None
+
+    @contextmanager
+    def _map_errors(self) -> Iterator[None]:
+        """Raises `ConnectError` or `ConfigError` for an error of a change of the assignment."""
+        try:
+            with map_argument_errors("partitions cannot be read"):
+                yield
+        except KafkaException as error:
+            kafka_error = extract_kafka_error(error)
+            errors = [kafka_error] if kafka_error else []
+            raise make_connect_error(self._brokers, errors, was_up=True) from error
 
     def _note_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:

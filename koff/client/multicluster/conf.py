@@ -11,6 +11,7 @@ from koff.client.members import normalize_members
 from koff.client.message import Message
 from koff.client.multicluster.balancers import Balancer, Hash
 from koff.client.multicluster.errors import WriteErrors
+from koff.client.topic_names import find_topic_fault
 from koff.errors import ConfigError
 
 FIRST_OFFSET = -2
@@ -53,6 +54,8 @@ class ReaderConf:
 
     def __post_init__(self) -> None:
         normalize_members(self, isolation=Isolation)
+        if fault := find_topic_fault(self.topic):
+            raise ConfigError(fault)
         if self.group_id and self.partition is not None:
             raise ConfigError(
                 "a reader has either a partition or a group_id, not both: leave one of them out"
@@ -95,8 +98,9 @@ arguments are the messages, and the errors (None if all messages were written)."
 class WriterConf:
     """How to write to `topic`, which has the same name in each cluster.
 
-    - `max_attempts`: how often a message is tried. An attempt fails when a cluster does not acknowledge the
-      message within `write_timeout_s`, or when no cluster can be reached.
+    - `max_attempts`: how often a message is sent. An attempt fails when a cluster does not acknowledge the
+      message within `write_timeout_s`. `give_up_after_s`: how long a message is tried in all, also while no
+      cluster can be reached. The message has failed when one of both is used up.
     - `batch_size`, `batch_bytes`, `batch_timeout_s`: a batch has messages of one partition. It is sent when
       it has `batch_size` messages or `batch_bytes` bytes, or after `batch_timeout_s`.
     - `balancer`: called once for each cluster; makes that cluster's `Balancer`.
@@ -114,6 +118,7 @@ class WriterConf:
     balancer: Callable[[], Balancer] = Hash
     max_attempts: int = 10
     write_timeout_s: float = 10.0
+    give_up_after_s: float = 120.0
     batch_size: int = 100
     batch_bytes: int = 1 << 20
     batch_timeout_s: float = 0.01
@@ -124,5 +129,7 @@ class WriterConf:
 
     def __post_init__(self) -> None:
         normalize_members(self, mode=RWMode)
+        if fault := find_topic_fault(self.topic):
+            raise ConfigError(fault)
         if self.max_attempts < 1 or self.queue_capacity < 1:
             raise ConfigError("max_attempts and queue_capacity must each be at least 1")

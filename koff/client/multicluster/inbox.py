@@ -207,7 +207,8 @@ class Inbox:
             subscription.add_count("bytes", sum(map(payload_bytes, batch.messages)))
             if not subscription.conf.group_id:  # a group's offsets are at its coordinator
                 subscription.offset = last.offset + 1
-                subscription.lag = max(batch.end_offset - subscription.offset, 0)
+                is_known = batch.end_offset >= 0
+                subscription.lag = max(batch.end_offset - subscription.offset, 0) if is_known else -1
         self._room_freed.notify_all()
         return taken
 

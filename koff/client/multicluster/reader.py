@@ -99,7 +99,7 @@ class Reader(Closing):
     def lag(self, i: int) -> int:
         """How many offsets followed the last returned message when it was fetched.
 
-        -1 before the first message, after `set_offset`, and with a group.
+        -1 before the first message, after `set_offset`, with a group, and while the end is unknown.
         """
         return self._subscriptions[i].lag
 
@@ -113,12 +113,12 @@ class Reader(Closing):
     def read_lag(self, i: int) -> int:
         """How many offsets there are now from `offset(i)` to the end of the partition.
 
-        Fetches the end offset. 0 while `offset(i)` is negative. Raises `ConnectError`, `ReadError`, and
+        Fetches the end offset. -1 while `offset(i)` is negative. Raises `ConnectError`, `ReadError`, and
         `Unavailable` with a group.
         """
         subscription, stream = self._get_feed_stream(i)
         end = stream.fetch_offset(subscription.partition, OffsetSpec.LATEST)
-        return max(end - subscription.offset, 0) if subscription.offset >= 0 else 0
+        return max(end - subscription.offset, 0) if subscription.offset >= 0 else -1
 
     def set_offset(self, i: int, offset: int) -> None:
         """Continues at that offset (FIRST_OFFSET and LAST_OFFSET too) and drops fetched, unread messages.

@@ -184,11 +184,16 @@ class WriteTarget(Closing):
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self._producer.poll(_POLL_S)
-            if self._broken:
-                self._replace_producer()
-            if time.monotonic() >= self._next_probe_at:
-                self._probe_cluster()
+            try:
+                self._producer.poll(_POLL_S)
+                if self._broken:
+                    self._replace_producer()
+                if time.monotonic() >= self._next_probe_at:
+                    self._probe_cluster()
+            except Exception as error:  # the thread must not end: it settles the messages
+                log.warning("a write thread continues after an error", cluster=self.name, exc_info=error)
+                self._mark_down(f"{type(error).__name__}: {error}")
+                self._stopping.wait(_PROBE_S)
 
     def _probe_cluster(self) -> None:
         """Requests the topic's metadata: how many partitions it has, and whether the cluster responds."""

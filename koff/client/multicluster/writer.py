@@ -25,7 +25,8 @@ from koff.errors import Closed, ConfigError
 
 log = structlog.get_logger(component="client.multicluster")
 
-_BACKOFF_S, _MAX_BACKOFF_S = 0.1, 1.0
+_NO_TARGET_WAIT_S = 1.0
+"""The pause between two looks for a cluster that can be reached, unless one reports itself before."""
 _COLLECT_S = 0.02
 """The messages of a failed batch are reported one by one. Each waits for this time, so that all of them are
 retried together and in their order."""
@@ -85,8 +86,8 @@ class Writer(Closing):
         """Writes the messages; returns when all are acknowledged. Sets `cluster`, partition and offset.
 
         Raises `WriteErrors`, with one entry for each message, when a message was not acknowledged within
-        `max_attempts`. An asynchronous writer returns before the acknowledgements, and never raises
-        `WriteErrors`. Raises `Closed`.
+        `max_attempts` and `give_up_after_s`. An asynchronous writer returns before the acknowledgements, and
+        never raises `WriteErrors`. Raises `Closed`.
         """
         if not messages:
             return
@@ -178,7 +179,9 @@ class Writer(Closing):
                 write.in_doubt = write.in_doubt or delivered is not None
             write.attempts += 1
             failed_for_good = (
-                len(write.refused_by) == len(self._targets) or write.attempts >= self._conf.max_attempts
+                len(write.refused_by) == len(self._targets)
+                or write.attempts >= self._conf.max_attempts
+                or self._is_too_late(write)
             )
             if not failed_for_good:
                 write.due_at = time.monotonic() + _COLLECT_S
@@ -203,7 +206,8 @@ class Writer(Closing):
         self._finish(write, None)
 
     def _settle_failed(self, write: PendingWrite) -> None:
-        reason = f"{write.reason}; gave up after {write.attempts} attempts"
+        seconds = time.monotonic() - write.started_at
+        reason = f"{write.reason}; gave up after {write.attempts} attempts in {seconds:.1f} s"
         with self._lock:
             self._counts["errors"] += 1
             self._counts["in_doubt"] += write.in_doubt
@@ -233,10 +237,11 @@ class Writer(Closing):
             log.exception("on_completion raised an error", messages=len(call.messages))
 
     def _retry_later(self, writes: Sequence[PendingWrite]) -> None:
-        """Queues the writes for a later try; `_retry_now` may bring it forward."""
+        """Queues writes without a target for a later try. `_retry_now` brings it forward."""
         now = time.monotonic()
         for write in writes:
-            write.due_at = now + min(_BACKOFF_S * 2**write.attempts, _MAX_BACKOFF_S)
+            give_up_at = write.started_at + self._conf.give_up_after_s
+            write.due_at = min(now + _NO_TARGET_WAIT_S, max(now, give_up_at))
             self._queue_retry(write)
 
     def _queue_retry(self, write: PendingWrite) -> None:
@@ -282,7 +287,7 @@ class Writer(Closing):
     def _assign_targets(
         self, writes: Sequence[PendingWrite]
     ) -> tuple[dict[WriteTarget, list[PendingWrite]], list[PendingWrite]]:
-        """The writes to send now, by cluster, and the writes whose attempts are used up.
+        """The writes to send now, by cluster, and the writes whose time is used up.
 
         A write without a possible target is queued again. The caller holds the lock.
         """
@@ -295,20 +300,15 @@ class Writer(Closing):
                 self._counts["retries"] += write.attempts > 0
                 self._counts["failovers"] += write.last_target not in (None, target)
                 by_target.setdefault(target, []).append(write)
-            elif self._is_reach_known():
-                # No cluster is up: that counts as an attempt.
-                write.attempts += 1
+            elif self._is_too_late(write):
                 write.reason = write.reason or "; ".join(f"{t.name}: {t.failure}" for t in self._targets)
-                if write.attempts >= self._conf.max_attempts:
-                    exhausted.append(write)
-                else:
-                    self._retry_later([write])
+                exhausted.append(write)
             else:
                 self._retry_later([write])
         return by_target, exhausted
 
-    def _is_reach_known(self) -> bool:
-        return not any(target.reach is Reach.UNKNOWN for target in self._targets)
+    def _is_too_late(self, write: PendingWrite) -> bool:
+        return time.monotonic() - write.started_at >= self._conf.give_up_after_s
 
 
 def _zero_counts() -> dict[str, Any]:

@@ -15,6 +15,7 @@ from koff.client.zookeeper.group import ConsumerGroup, join_consumer_group
 from koff.client.zookeeper.offset_manager import OffsetManager, OffsetManagerConf
 from koff.client.zookeeper.offsets_in_kafka import KafkaOffsetManager
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
+from koff.client.zookeeper.redelivery import Redelivery, RedeliveryCounts
 from koff.client.zookeeper.session import ZooKeeperLogin
 
 __all__ = [
@@ -27,6 +28,8 @@ __all__ = [
     "OffsetManager",
     "OffsetManagerConf",
     "PartitionError",
+    "Redelivery",
+    "RedeliveryCounts",
     "UncleanClose",
     "ZooKeeperLogin",
     "ZooKeeperLost",

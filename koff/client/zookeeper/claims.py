@@ -102,6 +102,13 @@ class Claim:
             message.processed, message.in_progress = True, False
         return self._advance()
 
+    def was_processed(self, offset: int) -> bool:
+        """Whether the message was handed out and is processed."""
+        if self.last_delivered is None or offset > self.last_delivered:
+            return False
+        message = self._delivered.get(offset)
+        return message is None or message.processed
+
     def mark_failed(self, offset: int) -> tuple[Any, int] | None:
         """Notes that the application could not process the message.
 
@@ -112,6 +119,10 @@ class Claim:
             return None
         message.in_progress = False
         return message.raw, message.deliveries
+
+    def mark_in_progress(self, offset: int) -> None:
+        """Notes that a message that failed is not done with yet."""
+        self._delivered[offset].in_progress = True
 
     def _advance(self) -> int | None:
         """Moves `processed_up_to` over the processed messages at the front; returns it if it moved."""

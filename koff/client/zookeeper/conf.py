@@ -9,6 +9,7 @@ from enum import Enum
 from koff.client.cluster import ClusterConf
 from koff.client.feed.source import FeedConf
 from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManager
+from koff.client.zookeeper.redelivery import Redelivery
 from koff.client.zookeeper.session import ZooKeeperLogin
 
 
@@ -33,7 +34,8 @@ class ConsumerGroupConf:
       have then to `initial_offset`. Skipped, with a warning, if a member is registered: also one that has
       died and whose session has not ended. Members that start at the same time may each reset. An offset
       manager of your own needs a method `reset` like that of koff's own, or joining raises `ConfigError`.
-    - `max_redeliveries`: a message is handed out at most 1 + `max_redeliveries` times.
+    - `max_redeliveries`, `redelivery`: a message is handed out at most 1 + `max_redeliveries` times, after
+      the delays of `redelivery`. Then it is passed over: reported, counted, and perhaps written elsewhere.
     - `buffer_messages`: about how many fetched messages of each partition wait to be handed out.
     - `session_timeout_s`: how long ZooKeeper keeps the session of a dead member. Only after that can other
       members claim its partitions. The servers change a value that they do not allow (by default 2 to 20
@@ -48,6 +50,7 @@ class ConsumerGroupConf:
     commit_interval_s: float = 10.0
     reset_offsets: bool = False
     max_redeliveries: int = 3
+    redelivery: Redelivery = field(default_factory=Redelivery)
     buffer_messages: int = 1000
     session_timeout_s: float = 6.0
     connect_timeout_s: float = 15.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,9 +14,12 @@ import structlog
 from koff.client.message import Message
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.errors import ClaimLost, PartitionError
+from koff.client.zookeeper.redelivery import Redelivery, RedeliveryCounts
 from koff.errors import KoffError
 
 log = structlog.get_logger(component="client.zookeeper")
+WriteDeadLetter = Callable[[Any, int, BaseException | None], None]
+"""Writes confluent-kafka's message elsewhere, with how often it was delivered and the last cause."""
 _LEASE_CHECK_S = 0.1
 """How often a waiting `take_message` checks the session's lease: it gets no notification of a change."""
 _TIMESTAMP_NOT_AVAILABLE = 0
@@ -34,7 +38,8 @@ class Delivery:
 
     `limit` is how many messages of one partition may wait. `is_trusted` returns whether the member certainly
     owns a claim's partition now. `on_processed` gets each claim's new `processed_up_to`, and `on_error` gets
-    each message that is passed over.
+    each message that is passed over. `write_dead_letter` writes such a message before that, and raises
+    `KoffError` if it cannot. `counts` has what became of messages that failed.
     """
 
     # Each claim has a buffer of its own, and `_turns` has each claim with a message once: so a partition with
@@ -45,17 +50,24 @@ class Delivery:
         *,
         limit: int,
         max_redeliveries: int,
+        redelivery: Redelivery,
         is_trusted: Callable[[Claim], bool],
         on_processed: Callable[[Claim, int], None],
         on_error: Callable[[PartitionError], None],
+        write_dead_letter: WriteDeadLetter | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._limit, self._max_redeliveries = limit, max_redeliveries
+        self.counts = RedeliveryCounts()
+        self._limit, self._max_redeliveries, self._redelivery = limit, max_redeliveries, redelivery
+        self._write_dead_letter, self._clock = write_dead_letter, clock
         self._is_trusted, self._on_processed, self._on_error = is_trusted, on_processed, on_error
         # Threads of the application and of the intakes wait on the same condition. Each wait has a short time
         # limit, so a notification that wakes the wrong thread only delays the right thread.
         self._lock = threading.Condition()
         self._buffers: dict[Claim, deque[Any]] = {}
         self._turns: deque[Claim] = deque()
+        self._delayed: dict[Claim, list[tuple[float, Any]]] = {}
+        """Messages that failed, each with the time of its next delivery."""
         self._closed = False
 
     def close(self) -> None:
@@ -63,13 +75,14 @@ class Delivery:
         with self._lock:
             self._closed = True
             self._buffers.clear()
+            self._delayed.clear()
             self._turns.clear()
             self._lock.notify_all()
 
     def room(self, claim: Claim) -> int:
         """How many more messages of the claim may be buffered; negative if more are buffered than `limit`."""
         with self._lock:
-            return self._limit - len(self._buffers.get(claim, ()))
+            return self._limit - len(self._buffers.get(claim, ())) - len(self._delayed.get(claim, ()))
 
     def wait_for_change(self, timeout_s: float) -> None:
         """Waits until a message is handed out or acknowledged, at most `timeout_s`."""
@@ -90,6 +103,7 @@ class Delivery:
         """The next message; waits for it. None after `close`."""
         with self._lock:
             while not self._closed:
+                wait_s = self._release_delayed()
                 for _ in range(len(self._turns)):
                     claim = self._turns.popleft()
                     if not self._is_trusted(claim):
@@ -101,10 +115,13 @@ class Delivery:
                         self._turns.append(claim)
                     else:
                         del self._buffers[claim]
-                    claim.deliver(raw.offset(), raw)
+                    if claim.was_processed(raw.offset()):  # by `commit_up_to`, since it failed
+                        continue
+                    if claim.deliver(raw.offset(), raw) > 1:
+                        self._count(redelivered=1)
                     self._lock.notify_all()
                     return self._make_message(claim, raw)
-                self._lock.wait(_LEASE_CHECK_S)
+                self._lock.wait(min(wait_s, _LEASE_CHECK_S))
             return None
 
     def start_draining(self, claim: Claim, *, deadline: float) -> None:
@@ -152,6 +169,7 @@ class Delivery:
         """Sets the claim's state and drops its buffered messages."""
         with self._lock:
             claim.state = state
+            self._delayed.pop(claim, None)
             if self._buffers.pop(claim, None) is not None:
                 self._turns.remove(claim)
             self._lock.notify_all()
@@ -184,24 +202,74 @@ class Delivery:
             self._note_processed(claim, claim.mark_processed(offset))
 
     def _nack(self, claim: Claim, message: Message, cause: BaseException | None) -> None:
-        """Hands out the message again; after its last redelivery, reports it and counts it as processed."""
+        """Hands out the message again later; after its last delivery, passes it over."""
         with self._lock:
             failed = claim.mark_failed(message.offset)
             if failed is None or claim.state is ClaimState.LOST:
                 return
             raw, deliveries = failed
             if deliveries <= self._max_redeliveries:
-                # Redelivered at once, without a delay: an application that calls `nack` in a loop uses up all
-                # redeliveries within milliseconds. While the claim drains, the next owner gets the message.
-                if claim.state is ClaimState.READING:
-                    self._get_buffer(claim).appendleft(raw)
-                self._lock.notify_all()
+                self._delay(claim, raw, self._redelivery.delay_s(deliveries))
                 return
-            text = f"offset {message.offset} failed {deliveries} times and is passed over: {cause!r}"
-            error = PartitionError(claim.topic, claim.partition, text, message)
-            error.__cause__ = cause
-            self._on_error(error)
-            self._note_processed(claim, claim.mark_processed(message.offset))
+            if self._write_dead_letter is None:
+                self._pass_over(claim, message, deliveries, cause)
+                return
+            claim.mark_in_progress(message.offset)  # a claim that drains waits for the write
+        # Without the lock: the write may take seconds.
+        try:
+            self._write_dead_letter(raw, deliveries, cause)
+        except Exception as error:  # the message must not stay in progress
+            with self._lock:
+                claim.mark_failed(message.offset)
+                text = f"offset {message.offset} failed {deliveries} times, and is delivered again: {error}"
+                self._on_error(_make_error(claim, text, message, error))
+                self._delay(claim, raw, self._redelivery.longest_s)
+            return
+        with self._lock:
+            self._count(dead_letters=1)
+            if not _is_lost(claim):  # else the next owner delivers the message, too
+                self._pass_over(claim, message, deliveries, cause)
+
+    def _delay(self, claim: Claim, raw: Any, delay_s: float) -> None:
+        # While the claim drains, the next owner gets the message.
+        if claim.state is ClaimState.READING and not self._closed:
+            self._delayed.setdefault(claim, []).append((self._clock() + delay_s, raw))
+        self._lock.notify_all()
+
+    def _pass_over(
+        self, claim: Claim, message: Message, deliveries: int, cause: BaseException | None
+    ) -> None:
+        """Reports the message, and counts it as processed."""
+        self._count(passed_over=1)
+        text = f"offset {message.offset} failed {deliveries} times and is passed over: {cause!r}"
+        self._on_error(_make_error(claim, text, message, cause))
+        self._note_processed(claim, claim.mark_processed(message.offset))
+
+    def _release_delayed(self) -> float:
+        """Buffers the failed messages that are due; returns how long the next one has to wait."""
+        now, next_due_s = self._clock(), float("inf")
+        for claim, delayed in list(self._delayed.items()):
+            due = [raw for due_at, raw in delayed if due_at <= now]
+            waiting = [each for each in delayed if each[0] > now]
+            if due:
+                # The buffer stays in the order of offsets. Failed messages are older than all others.
+                buffer = self._get_buffer(claim)
+                while buffer and buffer[0].offset() < max(raw.offset() for raw in due):
+                    due.append(buffer.popleft())
+                buffer.extendleft(sorted(due, key=_read_offset, reverse=True))
+            if waiting:
+                self._delayed[claim] = waiting
+                next_due_s = min(next_due_s, *(due_at for due_at, _ in waiting))
+            else:
+                del self._delayed[claim]
+        return max(0.0, next_due_s - now)
+
+    def _count(self, *, redelivered: int = 0, passed_over: int = 0, dead_letters: int = 0) -> None:
+        """Adds to `counts`. The caller holds the lock."""
+        old = self.counts
+        self.counts = RedeliveryCounts(
+            old.redelivered + redelivered, old.passed_over + passed_over, old.dead_letters + dead_letters
+        )
 
     def _note_processed(self, claim: Claim, processed: int | None) -> None:
         """Passes on the claim's `processed_up_to` if it moved. The caller holds the lock."""
@@ -210,3 +278,18 @@ class Delivery:
         self._lock.notify_all()
         if processed is not None:
             self._on_processed(claim, processed)
+
+
+def _is_lost(claim: Claim) -> bool:
+    return claim.state is ClaimState.LOST
+
+
+def _make_error(claim: Claim, text: str, message: Message, cause: BaseException | None) -> PartitionError:
+    error = PartitionError(claim.topic, claim.partition, text, message)
+    error.__cause__ = cause
+    return error
+
+
+def _read_offset(raw: Any) -> int:
+    offset: int = raw.offset()
+    return offset

@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
+from typing import Any
 
 import structlog
 
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster, ClusterConf, TopicPartition
 from koff.client.message import Message
+from koff.client.topic_names import find_topic_fault
 from koff.client.zookeeper.brokers import find_brokers
 from koff.client.zookeeper.claims import Claim
 from koff.client.zookeeper.conf import ConsumerGroupConf
@@ -30,6 +32,7 @@ from koff.client.zookeeper.membership import Membership
 from koff.client.zookeeper.offset_manager import OffsetManager
 from koff.client.zookeeper.offset_reset import reset_offsets
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
+from koff.client.zookeeper.redelivery import DeadLetters, RedeliveryCounts
 from koff.client.zookeeper.session import NoNode, Session
 from koff.client.zookeeper.znodes import GroupPaths, Registration, new_member_id
 from koff.errors import ConfigError, ConnectError, KoffError
@@ -78,6 +81,8 @@ class ConsumerGroup(Closing):
     ) -> None:
         self.name = name
         self.topics = tuple(dict.fromkeys(topics))
+        for fault in filter(None, map(find_topic_fault, self.topics)):
+            raise ConfigError(fault)
         self.conf = conf
         self.id = new_member_id(name)
         self.paths = GroupPaths(name)
@@ -106,10 +111,13 @@ class ConsumerGroup(Closing):
         self._delivery = Delivery(
             limit=conf.buffer_messages,
             max_redeliveries=conf.max_redeliveries,
+            redelivery=conf.redelivery,
             is_trusted=self._is_trusted,
             on_processed=self._mark_processed,
             on_error=self._report_error,
+            write_dead_letter=self._write_dead_letter if conf.redelivery.dead_letter_topic else None,
         )
+        self._dead_letters: DeadLetters | None = None
         self.session = Session(
             zookeeper,
             timeout_s=conf.session_timeout_s,
@@ -188,6 +196,11 @@ class ConsumerGroup(Closing):
                 return
             yield error
 
+    @property
+    def redelivery_counts(self) -> RedeliveryCounts:
+        """How often this member delivered a message again after `nack`, and passed one over."""
+        return self._delivery.counts
+
     def commit_up_to(self, message: Message) -> None:
         """Marks the message, and all before it in its partition, as processed; the next commit includes them.
 
@@ -256,6 +269,7 @@ class ConsumerGroup(Closing):
         self.session.connect(make_chroot=True)
         cluster = self.conf.cluster or ClusterConf("")
         self._cluster = Cluster(cluster if cluster.brokers else find_brokers(self.session, cluster)).connect()
+        self._dead_letters = DeadLetters(self.cluster, self.conf.redelivery.dead_letter_topic, self.name)
         self._refresh_topics()
         # Prepare the offsets. A reset comes before this member is registered, so that `_reset_offsets` sees
         # only other members.
@@ -302,6 +316,8 @@ class ConsumerGroup(Closing):
             self._close_offsets()  # before the session, which it needs for a last commit
         finally:
             self.session.close()
+            if self._dead_letters is not None:
+                self._dead_letters.close()
             if self._cluster is not None:
                 self._cluster.close()
             self._closed.set()
@@ -442,6 +458,10 @@ class ConsumerGroup(Closing):
     def _mark_processed(self, claim: Claim, offset: int) -> None:
         if self._offsets is not None:
             self._offsets.mark_as_processed(*claim.topic_partition, offset)
+
+    def _write_dead_letter(self, raw: Any, deliveries: int, cause: BaseException | None) -> None:
+        assert self._dead_letters is not None
+        self._dead_letters.write_message(raw, deliveries, cause)
 
     def _request_rebalance(self) -> None:
         if self._membership is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from koff.client.closing import Closing
-from koff.client.cluster import Cluster, OffsetSpec, TopicPartition
+from koff.client.cluster import Cluster, Isolation, OffsetSpec, TopicPartition
 from koff.client.feed.feed import Feed, PartitionLost
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.conf import ConsumerGroupConf, InitialOffset
@@ -229,7 +229,9 @@ class Intake(Closing):
         if not claims:
             return {}
         spec = INITIAL[self._conf.initial_offset]
-        offsets = self._cluster.fetch_offsets([claim.topic_partition for claim in claims], spec)
+        # The newest offset is the last stable one: messages of open transactions are still to come.
+        isolation = Isolation(self._conf.feed.isolation)
+        offsets = self._cluster.fetch_offsets([claim.topic_partition for claim in claims], spec, isolation)
         # The newest offset is committed at once. Otherwise the next owner would start at an offset that is
         # newer still, and skip the messages in between. A failed flush does not tell which partitions are
         # committed, so the claims are initialized again: that returns an offset for each committed partition.

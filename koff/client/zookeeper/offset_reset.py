@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import structlog
 
-from koff.client.cluster import Cluster, TopicPartition
+from koff.client.cluster import Cluster, Isolation, TopicPartition
 from koff.client.zookeeper.conf import ConsumerGroupConf
 from koff.client.zookeeper.intake import INITIAL
 from koff.client.zookeeper.offset_manager import OffsetManager
@@ -55,7 +55,8 @@ def reset_offsets(
         for topic, count in partition_counts.items()
         for partition in range(count)
     ]
-    fetched = cluster.fetch_offsets(partitions, INITIAL[conf.initial_offset])
+    isolation = Isolation(conf.feed.isolation)
+    fetched = cluster.fetch_offsets(partitions, INITIAL[conf.initial_offset], isolation)
     failed = {partition: reason for partition, reason in fetched.items() if isinstance(reason, str)}
     if failed:
         (topic, partition), reason = next(iter(failed.items()))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from koff.client import Cluster, ClusterConf
+from koff.client import Cluster, ClusterConf, TopicPartition
+from koff.client.cluster import call_in_thread
 from koff.errors import Closed
 
 TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))
@@ -80,3 +82,22 @@ def test_a_cluster_that_is_closed_meanwhile_asks_nobody_else(cluster):
     with pytest.raises(Closed):
         cluster._ask_any_broker(respond)
     release.set()
+
+
+def test_close_ends_a_request_for_offsets_that_is_under_way(monkeypatch):
+    class Silent:
+        def poll(self, timeout: float) -> None:
+            """No event comes."""
+
+        def list_offsets(self, requested: dict[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
+            sent.set()
+            return {partition: Future() for partition in requested}
+
+    sent = threading.Event()
+    monkeypatch.setattr(Cluster, "_new_admin", lambda _: Silent())
+    cluster = Cluster(ClusterConf("b:1", request_timeout_s=600.0))
+    asking = call_in_thread(cluster.fetch_offsets, [TopicPartition("t", 0)])
+    assert sent.wait(30)
+    cluster.close()
+    with pytest.raises(Closed):
+        asking.result(30)

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from koff.client import ClusterConf, Feed, Run
-from koff.errors import Denied
+from koff.errors import ConfigError, ConnectError, Denied
 
 DENIED = Message(
     topic="t", partition=1, offset=0, error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "denied")
@@ -29,6 +29,13 @@ def feed() -> Iterator[Feed]:
 def hand_over(monkeypatch: pytest.MonkeyPatch, *fetches: list[Message]) -> None:
     waiting = iter(fetches)
     monkeypatch.setattr("koff.client.feed.feed.consume_waiting", lambda *_: next(waiting))
+
+
+def test_an_assignment_that_librdkafka_refuses_is_an_error_of_koff(feed: Feed) -> None:
+    with pytest.raises(ConnectError, match=r"_CONFLICT|already"):
+        feed.add({0: 5})
+    with pytest.raises(ConfigError, match="cannot be read"):
+        feed.add({2: 1 << 70})
 
 
 def test_records_that_come_with_a_denial_are_returned_before_it_is_raised(

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError
 
 from koff.client import ClusterConf, Message, ProduceError, ProducerConf
 from koff.client.broker.producer import PartitionProducer, _build_properties, _ProduceCall
+from koff.client.message_check import read_columns
 
 
 @dataclass
@@ -31,7 +32,7 @@ class Report:
 
 def call(*values: bytes) -> tuple[_ProduceCall, list[Message]]:
     messages = [Message(value) for value in values]
-    return _ProduceCall("t", 0, messages), messages
+    return _ProduceCall("t", 0, messages, read_columns(messages)), messages
 
 
 def test_a_retry_that_was_acknowledged_without_a_place_is_written_and_its_offset_stays_unknown():
@@ -90,6 +91,6 @@ class RefusesOne:
 
 def test_an_error_in_the_midst_of_a_call_is_the_error_of_its_message_only():
     messages = [Message(b"a"), Message(b"b"), Message(b"c")]
-    made = _ProduceCall("t", 0, messages, plain=False)
+    made = _ProduceCall("t", 0, messages, None)
     made.queue_messages(RefusesOne())
     assert {index: error.str() for index, error in made._errors.items()} == {1: "OverflowError: too large"}

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from koff.client.cluster import ClusterConf
 from koff.client.message import NO_OFFSET, Message
@@ -32,6 +33,7 @@ from koff.client.multicluster import (
 )
 from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
 from koff.errors import ConfigError
+from koff.kafkatest import wait_until
 
 NOWHERE = "127.0.0.1:1"
 
@@ -91,6 +93,10 @@ def test_what_contradicts_itself_is_refused():
         Reader([ReaderConf(NOWHERE, "t"), ReaderConf(NOWHERE, "t", partition=0)])
     with pytest.raises(ConfigError, match="mode 'backup' is not valid"):
         WriterConf("t", mode="backup")  # type: ignore[arg-type]  # that is the mistake
+    with pytest.raises(ConfigError, match="'a b' cannot be the name of a topic"):
+        ReaderConf(NOWHERE, "a b")
+    with pytest.raises(ConfigError, match="cannot be the name of a topic"):
+        WriterConf("\ud800")
     with pytest.raises(ConfigError, match="at least"):
         Reader([])
     with pytest.raises(ConfigError, match="acks is the writer's own"):
@@ -100,10 +106,10 @@ def test_what_contradicts_itself_is_refused():
 
 
 def test_a_writer_that_reaches_nobody_gives_up_surely_unwritten_messages():
-    conf = WriterConf("t", max_attempts=2)
+    conf = WriterConf("t", give_up_after_s=0.5)
     quick = {"reconnect.backoff.ms": "10", "reconnect.backoff.max.ms": "10"}
     with Writer({"a": ClusterConf(NOWHERE, quick, connect_timeout_s=0.1)}, conf) as writer:
-        with pytest.raises(WriteErrors, match=r"2 of 2 .* a: .*gave up after 2 attempts") as raised:
+        with pytest.raises(WriteErrors, match=r"2 of 2 .* a: .*gave up after 0 attempts in ") as raised:
             writer.write_messages(Message(b"1"), Message(b"2"))
         stats = writer.stats()
     assert [error is not None and error.in_doubt for error in raised.value] == [False, False]
@@ -129,6 +135,53 @@ class ReportsWithoutOffset:
     def poll(self, timeout: float) -> None:
         with suppress(queue.Empty):
             self._reports.get(timeout=timeout)()
+
+
+def test_an_outage_uses_up_no_attempts(monkeypatch):
+    class AwayAtFirst(ReportsWithoutOffset):
+        probes = 0
+
+        def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
+            self.probes += 1
+            if self.probes < 4:
+                raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+            return super().list_topics(topic, timeout)
+
+    monkeypatch.setattr(write_target, "new_client", lambda *args, **options: AwayAtFirst())
+    monkeypatch.setattr(write_target, "_PROBE_S", 0.1)
+    cluster = ClusterConf(NOWHERE, connect_timeout_s=0.0)
+    with Writer({"a": cluster}, WriterConf("t", max_attempts=1)) as writer:
+        wait_until(lambda: not writer.stats().clusters["a"].reachable, what="the outage")
+        message = Message(b"v")
+        writer.write_messages(message)
+    assert message.cluster == "a"
+
+
+def test_a_write_thread_survives_an_error_that_nobody_expected(monkeypatch):
+    faults = [KeyError("t"), ValueError("odd")]
+
+    class Odd(ReportsWithoutOffset):
+        def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
+            if faults:
+                raise faults.pop()
+            return super().list_topics(topic, timeout)
+
+    monkeypatch.setattr(write_target, "new_client", lambda *args, **options: Odd())
+    monkeypatch.setattr(write_target, "_PROBE_S", 0.1)
+    with Writer({"a": ClusterConf(NOWHERE)}, WriterConf("t")) as writer:
+        message = Message(b"v")
+        writer.write_messages(message)
+    assert message.cluster == "a"
+
+
+def test_the_lag_is_unknown_while_the_end_of_the_partition_is():
+    subscription = ReaderSubscription(ReaderConf(NOWHERE, "t"), offset=0)
+    inbox = Inbox([subscription])
+    for end, lag in ((-1, -1), (10, 9)):
+        batch = InboxBatch(subscription, subscription.generation, [Message(b"x", offset=0)], end)
+        inbox.put_batches([batch])
+        inbox.take_batches(0)
+        assert subscription.lag == lag
 
 
 def test_the_offset_of_an_acknowledgement_without_an_offset_is_unknown(monkeypatch):

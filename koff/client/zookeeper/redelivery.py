@@ -1,0 +1,138 @@
+"""What happens to messages that the application could not process: later deliveries, then a dead letter."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import confluent_kafka
+from confluent_kafka import KafkaException
+
+from koff.client.closing import Closing
+from koff.client.cluster import ClusterConf
+from koff.client.librdkafka import ONE_IN_FLIGHT, new_client
+from koff.errors import Closed, ConfigError, ConnectError
+
+_WRITE_TIMEOUT_S = 10.0
+_FLUSH_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Redelivery:
+    """When a message is delivered again after `nack`.
+
+    The first time after `first_s`, then each time after `factor` times as long, at most `longest_s`. Messages
+    of a partition that are due together are delivered in the order of their offsets.
+
+    After its last delivery, a message is written to `dead_letter_topic`, a topic of the same cluster, before
+    it counts as processed. While that fails, the message is delivered again every `longest_s`. "": it is
+    reported by `errors` only.
+    """
+
+    first_s: float = 1.0
+    factor: float = 2.0
+    longest_s: float = 60.0
+    dead_letter_topic: str = ""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.first_s <= self.longest_s and self.factor >= 1):
+            raise ConfigError(
+                f"redelivery after {self.first_s} to {self.longest_s} s by factor {self.factor} is not "
+                "possible: use 0 <= first_s <= longest_s, and a factor of 1 or more"
+            )
+
+    def delay_s(self, deliveries: int) -> float:
+        """The delay before the next delivery of a message that was delivered `deliveries` times."""
+        delay_s = self.first_s
+        for _ in range(deliveries - 1):
+            delay_s = min(delay_s * self.factor, self.longest_s)
+        return delay_s
+
+
+class RedeliveryCounts(NamedTuple):
+    """How often a member delivered a message again, passed one over, and wrote one as a dead letter.
+
+    Each dead letter is also counted as passed over.
+    """
+
+    redelivered: int = 0
+    passed_over: int = 0
+    dead_letters: int = 0
+
+
+class DeadLetters(Closing):
+    """Writes messages to a dead-letter topic. Threads may share it. It connects at the first message.
+
+    Key, value, headers and timestamp stay. The headers `koff-group`, `koff-topic`, `koff-partition`,
+    `koff-offset`, `koff-deliveries` and `koff-cause` are added.
+    """
+
+    def __init__(self, cluster: ClusterConf, topic: str, group: str) -> None:
+        self._cluster, self._topic, self._group = cluster, topic, group
+        self._lock = threading.Lock()
+        self._producer: Any = None
+        self._closed = False
+
+    def close(self) -> None:
+        """Closes the producer. Safe to call twice."""
+        with self._lock:
+            self._closed = True
+            producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+            producer.flush(1)
+
+    def write_message(self, raw: Any, deliveries: int, cause: BaseException | None) -> None:
+        """Writes confluent-kafka's message. Raises `ConnectError` unless all in-sync replicas have it."""
+        producer = self._get_producer()
+        reports: list[Any] = []
+        added = {
+            "group": self._group,
+            "topic": raw.topic(),
+            "partition": raw.partition(),
+            "offset": raw.offset(),
+            "deliveries": deliveries,
+            "cause": repr(cause),
+        }
+        headers = [(f"koff-{name}", str(value).encode()) for name, value in added.items()]
+        kind, timestamp_ms = raw.timestamp()
+        has_timestamp = kind != confluent_kafka.TIMESTAMP_NOT_AVAILABLE
+        try:
+            producer.produce(
+                self._topic,
+                value=raw.value(),
+                key=raw.key(),
+                headers=[*(raw.headers() or ()), *headers],
+                on_delivery=lambda error, _: reports.append(error),
+                **({"timestamp": timestamp_ms} if has_timestamp else {}),
+            )
+        except (KafkaException, BufferError) as error:
+            raise self._make_error(error) from error
+        until = time.monotonic() + 2 * _WRITE_TIMEOUT_S  # librdkafka's timeout comes first
+        while not reports and time.monotonic() < until:
+            producer.flush(_FLUSH_S)
+        if not reports or reports[0] is not None:
+            with self._lock:
+                self._producer = None  # it may have forgotten all brokers: the next write makes a new one
+            raise self._make_error(reports[0].str() if reports else "no acknowledgement came")
+
+    def _get_producer(self) -> Any:
+        with self._lock:
+            if self._closed:
+                raise Closed("the member has left the group")
+            if self._producer is None:
+                properties = self._cluster.librdkafka_properties(**ONE_IN_FLIGHT)
+                forced = {
+                    "enable.idempotence": "true",
+                    "allow.auto.create.topics": "false",
+                    "message.timeout.ms": int(_WRITE_TIMEOUT_S * 1000),
+                }
+                self._producer = new_client(confluent_kafka.Producer, {**properties, **forced})
+            return self._producer
+
+    def _make_error(self, why: object) -> ConnectError:
+        return ConnectError(
+            f"cannot write to the dead-letter topic {self._topic}: {why}; check that the topic exists"
+        )

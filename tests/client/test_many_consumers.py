@@ -1,0 +1,141 @@
+"""Many consumers of one connection: they share a librdkafka client, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from koff.client import Broker, ConsumerConf, Message, NoData, dial
+from koff.client.broker.consumer import PartitionConsumer
+from koff.kafkatest import wait_until
+
+pytestmark = pytest.mark.kafka
+
+
+def count_threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def read_rss_mib() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def fill(broker: Broker, topic: str, count: int, size: int = 100) -> None:
+    broker.producer().produce(topic, 0, *(Message(b"%d" % n, bytes(size)) for n in range(count)))
+
+
+def test_consumers_at_different_offsets_of_a_partition_share_a_client_and_lose_nothing(kafka):
+    topic, count = kafka.create_topic(), 3_000
+    starts = (0, 1, 500, 1_700, 2_999)
+    seen: dict[int, list[int]] = {start: [] for start in starts}
+    with dial(kafka.bootstrap) as broker:
+        fill(broker, topic, count, size=2_000)
+        first = broker.consumer(ConsumerConf(topic, retry_limit=1, max_fetch_bytes=100_000))
+        first.consume()
+        before = count_threads()
+        consumers = {
+            start: broker.consumer(
+                ConsumerConf(topic, start_offset=start, retry_limit=1, max_fetch_bytes=100_000)
+            )
+            for start in starts
+        }
+        # A message of each consumer in turn: the client reads at another position again and again.
+        ended: set[int] = set()
+        while len(ended) < len(starts):
+            for start in set(starts) - ended:
+                try:
+                    seen[start] += consumers[start].consume_batch(40).offsets()
+                except NoData:
+                    ended.add(start)
+        assert count_threads() <= before
+    assert seen == {start: list(range(start, count)) for start in starts}
+
+
+def test_threads_that_read_the_same_partition_from_different_offsets_lose_nothing(kafka):
+    topic, count = kafka.create_topic(), 20_000
+    seen: dict[int, list[int]] = {}
+    with dial(kafka.bootstrap) as broker:
+        fill(broker, topic, count)
+
+        def read(start: int) -> None:
+            conf = ConsumerConf(topic, start_offset=start, retry_limit=2, max_fetch_bytes=50_000)
+            with broker.consumer(conf) as consumer:
+                seen[start] = [message.offset for message in consumer]
+
+        readers = [threading.Thread(target=read, args=(start,)) for start in (0, 7, 5_000, 15_000)]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join(60)
+    assert seen == {start: list(range(start, count)) for start in (0, 7, 5_000, 15_000)}
+
+
+def test_consumers_at_the_end_of_a_partition_all_get_its_next_message(kafka):
+    topic = kafka.create_topic()
+    seen: list[int] = []
+    with dial(kafka.bootstrap) as broker:
+        fill(broker, topic, 10)
+        consumers = [broker.consumer(ConsumerConf(topic, start_offset=start)) for start in (0, 5, 10)]
+
+        def read(consumer: PartitionConsumer) -> None:
+            while consumer.consume().offset < 10:
+                pass
+            seen.append(10)
+
+        readers = [threading.Thread(target=read, args=(consumer,)) for consumer in consumers]
+        for reader in readers:
+            reader.start()
+        wait_until(lambda: [each.buffer.end_offset for each in consumers] == [10] * 3, what="the end")
+        fill(broker, topic, 1)
+        for reader in readers:
+            reader.join(30)
+    assert seen == [10, 10, 10]
+
+
+def drop_consumers(broker: Broker, topic: str, count: int) -> None:
+    """Opens consumers of the partition, reads with each, and drops them all without `close`."""
+    consumers = [broker.consumer(ConsumerConf(topic, retry_limit=1)) for _ in range(count)]
+    assert [consumer.consume().offset for consumer in consumers] == [0] * count
+    with pytest.warns(ResourceWarning, match=f"Consumer of {topic}/0> was not closed") as warned:
+        consumers.clear()
+    assert len(warned) == count
+
+
+def check_dropped_consumers(broker: Broker, topic: str, *, rounds: int, count: int) -> float:
+    """Drops consumers in rounds. Checks the threads, and returns how many MiB were added after round one."""
+    drop_consumers(broker, topic, count)
+    threads, rss_mib = count_threads(), read_rss_mib()
+    for _ in range(rounds - 1):
+        drop_consumers(broker, topic, count)
+    with broker.consumer(ConsumerConf(topic, retry_limit=1)) as last:
+        assert last.consume().offset == 0
+        assert [last.buffer] == last.feed._partitions[topic, 0].buffers
+    assert count_threads() <= threads
+    return read_rss_mib() - rss_mib
+
+
+def test_consumers_that_are_dropped_leave_no_client_behind(kafka):
+    topic = kafka.create_topic()
+    with dial(kafka.bootstrap) as broker:
+        fill(broker, topic, 100)
+        check_dropped_consumers(broker, topic, rounds=10, count=5)
+
+
+@pytest.mark.long
+def test_threads_and_memory_stay_flat_over_a_thousand_dropped_consumers(kafka):
+    topic = kafka.create_topic()
+    with dial(kafka.bootstrap) as broker:
+        fill(broker, topic, 100)
+        added_mib = check_dropped_consumers(broker, topic, rounds=20, count=50)
+    assert added_mib < 10
+
+
+def test_a_consumer_that_the_connection_has_closed_may_be_dropped(kafka, recwarn):
+    topic = kafka.create_topic()
+    with dial(kafka.bootstrap) as broker:
+        consumer = broker.consumer(ConsumerConf(topic))
+    del consumer
+    assert not recwarn.list

@@ -1,0 +1,36 @@
+"""Fetched messages become `Message`s with all their attributes, also when they are built some at a time."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import confluent_kafka
+
+from koff.client.batch import FetchedBatch
+from koff.client.message import Message
+
+
+def fetch(count: int) -> FetchedBatch:
+    raw = [
+        confluent_kafka.Message(
+            topic="t", partition=3, offset=offset, key=b"k", value=b"%d" % offset, timestamp=(1, 7)
+        )
+        for offset in range(count)
+    ]
+    return FetchedBatch("t", 3, raw)
+
+
+def read_attributes(message: Message) -> list[object]:
+    return [getattr(message, field.name) for field in fields(Message)]
+
+
+def test_a_fetched_message_has_every_attribute_of_a_message():
+    (built,) = fetch(1)
+    expected = Message(b"0", b"k", "t", 3, 0, timestamp_ms=7)
+    assert read_attributes(built) == read_attributes(expected)
+
+
+def test_messages_that_are_built_some_at_a_time_are_the_same():
+    drained = list(fetch(1_001).drain())
+    assert [message.offset for message in drained] == list(range(1_001))
+    assert list(map(read_attributes, drained)) == list(map(read_attributes, fetch(1_001)))
