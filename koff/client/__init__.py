@@ -17,6 +17,7 @@ from koff.client.broker.conf import (
 )
 from koff.client.broker.interfaces import Client, Consumer, DistributingProducer, OffsetCoordinator, Producer
 from koff.client.broker.merge import Mx, merge
+from koff.client.broker.offset_reset import OffsetChange, plan_reset
 from koff.client.broker.partitioners import HashProducer, RandomProducer, RoundRobinProducer
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster, ClusterConf, Isolation, OffsetSpec, TopicInfo, TopicPartition
@@ -70,6 +71,7 @@ __all__ = [
     "MxError",
     "NoData",
     "Node",
+    "OffsetChange",
     "OffsetCoordinator",
     "OffsetCoordinatorConf",
     "OffsetOutOfRange",
@@ -95,4 +97,5 @@ __all__ = [
     "fnv1a_partition",
     "merge",
     "murmur2_partition",
+    "plan_reset",
 ]

@@ -291,11 +291,29 @@ class MemoryOffsetCoordinator:
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Commits the group's offset of the partition. Raises `UnknownTopic`, `ConfigError` below 0."""
-        if offset < 0:
-            raise ConfigError(f"offset {offset} of {topic}/{partition} cannot be committed: use 0 or more")
+        self.commit_offsets({TopicPartition(topic, partition): offset}, metadata)
+
+    def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Commits all of the group's offsets or none. Raises as `commit` does."""
+        for (topic, partition), offset in offsets.items():
+            if offset < 0:
+                raise ConfigError(
+                    f"offset {offset} of {topic}/{partition} cannot be committed: use 0 or more"
+                )
         with self._broker._begin_call("commit"):
-            self._broker._find_log(topic, partition)
-            self._broker._committed[self.conf.consumer_group, topic, partition] = (offset, metadata)
+            for topic, partition in offsets:
+                self._broker._find_log(topic, partition)
+            for (topic, partition), offset in offsets.items():
+                self._broker._committed[self.conf.consumer_group, topic, partition] = (offset, metadata)
+
+    def offsets(self) -> dict[TopicPartition, tuple[int, str]]:
+        """All committed offsets of the group, with their metadata, by partition."""
+        with self._broker._begin_call("offset"):
+            return {
+                TopicPartition(topic, partition): committed
+                for (group, topic, partition), committed in self._broker._committed.items()
+                if group == self.conf.consumer_group
+            }
 
     def offset(self, topic: str, partition: int) -> tuple[int, str]:
         """The group's committed offset and its metadata; (-1, "") without a committed offset."""

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from koff.client import (
     MxClosed,
     MxError,
     NoData,
+    OffsetChange,
     OffsetCoordinator,
     OffsetCoordinatorConf,
     OffsetOutOfRange,
@@ -34,6 +36,7 @@ from koff.client import (
     UnknownTopic,
     dial,
     merge,
+    plan_reset,
 )
 from koff.errors import ConfigError
 from koff.kafkatest import wait_until
@@ -307,6 +310,50 @@ def test_offsets_are_committed_with_metadata(world):
     assert coordinator.offset(topic, 1) == (-1, "")
     other = world.client.offset_coordinator(OffsetCoordinatorConf(f"h-{topic}"))
     assert other.offset(topic, 0) == (-1, "")
+
+
+def test_the_offsets_of_a_group_are_committed_and_fetched_together(world):
+    one, two = world.make_topic(partitions=2), world.make_topic()
+    coordinator = world.client.offset_coordinator(OffsetCoordinatorConf(f"g-{one}"))
+    assert coordinator.offsets() == {}
+    offsets = {TopicPartition(one, 0): 5, TopicPartition(one, 1): 6, TopicPartition(two, 0): 7}
+    coordinator.commit_offsets(offsets, "together")
+    coordinator.commit(one, 1, 8)
+    assert coordinator.offsets() == {
+        TopicPartition(one, 0): (5, "together"),
+        TopicPartition(one, 1): (8, ""),
+        TopicPartition(two, 0): (7, "together"),
+    }
+    coordinator.commit_offsets({})
+    with pytest.raises(ConfigError, match="offset -1"):
+        coordinator.commit_offsets({TopicPartition(one, 0): 9, TopicPartition(one, 1): -1})
+    assert coordinator.offset(one, 0) == (5, "together")
+
+
+def test_a_reset_is_planned_and_then_committed(world):
+    topic, group = world.make_topic(partitions=2), "resets"
+    for number in range(4):
+        world.client.producer().produce(
+            topic, 0, Message(b"v", timestamp_ms=1_700_000_000_000 + number * 1000)
+        )
+    coordinator = world.client.offset_coordinator(OffsetCoordinatorConf(f"{group}-{topic}"))
+    coordinator.commit(topic, 0, 4)
+
+    def plan(to, **options):
+        return plan_reset(world.client, f"{group}-{topic}", to, **options)
+
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    assert plan(OffsetSpec.EARLIEST) == [OffsetChange(first, 4, 0)]
+    assert plan(OffsetSpec.LATEST, topics=[topic]) == [OffsetChange(first, 4, 4), OffsetChange(second, -1, 0)]
+    at = datetime.fromtimestamp(1_700_000_001.5, UTC)
+    assert plan(at, topics=[topic]) == [OffsetChange(first, 4, 2), OffsetChange(second, -1, 0)]
+    assert plan(1_700_000_009_000) == [OffsetChange(first, 4, 4)]  # nothing so late: the next offset
+    with pytest.raises(ConfigError, match="time zone"):
+        plan(datetime(2026, 1, 1))  # that is the mistake
+    assert coordinator.offset(topic, 0) == (4, "")
+
+    coordinator.commit_offsets({change.partition: change.after for change in plan(at)})
+    assert coordinator.offset(topic, 0) == (2, "")
 
 
 def test_a_commit_for_a_topic_that_is_not_there_is_an_error(world):

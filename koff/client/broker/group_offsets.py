@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from koff.client.addresses import parse_addresses
 from koff.client.broker.conf import OffsetCoordinatorConf
 from koff.client.closing import Closing
-from koff.client.cluster import TOPIC_PROPAGATION_S, ClusterConf
+from koff.client.cluster import TOPIC_PROPAGATION_S, ClusterConf, TopicPartition
 from koff.client.errors import CoordinatorError, UnknownTopic
 from koff.client.topic_names import check_partition
 from koff.client.wire.connection import Connection, UnsupportedVersion
@@ -81,21 +82,41 @@ class GroupCoordinator(Closing):
 
         Raises `ConfigError` for an offset below 0: Kafka stores it, and readers of the group cannot use it.
         """
-        check_partition(topic, partition)
-        if offset < 0:
-            raise ConfigError(f"offset {offset} of {topic}/{partition} cannot be committed: use 0 or more")
+        self.commit_offsets({TopicPartition(topic, partition): offset}, metadata)
+
+    def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Commits the offsets of many partitions in one request. Kafka may refuse some and commit the others.
+
+        Then the error is that of the first that was refused, and says how many were. Raises as `commit` does.
+        """
+        by_topic: dict[str, list[tuple[int, int]]] = {}
+        for (topic, partition), offset in offsets.items():
+            check_partition(topic, partition)
+            if offset < 0:
+                raise ConfigError(
+                    f"offset {offset} of {topic}/{partition} cannot be committed: use 0 or more"
+                )
+            by_topic.setdefault(topic, []).append((partition, offset))
+        if not by_topic:
+            return
 
         def send_commit(connection: Connection) -> None:
-            commit = self._build_struct(
-                connection,
-                Api.OFFSET_COMMIT,
-                "OffsetCommitRequestPartition",
-                partition_index=partition,
-                committed_offset=offset,
-                committed_metadata=metadata,
-            )
-            topics = self._build_struct(
-                connection, Api.OFFSET_COMMIT, "OffsetCommitRequestTopic", name=topic, partitions=(commit,)
+            build = partial(self._build_struct, connection, Api.OFFSET_COMMIT)
+            topics = tuple(
+                build(
+                    "OffsetCommitRequestTopic",
+                    name=topic,
+                    partitions=tuple(
+                        build(
+                            "OffsetCommitRequestPartition",
+                            partition_index=partition,
+                            committed_offset=offset,
+                            committed_metadata=metadata,
+                        )
+                        for partition, offset in commits
+                    ),
+                )
+                for topic, commits in by_topic.items()
             )
             # Generation -1 without a member id: a commit from outside the group, as admin tools send it. The
             # field's name depends on the version; `build_request` leaves the other name out.
@@ -106,9 +127,16 @@ class GroupCoordinator(Closing):
                 generation_id_or_member_epoch=-1,
                 generation_id=-1,
                 member_id="",
-                topics=(topics,),
+                topics=topics,
             )
-            self._raise_for_code(response.topics[0].partitions[0].error_code, topic, partition)
+            refused = [
+                (each.error_code, topic.name, each.partition_index)
+                for topic in response.topics
+                for each in topic.partitions
+                if each.error_code
+            ]
+            if refused:
+                self._raise_for_code(*refused[0], refused=f"{len(refused)} of {len(offsets)} offsets")
 
         self._with_retries(send_commit)
 
@@ -134,6 +162,26 @@ class GroupCoordinator(Closing):
             return committed.committed_offset, committed.metadata or ""
 
         return self._with_retries(fetch_offset)
+
+    def offsets(self) -> dict[TopicPartition, tuple[int, str]]:
+        """All committed offsets of the group, with their metadata, by partition."""
+
+        def fetch_offsets(connection: Connection) -> dict[TopicPartition, tuple[int, str]]:
+            response = self._send_request(
+                connection, Api.OFFSET_FETCH, group_id=self.conf.consumer_group, topics=None
+            )
+            self._raise_for_code(getattr(response, "error_code", 0), "", -1)
+            committed = {}
+            for topic in response.topics:
+                for each in topic.partitions:
+                    self._raise_for_code(each.error_code, topic.name, each.partition_index)
+                    committed[TopicPartition(topic.name, each.partition_index)] = (
+                        each.committed_offset,
+                        each.metadata or "",
+                    )
+            return committed
+
+        return self._with_retries(fetch_offsets)
 
     def _with_retries(self, call: Callable[[Connection], T]) -> T:
         """The result of `call`. After an error that may pass, finds the coordinator and calls again.
@@ -231,7 +279,7 @@ class GroupCoordinator(Closing):
     def _build_struct(connection: Connection, api: Api, kind: str, /, **fields: Any) -> Any:
         return build_struct(api, _choose_version(connection, api), kind, **fields)
 
-    def _raise_for_code(self, code: int, topic: str, partition: int) -> None:
+    def _raise_for_code(self, code: int, topic: str, partition: int, refused: str = "") -> None:
         error, group = error_name(code), self.conf.consumer_group
         if not error:
             return
@@ -252,6 +300,7 @@ class GroupCoordinator(Closing):
         remedy = "stop the group's members first, or commit through them"
         raise CoordinatorError(
             f"the coordinator of group {group} refuses {subject}: {error}"
+            + (f" ({refused} were not committed)" if refused and not refused.startswith("1 of 1 ") else "")
             + (f"; {remedy}" if error in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION") else "")
         )
 

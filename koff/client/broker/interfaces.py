@@ -6,7 +6,7 @@ takes these protocols runs on both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, Self, runtime_checkable
 
 from koff.client.batch import Batch
@@ -88,8 +88,16 @@ class OffsetCoordinator(Protocol):
         """Commits `offset`, the offset of the next message that the group has to read."""
         ...
 
+    def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Commits the offsets of many partitions."""
+        ...
+
     def offset(self, topic: str, partition: int) -> tuple[int, str]:
         """The committed offset and its metadata. (-1, "") if the group has committed none."""
+        ...
+
+    def offsets(self) -> dict[TopicPartition, tuple[int, str]]:
+        """All committed offsets of the group, with their metadata, by partition."""
         ...
 
 
