@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from koff.client.foreign_errors import extract_kafka_error
 from koff.client.secret_file import SecretFile, read_again
 from koff.errors import ConfigError
+from koff.logs import get_logger
 
-log = structlog.get_logger(component="client")
+log = get_logger("client")
 
 SILENCE_S = 10.0
 """After this time without a record or a response, koff checks whether the client still knows a broker."""

@@ -12,11 +12,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import structlog
-
 from koff.errors import ConfigError, ConnectError
+from koff.logs import get_logger
 
-log = structlog.get_logger(component="client")
+log = get_logger("client")
 
 MECHANISM = "AWS_MSK_IAM"
 RETRY_S = 10.0

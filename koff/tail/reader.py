@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-import structlog
-
 from koff.client import (
     Closing,
     Cluster,
@@ -24,9 +22,10 @@ from koff.client import (
     TopicPartition,
 )
 from koff.errors import ConfigError
+from koff.logs import get_logger
 from koff.records.topics import OFFSETS_TOPIC
 
-log = structlog.get_logger(component="tail.reader")
+log = get_logger("tail.reader")
 
 
 @dataclass(frozen=True, slots=True)

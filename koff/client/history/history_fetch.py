@@ -15,8 +15,6 @@ from concurrent import futures
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import structlog
-
 from koff.client.closing import Closing
 from koff.client.cluster import call_in_thread
 from koff.client.history.batches import Batches, RecordRun
@@ -26,10 +24,11 @@ from koff.client.offsets.messages import choose_version
 from koff.client.wire.connection import Connection
 from koff.client.wire.pool import Address
 from koff.errors import ConnectError, KoffError
+from koff.logs import get_logger
 from koff.proto.primitives import Malformed
 from koff.proto.requests import Api, error_name
 
-log = structlog.get_logger(component="client.history")
+log = get_logger("client.history")
 
 RESPONSE_S = 5.0
 """A broker that does not respond, or cannot be connected to, within this time is given up."""

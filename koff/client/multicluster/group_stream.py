@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from koff.client.broker.conf import OffsetCoordinatorConf
@@ -20,8 +19,9 @@ from koff.client.multicluster.errors import CommitError, ReadError
 from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
 from koff.client.multicluster.reading_threads import FETCH_S, MessageStream, build_feed_conf
 from koff.errors import ConnectError, KoffError
+from koff.logs import get_logger
 
-log = structlog.get_logger(component="client.multicluster")
+log = get_logger("client.multicluster")
 
 
 class GroupStream(MessageStream):

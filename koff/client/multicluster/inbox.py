@@ -8,15 +8,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-import structlog
-
 from koff.client.message import Message
 from koff.client.multicluster.balancers import payload_bytes
 from koff.client.multicluster.conf import ReaderConf
 from koff.client.multicluster.stats import ReaderStats
 from koff.errors import KoffError
+from koff.logs import get_logger
 
-log = structlog.get_logger(component="client.multicluster")
+log = get_logger("client.multicluster")
 
 
 @dataclass(slots=True, eq=False)

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import structlog
 from confluent_kafka import KafkaException, TopicPartition
 
 from koff.client.batch import FetchedBatch
@@ -24,8 +23,9 @@ from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import ReadError
 from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
 from koff.errors import Closed, ConnectError, KoffError
+from koff.logs import get_logger
 
-log = structlog.get_logger(component="client.multicluster")
+log = get_logger("client.multicluster")
 
 FETCH_S = 0.1
 """How long one fetch waits for messages. A task of another thread may wait that long."""

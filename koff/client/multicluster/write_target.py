@@ -10,7 +10,6 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from koff.client.closing import Closing
@@ -21,8 +20,9 @@ from koff.client.message import Message
 from koff.client.message_check import find_fault
 from koff.client.multicluster.conf import WriterConf
 from koff.errors import ConfigError
+from koff.logs import get_logger
 
-log = structlog.get_logger(component="client.multicluster")
+log = get_logger("client.multicluster")
 
 _POLL_S = 0.1
 _PROBE_S = 1.0

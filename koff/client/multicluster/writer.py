@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-import structlog
 from confluent_kafka import KafkaError
 
 from koff.client.closing import Closing
@@ -22,8 +21,9 @@ from koff.client.multicluster.errors import WriteError, WriteErrors
 from koff.client.multicluster.stats import ClusterWrites, WriterStats
 from koff.client.multicluster.write_target import PendingWrite, Reach, WriteTarget, is_refusal
 from koff.errors import Closed, ConfigError
+from koff.logs import get_logger
 
-log = structlog.get_logger(component="client.multicluster")
+log = get_logger("client.multicluster")
 
 _NO_TARGET_WAIT_S = 1.0
 """The pause between two looks for a cluster that can be reached, unless one reports itself before."""

@@ -9,15 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
-
 from koff.client.message import Message
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.errors import ClaimLost, PartitionError
 from koff.client.zookeeper.redelivery import Redelivery, RedeliveryCounts
 from koff.errors import KoffError
+from koff.logs import get_logger
 
-log = structlog.get_logger(component="client.zookeeper")
+log = get_logger("client.zookeeper")
 WriteDeadLetter = Callable[[Any, int, BaseException | None], None]
 """Writes confluent-kafka's message elsewhere, with how often it was delivered and the last cause."""
 _LEASE_CHECK_S = 0.1

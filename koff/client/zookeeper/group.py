@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
-import structlog
-
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster, ClusterConf, TopicPartition
 from koff.client.message import Message
@@ -36,6 +34,7 @@ from koff.client.zookeeper.redelivery import DeadLetters, RedeliveryCounts
 from koff.client.zookeeper.session import NoNode, Session
 from koff.client.zookeeper.znodes import GroupPaths, Registration, new_member_id
 from koff.errors import ConfigError, ConnectError, KoffError
+from koff.logs import get_logger
 
 _RETRY_S = 0.2
 _CLOSE_GRACE_S = 10.0
@@ -86,7 +85,7 @@ class ConsumerGroup(Closing):
         self.conf = conf
         self.id = new_member_id(name)
         self.paths = GroupPaths(name)
-        self.log = structlog.get_logger(component="client.zookeeper", group=name, member=self.id)
+        self.log = get_logger("client.zookeeper", group=name, member=self.id)
         # The shutdown: `_stopping` is set at its start, `_closed` at its end; the first `close` takes
         # `_closing` and never releases it.
         self._wake, self._closed, self._stopping = threading.Event(), threading.Event(), threading.Event()

@@ -7,8 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 
-import structlog
-
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster, Isolation, OffsetSpec, TopicPartition
 from koff.client.feed.feed import Feed, PartitionLost
@@ -18,8 +16,9 @@ from koff.client.zookeeper.delivery import Delivery
 from koff.client.zookeeper.errors import ClaimLost, PartitionError
 from koff.client.zookeeper.offset_manager import OffsetManager
 from koff.errors import ConnectError, KoffError
+from koff.logs import get_logger
 
-log = structlog.get_logger(component="client.zookeeper")
+log = get_logger("client.zookeeper")
 _FETCH_MAX_MESSAGES = 500
 _FETCH_S = 0.1
 _RETRY_S = 0.3

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import structlog
-
 from koff.client.cluster import TopicPartition
 from koff.client.zookeeper.assignment import assign_partitions
 from koff.client.zookeeper.claims import Claim, ClaimState
@@ -16,8 +14,9 @@ from koff.client.zookeeper.delivery import Delivery
 from koff.client.zookeeper.intake import Intake
 from koff.client.zookeeper.session import NodeExists, NoNode, Session
 from koff.client.zookeeper.znodes import GroupPaths, Registration
+from koff.logs import get_logger
 
-log = structlog.get_logger(component="client.zookeeper")
+log = get_logger("client.zookeeper")
 _BUSY_S, _IDLE_S = 0.05, 0.5
 """The pause between rounds: while claims change, and otherwise. A watch that fires ends the pause early."""
 _READ_MEMBERS_S = 2.0

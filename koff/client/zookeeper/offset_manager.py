@@ -9,16 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-import structlog
-
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf, TopicPartition
 from koff.client.zookeeper.errors import ClaimLost, UncleanClose, make_koff_error
 from koff.client.zookeeper.session import Session
 from koff.client.zookeeper.znodes import GroupPaths
 from koff.errors import ConnectError, Denied, KoffError
+from koff.logs import get_logger
 
-log = structlog.get_logger(component="client.zookeeper")
+log = get_logger("client.zookeeper")
 _RETRY_S = 0.2
 OwnsPartition = Callable[[str, int], bool]
 """Asks ZooKeeper whether this member owns the partition of the topic."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-import structlog
-
 from koff.client.cluster import Cluster, Isolation, TopicPartition
 from koff.client.zookeeper.conf import ConsumerGroupConf
 from koff.client.zookeeper.intake import INITIAL
@@ -14,8 +12,9 @@ from koff.client.zookeeper.offset_manager import OffsetManager
 from koff.client.zookeeper.session import Session
 from koff.client.zookeeper.znodes import GroupPaths
 from koff.errors import ConfigError, ConnectError
+from koff.logs import get_logger
 
-log = structlog.get_logger(component="client.zookeeper")
+log = get_logger("client.zookeeper")
 
 
 @runtime_checkable

@@ -1,0 +1,54 @@
+"""The log of koff as a library: nothing is printed unless the program that uses koff asks for it.
+
+A program that has configured structlog gets koff's lines there, as koff's own commands do. Any other program
+gets them from Python's `logging`, below the logger `koff`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import structlog
+
+logging.getLogger("koff").addHandler(logging.NullHandler())
+
+
+def get_logger(component: str, **values: Any) -> Logger:
+    """The logger of a package or module. Its lines have `component` and `values`."""
+    return Logger(component, values)
+
+
+class Logger:
+    """Writes events with fields: `log.info("caught up", records=12)`."""
+
+    def __init__(self, component: str, values: dict[str, Any]) -> None:
+        self._component, self._values = component, values
+
+    def debug(self, event: str, **fields: Any) -> None:
+        """Writes an event that helps who looks for a fault in koff."""
+        self._write("debug", event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        """Writes an event of normal operation."""
+        self._write("info", event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """Writes an event that somebody should look at. The field `exc_info` may be an exception."""
+        self._write("warning", event, fields)
+
+    def exception(self, event: str, **fields: Any) -> None:
+        """Writes an event with the exception that is handled now: an error that is not koff's."""
+        self._write("error", event, {"exc_info": True, **fields})
+
+    def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        if structlog.is_configured():
+            logger = structlog.get_logger(component=self._component, **self._values)
+            getattr(logger, level)(event, **fields)
+            return
+        logger = logging.getLogger(f"koff.{self._component}")
+        number = logging.getLevelNamesMapping()[level.upper()]
+        if logger.isEnabledFor(number):
+            error = fields.pop("exc_info", None)
+            shown = " ".join(f"{name}={value}" for name, value in {**self._values, **fields}.items())
+            logger.log(number, "%s", f"{event} {shown}".rstrip(), exc_info=error, stacklevel=3)

@@ -1,0 +1,53 @@
+"""Where the log of koff as a library goes: nowhere, to structlog or to logging, as the program says."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import structlog
+
+from koff.logs import get_logger
+
+log = get_logger("client.test", member="m1")
+
+
+def write_all() -> None:
+    log.debug("looked")
+    log.info("rebalance", members=2)
+    log.warning("feed failed", why="away")
+    try:
+        raise ValueError("a bug")
+    except ValueError:
+        log.exception("the callback raised", messages=3)
+
+
+def test_without_any_configuration_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    write_all()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_logging_gets_the_events_with_their_fields(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "koff"):
+        write_all()
+    assert [(record.name, record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("koff.client.test", "INFO", "rebalance member=m1 members=2"),
+        ("koff.client.test", "WARNING", "feed failed member=m1 why=away"),
+        ("koff.client.test", "ERROR", "the callback raised member=m1 messages=3"),
+    ]
+    assert caplog.records[0].funcName == "write_all"
+    assert "ValueError: a bug" in caplog.text
+
+
+def test_structlog_gets_them_where_it_is_configured(capfd: pytest.CaptureFixture[str]) -> None:
+    with structlog.testing.capture_logs() as lines:
+        write_all()
+    assert lines[1] == {
+        "event": "rebalance",
+        "log_level": "info",
+        "component": "client.test",
+        "member": "m1",
+        "members": 2,
+    }
+    assert [line["log_level"] for line in lines] == ["debug", "info", "warning", "error"]
+    assert capfd.readouterr() == ("", "")
