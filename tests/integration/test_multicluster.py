@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
+from koff.client import cluster
 from koff.client.cluster import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster import (
@@ -455,6 +456,40 @@ def test_what_another_member_has_now_is_not_committed(two: Two, topic: str):
             with pytest.raises(CommitError, match="other members have them now"):
                 first.commit_messages(*fetched)
     assert sorted(committed(two[0], topic, topic)) == [-1001, 50]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_is_told_which_partitions_it_gets_and_gives_up(two: Two, topic: str, protocol: str):
+    """The same with the classic protocol and with that of KIP-848, whose assignments are incremental."""
+    owned: dict[str, set[int]] = {"first": set(), "second": set()}
+
+    def conf(member: str) -> ReaderConf:
+        def on_assigned(partitions: Sequence[cluster.TopicPartition]) -> None:
+            owned[member].update(each.partition for each in partitions)
+            raise RuntimeError("a fault of the application")  # does not end the member
+
+        def on_revoked(partitions: Sequence[cluster.TopicPartition]) -> None:
+            owned[member].difference_update(each.partition for each in partitions)
+
+        return ReaderConf(
+            two[0].bootstrap,
+            topic,
+            group_id=topic,
+            properties={"group.protocol": protocol},
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+        )
+
+    fill(two[0], topic, range(10))
+    with Reader([conf("first")]) as first:
+        fetched: list[Message] = []
+        wait_until(partial(fetch, first, fetched, 10), what="fetched")
+        assert owned == {"first": {0, 1}, "second": set()}
+        with Reader([conf("second")]):
+            wait_until(lambda: [len(each) for each in owned.values()] == [1, 1], what="a partition each")
+            assert owned["first"] | owned["second"] == {0, 1}
+        wait_until(lambda: owned["first"] == {0, 1}, what="both partitions again")
+    assert owned == {"first": set(), "second": set()}
 
 
 def test_after_close_every_call_says_so_and_iteration_ends(two: Two, topic: str):

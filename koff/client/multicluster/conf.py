@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from koff.client.cluster import ClusterConf, Isolation
+from koff.client.cluster import ClusterConf, Isolation, TopicPartition
 from koff.client.members import normalize_members
 from koff.client.message import Message
 from koff.client.multicluster.balancers import Balancer, Hash
@@ -19,6 +19,8 @@ FIRST_OFFSET = -2
 LAST_OFFSET = -1
 """The end of the partition: the reader gets only messages that are written from now on."""
 
+PartitionsChanged = Callable[[Sequence[TopicPartition]], None]
+
 
 @dataclass(frozen=True, slots=True)
 class ReaderConf:
@@ -30,7 +32,10 @@ class ReaderConf:
       the next response.
     - `commit_interval_s`: how often a group's member commits the offsets of messages that `read_message`
       returned; it also commits at rebalances and when the reader is closed.
-    - `properties`: librdkafka's (TLS, SASL).
+    - `on_assigned`, `on_revoked`: called with the partitions that a group's member got or gave up, by the
+      thread that reads. Unread messages of revoked partitions are dropped before `on_revoked`. They must not
+      use the reader; an error that they raise is logged.
+    - `properties`: librdkafka's (TLS, SASL; `group.protocol` "consumer" for KIP-848).
     - `min_bytes`, `max_bytes`, `max_wait_s`: of a fetch request.
     - `queue_capacity`: about how many fetched messages may wait to be read.
 
@@ -50,6 +55,8 @@ class ReaderConf:
     queue_capacity: int = 1_000
     commit_interval_s: float = 1.0
     fail_after_s: float = 10.0
+    on_assigned: PartitionsChanged | None = None
+    on_revoked: PartitionsChanged | None = None
     isolation: Isolation = Isolation.READ_COMMITTED
 
     def __post_init__(self) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from koff.client import cluster
 from koff.client.broker.conf import OffsetCoordinatorConf
 from koff.client.broker.group_offsets import GroupCoordinator
 from koff.client.cluster import OffsetSpec
 from koff.client.foreign_errors import FATAL_AT_START, extract_kafka_error, make_connect_error
 from koff.client.librdkafka import SilenceTimer, new_client
 from koff.client.message import Message
-from koff.client.multicluster.conf import LAST_OFFSET, ReaderConf
+from koff.client.multicluster.conf import LAST_OFFSET, PartitionsChanged, ReaderConf
 from koff.client.multicluster.errors import CommitError, ReadError
 from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
 from koff.client.multicluster.reading_threads import FETCH_S, MessageStream, build_feed_conf
@@ -217,6 +218,7 @@ class GroupStream(MessageStream):
         self._note_response(self.subscriptions)
         with self._inbox.lock:
             self._subscription.add_count("rebalances")
+        self._call_back(self._conf.on_assigned, partitions)
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Drops unread messages of revoked partitions: the next owner reads them, after the last commit."""
@@ -227,6 +229,16 @@ class GroupStream(MessageStream):
         self._inbox.drop_batches(
             lambda batch: batch.subscription is self._subscription and batch.messages[0].partition in revoked
         )
+        self._call_back(self._conf.on_revoked, partitions)
+
+    def _call_back(self, callback: PartitionsChanged | None, partitions: list[TopicPartition]) -> None:
+        """Calls a function of the application. The member stays in its group whatever the function raises."""
+        if callback is None or not partitions:
+            return
+        try:
+            callback([cluster.TopicPartition(each.topic, each.partition) for each in partitions])
+        except Exception:
+            log.exception("a callback for assignments raised an error", topic=self._conf.topic)
 
     def _build_error(self, error: KafkaError) -> KoffError:
         conf = self._conf
@@ -247,9 +259,9 @@ def _next_offsets(messages: Sequence[Message]) -> dict[tuple[int, int], int]:
 
 
 def _build_group_properties(conf: ReaderConf) -> dict[str, Any]:
-    cluster, feed = conf.cluster_conf(), build_feed_conf(conf)
+    own = build_feed_conf(conf).librdkafka_properties(conf.cluster_conf())
     return {
-        **feed.librdkafka_properties(cluster),  # enable.auto.offset.store=false: commits stored offsets only
+        **own,  # enable.auto.offset.store=false: commits stored offsets only
         "group.id": conf.group_id,
         "enable.auto.commit": "true",
         "auto.commit.interval.ms": int(conf.commit_interval_s * 1000),
