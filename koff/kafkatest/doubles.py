@@ -260,6 +260,21 @@ class MemoryConsumer(Closing):
                 if self._position(log) != log.end:
                     return self._read_batch(log, max_messages)
 
+    def position(self) -> int:
+        """The offset of the next message."""
+        with self._broker._changed:
+            self._check_open()
+            return self._position(self._broker._find_log(self.topic, self.partition))
+
+    def seek(self, offset: int) -> None:
+        """Continues at that offset. Raises `ConfigError` for a negative one that has no meaning."""
+        with self._broker._changed:
+            self._check_open()
+            log = self._broker._find_log(self.topic, self.partition)
+            if offset < START_OFFSET_OLDEST:
+                raise ConfigError(f"{offset} is no offset: use 0 or more, or one of START_OFFSET_...")
+            self._next = {START_OFFSET_OLDEST: log.start, START_OFFSET_NEWEST: log.end}.get(offset, offset)
+
     def _read_batch(self, log: _PartitionLog, max_messages: int) -> Batch:
         position = self._position(log)
         if not log.start <= position <= log.end:

@@ -13,6 +13,7 @@ import pytest
 
 from koff.client import (
     START_OFFSET_NEWEST,
+    START_OFFSET_OLDEST,
     Client,
     Closed,
     Compression,
@@ -297,6 +298,41 @@ def test_messages_that_were_consumed_are_ones_own_to_change(world):
         assert batch[0].value == b"changed"
         assert batch.values() == [b"changed"]
         assert other.consume().value == b"a"
+
+
+def test_a_consumer_says_where_it_is_and_goes_elsewhere(world):
+    topic = world.make_topic()
+    world.produce(topic, *(b"%d" % number for number in range(10)))
+    with world.consumer(topic) as consumer:
+        assert consumer.position() == 0
+        assert consumer.consume().offset == 0
+        assert consumer.position() == 1  # the messages behind it were read ahead
+        consumer.seek(7)
+        assert consumer.position() == 7
+        assert [message.offset for message in consumer] == [7, 8, 9]
+        assert consumer.position() == 10
+        consumer.seek(START_OFFSET_OLDEST)
+        assert consumer.consume_batch(3).offsets() == [0, 1, 2]
+        consumer.seek(START_OFFSET_NEWEST)
+        with pytest.raises(NoData):
+            consumer.consume()
+        consumer.seek(5)
+        read = []
+        for message in consumer:
+            read.append(message.offset)
+            if len(read) == 2:
+                consumer.seek(1)  # also while it is iterated
+        assert read == [5, 6, *range(1, 10)]
+        consumer.seek(99)
+        with pytest.raises(OffsetOutOfRange) as caught:
+            consumer.consume()
+        consumer.seek(caught.value.earliest)
+        assert consumer.consume().offset == 0
+        with pytest.raises(ConfigError, match="-5 is no offset"):
+            consumer.seek(-5)
+    for call in (consumer.position, lambda: consumer.seek(0)):
+        with pytest.raises(Closed):
+            call()
 
 
 def test_offsets_are_committed_with_metadata(world):

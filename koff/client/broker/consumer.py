@@ -9,7 +9,7 @@ from concurrent import futures
 from concurrent.futures import Future
 
 from koff.client.batch import Batch, FetchedBatch
-from koff.client.broker.conf import ConsumerConf
+from koff.client.broker.conf import START_OFFSET_NEWEST, START_OFFSET_OLDEST, ConsumerConf
 from koff.client.closing import Closing
 from koff.client.cluster import Isolation, OffsetSpec
 from koff.client.errors import NoData, OffsetOutOfRange
@@ -76,9 +76,9 @@ class PartitionConsumer(Closing):
 
     def __iter__(self) -> Iterator[Message]:
         """The messages. Ends where `consume` would raise `NoData`."""
-        buffer = self.buffer
         try:
             while True:
+                buffer = self.buffer  # `seek` replaces it
                 for message in self._unread:
                     if buffer.closed:
                         break
@@ -118,6 +118,40 @@ class PartitionConsumer(Closing):
             else:
                 self.feed.wait_for_messages([self.buffer], _WAIT_S)
 
+    def position(self) -> int:
+        """The offset of the next message, as far as it is known: there may be none at that offset.
+
+        Before the first message of START_OFFSET_OLDEST it is requested, and raises as `Broker.offsets` does.
+        """
+        self._check_open()
+        unread = list(self._unread)
+        self._unread = iter(unread)
+        position = unread[0].offset if unread else self.feed.find_position(self.buffer)
+        if position == START_OFFSET_OLDEST:
+            return self.feed.fetch_offset(self.buffer, OffsetSpec.EARLIEST, self.conf.isolation)
+        return position
+
+    def seek(self, offset: int) -> None:
+        """Continues at that offset, START_OFFSET_OLDEST or START_OFFSET_NEWEST. Drops what was read ahead.
+
+        If the partition does not have the offset, the next call raises `OffsetOutOfRange`. Raises
+        `ConfigError` for other negative offsets, and for the newest offset what `Broker.offsets` raises.
+        """
+        self._check_open()
+        old = self.buffer
+        if offset == START_OFFSET_NEWEST:
+            offset = self.feed.fetch_offset(old, OffsetSpec.LATEST, self.conf.isolation)
+        elif offset < START_OFFSET_OLDEST:
+            raise ConfigError(f"{offset} is no offset: use 0 or more, or one of START_OFFSET_...")
+        self.buffer = self.feed.open_buffer(old.topic, old.partition, offset)
+        self.feed.close_buffer(old)
+        self._unread, self._check, self._failing_since = iter(()), None, None
+        self.start_waiting()
+
+    def _check_open(self) -> None:
+        if self.buffer.closed:
+            raise Closed(f"the consumer of {self.buffer.topic}/{self.buffer.partition} is closed")
+
     def start_waiting(self) -> None:
         """Lets the timeouts of `poll_batch` count from now."""
         self._waiting_since = time.monotonic()
@@ -128,8 +162,7 @@ class PartitionConsumer(Closing):
         Raises as `consume` does, once the timeouts since `start_waiting` have passed.
         """
         buffer = self.buffer
-        if buffer.closed:
-            raise Closed(f"the consumer of {buffer.topic}/{buffer.partition} is closed")
+        self._check_open()
         # First the rest of the batch of an earlier `consume`, then the messages that the feed has fetched.
         if unread := list(self._unread):
             self._unread = iter(unread[max_messages:])

@@ -69,6 +69,14 @@ class Consumer(Protocol):
         """
         ...
 
+    def position(self) -> int:
+        """The offset of the next message, as far as it is known: there may be none at that offset."""
+        ...
+
+    def seek(self, offset: int) -> None:
+        """Continues at that offset, START_OFFSET_OLDEST or START_OFFSET_NEWEST."""
+        ...
+
     def close(self) -> None:
         """Stops reading. Safe to call twice."""
         ...

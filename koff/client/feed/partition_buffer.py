@@ -49,6 +49,11 @@ class PartitionBuffer:
         """Whether the consumer has something to take: messages or an error."""
         return bool(self.chunks or self.lost_reason or self.error)
 
+    @property
+    def position(self) -> int:
+        """The offset of the oldest message; of the next fetch if there is none."""
+        return _offset(self.chunks[0][0][0]) if self.chunks else self.next_offset
+
     def add_messages(self, messages: list[Message]) -> None:
         """Appends fetched messages, except messages that the buffer has received before."""
         # A broker returns whole record batches: a fetch may begin before the offset that was requested.

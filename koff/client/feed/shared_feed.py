@@ -113,6 +113,11 @@ class SharedFeed(Source):
             self._get_consumer()  # raises `Closed` after `close`
             return buffer.take_messages(max_messages) if buffer.chunks else []
 
+    def find_position(self, buffer: PartitionBuffer) -> int:
+        """The offset of the buffer's oldest message; of the next fetch if there is none."""
+        with self._changed:
+            return buffer.position
+
     def clear_error(self, buffer: PartitionBuffer) -> None:
         """Removes the buffer's error. The next `wait_for_messages` tries again."""
         with self._changed:
