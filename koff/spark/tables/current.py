@@ -16,7 +16,8 @@ from koff.lag.window import WINDOW
 from koff.spark.rows.newest import STALE_MS, coalesce_batches, derive_slot_updates, keep_newest
 from koff.spark.rows.packing import COMMIT, COMMIT_ROWS, PACKED, pack_buckets, unpack_batches
 from koff.spark.tables import files
-from koff.spark.tables.schemas import Tables
+from koff.spark.tables.conflicts import retry_conflicts
+from koff.spark.tables.schemas import Tables, quote_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -68,7 +69,7 @@ def merge_commits(
     folder = tables.folder("current") if into_empty else None
     if folder:
         entries = rows.mapInArrow(partial(_write_updates, folder, cluster), "file BINARY").collect()
-        files.commit_files(tables, "current", [row[0] for row in entries], may_repeat=False)
+        files.commit_files(tables, "current", [row[0] for row in entries])
         return
 
     _merge_updates(tables, cluster, rows.mapInArrow(_derive_updates, _UPDATES_DDL))
@@ -89,13 +90,7 @@ def _merge_updates(tables: Tables, cluster: str, updates: DataFrame) -> None:
     )
     merge = target.merge(updates, f"t.cluster = {quote_sql(cluster)} AND {same}")
     merge = merge.whenMatchedUpdate(newer, {**values, "recent": _RECENT})
-    merge.whenNotMatchedInsert(values={**values, "recent": _MORE}).execute()
-
-
-def quote_sql(text: str) -> str:
-    """The text as a string literal of Spark SQL."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    retry_conflicts(merge.whenNotMatchedInsert(values={**values, "recent": _MORE}).execute)
 
 
 _BUCKETS = "bucket INT, packed BINARY"
