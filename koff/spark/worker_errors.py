@@ -44,7 +44,8 @@ def is_java_gone(error: BaseException | None) -> bool:
     """Whether the error, or one of its causes, is that Spark's Java process does not answer any more."""
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]  # py4j has no types
 
-    while error is not None:
+    # The cause of an error of koff's is another connection: that to a broker.
+    while error is not None and not isinstance(error, KoffError):
         if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
             return True
         error = error.__cause__ or error.__context__

@@ -306,6 +306,9 @@ def test_a_topic_that_was_created_again_is_an_error_and_not_caught_up(
     write(broker, topic, *(commit_record("g", "t", 0, 100 + number) for number in range(records)))
     with pytest.raises(DataLost, match=rf"^cluster c: the topic {topic} was created again \(its id was "):
         run()
+    shutil.rmtree(tables.checkpoint_path("c"))
+    with pytest.raises(DataLost, match=rf"^cluster c: the topic {topic} was created again"):
+        run()
     assert committed(tables, "g") == [*range(7)]
     assert tables.frame("end_offsets").count() == samples
 

@@ -183,8 +183,10 @@ def test_after_a_lost_checkpoint_a_sample_and_its_lag_are_taken_anew(life: Life)
     life.commit()
     life.run()
     life.check_commits()
-    assert count_rows(life.tables, "end_offsets", "at", "topic", "partition") == (2, 2)
-    every, distinct = count_rows(life.tables, "lag", "at", "group", "topic", "partition")
-    assert every == distinct == 6
-    newest = life.tables.cluster_frame("lag", "c").orderBy("at", ascending=False).limit(3).collect()
+    for name, key in (("end_offsets", ("topic", "partition")), ("lag", ("group", "topic", "partition"))):
+        every, distinct = count_rows(life.tables, name, "at", *key)
+        assert every == distinct > 0, name
+        assert life.tables.cluster_frame(name, "c").select("at").distinct().count() == 2, name
+    lag = life.tables.cluster_frame("lag", "c")
+    newest = lag.where("committed IS NOT NULL").orderBy("at", ascending=False).limit(3).collect()
     assert sorted(row.committed for row in newest) == [7, 8, 9]

@@ -21,7 +21,7 @@ from koff.spark.job.batch_writer import BatchWriter, write_once
 from koff.spark.job.end_offsets import EndOffsetSampler, Sample
 from koff.spark.job.lag_rows import join_lag_inputs, lag_rows
 from koff.spark.rows.decoding import DataLost
-from koff.spark.source.kafka import MAX_OFFSETS
+from koff.spark.source.kafka import MAX_OFFSETS, make_recreated_error
 from koff.spark.source.log_position import LogPosition
 from koff.spark.spark_session import disable_codegen, persist_frame
 from koff.spark.tables.coverage import Coverage, Interval, Span
@@ -153,7 +153,7 @@ class ClusterStream:
     def start(self) -> None:
         """Starts the query, from its checkpoint if there is one, otherwise from the start of the log.
 
-        Raises `ConnectError`.
+        Raises `ConnectError`, `DataLost`.
         """
         from pyspark.sql import functions as f
 
@@ -276,10 +276,10 @@ class ClusterStream:
     def _count_batch(self, records: DataFrame, batch: int) -> None:
         """Sets the counter's total before the first batch, and begins this batch in the counter."""
         if self._counted_to is None:
-            first = self._read_positions(batch - 1)
+            first = self._read_position(batch - 1).offsets
             self._counted_to = first or self._fetch_offsets(Isolation.READ_COMMITTED, OffsetSpec.EARLIEST)
             self.counter.todo = self._count_offsets_to(self._target)
-        ends = self._read_positions(batch)
+        ends = self._read_position(batch).offsets
         group = records.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
         self.counter.begin_batch(self._count_offsets_to(ends), group)
         self._counted_to = {**self._counted_to, **ends}
@@ -297,8 +297,9 @@ class ClusterStream:
         # batch, which Spark cloned from the job's: `write_once` changes its settings.
         app, version = self._lease.next_transaction()
         tables = Tables(spark, self._tables.root)
-        starts = self._positions or self._read_positions(batch - 1)
-        self._positions = self._read_positions(batch)
+        starts = self._positions or self._read_position(batch - 1).offsets
+        position = self._read_position(batch)
+        self._positions = position.offsets
         small = self._is_small(tables, starts)
         fresh, self._fresh = self._fresh, False
         overlapping = self._may_overlap(starts)
@@ -312,6 +313,7 @@ class ClusterStream:
         )
         spans = [Span(p, starts.get(p, 0), end) for p, end in self._positions.items()]
         assert self._coverage is not None
+        self._coverage.topic_id = position.topic_id or self._coverage.topic_id
         self._refresh_topics()
         with (
             disable_codegen(spark) if small else nullcontext(),
@@ -447,22 +449,25 @@ class ClusterStream:
         offsets = self._cluster.fetch_offsets(partitions, spec, isolation)
         return {at.partition: offset for at, offset in offsets.items() if isinstance(offset, int)}
 
-    def _read_positions(self, batch: int) -> dict[int, int]:
-        """Where the batch ends, by the checkpoint, which Spark writes before a batch; {} if it has none."""
+    def _read_position(self, batch: int) -> LogPosition:
+        """Where the batch ends, by the checkpoint, which Spark writes before a batch; else no offsets."""
         path = f"{self._checkpoint}/offsets/{batch}"
         fs, at = filesystem(self._tables.spark, path)
         if batch < 0 or not fs.exists(at):
-            return {}
+            return LogPosition({})
         # Line 1 is the version, line 2 Spark's metadata, then one line for each source: koff's is the first.
         lines = read_text(self._tables.spark, path).splitlines()
-        return dict(LogPosition.from_json(json.loads(lines[2])).offsets)
+        return LogPosition.from_json(json.loads(lines[2]))
 
     def _has_read(self, ends: Mapping[int, int]) -> bool:
         """Whether the tables have the log up to these offsets."""
         return all(self._positions.get(p, 0) >= end for p, end in ends.items())
 
     def _load_coverage(self) -> Coverage:
-        """The coverage of the cluster for this offsets topic and these filters. Raises `ConnectError`."""
+        """The coverage of the cluster for this offsets topic and these filters.
+
+        Raises `ConnectError`, and `DataLost` if the tables have rows of an earlier topic of that name.
+        """
         topic, watched = self.watched.offsets_topic, self.watched
         described = self._cluster.describe_topics([topic]).get(topic)
         filters = [watched.groups, watched.topics]
@@ -474,6 +479,8 @@ class ClusterStream:
             filter_text=json.dumps(filters) if any(filters) else "",
         )
         coverage.load(fresh=self._fresh)
+        if other := coverage.find_other_topic():
+            raise make_recreated_error(self.name, topic, other, coverage.topic_id or "")
         return coverage
 
     def _may_overlap(self, starts: Mapping[int, int]) -> bool:

@@ -144,11 +144,14 @@ class Job:
         elif not stream.alive:
             error = self._find_error(stream)
             if self.conf.once or not isinstance(error, ConnectError):
-                self.errors[number] = error
-                if len(self._pairs) > 1:
-                    log.error("a cluster is down: the others go on", cluster=stream.name, why=str(error))
-                return
-            self._plan_retry(number, stream, error)
+                self._note_down(number, stream, error)
+            else:
+                self._plan_retry(number, stream, error)
+
+    def _note_down(self, number: int, stream: ClusterStream, error: KoffError) -> None:
+        self.errors[number] = error
+        if len(self._pairs) > 1:
+            log.error("a cluster is down: the others go on", cluster=stream.name, why=str(error))
 
     def _plan_retry(self, number: int, stream: ClusterStream, error: ConnectError) -> None:
         # The pause doubles until a stream has written a batch.
@@ -178,6 +181,8 @@ class Job:
         except ConnectError as error:
             failed.batches = 0
             self._plan_retry(number, failed, error)
+        except KoffError as error:
+            self._note_down(number, failed, error)
 
     def _find_error(self, stream: ClusterStream) -> KoffError:
         """Why the stream has ended, in one line. Raises the error if no other stream can go on, too."""

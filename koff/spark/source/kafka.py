@@ -303,11 +303,7 @@ class StreamReader(DataSourceStreamReader):
         known = self._last_end.topic_id
         if known and latest.topic_id and latest.topic_id != known:
             origin = self._log.options.origin
-            raise DataLost(
-                f"cluster {origin.cluster}: the topic {origin.topic} was created again (its id was {known}, "
-                f"now it is {latest.topic_id}): the new log does not continue the one that was read; read it "
-                "under another name of the cluster, or into new tables"
-            )
+            raise make_recreated_error(origin.cluster, origin.topic, known, latest.topic_id)
 
     def _fetch_new_starts(self, latest: Mapping[int, int]) -> dict[int, int]:
         """The log start offsets of partitions that the last batch did not have."""
@@ -340,6 +336,15 @@ class StreamReader(DataSourceStreamReader):
     def stop(self) -> None:
         """Closes the connection."""
         self._log.close()
+
+
+def make_recreated_error(cluster: str, topic: str, known_id: str, topic_id: str) -> DataLost:
+    """The error for a topic that was created again while koff read it."""
+    return DataLost(
+        f"cluster {cluster}: the topic {topic} was created again (its id was {known_id}, now it is "
+        f"{topic_id}): the new log does not continue the one that was read; read it under another name of "
+        "the cluster, or into new tables"
+    )
 
 
 class KoffSource(DataSource):

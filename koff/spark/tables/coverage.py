@@ -87,7 +87,7 @@ class Coverage:
         filter_text: str = "",
     ) -> None:
         self._tables, self._cluster, self._lease = tables, cluster, lease
-        self._topic_id, self._filter = topic_id or None, filter_text
+        self.topic_id, self._filter = topic_id or None, filter_text
         self._pending: list[Span] = []
         """The spans that were begun last: complete when the caller says so, recorded with the next write."""
         self._rows: list[_Row] = []
@@ -118,6 +118,11 @@ class Coverage:
         begun = {p: subtract_intervals(every[p], complete.get(p, ())) for p in every}
         return {p: intervals for p, intervals in begun.items() if intervals}
 
+    def find_other_topic(self) -> str | None:
+        """The id of an offsets topic of which the tables have rows, and which is not the present one."""
+        known = {row.topic_id for row in self._rows if row.topic_id}
+        return next(iter(known - {self.topic_id}), None) if self.topic_id else None
+
     def begin(self, spans: Iterable[Span]) -> None:
         """Records that rows of these spans are about to be written, and what `complete` has noted."""
         begun = [span for span in spans if span.start < span.end]
@@ -140,7 +145,7 @@ class Coverage:
     def _list_intervals(self, *, complete: bool) -> dict[int, list[Interval]]:
         found: dict[int, list[Interval]] = {}
         for row in self._rows:
-            if self._topic_id and row.topic_id and row.topic_id != self._topic_id:
+            if self.topic_id and row.topic_id and row.topic_id != self.topic_id:
                 continue
             if not complete or (row.complete and row.filter in ("", self._filter)):
                 found.setdefault(row.offsets_partition, []).append((row.from_offset, row.to_offset))
@@ -158,7 +163,7 @@ class Coverage:
 
     def _append(self, spans: Iterable[tuple[Span, bool]]) -> None:
         now = datetime.now(UTC)
-        rows = [_Row(self._topic_id, *span, complete, self._filter, now) for span, complete in spans]
+        rows = [_Row(self.topic_id, *span, complete, self._filter, now) for span, complete in spans]
         if rows:
             self._tables.append_rows("coverage", self._make_frame(rows), self._lease.next_transaction())
             self._rows += rows
