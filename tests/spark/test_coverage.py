@@ -80,3 +80,20 @@ def test_a_span_is_begun_then_complete_for_its_topic_and_its_filter(
     assert tables.frame("coverage").count() < before
     assert load().list_complete() == {0: [(0, 5)], 1: [(0, 3)]}
     assert load().list_begun() == {0: [(5, 9)], 3: [(0, 9)]}
+
+
+def test_rows_of_an_older_koff_count_as_begun(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(spark, str(tmp_path / "t"))
+    tables.create_tables()
+    for name, partition, offset in (
+        ("commits", 0, 41),
+        ("commits", 0, 7),
+        ("groups", 0, 50),
+        ("groups", 1, 3),
+    ):
+        row = f"SELECT 'c' cluster, {partition} offsets_partition, {offset}L log_offset, current_date() day"
+        spark.sql(row).write.format("delta").mode("append").save(tables.path(name))
+    coverage = Coverage(tables, "c", Lease(tables, "c", "a test"), topic_id="id")
+    coverage.load()
+    assert coverage.list_complete() == {}
+    assert coverage.list_begun() == {0: [(0, 51)], 1: [(0, 4)]}

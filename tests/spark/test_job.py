@@ -275,6 +275,9 @@ def test_a_cluster_with_an_error_that_stays_does_not_end_the_others(
         assert list(job.job.errors) == [1]
         assert isinstance(job.job.errors[1], DataLost)
         assert str(job.job.errors[1]).startswith(f"cluster two: the topic {topics['two']} was created again")
+    newest = tables.cluster_frame("lag", "two").orderBy(f.col("at").desc()).first()
+    assert newest is not None
+    assert (newest.committed, newest.end_offset, newest.lag) == (1, None, None)
 
 
 def lags(tables: Tables, topic: str) -> set[tuple[str, int]]:

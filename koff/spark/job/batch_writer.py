@@ -117,8 +117,8 @@ class BatchWriter:
         commits = counts[COMMIT] + counts[FILE]
         return WrittenCounts(commits + counts[UNDECODED] + counts[GROUP], commits)
 
-    def write_sample(self, rows: list[Sample], batch: int) -> None:
-        """Appends a sample of end offsets, of the batch with this number."""
+    def write_sample(self, rows: list[Sample], batch: int | None) -> None:
+        """Appends a sample of end offsets, of the batch with this number (None: of no batch)."""
         from pyspark.sql import functions as f
 
         names = [*Sample._fields]

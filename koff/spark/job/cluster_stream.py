@@ -7,8 +7,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import structlog
@@ -19,7 +20,7 @@ from koff.errors import ConnectError
 from koff.spark.job.batch_progress import ProgressCounter
 from koff.spark.job.batch_writer import BatchWriter, write_once
 from koff.spark.job.end_offsets import EndOffsetSampler, Sample
-from koff.spark.job.lag_rows import join_lag_inputs, lag_rows
+from koff.spark.job.samples import write_sample_and_lag
 from koff.spark.rows.decoding import DataLost
 from koff.spark.source.kafka import MAX_OFFSETS, make_recreated_error
 from koff.spark.source.log_position import LogPosition
@@ -28,7 +29,7 @@ from koff.spark.tables.coverage import Coverage, Interval, Span
 from koff.spark.tables.files import FileTarget
 from koff.spark.tables.leases import Lease
 from koff.spark.tables.maintenance import KEEP_ALL, MaintainConf, maintain_cluster
-from koff.spark.tables.schemas import TABLES, Tables, filesystem, read_text
+from koff.spark.tables.schemas import Tables, filesystem, read_text
 from koff.spark.worker_errors import summarize_error
 
 if TYPE_CHECKING:
@@ -330,7 +331,9 @@ class ClusterStream:
             behind = {p: max(0, end - self._positions.get(p, 0)) for p, end in stable.items()}
             sampled = None
             if self.conf.sample:
-                sampled = self._write_sample_and_lag(tables, writer, batch, small=small)
+                sampled = write_sample_and_lag(
+                    writer, self._take_sample, batch, reach_s=self.conf.reach_s, small=small
+                )
             if sampled is not None:
                 self._next_batch_at = began + self.conf.interval_s
             self._last_stable = stable
@@ -353,42 +356,24 @@ class ClusterStream:
                 self._slot_count = tables.cluster_frame("current", self.name).count()
         return self._slot_count < SMALL_BATCH
 
-    def _write_sample_and_lag(
-        self, tables: Tables, writer: BatchWriter, batch: int, *, small: bool
-    ) -> int | None:
-        """Writes the sample of this batch, and then the lag. A batch that is repeated takes a new sample.
+    def write_unknown_lag(self) -> None:
+        """Writes a last sample without offsets, so that no lag of the sample before looks current.
 
-        Returns the number of sampled partitions; None without a sample.
+        The stream has ended, and nothing is known of what happened since then. An error is only logged.
         """
-        from pyspark.sql import functions as f
+        if not self.conf.sample:
+            return
+        try:
+            with write_once(self._tables.spark, *self._lease.next_transaction()):
+                writer = BatchWriter(self._tables, self.name)
+                write_sample_and_lag(writer, self._make_unknown_sample, None, reach_s=self.conf.reach_s)
+        except Exception as error:
+            log.warning("cannot write that the lag is unknown", cluster=self.name, why=summarize_error(error))
 
-        current, states = (tables.cluster_frame(name, self.name) for name in ("current", "group_states"))
-        with ExitStack() as persisted:
-
-            def persist_small(frame: DataFrame) -> DataFrame:
-                # Spark reads a frame again wherever a query names it. If it is small, most of the time goes
-                # into finding its files.
-                if small:
-                    persisted.enter_context(persist_frame(frame))
-                return frame
-
-            persist_small(current)
-            persist_small(states)
-
-            rows = self._take_sample(current, states)
-            if not rows:
-                return None if rows is None else 0
-            writer.write_sample(rows, batch)
-
-            # Rows of lag. The conditions on `day` let Delta skip files: they keep at least a day more than
-            # `reach_s`.
-            days = f.col("day") >= f.date_sub(f.current_date(), 2 + int(self.conf.reach_s // 86_400))
-            ends = tables.cluster_frame("end_offsets", self.name).where(days)
-            at = (f.col("at") == f.lit(rows[0].at)) & (f.col("day") == f.lit(rows[0].at.date()))
-            sample = persist_small(ends.where(at))
-            frame = join_lag_inputs(sample, current, states, ends, reach_s=self.conf.reach_s)
-            writer.write_lag(frame.mapInArrow(lag_rows, TABLES["lag"].ddl))
-        return len(rows)
+    def _make_unknown_sample(self, current: DataFrame, states: DataFrame) -> list[Sample]:
+        now = datetime.now(UTC)
+        watched = self._list_watched_partitions(current, states)
+        return [Sample(now, topic, p, None, None, None, None, False) for topic, p in watched]
 
     def _take_sample(self, current: DataFrame, states: DataFrame) -> list[Sample] | None:
         """A sample of all partitions that are committed to or assigned; None if none can be taken now."""

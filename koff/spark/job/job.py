@@ -17,6 +17,7 @@ from koff.errors import ConnectError, KoffError
 from koff.spark.job.batch_progress import ProgressCounter
 from koff.spark.job.batch_writer import BatchWriter, WrittenCounts, write_once
 from koff.spark.job.cluster_stream import ClusterStream, PipelineConf, Progress
+from koff.spark.rows.decoding import DataLost
 from koff.spark.source.log_segments import segments_size
 from koff.spark.spark_session import persist_frame
 from koff.spark.tables.coverage import Coverage
@@ -150,6 +151,8 @@ class Job:
 
     def _note_down(self, number: int, stream: ClusterStream, error: KoffError) -> None:
         self.errors[number] = error
+        if isinstance(error, DataLost):
+            stream.write_unknown_lag()
         if len(self._pairs) > 1:
             log.error("a cluster is down: the others go on", cluster=stream.name, why=str(error))
 

@@ -274,12 +274,13 @@ def _read_rows(
         unsound.append(outcomes.first_open_offset)
     for path in segments.files[segments.first : segments.last]:
         for chunk in read_segment(_map_file(path), outcomes=outcomes, check_crc=options.check_crc):
+            # Damage without an offset may be anywhere in the chunk.
+            unsound += [next_offset if each.offset is None else each.offset for each in chunk.damage]
             if len(chunk.records):
                 start = int(chunk.records.offset[0]) if start is None else start
                 next_offset = int(chunk.records.offset[-1]) + 1
                 yield _decode_records(segments.partition, chunk.records, decoder)
             if chunk.damage:
-                unsound += [next_offset if each.offset is None else each.offset for each in chunk.damage]
                 yield _make_damage_rows(segments.partition, path, chunk.damage, next_offset, options.cluster)
 
     if start is not None and start < next_offset:
