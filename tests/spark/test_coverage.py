@@ -10,7 +10,7 @@ import pytest
 
 from koff.spark.source.ranges import Range, drop_covered
 from koff.spark.tables import coverage as module
-from koff.spark.tables.coverage import Coverage, Span, merge_intervals, subtract_intervals
+from koff.spark.tables.coverage import Coverage, Span, intersect_spans, merge_intervals, subtract_intervals
 from koff.spark.tables.leases import Lease
 from koff.spark.tables.schemas import Tables
 
@@ -38,6 +38,11 @@ def test_intervals_are_those_of_the_sets_of_their_offsets() -> None:
 def test_ranges_leave_out_what_is_covered() -> None:
     ranges = [Range(0, 0, 10), Range(1, 5, 6)]
     assert drop_covered(ranges, {0: [(2, 4)], 1: [(0, 9)]}) == [Range(0, 0, 2), Range(0, 4, 10)]
+
+
+def test_spans_meet_intervals_in_the_offsets_that_both_have() -> None:
+    spans = [Span(0, 3, 8), Span(1, 0, 5), Span(2, 0, 9)]
+    assert intersect_spans({0: [(0, 4), (6, 20)], 1: [(5, 9)]}, spans) == {0: [(3, 4), (6, 8)]}
 
 
 def test_a_span_is_begun_then_complete_for_its_topic_and_its_filter(

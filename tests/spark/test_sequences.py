@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from koff.client import ClusterConf
 from koff.config.clusters import WatchedCluster
@@ -131,6 +132,20 @@ def test_a_batch_that_was_interrupted_is_completed_also_without_its_checkpoint(
     life.run(sample=False)
     life.check_commits()
     life.check_all()
+
+
+def test_records_that_kafka_removed_after_an_interruption_count_all_the_same(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life.commit()
+    life.run(sample=False)
+    write(life.kafka, life.topic, commit("g0", life.orders, 0, None), commit("g1", life.orders, 0, 40))
+    life.interrupt("merge_commits", monkeypatch)  # after the commits
+    (removed,) = life.kafka.admin.delete_records([TopicPartition(life.topic, 0, -1)]).values()
+    removed.result(30)
+    life.run(sample=False, fail_on_data_loss=False)
+    current = life.tables.cluster_frame("current", "c").select("group", "committed", "deleted").collect()
+    assert sorted(map(tuple, current)) == [("g0", None, True), ("g1", 40, False), ("g2", 2, False)]
 
 
 def test_segments_that_were_interrupted_are_completed_from_kafka(

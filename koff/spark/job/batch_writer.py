@@ -13,7 +13,7 @@ from koff.spark.rows import group_changes as groups
 from koff.spark.rows.packing import COMMIT, EXTENT, FILE, GROUP, NOTED, UNDECODED, Extent, unpack_frame
 from koff.spark.tables import files
 from koff.spark.tables.conflicts import retry_conflicts
-from koff.spark.tables.coverage import Coverage, Intervals, Span
+from koff.spark.tables.coverage import Coverage, Intervals, Span, select_offsets
 from koff.spark.tables.current import merge_commits
 from koff.spark.tables.schemas import TABLES, TXN, Tables, quote_sql
 
@@ -52,9 +52,9 @@ class WrittenCounts(NamedTuple):
 class BatchWriter:
     """Writes batches of one cluster.
 
-    `overlapping`: the tables may already have some of the rows. `begun`: the offsets of which a batch that
-    was interrupted wrote some rows. `first`: the table `current` may be empty. `fresh`: the tables have no
-    rows of the cluster yet. `coverage`: records the extents of a frame that has some.
+    `overlapping`: the tables may already have some of the rows. `begun`: the offsets of this batch of which
+    an interrupted batch wrote some rows. `first`: the table `current` may be empty. `fresh`: the tables have
+    no rows of the cluster yet. `coverage`: records the extents of a frame that has some.
     """
 
     def __init__(
@@ -98,15 +98,18 @@ class BatchWriter:
         if COMMIT in counts:
             self._append_new("commits", unpack_frame(packed, COMMIT))
 
-        # The newest commit of each slot. NOTED are commits from files that may change it.
-        if COMMIT in counts or NOTED in counts:
+        # The newest commit of each slot. NOTED are commits from files that may change it. Of a batch that was
+        # interrupted, the table may have commits that Kafka has compacted since then.
+        if COMMIT in counts or NOTED in counts or self._begun:
             times = [at for row in packs if row[0] in (COMMIT, NOTED) for at in row[2:4] if at is not None]
             with _MERGE_LOCK:
                 span_ms = (min(times), max(times)) if times and not self._fresh else None
                 empty = self._fresh or (
                     self._first and self.tables.cluster_frame("current", self.cluster).isEmpty()
                 )
-                merge_commits(self.tables, self.cluster, packed, counts, span_ms, into_empty=empty)
+                merge_commits(
+                    self.tables, self.cluster, packed, counts, span_ms, into_empty=empty, begun=self._begun
+                )
 
         if UNDECODED in counts:
             self._append_new("quarantine", unpack_frame(packed, UNDECODED))
@@ -162,15 +165,11 @@ class BatchWriter:
         """
         from pyspark.sql import functions as f
 
-        offset, partition = f.col("log_offset"), f.col("offsets_partition")
-        is_begun = f.lit(False)
-        for number, intervals in self._begun.items():
-            for start, end in intervals:
-                is_begun |= (partition == number) & (offset >= start) & (offset < end)
         known = states.select("group", "offsets_partition", f.col("log_offset").alias("derived_to"))
         same = ["group", "offsets_partition"]
         rows = records.join(f.broadcast(known), same, "left")
-        is_derived = is_begun & (offset <= f.coalesce("derived_to", f.lit(-1)))
+        is_derived = f.col("log_offset") <= f.coalesce("derived_to", f.lit(-1))
+        is_derived &= select_offsets(self._begun)
         return rows.where(~is_derived).select(*records.columns)
 
     def _merge_states(self, states: DataFrame) -> None:

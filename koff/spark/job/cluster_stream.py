@@ -25,7 +25,7 @@ from koff.spark.rows.decoding import DataLost
 from koff.spark.source.kafka import MAX_OFFSETS, make_recreated_error
 from koff.spark.source.log_position import LogPosition
 from koff.spark.spark_session import disable_codegen, persist_frame
-from koff.spark.tables.coverage import Coverage, Interval, Span
+from koff.spark.tables.coverage import Coverage, Interval, Span, intersect_spans
 from koff.spark.tables.files import FileTarget
 from koff.spark.tables.leases import Lease
 from koff.spark.tables.maintenance import KEEP_ALL, MaintainConf, maintain_cluster
@@ -303,16 +303,16 @@ class ClusterStream:
         self._positions = position.offsets
         small = self._is_small(tables, starts)
         fresh, self._fresh = self._fresh, False
-        overlapping = self._may_overlap(starts)
+        spans = [Span(p, starts.get(p, 0), end) for p, end in self._positions.items()]
+        begun = intersect_spans(self._begun, spans)
         writer = BatchWriter(
             tables,
             self.name,
-            overlapping=overlapping,
-            begun=self._begun if overlapping else None,
+            overlapping=bool(begun),
+            begun=begun,
             first=self._is_first_batch,
             fresh=fresh,
         )
-        spans = [Span(p, starts.get(p, 0), end) for p, end in self._positions.items()]
         assert self._coverage is not None
         self._coverage.topic_id = position.topic_id or self._coverage.topic_id
         self._refresh_topics()
@@ -467,7 +467,3 @@ class ClusterStream:
         if other := coverage.find_other_topic():
             raise make_recreated_error(self.name, topic, other, coverage.topic_id or "")
         return coverage
-
-    def _may_overlap(self, starts: Mapping[int, int]) -> bool:
-        """Whether the tables may already have some of the rows of a batch that begins at `starts`."""
-        return any(starts.get(p, 0) < intervals[-1][1] for p, intervals in self._begun.items())

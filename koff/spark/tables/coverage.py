@@ -15,7 +15,7 @@ from koff.spark.tables.leases import Lease
 from koff.spark.tables.schemas import TABLES, Tables, quote_sql
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 Interval = tuple[int, int]
 """Offsets from the first up to the second, without the second."""
@@ -55,6 +55,28 @@ def subtract_intervals(intervals: Iterable[Interval], removed: Iterable[Interval
             if part[0] < part[1]
         ]
     return left
+
+
+def intersect_spans(intervals: Intervals, spans: Iterable[Span]) -> dict[int, list[Interval]]:
+    """The offsets of `intervals` that are in one of the spans."""
+    found: dict[int, list[Interval]] = {}
+    for partition, start, end in spans:
+        outside = subtract_intervals([(start, end)], intervals.get(partition, ()))
+        if inside := subtract_intervals([(start, end)], outside):
+            found.setdefault(partition, []).extend(inside)
+    return found
+
+
+def select_offsets(intervals: Intervals) -> Column:
+    """The condition that a row (`offsets_partition`, `log_offset`) is in one of the intervals."""
+    from pyspark.sql import functions as f
+
+    offset, selected = f.col("log_offset"), f.lit(False)
+    for partition, parts in intervals.items():
+        for start, end in parts:
+            is_inside = (offset >= start) & (offset < end)
+            selected |= (f.col("offsets_partition") == partition) & is_inside
+    return selected
 
 
 class _Row(NamedTuple):
