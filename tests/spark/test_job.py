@@ -359,7 +359,8 @@ def test_log_segments_are_taken_in_once(spark: SparkSession, tmp_path: Path) -> 
     headway = ProgressCounter(spark)
     first = backfill_segments(tables, segments, "s", headway)
     assert headway.done == headway.todo == Path(segments).stat().st_size
-    before = {name: tables.frame(name).count() for name in TABLES}
+    derived = TABLES.keys() - {"coverage", "leases"}
+    before = {name: tables.frame(name).count() for name in derived}
     assert backfill_segments(tables, segments, "s") == first
-    assert {name: tables.frame(name).count() for name in TABLES} == before
+    assert {name: tables.frame(name).count() for name in derived} == before
     assert sum(before[name] for name in ("commits", "groups", "quarantine")) > 0

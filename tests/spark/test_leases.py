@@ -5,9 +5,10 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -43,6 +44,41 @@ def test_a_second_process_is_told_who_writes_and_what_to_do(tables: Tables) -> N
             pass
     with hold_leases(tables, ["a"], "the next job"):
         pass
+
+
+def test_of_processes_that_want_the_lease_at_once_one_gets_it(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All see that the lease is free before one of them writes."""
+    found, meeting = Lease._find_newest, threading.Barrier(3)
+
+    def find_together(lease: Lease, cluster: str) -> Any:
+        newest = found(lease, cluster)
+        if newest is None and cluster == "race":
+            meeting.wait(60)
+        return newest
+
+    monkeypatch.setattr(Lease, "_find_newest", find_together)
+    leases = [Lease(tables, "race", f"job {number}") for number in range(3)]
+    results: list[Lease | Exception] = []
+
+    def acquire(lease: Lease) -> None:
+        try:
+            lease.acquire()
+            results.append(lease)
+        except Exception as error:
+            results.append(error)
+
+    threads = [threading.Thread(target=acquire, args=(lease,)) for lease in leases]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    (winner,) = (each for each in results if isinstance(each, Lease))
+    losers = [each for each in results if not isinstance(each, Lease)]
+    assert [type(each) for each in losers] == [LeaseHeld] * 2, losers
+    winner.check()
+    winner.release()
 
 
 def test_maintenance_and_backfills_do_not_run_beside_a_job(tables: Tables) -> None:

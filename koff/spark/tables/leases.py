@@ -20,6 +20,7 @@ from uuid import uuid4
 import structlog
 
 from koff.errors import KoffError
+from koff.spark.tables.conflicts import is_conflict
 from koff.spark.tables.files import seal_table
 from koff.spark.tables.schemas import TABLES, Tables, quote_sql
 from koff.spark.worker_errors import is_java_gone
@@ -173,8 +174,6 @@ class Lease:
 
     def _append(self, *, released: bool) -> bool:
         """Appends the next row. Returns whether the lease is ours: nobody else took the sequence number."""
-        from delta.exceptions import DeltaConcurrentModificationException
-
         began = time.monotonic()
         place = (self._owner, socket.gethostname(), os.getpid(), self._nonce)
         row = _Row(self._sequence, *place, released, datetime.now(UTC))
@@ -182,7 +181,9 @@ class Lease:
             write = self._make_frame([row]).write.format("delta").mode("append")
             write = write.option("txnAppId", f"koff lease {self.cluster}").option("txnVersion", row.sequence)
             write.save(self._tables.path("leases"))
-        except DeltaConcurrentModificationException as error:
+        except Exception as error:
+            if not is_conflict(error):
+                raise
             log.debug("the lease was written by another process", why=_first_line(error))
         newest = self._find_newest(self.cluster)
         if newest is None or newest.nonce != self._nonce:
