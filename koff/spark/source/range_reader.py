@@ -151,10 +151,10 @@ class _PendingRanges:
 
         # Resume at the log start offset if it is in the range. After a truncation it is before the range, and
         # the rest of the range is given up.
-        self._feed.remove([lost.partition])
         if log_start is None or not range_.start < log_start < range_.end:
             self.advance(lost.partition, range_.end)
             return
+        self._feed.remove([lost.partition])
         self.open[lost.partition] = Range(lost.partition, log_start, range_.end)
         self._feed.add({lost.partition: log_start})
 
