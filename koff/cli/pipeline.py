@@ -159,6 +159,18 @@ def pipeline() -> None:
     help="Continue, with a warning, if records were deleted from the log before they were read.",
 )
 @option(
+    "--maintain-every",
+    default="1d",
+    type=Duration(),
+    help="Time between two maintenances of the tables: small files are merged.",
+)
+@option(
+    "--keep",
+    type=Duration(),
+    show_default=False,
+    help="With each maintenance, delete rows that are older.  [default: keep all]",
+)
+@option(
     "--listen",
     default="",
     show_default=False,
@@ -175,6 +187,8 @@ def run(
     reach: float,
     max_offsets_per_partition: int,
     ignore_data_loss: bool,
+    maintain_every: float,
+    keep: float | None,
     listen: str,
     log_format: str,
     log_level: str,
@@ -196,6 +210,7 @@ def run(
         from koff.spark.job.cluster_stream import PipelineConf
         from koff.spark.job.job import Job
         from koff.spark.job.table_view import serve_tables
+        from koff.spark.tables.maintenance import MaintainConf
         from koff.spark.tables.schemas import Tables
     conf = PipelineConf(
         interval_s=interval,
@@ -203,6 +218,8 @@ def run(
         max_offsets_per_partition=max_offsets_per_partition,
         reach_s=reach,
         fail_on_data_loss=not ignore_data_loss,
+        maintain_s=maintain_every,
+        maintain=MaintainConf(keep_days=None if keep is None else _to_days(keep)),
     )
     if listen and len(clusters) > 1:
         raise ConfigError("--listen serves one cluster: run one job for each cluster, or leave --listen out")
@@ -292,7 +309,10 @@ def backfill(
 @_tables_options
 @option("--keep", default="90d", type=Duration(), help="Delete rows that are older; the current state stays.")
 def maintain(master: str | None, tables: str, spark_conf: tuple[str, ...], keep: float) -> None:
-    """Delete old rows, merge small files, and delete files that no version of the last week needs."""
+    """Delete old rows, merge small files, and delete files that no version of the last week needs.
+
+    Not beside a job: `koff pipeline run` does it itself, each --maintain-every.
+    """
     set_up_logs()
     with _require_spark():
         from koff.spark.tables.maintenance import MaintainConf, maintain_tables
@@ -300,7 +320,7 @@ def maintain(master: str | None, tables: str, spark_conf: tuple[str, ...], keep:
     with _open_session(master, spark_conf) as spark:
         koff_tables = Tables(spark, tables)
         koff_tables.check_tables()
-        for result in maintain_tables(koff_tables, MaintainConf(keep_days=max(1, round(keep / 86_400)))):
+        for result in maintain_tables(koff_tables, MaintainConf(keep_days=_to_days(keep))):
             click.echo(
                 f"{result.table}: {result.deleted} rows deleted, "
                 f"{result.files_before} files before and {result.files} after"
@@ -372,6 +392,10 @@ def report(
             )
         for path in paths:
             click.echo(path)
+
+
+def _to_days(seconds: float) -> int:
+    return max(1, round(seconds / 86_400))
 
 
 @contextmanager

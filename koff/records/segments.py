@@ -105,6 +105,8 @@ class TransactionOutcomes:
         """By producer id: the offset of each marker, and whether it is a commit."""
         self._last_batches: dict[int, int] = {}
         """By producer id: the base offset of its last transactional batch."""
+        self._open_since: dict[int, int] = {}
+        """By producer id: the base offset of the first batch after its last marker."""
 
     @property
     def has_open_transaction(self) -> bool:
@@ -113,6 +115,14 @@ class TransactionOutcomes:
             producer not in self._markers or self._markers[producer][-1][0] < offset
             for producer, offset in self._last_batches.items()
         )
+
+    @property
+    def first_open_offset(self) -> int | None:
+        """Where the first transaction that is still open begins; None if there is none.
+
+        Records from here on may be hidden that a later marker shows.
+        """
+        return min(self._open_since.values(), default=None)
 
     def scan(self, buffer: Buffer) -> None:
         """Reads the markers of a file. Scan files in order. Only headers and control batches are read."""
@@ -129,6 +139,16 @@ class TransactionOutcomes:
                 if isinstance(marker, Marker) and marker.kind in _MARKERS.values():
                     markers = self._markers.setdefault(marker.producer_id, [])
                     markers.append((marker.offset, marker.kind == "commit"))
+            self._note_open(transactional["producer_id"].tolist(), offsets)
+
+    def _note_open(self, producers: list[int], offsets: list[int]) -> None:
+        """Updates `_open_since` with the transactional batches of a piece, after its markers were read."""
+        last_marker = {producer: markers[-1][0] for producer, markers in self._markers.items()}
+        for producer in [p for p, at in self._open_since.items() if at < last_marker.get(p, -1)]:
+            del self._open_since[producer]
+        for producer, offset in zip(producers, offsets, strict=True):
+            if offset > last_marker.get(producer, -1):
+                self._open_since.setdefault(producer, offset)
 
     def committed_rows(self, records: SegmentRecords) -> Mask:
         """The mask of the records that a read_committed consumer gets: none aborted, and none still open."""

@@ -40,13 +40,35 @@ def find_koff_error(error: BaseException) -> KoffError | None:
     return _FAMILIES.get(family, KoffError)(text.strip())
 
 
+def is_java_gone(error: BaseException | None) -> bool:
+    """Whether the error, or one of its causes, is that Spark's Java process does not answer any more."""
+    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]  # py4j has no types
+
+    # The cause of an error of koff's is another connection: that to a broker.
+    while error is not None and not isinstance(error, KoffError):
+        if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def make_java_error() -> KoffError:
+    """The error for a Java process that has ended."""
+    return KoffError(
+        "Spark's Java process has ended (it was killed, or had too little memory): start the command again; "
+        "for more memory: --spark-conf spark.driver.memory=4g"
+    )
+
+
 @contextmanager
 def map_errors() -> Iterator[None]:
     """Turns an exception of Spark, or of koff's code on a worker, into a `KoffError` of one line."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except (Py4JError, PySparkException) as error:
+    except (Py4JError, PySparkException, ConnectionError, EOFError) as error:
+        if is_java_gone(error):
+            raise make_java_error() from error
         raise find_koff_error(error) or KoffError(f"Spark failed: {summarize_error(error)}") from error

@@ -18,6 +18,7 @@ from koff.kafkatest import KafkaCluster, free_ports, wait_until
 from koff.spark.tables.schemas import Tables, WrongTables
 from tests.koff_process import KOFF, run_koff
 from tests.spark.settings import QUICK_COMMAND
+from tests.spark.test_exactly_once import children
 from tests.spark.test_source import write
 from tests.unit.builders import commit
 
@@ -111,6 +112,16 @@ class Running:
         os.killpg(self._process.pid, number)
         return self._process.wait(90)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait(self) -> int:
+        """The exit code, when the command has ended and all of its text is here."""
+        code = self._process.wait(90)
+        self._reading.join(30)
+        return code
+
     def close(self) -> None:
         if self._process.poll() is None:
             self._process.kill()
@@ -142,6 +153,29 @@ def test_a_job_that_is_stopped_says_so_and_nothing_else(
     )
     others = [line for line in running.text.splitlines()[:-1] if not line.startswith("{")]
     assert others == []
+    assert "Traceback" not in running.text
+
+
+@pytest.mark.timeout(400)
+def test_a_second_job_and_a_java_that_is_killed_end_with_one_line(
+    kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    topic = kafka.create_topic()
+    write(kafka, topic, commit("g", "orders", 0, 1))
+    tables = tmp_path / "t"
+    told = ("--brokers", kafka.bootstrap, "--offsets-topic", topic, "--cluster-name", "c", *QUICK_COMMAND)
+    told = (*told, "--tables", str(tables))
+    with closing(Running(*told)) as running:
+        running.wait_until(lambda: '"event": "batch"' in running.text, "the first batch")
+        second = run_koff("pipeline", "run", *told, timeout_s=150)
+        assert second.returncode == 1, second.stderr
+        assert only_line(second.stderr).startswith("Error: cluster c: a job on ")
+        (java,) = (pid for pid in children(running.pid) if "java" in Path(f"/proc/{pid}/cmdline").read_text())
+        os.kill(java, signal.SIGKILL)
+        assert running.wait() == 1
+    others = [line for line in running.text.splitlines() if not line.startswith("{")]
+    assert len(others) == 1, running.text
+    assert others[0].startswith("Error: Spark's Java process has ended")
     assert "Traceback" not in running.text
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from koff.errors import ConfigError
 from koff.spark import find_koff_error
+from koff.spark.rows.packing import EXTENT, Extent
 from koff.spark.source.log_segments import SegmentsOptions, SegmentsReader
 from tests.spark.test_decoding import EVERY
 from tests.spark.test_source import reader, transact, write
@@ -69,6 +70,23 @@ def test_damage_is_a_row_with_its_place_and_reason(tmp_path):
     assert damaged[0]["offsets_partition"] == 7
     assert damaged[0]["log_offset"] >= 100
     assert "the last batch is torn" in damaged[0]["reason"]
+
+
+def test_what_segments_have_is_sound_up_to_an_open_transaction_or_damage(tmp_path):
+    """Records from 1010 on are of a transaction that is open in the file."""
+
+    def read_extents(data):
+        (tmp_path / "00000000000000000990.log").write_bytes(data)
+        packed = [row for row in rows_of(tmp_path, packed="true") if row["what"] == EXTENT]
+        return [Extent.decode(row["packed"]) for row in packed]
+
+    whole = (GOLDEN / "none.log").read_bytes()
+    (extent,) = read_extents(whole)
+    assert extent.start == 990
+    assert extent.sound_end == 1010 < extent.end
+    damaged = whole[: len(whole) // 4] + b"\xff" * 40 + whole[len(whole) // 4 + 40 :]
+    (cut,) = read_extents(damaged)
+    assert cut.sound_end < 1010 < cut.end
 
 
 def test_of_two_copies_of_a_partition_one_is_read(tmp_path):

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from koff.spark.tables import schemas as module
-from koff.spark.tables.schemas import PROPERTY, TABLES, Table, Tables, WrongTables
+from koff.spark.tables.schemas import PROPERTY, TABLES, VERSION, Table, Tables, WrongTables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+NEXT = VERSION + 1
 ROW = "'c' cluster, 7 offsets_partition, 1L log_offset, 'g' `group`, date'2026-03-02' day"
 
 
 @pytest.fixture(scope="module")
 def first(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tables of version 1, with a row in some. Not to be changed: take a copy."""
+    """Tables of the version of today, with a row in some. Not to be changed: take a copy."""
     folder = tmp_path_factory.mktemp("first") / "t"
     made = Tables(spark, str(folder))
     made.create_tables()
@@ -35,10 +36,10 @@ def tables(spark: SparkSession, first: Path, tmp_path: Path) -> Tables:
 
 
 def next_version(monkeypatch: pytest.MonkeyPatch, **changed: str) -> None:
-    """From now on koff writes version 2, in which these tables have these columns."""
+    """From now on koff writes the next version, in which these tables have these columns."""
     tables = {name: replace(TABLES[name], columns=columns) for name, columns in changed.items()}
     monkeypatch.setattr(module, "TABLES", {**TABLES, **tables})
-    monkeypatch.setattr(module, "VERSION", 2)
+    monkeypatch.setattr(module, "VERSION", NEXT)
 
 
 def with_note(name: str) -> str:
@@ -66,10 +67,12 @@ def test_columns_that_are_new_are_added_and_rows_stay(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     next_version(monkeypatch, commits=with_note("commits"))
-    with pytest.raises(WrongTables, match="has schema 1, this koff writes 2: `koff pipeline run` migrates"):
+    with pytest.raises(
+        WrongTables, match=f"has schema {VERSION}, this koff writes {NEXT}: `koff pipeline run` migrates"
+    ):
         tables.check_tables()
     tables.create_tables()
-    assert set(versions(tables).values()) == {"2"}
+    assert set(versions(tables).values()) == {str(NEXT)}
     (row,) = tables.frame("commits").collect()
     assert (row.cluster, row.log_offset, row.note) == ("c", 1, None)
     assert tables.frame("groups").count() == 1
@@ -90,12 +93,12 @@ def test_a_migration_that_was_cut_off_goes_on(tables: Tables, monkeypatch: pytes
             raise OSError("the power is gone")
         spark.sql(f"UPDATE delta.`{path}` SET note = 'old'")
 
-    monkeypatch.setattr(module, "MIGRATIONS", {("groups", 1): fill})
+    monkeypatch.setattr(module, "MIGRATIONS", {("groups", VERSION): fill})
     with pytest.raises(OSError, match="the power is gone"):
         tables.create_tables()
-    assert versions(tables)["groups"] == "1"
+    assert versions(tables)["groups"] == str(VERSION)
     tables.create_tables()
-    assert set(versions(tables).values()) == {"2"}
+    assert set(versions(tables).values()) == {str(NEXT)}
     assert [row.note for row in tables.frame("groups").collect()] == ["old"]
     assert [row.note for row in tables.frame("commits").collect()] == [None]
 
@@ -107,7 +110,7 @@ def test_what_no_migration_leads_from_is_refused_and_stays(
     next_version(monkeypatch, commits=with_note("commits"), lag=other)
     before = changes(tables)
     for _ in range(2):
-        with pytest.raises(WrongTables, match="/lag has schema 1, this koff writes 2: there is no migration"):
+        with pytest.raises(WrongTables, match=f"/lag has schema {VERSION}, this koff writes {NEXT}: there"):
             tables.create_tables()
     assert changes(tables) == before
     next_version(monkeypatch, lag=TABLES["lag"].columns.replace("at TIMESTAMP, ", ""))
@@ -123,7 +126,8 @@ def test_a_table_that_is_new_is_made(tables: Tables, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("version", "told"), [("2", "has schema 2, this koff writes 1: use the koff that"), ("x", "has schema x")]
+    ("version", "told"),
+    [(str(NEXT), f"has schema {NEXT}, this koff writes {VERSION}: use the koff that"), ("x", "has schema x")],
 )
 def test_tables_of_a_newer_koff_and_of_others_are_refused(tables: Tables, version: str, told: str) -> None:
     table = f"delta.`{tables.path('groups')}`"

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from koff.spark.job.end_offsets import Sample
 from koff.spark.rows import group_changes as groups
-from koff.spark.rows.packing import COMMIT, FILE, GROUP, NOTED, UNDECODED, unpack_frame
+from koff.spark.rows.packing import COMMIT, EXTENT, FILE, GROUP, NOTED, UNDECODED, Extent, unpack_frame
 from koff.spark.tables import files
-from koff.spark.tables.current import merge_commits, quote_sql
-from koff.spark.tables.schemas import TABLES, TXN, Tables
+from koff.spark.tables.conflicts import retry_conflicts
+from koff.spark.tables.coverage import Coverage, Intervals, Span, select_offsets
+from koff.spark.tables.current import merge_commits
+from koff.spark.tables.schemas import TABLES, TXN, Tables, quote_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -50,8 +52,9 @@ class WrittenCounts(NamedTuple):
 class BatchWriter:
     """Writes batches of one cluster.
 
-    `overlapping`: the tables may already have some of the rows, from other batches. `may_repeat`: the batch
-    may have been written before, as a whole or in part. `fresh`: the tables have no rows of the cluster yet.
+    `overlapping`: the tables may already have some of the rows. `begun`: the offsets of this batch of which
+    an interrupted batch wrote some rows. `first`: the table `current` may be empty. `fresh`: the tables have
+    no rows of the cluster yet. `coverage`: records the extents of a frame that has some.
     """
 
     def __init__(
@@ -60,11 +63,14 @@ class BatchWriter:
         cluster: str,
         *,
         overlapping: bool = False,
-        may_repeat: bool = True,
+        begun: Intervals | None = None,
+        first: bool = True,
         fresh: bool = False,
+        coverage: Coverage | None = None,
     ) -> None:
         self.tables, self.cluster = tables, cluster
-        self.overlapping, self._may_repeat, self._fresh = overlapping, may_repeat, fresh
+        self.overlapping, self._begun = overlapping, begun or {}
+        self._first, self._fresh, self._coverage = first, fresh, coverage
 
     def write(self, packed: DataFrame, topic_names: Mapping[str, str]) -> WrittenCounts:
         """Writes a packed frame into all tables. The caller persists the frame: it is read several times.
@@ -75,38 +81,47 @@ class BatchWriter:
 
         # What the batch has: counts, times, and the files that workers wrote. `collect` computes the frame,
         # so here the workers read the log.
-        file = f.when(f.col("what") == FILE, f.col("packed"))
+        file = f.when(f.col("what").isin(FILE, EXTENT), f.col("packed"))
         packs = packed.select("what", "records", "first_ms", "last_ms", file).collect()
         counts = Counter[str]()
         for what, records, *_ in packs:
             counts[what] += records
 
+        extents = [Extent.decode(row[4]) for row in packs if row[0] == EXTENT]
+        if self._coverage is not None:
+            self._coverage.begin(Span(each.partition, each.start, each.end) for each in extents)
+
         # Commits: files that workers wrote, and rows for Spark to write.
         if FILE in counts:
-            entries = [row[4] for row in packs if row[4] is not None]
-            files.commit_files(self.tables, "commits", entries, may_repeat=self._may_repeat)
+            entries = [row[4] for row in packs if row[0] == FILE]
+            files.commit_files(self.tables, "commits", entries)
         if COMMIT in counts:
             self._append_new("commits", unpack_frame(packed, COMMIT))
 
-        # The newest commit of each slot. NOTED are commits from files that may change it.
-        if COMMIT in counts or NOTED in counts:
+        # The newest commit of each slot. NOTED are commits from files that may change it. Of a batch that was
+        # interrupted, the table may have commits that Kafka has compacted since then.
+        if COMMIT in counts or NOTED in counts or self._begun:
             times = [at for row in packs if row[0] in (COMMIT, NOTED) for at in row[2:4] if at is not None]
             with _MERGE_LOCK:
                 span_ms = (min(times), max(times)) if times and not self._fresh else None
                 empty = self._fresh or (
-                    self._may_repeat and self.tables.cluster_frame("current", self.cluster).isEmpty()
+                    self._first and self.tables.cluster_frame("current", self.cluster).isEmpty()
                 )
-                merge_commits(self.tables, self.cluster, packed, counts, span_ms, into_empty=empty)
+                merge_commits(
+                    self.tables, self.cluster, packed, counts, span_ms, into_empty=empty, begun=self._begun
+                )
 
         if UNDECODED in counts:
             self._append_new("quarantine", unpack_frame(packed, UNDECODED))
         if GROUP in counts:
             self._write_groups(unpack_frame(packed, GROUP), topic_names)
+        if self._coverage is not None:
+            self._coverage.complete(Span(each.partition, each.start, each.sound_end) for each in extents)
         commits = counts[COMMIT] + counts[FILE]
         return WrittenCounts(commits + counts[UNDECODED] + counts[GROUP], commits)
 
-    def write_sample(self, rows: list[Sample], batch: int) -> None:
-        """Appends a sample of end offsets, of the batch with this number."""
+    def write_sample(self, rows: list[Sample], batch: int | None) -> None:
+        """Appends a sample of end offsets, of the batch with this number (None: of no batch)."""
         from pyspark.sql import functions as f
 
         names = [*Sample._fields]
@@ -129,6 +144,8 @@ class BatchWriter:
         )
         names = records.select("group").distinct()
         states = states.join(f.broadcast(names), "group", "left_semi")
+        if self._begun:
+            records = self._drop_derived(records, states)
         changes = groups.derive_group_changes(records, states, topic_names).persist()
         try:
             self._append_new("groups", _parse_changes(changes, "group", groups.GROUP_DDL))
@@ -140,6 +157,21 @@ class BatchWriter:
         finally:
             changes.unpersist()
 
+    def _drop_derived(self, records: DataFrame, states: DataFrame) -> DataFrame:
+        """The records without those of an interrupted batch that got as far as to write the group's state.
+
+        States are written last. So all changes up to the offset of the state are in the tables; derived again
+        from the new state, or from none, they would be others.
+        """
+        from pyspark.sql import functions as f
+
+        known = states.select("group", "offsets_partition", f.col("log_offset").alias("derived_to"))
+        same = ["group", "offsets_partition"]
+        rows = records.join(f.broadcast(known), same, "left")
+        is_derived = f.col("log_offset") <= f.coalesce("derived_to", f.lit(-1))
+        is_derived &= select_offsets(self._begun)
+        return rows.where(~is_derived).select(*records.columns)
+
     def _merge_states(self, states: DataFrame) -> None:
         from pyspark.sql import functions as f
 
@@ -149,7 +181,8 @@ class BatchWriter:
         same = "t.offsets_partition = s.offsets_partition AND t.`group` = s.`group`"
         same = f"t.cluster = {quote_sql(self.cluster)} AND {same}"
         merging = into.merge(newest.alias("s"), same)
-        merging.whenMatchedUpdateAll("s.log_offset > t.log_offset").whenNotMatchedInsertAll().execute()
+        merging = merging.whenMatchedUpdateAll("s.log_offset > t.log_offset").whenNotMatchedInsertAll()
+        retry_conflicts(merging.execute)
 
     def _append_new(self, name: str, frame: DataFrame) -> None:
         """Appends the rows; of a batch that overlaps, only the rows that the table does not have yet."""

@@ -6,9 +6,10 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import structlog
@@ -19,11 +20,17 @@ from koff.errors import ConnectError
 from koff.spark.job.batch_progress import ProgressCounter
 from koff.spark.job.batch_writer import BatchWriter, write_once
 from koff.spark.job.end_offsets import EndOffsetSampler, Sample
-from koff.spark.job.lag_rows import join_lag_inputs, lag_rows
-from koff.spark.source.kafka import MAX_OFFSETS
+from koff.spark.job.samples import write_sample_and_lag
+from koff.spark.rows.decoding import DataLost
+from koff.spark.source.kafka import MAX_OFFSETS, make_recreated_error
+from koff.spark.source.log_position import LogPosition
 from koff.spark.spark_session import disable_codegen, persist_frame
+from koff.spark.tables.coverage import Coverage, Interval, Span, intersect_spans
 from koff.spark.tables.files import FileTarget
-from koff.spark.tables.schemas import TABLES, Tables, filesystem, read_text
+from koff.spark.tables.leases import Lease
+from koff.spark.tables.maintenance import KEEP_ALL, MaintainConf, maintain_cluster
+from koff.spark.tables.schemas import Tables, filesystem, read_text
+from koff.spark.worker_errors import summarize_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,6 +40,7 @@ log = structlog.get_logger(component="spark.job")
 SMALL_BATCH = 50_000
 """If a batch has fewer offsets and the table `current` has fewer slots than this, the batch takes less time
 than to compile Spark's generated code. Such a batch runs without code generation."""
+FIRST_MAINTENANCE_S = 3600.0
 STOP_S = 20.0
 """How long a running batch may take to end after a request to stop."""
 
@@ -46,7 +54,8 @@ class PipelineConf:
     Without `sample`, the job writes neither end offsets nor lag. A batch has at most
     `max_offsets_per_partition` offsets of each partition. A record that arrived more than `reach_s` ago has
     no time lag. With `fail_on_data_loss`, records that were deleted before they were read are an error;
-    otherwise a warning.
+    otherwise a warning. Each `maintain_s`, the rows of the cluster are maintained between two batches, the
+    first time after `FIRST_MAINTENANCE_S`.
     """
 
     interval_s: float = 30.0
@@ -55,6 +64,8 @@ class PipelineConf:
     max_offsets_per_partition: int = MAX_OFFSETS
     reach_s: float = 86_400.0
     fail_on_data_loss: bool = True
+    maintain_s: float = 86_400.0
+    maintain: MaintainConf = KEEP_ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,7 @@ class ClusterStream:
     """Reads one cluster into the tables. The caller connects and closes `cluster`.
 
     `progress` is called after each batch, in a thread of the query. `fresh`: the tables were just made and
-    have no rows.
+    have no rows. The caller holds `lease`, the lease of the cluster.
     """
 
     def __init__(
@@ -100,6 +111,7 @@ class ClusterStream:
         cluster: Cluster,
         conf: PipelineConf,
         progress: Callable[[Progress], None],
+        lease: Lease,
         *,
         fresh: bool = False,
     ) -> None:
@@ -113,7 +125,7 @@ class ClusterStream:
         """How many batches are in the tables."""
         self.counter = ProgressCounter(tables.spark)
         """With `once`: how many offsets are done, up to the end of the log at the start."""
-        self._tables, self._cluster, self._progress = tables, cluster, progress
+        self._tables, self._cluster, self._progress, self._lease = tables, cluster, progress, lease
         self._sampler = EndOffsetSampler(cluster, tables.spark)
         self._stopping, self._stop_deadline = threading.Event(), 0.0
         self._query: StreamingQuery | None = None
@@ -125,27 +137,29 @@ class ClusterStream:
         self._last_stable: Mapping[int, int] = {}
         """The last stable offsets after the batch before."""
         self._next_batch_at = 0.0  # monotonic
+        self._maintain_at = time.monotonic() + min(conf.maintain_s, FIRST_MAINTENANCE_S)
         self._truncated: dict[int, int] = {}
         """The truncated partitions that the batch before has seen, with their last stable offsets."""
-        self._reported_truncated: set[int] = set()
         self._is_first_batch = True
-        """No batch was written since `start`. Only such a batch may be a repetition."""
+        """No batch was written since `start`."""
         self._fresh = fresh
         self._slot_count = 0 if fresh else None
         """How many slots are committed to or assigned; None until they are counted."""
-        self._overlap: Mapping[int, int] = {}
-        """The tables may already have the rows up to these log offsets."""
+        self._coverage: Coverage | None = None  # set by `start`
+        self._begun: Mapping[int, Sequence[Interval]] = {}
+        """Offsets of which the tables had some rows at the start."""
         self._target: Mapping[int, int] = {}
         """The last stable offsets at the start: with `once` the stream ends there."""
 
     def start(self) -> None:
         """Starts the query, from its checkpoint if there is one, otherwise from the start of the log.
 
-        Raises `ConnectError`.
+        Raises `ConnectError`, `DataLost`.
         """
         from pyspark.sql import functions as f
 
-        self._overlap = self._load_overlap()
+        self._coverage = self._load_coverage()
+        self._begun = self._coverage.list_begun()
         self._target = self._last_stable = self._fetch_offsets(Isolation.READ_COMMITTED)
         spark = self._tables.spark
         clock = spark.readStream.format("rate").option("rowsPerSecond", 1).load().where("false")
@@ -184,9 +198,16 @@ class ClusterStream:
         self.request_stop()
         if self._query is None:
             return
-        while self._query.isActive and time.monotonic() < self._stop_deadline:
-            time.sleep(0.05)
-        self._query.stop()
+        try:
+            while self._query.isActive and time.monotonic() < self._stop_deadline:
+                time.sleep(0.05)
+            self._query.stop()
+            if self._coverage is not None:
+                self._coverage.flush()
+        except Exception as error:
+            # Java may have ended, and the error that ended the job is of more interest. The last batch then
+            # counts as begun.
+            log.debug("the stream was not stopped in order", cluster=self.name, why=summarize_error(error))
 
     @property
     def _checkpoint(self) -> str:
@@ -199,6 +220,7 @@ class ClusterStream:
             "cluster": self.name,
             "offsetsTopic": watched.offsets_topic,
             "maxOffsetsPerPartition": str(self.conf.max_offsets_per_partition),
+            "covered": json.dumps(self._coverage.list_complete() if self._coverage else {}),
             "failOnDataLoss": str(self.conf.fail_on_data_loss).lower(),
             **self._output_options(),
             **({"group": watched.groups} if watched.groups else {}),
@@ -209,10 +231,9 @@ class ClusterStream:
     def _output_options(self) -> dict[str, str]:
         """The options that decide how workers return rows: commits in files, if workers can write files."""
         folder = self._tables.folder("commits")
+        last_begun = {p: intervals[-1][1] - 1 for p, intervals in self._begun.items()}
         return (
-            {"into": FileTarget(folder, self.name, self._overlap).to_option()}
-            if folder
-            else {"packed": "true"}
+            {"into": FileTarget(folder, self.name, last_begun).to_option()} if folder else {"packed": "true"}
         )
 
     def _process_batch(self, records: DataFrame, batch: int) -> None:
@@ -224,6 +245,7 @@ class ClusterStream:
                 self._count_batch(records, batch)
             self._write_batch(records, batch)
             self.counter.end_batch()
+            self._lease.check()  # else Spark would record a batch that the tables may not have
         except BaseException as error:
             if self._stopping.is_set():
                 # The error of an interrupted job has a very long text. Spark's search for the cause of the
@@ -231,16 +253,34 @@ class ClusterStream:
                 raise _Stopped from None
             self.error = error
             raise
+        if not self.done and time.monotonic() >= self._maintain_at:
+            self._maintain()
         # Once caught up, the next batch begins when the next sample is due.
         self._stopping.wait(max(0.0, self._next_batch_at - time.monotonic()))
+
+    def _maintain(self) -> None:
+        """Maintains the rows of the cluster. A failure is a warning: the next maintenance tries again."""
+        began = time.monotonic()
+        try:
+            done = maintain_cluster(self._tables, self.name, self.conf.maintain)
+        except Exception as error:
+            log.warning("maintenance failed", cluster=self.name, why=summarize_error(error))
+        else:
+            log.info(
+                "maintenance",
+                cluster=self.name,
+                rows_deleted=sum(each.deleted for each in done),
+                seconds=round(time.monotonic() - began, 1),
+            )
+        self._maintain_at = time.monotonic() + self.conf.maintain_s
 
     def _count_batch(self, records: DataFrame, batch: int) -> None:
         """Sets the counter's total before the first batch, and begins this batch in the counter."""
         if self._counted_to is None:
-            first = self._read_positions(batch - 1)
+            first = self._read_position(batch - 1).offsets
             self._counted_to = first or self._fetch_offsets(Isolation.READ_COMMITTED, OffsetSpec.EARLIEST)
             self.counter.todo = self._count_offsets_to(self._target)
-        ends = self._read_positions(batch)
+        ends = self._read_position(batch).offsets
         group = records.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
         self.counter.begin_batch(self._count_offsets_to(ends), group)
         self._counted_to = {**self._counted_to, **ends}
@@ -256,34 +296,44 @@ class ClusterStream:
         began, spark = time.monotonic(), records.sparkSession
         # What the batch is: its name for Delta, its offsets, whether it is small. Use the session of the
         # batch, which Spark cloned from the job's: `write_once` changes its settings.
-        app = f"koff {spark.sparkContext.getLocalProperty('sql.streaming.queryId')}"
+        app, version = self._lease.next_transaction()
         tables = Tables(spark, self._tables.root)
-        starts = self._positions or self._read_positions(batch - 1)
-        self._positions = self._read_positions(batch)
+        starts = self._positions or self._read_position(batch - 1).offsets
+        position = self._read_position(batch)
+        self._positions = position.offsets
         small = self._is_small(tables, starts)
         fresh, self._fresh = self._fresh, False
+        spans = [Span(p, starts.get(p, 0), end) for p, end in self._positions.items()]
+        begun = intersect_spans(self._begun, spans)
         writer = BatchWriter(
             tables,
             self.name,
-            overlapping=self._may_overlap(starts),
-            may_repeat=self._is_first_batch and not fresh,
+            overlapping=bool(begun),
+            begun=begun,
+            first=self._is_first_batch,
             fresh=fresh,
         )
+        assert self._coverage is not None
+        self._coverage.topic_id = position.topic_id or self._coverage.topic_id
         self._refresh_topics()
         with (
             disable_codegen(spark) if small else nullcontext(),
             persist_frame(records),
-            write_once(spark, app, batch),
+            write_once(spark, app, version),
         ):
+            self._coverage.begin(spans)
             count = writer.write(records, self._sampler.topic_names)
+            self._coverage.complete(spans)
 
             # Where the log ends now. The sample comes after the records: lag needs the newest commits.
             stable = self._fetch_offsets(Isolation.READ_COMMITTED)
-            self._report_truncation(stable)
+            self._check_truncation(stable)
             behind = {p: max(0, end - self._positions.get(p, 0)) for p, end in stable.items()}
             sampled = None
             if self.conf.sample:
-                sampled = self._write_sample_and_lag(tables, writer, batch, small=small)
+                sampled = write_sample_and_lag(
+                    writer, self._take_sample, batch, reach_s=self.conf.reach_s, small=small
+                )
             if sampled is not None:
                 self._next_batch_at = began + self.conf.interval_s
             self._last_stable = stable
@@ -306,54 +356,31 @@ class ClusterStream:
                 self._slot_count = tables.cluster_frame("current", self.name).count()
         return self._slot_count < SMALL_BATCH
 
-    def _write_sample_and_lag(
-        self, tables: Tables, writer: BatchWriter, batch: int, *, small: bool
-    ) -> int | None:
-        """Writes the sample of this batch, unless a first try of the batch wrote it, and then the lag.
+    def write_unknown_lag(self) -> None:
+        """Writes a last sample without offsets, so that no lag of the sample before looks current.
 
-        Returns the number of sampled partitions; None without a sample.
+        The stream has ended, and nothing is known of what happened since then. An error is only logged.
         """
-        from pyspark.sql import functions as f
+        if not self.conf.sample:
+            return
+        try:
+            with write_once(self._tables.spark, *self._lease.next_transaction()):
+                writer = BatchWriter(self._tables, self.name)
+                write_sample_and_lag(writer, self._make_unknown_sample, None, reach_s=self.conf.reach_s)
+        except Exception as error:
+            log.warning("cannot write that the lag is unknown", cluster=self.name, why=summarize_error(error))
 
-        current, states, ends = (
-            tables.cluster_frame(name, self.name) for name in ("current", "group_states", "end_offsets")
-        )
-        with ExitStack() as persisted:
-
-            def persist_small(frame: DataFrame) -> DataFrame:
-                # Spark reads a frame again wherever a query names it. If it is small, most of the time goes
-                # into finding its files.
-                if small:
-                    persisted.enter_context(persist_frame(frame))
-                return frame
-
-            persist_small(current)
-            persist_small(states)
-
-            # A batch that is repeated keeps its first sample: its rows of lag must match the sample in the
-            # table. The condition on `day` lets Delta skip files. It assumes that a batch is repeated within
-            # 30 days.
-            of_batch = (f.col("batch") == batch) & (f.col("day") >= f.date_sub(f.current_date(), 30))
-            sampled = ends.where(of_batch).count() if self._is_first_batch else 0
-            if not sampled:
-                rows = self._take_sample(current, states)
-                if not rows:
-                    return None if rows is None else 0
-                writer.write_sample(rows, batch)
-                sampled, ends = len(rows), tables.cluster_frame("end_offsets", self.name)
-
-            # Rows of lag. The condition on `day` lets Delta skip files: it keeps at least a day more than
-            # `reach_s`.
-            days = f.col("day") >= f.date_sub(f.current_date(), 2 + int(self.conf.reach_s // 86_400))
-            sample = persist_small(ends.where(of_batch))
-            frame = join_lag_inputs(sample, current, states, ends.where(days), reach_s=self.conf.reach_s)
-            writer.write_lag(frame.mapInArrow(lag_rows, TABLES["lag"].ddl))
-        return sampled
+    def _make_unknown_sample(self, current: DataFrame, states: DataFrame) -> list[Sample]:
+        now = datetime.now(UTC)
+        watched = self._list_watched_partitions(current, states)
+        return [Sample(now, topic, p, None, None, None, None, False) for topic, p in watched]
 
     def _take_sample(self, current: DataFrame, states: DataFrame) -> list[Sample] | None:
         """A sample of all partitions that are committed to or assigned; None if none can be taken now."""
         if not self._has_read(self._last_stable):
             return None  # commits that are not in the tables yet would look like lag
+        if self._truncated or (self._positions and not self._last_stable):
+            return None  # the commits that were read are no longer in the log, or the topic is gone
         try:
             return self._sampler.take_sample(self._list_watched_partitions(current, states))
         except ConnectError as error:
@@ -373,26 +400,21 @@ class ClusterStream:
         self._slot_count = sum(row[2] for row in counted)
         return [(row[0], row[1]) for row in counted]
 
-    def _report_truncation(self, ends: Mapping[int, int]) -> None:
-        """Logs an error for a partition that ends below the offset that was read, once for each partition.
+    def _check_truncation(self, ends: Mapping[int, int]) -> None:
+        """Raises `DataLost` if a partition ends below the offset that was read.
 
         The partition has to be seen like this in two batches in a row, except with `once`: a new leader may
         not know its last stable offset at once.
         """
         truncated = {p: end for p, end in ends.items() if end < self._positions.get(p, 0)}
-        before = truncated if self.conf.once else self._truncated
-        for partition in (truncated.keys() & before.keys()) - self._reported_truncated:
-            self._reported_truncated.add(partition)
-            log.error(
-                "the log was truncated below the offset that was read: "
-                "new records are not read until the log is as long again",
-                cluster=self.name,
-                topic=self.watched.offsets_topic,
-                partition=partition,
-                ends_at=truncated[partition],
-                read_to=self._positions[partition],
-            )
+        confirmed = truncated.keys() if self.conf.once else truncated.keys() & self._truncated.keys()
         self._truncated = truncated
+        for partition in sorted(confirmed):
+            raise DataLost(
+                f"cluster {self.name}: partition {partition} of {self.watched.offsets_topic} ends at "
+                f"{truncated[partition]}, below offset {self._positions[partition]} that was read: the log "
+                "was truncated; read it under another name of the cluster, or into new tables"
+            )
 
     def _refresh_topics(self) -> None:
         try:
@@ -412,51 +434,36 @@ class ClusterStream:
         offsets = self._cluster.fetch_offsets(partitions, spec, isolation)
         return {at.partition: offset for at, offset in offsets.items() if isinstance(offset, int)}
 
-    def _read_positions(self, batch: int) -> dict[int, int]:
-        """Where the batch ends, by the checkpoint, which Spark writes before a batch; {} if it has none."""
+    def _read_position(self, batch: int) -> LogPosition:
+        """Where the batch ends, by the checkpoint, which Spark writes before a batch; else no offsets."""
         path = f"{self._checkpoint}/offsets/{batch}"
         fs, at = filesystem(self._tables.spark, path)
         if batch < 0 or not fs.exists(at):
-            return {}
+            return LogPosition({})
         # Line 1 is the version, line 2 Spark's metadata, then one line for each source: koff's is the first.
         lines = read_text(self._tables.spark, path).splitlines()
-        return {int(p): int(offset) for p, offset in json.loads(lines[2]).items()}
+        return LogPosition.from_json(json.loads(lines[2]))
 
     def _has_read(self, ends: Mapping[int, int]) -> bool:
         """Whether the tables have the log up to these offsets."""
         return all(self._positions.get(p, 0) >= end for p, end in ends.items())
 
-    def _load_overlap(self) -> dict[int, int]:
-        """The newest offset of each partition that the tables had before the query's very first start.
+    def _load_coverage(self) -> Coverage:
+        """The coverage of the cluster for this offsets topic and these filters.
 
-        Such rows come from a backfill of segments, or from a query whose checkpoint was lost. The offsets are
-        kept in a file beside the checkpoint, so that a restart also knows them while it reads these offsets.
+        Raises `ConnectError`, and `DataLost` if the tables have rows of an earlier topic of that name.
         """
-        from pyspark.sql import functions as f
-
-        path = f"{self._checkpoint}.before"
-        fs, at = filesystem(self._tables.spark, path)
-        # A restart: the query has a checkpoint.
-        checkpoint_fs, metadata = filesystem(self._tables.spark, f"{self._checkpoint}/metadata")
-        if checkpoint_fs.exists(metadata):
-            saved = read_text(self._tables.spark, path) if fs.exists(at) else "{}"
-            return {int(p): offset for p, offset in json.loads(saved).items()}
-        if self._fresh:
-            return {}
-
-        # The first start: look into the tables.
-        commits, groups, quarantine = (
-            self._tables.cluster_frame(name, self.name).select("offsets_partition", "log_offset")
-            for name in ("commits", "groups", "quarantine")
+        topic, watched = self.watched.offsets_topic, self.watched
+        described = self._cluster.describe_topics([topic]).get(topic)
+        filters = [watched.groups, watched.topics]
+        coverage = Coverage(
+            self._tables,
+            self.name,
+            self._lease,
+            topic_id=described.topic_id if described else None,
+            filter_text=json.dumps(filters) if any(filters) else "",
         )
-        rows = commits.union(groups).union(quarantine).groupBy("offsets_partition")
-        newest: dict[int, int] = dict(map(tuple, rows.agg(f.max("log_offset")).collect()))
-        if newest:
-            stream = fs.create(at)
-            stream.write(bytearray(json.dumps(newest).encode()))
-            stream.close()
-        return newest
-
-    def _may_overlap(self, starts: Mapping[int, int]) -> bool:
-        """Whether the tables may already have some of the rows of a batch that begins at `starts`."""
-        return any(starts.get(p, 0) <= offset for p, offset in self._overlap.items())
+        coverage.load(fresh=self._fresh)
+        if other := coverage.find_other_topic():
+            raise make_recreated_error(self.name, topic, other, coverage.topic_id or "")
+        return coverage

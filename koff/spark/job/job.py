@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 import structlog
 
@@ -13,13 +15,16 @@ from koff.client import Cluster
 from koff.config.clusters import WatchedCluster
 from koff.errors import ConnectError, KoffError
 from koff.spark.job.batch_progress import ProgressCounter
-from koff.spark.job.batch_writer import BatchWriter, WrittenCounts
+from koff.spark.job.batch_writer import BatchWriter, WrittenCounts, write_once
 from koff.spark.job.cluster_stream import ClusterStream, PipelineConf, Progress
+from koff.spark.rows.decoding import DataLost
 from koff.spark.source.log_segments import segments_size
 from koff.spark.spark_session import persist_frame
+from koff.spark.tables.coverage import Coverage
 from koff.spark.tables.files import FileTarget
+from koff.spark.tables.leases import Lease, hold_leases
 from koff.spark.tables.schemas import TABLES, Tables
-from koff.spark.worker_errors import find_koff_error, summarize_error
+from koff.spark.worker_errors import find_koff_error, is_java_gone, make_java_error, summarize_error
 
 log = structlog.get_logger(component="spark.job")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
@@ -59,6 +64,12 @@ class Job:
         self._clusters: list[Cluster] = []
         self._stopping = threading.Event()
         self._streams: list[ClusterStream] = []
+        self.errors: dict[int, KoffError] = {}
+        """By number of a cluster that is down for good: why."""
+        self._retries: dict[int, float] = {}
+        """By number of a stream that has failed: when to start it again (monotonic)."""
+        self._pauses_s: dict[int, float] = defaultdict(lambda: FIRST_PAUSE_S)
+        self._leases: dict[str, Lease] = {}
         self.names: list[str] = []
 
     def __enter__(self) -> Job:
@@ -93,86 +104,105 @@ class Job:
     def run(self, tables: Tables) -> None:
         """Runs until `stop` is called, or with `once` until all streams are done.
 
-        A stream whose cluster cannot be reached after its first batch is started again after a pause, while
-        the other streams run. Any other error of a stream ends the job and is raised as `KoffError`, and with
-        `once` every error.
+        A stream with an error affects no other stream. If its cluster cannot be reached, it is started again
+        after a pause; with `once`, or after another error, it stays down. When all streams are done or down,
+        the first error is raised as `KoffError`. Raises `LeaseHeld` if another process writes a cluster.
         """
+        with hold_leases(tables, self.names, "a job") as self._leases:
+            self._run_streams(tables)
+
+    def _run_streams(self, tables: Tables) -> None:
         self._pairs = list(zip(self._watched, self._clusters, strict=True))
-        # `retries`: by number of a failed stream, when to start it again (monotonic time), and the pause
-        # before.
-        streams, retries = self._streams, dict[int, tuple[float, float]]()
         # `fresh`: all tables were just made, so no stream has to search them for rows. It holds only for the
         # first start: from now on the tables get rows.
         fresh = tables.new_tables.issuperset(TABLES)
         tables.new_tables.clear()
+        streams = self._streams
         try:
             for number in range(len(self._pairs)):
                 if not self.stopped:
                     streams.append(self._start_stream(tables, number, fresh=fresh))
-            # Watch the streams: restart those whose pause is over, and note those that have failed.
             while not self._stopping.wait(0.2):
                 for number, stream in enumerate(streams):
-                    if stream.done:
-                        continue
-                    if number in retries and time.monotonic() >= retries[number][0]:
-                        pause_s = retries.pop(number)[1]
-                        streams[number] = self._restart_stream(tables, number, stream, retries, pause_s)
-                    elif number not in retries and not stream.alive:
-                        pause_s = self._decide_pause_s(stream)
-                        retries[number] = (time.monotonic() + pause_s, pause_s)
-                if all(stream.done for stream in streams):
-                    return
+                    if not stream.done and number not in self.errors:
+                        self._watch_stream(tables, number, stream)
+                if all(stream.done or number in self.errors for number, stream in enumerate(streams)):
+                    break
         finally:
             # First ask all streams to stop, so that their last batches end at the same time.
             for stream in streams:
                 stream.request_stop()
             for stream in streams:
                 stream.stop()
+        if self.errors and not self.stopped:
+            raise next(iter(self.errors.values()))
+
+    def _watch_stream(self, tables: Tables, number: int, stream: ClusterStream) -> None:
+        """Starts the stream again if its pause is over, or decides what happens when it has ended."""
+        if number in self._retries:
+            if time.monotonic() >= self._retries[number]:
+                self._restart_stream(tables, number, stream)
+        elif not stream.alive:
+            error = self._find_error(stream)
+            if self.conf.once or not isinstance(error, ConnectError):
+                self._note_down(number, stream, error)
+            else:
+                self._plan_retry(number, stream, error)
+
+    def _note_down(self, number: int, stream: ClusterStream, error: KoffError) -> None:
+        self.errors[number] = error
+        if isinstance(error, DataLost):
+            stream.write_unknown_lag()
+        if len(self._pairs) > 1:
+            log.error("a cluster is down: the others go on", cluster=stream.name, why=str(error))
+
+    def _plan_retry(self, number: int, stream: ClusterStream, error: ConnectError) -> None:
+        # The pause doubles until a stream has written a batch.
+        pause_s = FIRST_PAUSE_S if stream.batches else min(2 * self._pauses_s[number], LONGEST_PAUSE_S)
+        self._pauses_s[number] = pause_s
+        self._retries[number] = time.monotonic() + pause_s
+        log.warning(
+            "cannot reach the cluster: trying again later",
+            cluster=stream.name,
+            why=str(error),
+            pause_s=pause_s,
+        )
 
     def _start_stream(self, tables: Tables, number: int, *, fresh: bool = False) -> ClusterStream:
-        stream = ClusterStream(tables, *self._pairs[number], self.conf, self.progress, fresh=fresh)
+        lease, conf = self._leases[self.names[number]], self.conf
+        if number:  # files are deleted in whole tables: one stream is enough for that
+            conf = replace(conf, maintain=replace(conf.maintain, vacuum_h=None))
+        stream = ClusterStream(tables, *self._pairs[number], conf, self.progress, lease, fresh=fresh)
         stream.start()
         return stream
 
-    def _restart_stream(
-        self,
-        tables: Tables,
-        number: int,
-        failed: ClusterStream,
-        retries: dict[int, tuple[float, float]],
-        pause_s: float,
-    ) -> ClusterStream:
-        """The new stream; or the failed stream, with a later retry in `retries`, if the cluster is down."""
+    def _restart_stream(self, tables: Tables, number: int, failed: ClusterStream) -> None:
+        """Replaces the failed stream by a new one, or plans a later retry if the cluster is still down."""
+        del self._retries[number]
         try:
-            return self._start_stream(tables, number)
+            self._streams[number] = self._start_stream(tables, number)
         except ConnectError as error:
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            log.warning(
-                "cannot reach the cluster: trying again later",
-                cluster=failed.name,
-                why=str(error),
-                pause_s=pause_s,
-            )
-            retries[number] = (time.monotonic() + pause_s, pause_s)
-            return failed
+            failed.batches = 0
+            self._plan_retry(number, failed, error)
+        except KoffError as error:
+            self._note_down(number, failed, error)
 
-    def _decide_pause_s(self, stream: ClusterStream) -> float:
-        """The pause before the ended stream is started again. Raises the error if a retry cannot help."""
+    def _find_error(self, stream: ClusterStream) -> KoffError:
+        """Why the stream has ended, in one line. Raises the error if no other stream can go on, too."""
         error = stream.exception()
         if error is None:
-            raise KoffError(
+            return KoffError(
                 f"cluster {stream.name}: the Spark query ended without an error: start the job again, and "
                 "check the log of Spark"
             )
-        koff_error = find_koff_error(error)
-        if koff_error is None:
-            raise KoffError(f"cluster {stream.name}: Spark failed: {summarize_error(error)}") from error
-        if self.conf.once or not stream.batches or not isinstance(koff_error, ConnectError):
-            raise koff_error from error
-        log.warning(
-            "the stream lost its cluster: starting it again", cluster=stream.name, why=str(koff_error)
+        if is_java_gone(error):
+            raise make_java_error() from error
+        found = find_koff_error(error) or KoffError(
+            f"cluster {stream.name}: Spark failed: {summarize_error(error)}"
         )
-        return FIRST_PAUSE_S
+        if found is not error:
+            found.__cause__ = error
+        return found
 
 
 def backfill_segments(
@@ -189,6 +219,15 @@ def backfill_segments(
     counter.begin_batch(counter.todo)
     fresh = tables.new_tables.issuperset(TABLES)
     tables.new_tables.clear()
+    with hold_leases(tables, [cluster], "a backfill of segments") as leases:
+        written = _write_segments(tables, path, cluster, leases[cluster], fresh=fresh)
+    counter.end_batch()
+    return written
+
+
+def _write_segments(tables: Tables, path: str, cluster: str, lease: Lease, *, fresh: bool) -> WrittenCounts:
+    coverage = Coverage(tables, cluster, lease)
+    coverage.load(fresh=fresh)
 
     # If the tables already have rows of the cluster, Spark compares the new rows with them. Otherwise the
     # workers may write files.
@@ -198,12 +237,14 @@ def backfill_segments(
     output = {"into": FileTarget(folder, cluster).to_option()} if folder else {"packed": "true"}
     rows = tables.spark.read.format("koff.segments").options(cluster=cluster, **output).load(path)
     try:
-        with persist_frame(rows):
-            written = BatchWriter(tables, cluster, overlapping=overlapping, fresh=fresh).write(rows, {})
+        with persist_frame(rows), write_once(tables.spark, *lease.next_transaction()):
+            writer = BatchWriter(tables, cluster, overlapping=overlapping, fresh=fresh, coverage=coverage)
+            written = writer.write(rows, {})
+        coverage.flush()
+        lease.check()
     except Exception as error:
         koff_error = find_koff_error(error)
         if koff_error is None:
             raise KoffError(f"segments {path}: Spark failed: {summarize_error(error)}") from error
         raise koff_error from error
-    counter.end_batch()
     return written

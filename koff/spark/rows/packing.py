@@ -7,9 +7,10 @@ to it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 COMMIT, GROUP, UNDECODED = "commit", "group", "undecoded"
 """What a packed batch contains (its column `what`): commits and their deletions; records about groups;
 records that could not be decoded."""
-NOTED, FILE = "noted", "file"
-"""Two more contents. NOTED: commits that are in files already and may matter to the table `current`. FILE: no
-rows, but the description of such a file."""
+NOTED, FILE, EXTENT = "noted", "file", "extent"
+"""More contents. NOTED: commits that are in files already and may matter to the table `current`. FILE: no
+rows, but the description of such a file. EXTENT: no rows, but an `Extent`."""
 PACKED_DDL = "what STRING, bucket INT, records BIGINT, first_ms BIGINT, last_ms BIGINT, packed BINARY"
 PACKED = pa.schema(
     [
@@ -41,7 +42,7 @@ PACKED = pa.schema(
 )
 """A row for each packed batch. `records` is the number of its rows, `first_ms` and `last_ms` bound their
 timestamps (null: no row has one). `bucket` is set by `pack_buckets` only. `packed` is an Arrow IPC stream; of
-FILE, JSON for Delta's log."""
+FILE, JSON for Delta's log; of EXTENT, JSON."""
 BUCKETS = 32
 """All commits of a topic partition are in one bucket: at most this many tasks update the table `current`."""
 _AT = ("offsets_partition", "log_offset", "timestamp")
@@ -59,6 +60,28 @@ COLUMNS = {
 COMMIT_ROWS = pa.schema([SCHEMA.field(name) for name in _COMMIT])
 _DDL = {column.split()[0]: column for column in DDL.split(", ")}
 _OPTIONS = ipc.IpcWriteOptions(compression="lz4")
+
+
+class Extent(NamedTuple):
+    """The offsets of a partition that a task read: from `start` up to `end`, without `end`.
+
+    Up to `sound_end`, all committed records are among the rows: nothing is damaged, no transaction is open.
+    """
+
+    partition: int
+    start: int
+    end: int
+    sound_end: int
+
+    def pack(self) -> pa.RecordBatch:
+        """A row of `PACKED`."""
+        row = {"what": EXTENT, "records": 0, "packed": json.dumps(self).encode()}
+        return pa.RecordBatch.from_pylist([row], schema=PACKED)
+
+    @classmethod
+    def decode(cls, packed: bytes) -> Extent:
+        """The extent that `pack` wrote."""
+        return cls(*json.loads(packed))
 
 
 def pack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -7,15 +7,17 @@ Options (docs/pipeline.md says more):
 * which records: `group`, `topic`, `commitsTo` (regular expressions), `from`, `until` (times), `starting`,
   `ending` (earliest, latest or a time);
 * how: `maxOffsetsPerPartition` (of one batch of a stream), `tasks`, `failOnDataLoss`;
+* `covered` (of a stream): offsets to leave out, as JSON: `{"7": [[0, 100]]}`;
 * as what: `raw` (true: as they are in the log), `packed` (true: as `koff.spark.rows.packing` packs them),
   `into` (packed, with commits in files that `koff.spark.tables.files` writes).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import structlog
@@ -24,11 +26,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from koff.client import Cluster, ClusterConf, Isolation, OffsetSpec, TopicPartition
 from koff.errors import ConfigError, ConnectError
 from koff.records.topics import OFFSETS_TOPIC
-from koff.spark.rows.decoding import DDL, RAW, TIME, Decoder, RecordFilter
+from koff.spark.rows.decoding import DDL, RAW, TIME, DataLost, Decoder, RecordFilter
 from koff.spark.rows.packing import PACKED_DDL, pack_batches
+from koff.spark.source.log_position import LogPosition
 from koff.spark.source.log_segments import SegmentsSource
 from koff.spark.source.range_reader import ReadOrigin, read_ranges
-from koff.spark.source.ranges import Range, make_ranges, split_ranges
+from koff.spark.source.ranges import Range, drop_covered, make_ranges, split_ranges
 from koff.spark.source.source_options import (
     check_options,
     parse_filter,
@@ -36,6 +39,7 @@ from koff.spark.source.source_options import (
     parse_number,
     parse_offset,
 )
+from koff.spark.tables.coverage import Intervals
 from koff.spark.tables.files import FileTarget, write_batches
 
 if TYPE_CHECKING:
@@ -63,6 +67,7 @@ class KafkaOptions:
     raw: bool = False
     packed: bool = False
     into: FileTarget | None = None
+    covered: Intervals = field(default_factory=dict)
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> KafkaOptions:
@@ -90,6 +95,8 @@ class KafkaOptions:
             raw=parse_flag(options, "raw", default=False),
             packed=parse_flag(options, "packed", default=False),
             into=FileTarget.from_option(options["into"]) if "into" in options else None,
+            # The keys of a JSON object are strings.
+            covered={int(p): spans for p, spans in json.loads(options.get("covered", "{}")).items()},
         )
 
 
@@ -97,19 +104,23 @@ _NAMES = frozenset(
     {
         *("brokers", "cluster", "offsetstopic", "group", "topic", "from", "until", "starting", "ending"),
         *("commitsto", "maxoffsetsperpartition", "tasks", "failondataloss", "raw", "packed", "path", "into"),
+        "covered",
     }
 )
 
 
 @dataclass
 class KafkaTask(InputPartition):
-    """The ranges that one task reads."""
+    """The ranges that one task reads. `leader_epochs`: see `read_ranges`."""
 
     ranges: list[Range]
+    leader_epochs: dict[tuple[int, int], int]
 
-    def __init__(self, ranges: Sequence[Range]) -> None:
+    def __init__(
+        self, ranges: Sequence[Range], leader_epochs: Mapping[tuple[int, int], int] | None = None
+    ) -> None:
         super().__init__(tuple(ranges))
-        self.ranges = list(ranges)
+        self.ranges, self.leader_epochs = list(ranges), dict(leader_epochs or {})
 
 
 class OffsetsLog:
@@ -136,7 +147,7 @@ class OffsetsLog:
         Latest is the last stable offset. A time gives the offset of the first record that is not older, or
         latest if there is no such record. Raises `ConnectError`, and `ConfigError` if there is no such topic.
         """
-        offsets = self._fetch_offsets(spec)
+        offsets = dict(self._fetch_offsets(spec))
         if isinstance(spec, int) and any(offset < 0 for offset in offsets.values()):
             latest = self._fetch_offsets(OffsetSpec.LATEST)
             offsets = {
@@ -144,24 +155,35 @@ class OffsetsLog:
             }
         return offsets
 
-    def _fetch_offsets(self, spec: OffsetSpec | int) -> dict[int, int]:
-        """The offset of each partition; -1 if no record is as new as a time."""
+    def _fetch_offsets(self, spec: OffsetSpec | int) -> Mapping[int, int]:
+        return self.fetch_position(spec).offsets
+
+    def fetch_position(self, spec: OffsetSpec | int = OffsetSpec.LATEST) -> LogPosition:
+        """The offset of each partition that has one now; -1 if no record is as new as a time.
+
+        Raises as `resolve_offsets` does.
+        """
         cluster, origin = self._connect(), self.options.origin
         topic = cluster.fetch_topic(origin.topic)
         if topic is None and origin.topic == OFFSETS_TOPIC:
-            return {}  # brokers create it when the first group is used
+            return LogPosition({})  # brokers create it when the first group is used
         if topic is None:
             raise ConfigError(
                 f"cluster {origin.cluster}: there is no topic {origin.topic}: check the option offsetsTopic"
             )
         at = [TopicPartition(origin.topic, p) for p in range(topic.partitions)]
-        results = cluster.fetch_offsets(at, spec, Isolation.READ_COMMITTED)
+        results = cluster.list_offsets(at, spec, Isolation.READ_COMMITTED)
         errors = {p.partition: result for p, result in results.items() if isinstance(result, str)}
         if errors:
             log.warning(
                 "no offsets from some partitions", cluster=origin.cluster, topic=origin.topic, why=errors
             )
-        return {p.partition: result for p, result in results.items() if isinstance(result, int)}
+        listed = {p.partition: found for p, found in results.items() if not isinstance(found, str)}
+        return LogPosition(
+            {partition: found.offset for partition, found in listed.items()},
+            topic.topic_id,
+            {partition: found.leader_epoch for partition, found in listed.items()},
+        )
 
     def _connect(self) -> Cluster:
         """The connected cluster. Raises `ConnectError` with the name of the cluster."""
@@ -174,10 +196,10 @@ class OffsetsLog:
                 raise type(error)(f"cluster {self.options.origin.cluster}: {error}") from error
         return self._cluster
 
-    def read_rows(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
-        """The rows of those ranges, in the columns that the options ask for."""
+    def read_rows(self, task: KafkaTask) -> Iterator[pa.RecordBatch]:
+        """The rows of the task's ranges, in the columns that the options ask for."""
         options = self.options
-        batches = read_ranges(options.origin, ranges)
+        batches = read_ranges(options.origin, task.ranges, task.leader_epochs)
         if options.raw:
             return map(convert_times, batches)
         decoded = map(Decoder(options.origin.cluster), batches)
@@ -226,11 +248,11 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: KafkaTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Spark passes our tasks
         """The rows of one task, on a worker."""
-        return self._log.read_rows(partition.ranges)
+        return self._log.read_rows(partition)
 
 
 class StreamReader(DataSourceStreamReader):
-    """Reads the log batch by batch. An offset of the stream is `{partition: offset}`, with texts as keys.
+    """Reads the log batch by batch. An offset of the stream is a `LogPosition` as JSON.
 
     Spark 4.0 calls `latestOffset` without the current offset, so this class remembers where the last batch
     ended. After a restart it learns that from Spark, which first calls `partitions` for an empty batch that
@@ -239,63 +261,74 @@ class StreamReader(DataSourceStreamReader):
 
     def __init__(self, options: KafkaOptions) -> None:
         self._log = OffsetsLog(options)
-        self._last_end: dict[str, int] | None = None
+        self._last_end: LogPosition | None = None
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> dict[str, Any]:
         """Where the first batch of the stream starts."""
-        return {str(p): offset for p, offset in self._log.resolve_offsets(self._log.options.starting).items()}
+        return LogPosition(self._log.resolve_offsets(self._log.options.starting)).to_json()
 
-    def latestOffset(self) -> dict[str, int]:
+    def latestOffset(self) -> dict[str, Any]:
         """Where the next batch ends: at the last stable offsets, or after `maxOffsetsPerPartition` offsets.
 
         Raises `ConnectError` if the cluster was never reached. After that an unreachable cluster only means
-        that there is no new batch.
+        that there is no new batch. Raises `DataLost` if the topic was created again.
         """
         if self._last_end is None:
-            self._last_end = self.initialOffset()
-        cap, ends = self._log.options.max_offsets_per_partition, dict(self._last_end)
+            self._last_end = LogPosition.from_json(self.initialOffset())
+        last, cap = self._last_end, self._log.options.max_offsets_per_partition
+        offsets, epochs = dict(last.offsets), dict(last.leader_epochs)
         try:
-            latest = self._log.resolve_offsets(OffsetSpec.LATEST)
-            for partition, start in self._fetch_new_starts(latest).items():
-                ends[str(partition)] = start
+            latest = self._log.fetch_position()
+            self._raise_if_recreated(latest)
+            offsets |= self._fetch_new_starts(latest.offsets)
         except ConnectError as error:
             if not self._log.connected:
                 raise
             cluster = self._log.options.origin.cluster
             log.warning("end offsets cannot be fetched: no new batch", cluster=cluster, why=str(error))
-            return ends
-        # At most `cap` offsets of each partition.
-        for partition, end in latest.items():
-            start = ends[str(partition)]
-            # A last stable offset may go back after an unclean leader election; a stream must not.
-            ends[str(partition)] = max(start, min(end, start + cap))
-        return ends
+            return last.to_json()
+        # At most `cap` offsets of each partition. A last stable offset may go back after an unclean leader
+        # election; a stream must not, and keeps the epoch of the leader that knew the offset.
+        for partition, end in latest.offsets.items():
+            if partition not in offsets:
+                continue  # a new partition whose log start is not known yet
+            start = offsets[partition]
+            if end > start or partition not in epochs:
+                epochs[partition] = latest.leader_epochs[partition]
+            offsets[partition] = max(start, min(end, start + cap))
+        return LogPosition(offsets, latest.topic_id or last.topic_id, epochs).to_json()
+
+    def _raise_if_recreated(self, latest: LogPosition) -> None:
+        assert self._last_end is not None
+        known = self._last_end.topic_id
+        if known and latest.topic_id and latest.topic_id != known:
+            origin = self._log.options.origin
+            raise make_recreated_error(origin.cluster, origin.topic, known, latest.topic_id)
 
     def _fetch_new_starts(self, latest: Mapping[int, int]) -> dict[int, int]:
         """The log start offsets of partitions that the last batch did not have."""
         assert self._last_end is not None
-        new = [p for p in latest if str(p) not in self._last_end]
+        new = latest.keys() - self._last_end.offsets.keys()
         if not new:
             return {}
         return {p: start for p, start in self._log.resolve_offsets(OffsetSpec.EARLIEST).items() if p in new}
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[KafkaTask]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[KafkaTask]:
         """The tasks of one batch."""
-        self._last_end = dict(end)
-        ends = {int(p): offset for p, offset in end.items()}
-        starts = {int(p): offset for p, offset in start.items()}
+        begin, self._last_end = LogPosition.from_json(start), LogPosition.from_json(end)
+        starts, ends = dict(begin.offsets), self._last_end.offsets
         # Partitions that were added since the last batch are read from their log start.
         new = sorted(ends.keys() - starts.keys())
         if new:
             log_starts = self._log.resolve_offsets(OffsetSpec.EARLIEST)
             starts |= {p: log_starts.get(p, 0) for p in new}
-        return [
-            KafkaTask(share) for share in split_ranges(make_ranges(starts, ends), self._log.options.tasks)
-        ]
+        ranges = drop_covered(make_ranges(starts, ends), self._log.options.covered)
+        epochs = {(p, starts[p]): epoch for p, epoch in begin.leader_epochs.items() if p in starts}
+        return [KafkaTask(share, epochs) for share in split_ranges(ranges, self._log.options.tasks)]
 
     def read(self, partition: KafkaTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Spark passes our tasks
         """The rows of one task, on a worker."""
-        return self._log.read_rows(partition.ranges)
+        return self._log.read_rows(partition)
 
     def commit(self, end: dict[str, int]) -> None:
         """Does nothing: Spark keeps the position of the stream in its checkpoint."""
@@ -303,6 +336,15 @@ class StreamReader(DataSourceStreamReader):
     def stop(self) -> None:
         """Closes the connection."""
         self._log.close()
+
+
+def make_recreated_error(cluster: str, topic: str, known_id: str, topic_id: str) -> DataLost:
+    """The error for a topic that was created again while koff read it."""
+    return DataLost(
+        f"cluster {cluster}: the topic {topic} was created again (its id was {known_id}, now it is "
+        f"{topic_id}): the new log does not continue the one that was read; read it under another name of "
+        "the cluster, or into new tables"
+    )
 
 
 class KoffSource(DataSource):

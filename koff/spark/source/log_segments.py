@@ -9,7 +9,7 @@ credentials that pyarrow finds on the worker.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path, PurePosixPath
@@ -25,7 +25,7 @@ from koff.errors import ConfigError
 from koff.records.segments import Damage, SegmentRecords, TransactionOutcomes, read_segment
 from koff.records.topics import OFFSETS_TOPIC
 from koff.spark.rows.decoding import DDL, SCHEMA, Decoder, RecordFilter
-from koff.spark.rows.packing import PACKED_DDL, pack_batches
+from koff.spark.rows.packing import PACKED_DDL, Extent, pack_batches
 from koff.spark.source.source_options import check_options, parse_filter, parse_flag, parse_number
 from koff.spark.tables.files import FileTarget, write_batches
 
@@ -111,11 +111,23 @@ class SegmentsReader(DataSourceReader):
     def read(self, partition: SegmentsTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Spark passes our tasks
         """The rows of one task, on a worker."""
         options, decoder = self._options, Decoder(self._options.cluster)
-        decoded = (rows for segments in partition.segments for rows in _read_rows(segments, decoder, options))
+        extents: list[Extent] = []
+        decoded = (
+            rows
+            for segments in partition.segments
+            for rows in _read_rows(segments, decoder, options, extents)
+        )
         kept = filter(len, map(options.record_filter.filter_rows, decoded))
         if options.into:
-            return write_batches(kept, options.into)
-        return pack_batches(kept) if options.packed else kept
+            return _append_extents(write_batches(kept, options.into), extents)
+        return _append_extents(pack_batches(kept), extents) if options.packed else kept
+
+
+def _append_extents(batches: Iterable[pa.RecordBatch], extents: Iterable[Extent]) -> Iterator[pa.RecordBatch]:
+    """The batches, and then the extents: to read the batches adds to `extents`."""
+    yield from batches
+    for extent in extents:
+        yield extent.pack()
 
 
 class SegmentsSource(DataSource):
@@ -240,23 +252,40 @@ def _cut_log(whole: Segments, share: float) -> Iterator[Segments]:
     yield Segments(whole.partition, whole.files, whole.sizes, first, len(whole.files))
 
 
-def _read_rows(segments: Segments, decoder: Decoder, options: SegmentsOptions) -> Iterator[pa.RecordBatch]:
-    """The decoded rows of the committed records, and a row for each damage."""
+def _read_rows(
+    segments: Segments, decoder: Decoder, options: SegmentsOptions, extents: list[Extent]
+) -> Iterator[pa.RecordBatch]:
+    """The decoded rows of the committed records, and a row for each damage.
+
+    At the end, it adds the offsets that it has read to `extents`.
+    """
     # First the transaction markers of these files, and of later files while a transaction is open.
     outcomes = TransactionOutcomes()
     for number, path in enumerate(segments.files[segments.first :], segments.first):
         if number < segments.last or outcomes.has_open_transaction:
             outcomes.scan(_map_file(path))
 
-    # Then the records. `next_offset` places damage that has no readable offset of its own.
-    next_offset = 0
+    # Then the records. `next_offset` places damage that has no readable offset of its own. The name of a file
+    # is its first offset.
+    name = PurePosixPath(segments.files[segments.first]).stem if segments.first < segments.last else ""
+    start = int(name) if name.isdigit() else None
+    next_offset, unsound = start or 0, []
+    if outcomes.first_open_offset is not None:
+        unsound.append(outcomes.first_open_offset)
     for path in segments.files[segments.first : segments.last]:
         for chunk in read_segment(_map_file(path), outcomes=outcomes, check_crc=options.check_crc):
+            # Damage without an offset may be anywhere in the chunk.
+            unsound += [next_offset if each.offset is None else each.offset for each in chunk.damage]
             if len(chunk.records):
+                start = int(chunk.records.offset[0]) if start is None else start
                 next_offset = int(chunk.records.offset[-1]) + 1
                 yield _decode_records(segments.partition, chunk.records, decoder)
             if chunk.damage:
                 yield _make_damage_rows(segments.partition, path, chunk.damage, next_offset, options.cluster)
+
+    if start is not None and start < next_offset:
+        sound_end = max(start, min([next_offset, *unsound]))
+        extents.append(Extent(segments.partition, start, next_offset, sound_end))
 
 
 def _map_file(path: str) -> memoryview:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -39,13 +39,19 @@ class ReadOrigin:
     """How long no record and no end of a partition may come before the reader gives up."""
 
 
-def read_ranges(origin: ReadOrigin, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
+def read_ranges(
+    origin: ReadOrigin,
+    ranges: Sequence[Range],
+    leader_epochs: Mapping[tuple[int, int], int] | None = None,
+) -> Iterator[pa.RecordBatch]:
     """Yields the records of those ranges in the columns `RAW`, each once, in log order within a partition.
 
+    `leader_epochs` may give, by partition and offset, the epoch of a leader that had the log up to there.
+    With it, a range that starts there is lost if the log was truncated below that offset since then.
     Raises `ConnectError` if nothing comes for `patience_s`, `DataLost` if records are no longer in the log.
     """
     with Feed(origin.conf, origin.topic, _size_feed(max(map(len, ranges), default=0))) as feed:
-        pending = _PendingRanges(origin, feed, ranges)
+        pending = _PendingRanges(origin, feed, ranges, leader_epochs or {})
         last_fetch_at = time.monotonic()
         while pending.open:
             fetched = feed.fetch(BATCH_RECORDS, _POLL_S)
@@ -81,8 +87,14 @@ _LEAST_FETCH, _RECORD_BYTES = 16 << 10, 160
 class _PendingRanges:
     """The ranges that have yet to be read. The feed reads one range of a partition at a time: `open`."""
 
-    def __init__(self, origin: ReadOrigin, feed: Feed, ranges: Sequence[Range]) -> None:
-        self._origin, self._feed = origin, feed
+    def __init__(
+        self,
+        origin: ReadOrigin,
+        feed: Feed,
+        ranges: Sequence[Range],
+        leader_epochs: Mapping[tuple[int, int], int],
+    ) -> None:
+        self._origin, self._feed, self._leader_epochs = origin, feed, leader_epochs
         self._waiting: dict[int, deque[Range]] = {}
         for range_ in sorted(ranges):
             self._waiting.setdefault(range_.partition, deque()).append(range_)
@@ -94,7 +106,8 @@ class _PendingRanges:
         waiting = self._waiting[partition]
         if waiting:
             self.open[partition] = waiting.popleft()
-            self._feed.add({partition: self.open[partition].start})
+            start = self.open[partition].start
+            self._feed.add({partition: start}, {partition: self._leader_epochs.get((partition, start), -1)})
 
     def take_run(self, run: Run) -> Run:
         """The records of the run that are in the open range. Opens the next range if this one is complete."""
@@ -138,10 +151,10 @@ class _PendingRanges:
 
         # Resume at the log start offset if it is in the range. After a truncation it is before the range, and
         # the rest of the range is given up.
-        self._feed.remove([lost.partition])
         if log_start is None or not range_.start < log_start < range_.end:
             self.advance(lost.partition, range_.end)
             return
+        self._feed.remove([lost.partition])
         self.open[lost.partition] = Range(lost.partition, log_start, range_.end)
         self._feed.add({lost.partition: log_start})
 

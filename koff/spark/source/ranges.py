@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from koff.spark.tables.coverage import Intervals, subtract_intervals
+
 WORTH_A_TASK = 50_000
 """To read fewer offsets than this takes less time than to start another task."""
 
@@ -25,6 +27,15 @@ class Range:
 def make_ranges(starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Range]:
     """The range of each partition from its start (0 if not given) to its end; empty ranges are left out."""
     return [Range(p, starts.get(p, 0), end) for p, end in sorted(ends.items()) if end > starts.get(p, 0)]
+
+
+def drop_covered(ranges: Iterable[Range], covered: Intervals) -> list[Range]:
+    """The offsets of the ranges that are not in `covered`."""
+    return [
+        Range(range_.partition, start, end)
+        for range_ in ranges
+        for start, end in subtract_intervals([(range_.start, range_.end)], covered.get(range_.partition, ()))
+    ]
 
 
 def split_ranges(ranges: Iterable[Range], tasks: int) -> list[list[Range]]:

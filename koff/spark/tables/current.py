@@ -16,7 +16,9 @@ from koff.lag.window import WINDOW
 from koff.spark.rows.newest import STALE_MS, coalesce_batches, derive_slot_updates, keep_newest
 from koff.spark.rows.packing import COMMIT, COMMIT_ROWS, PACKED, pack_buckets, unpack_batches
 from koff.spark.tables import files
-from koff.spark.tables.schemas import Tables
+from koff.spark.tables.conflicts import retry_conflicts
+from koff.spark.tables.coverage import Intervals, select_offsets
+from koff.spark.tables.schemas import Tables, quote_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,13 +47,15 @@ def merge_commits(
     span_ms: tuple[int, int] | None,
     *,
     into_empty: bool = False,
+    begun: Intervals | None = None,
 ) -> None:
     """Brings `current` up to date with the commits of a packed frame of one cluster.
 
     Commits that are older than the row of their slot change nothing. `contents` are the values of `what` in
     the frame. `span_ms` are the least and the largest timestamp of the commits; if None, no end offsets are
     looked up, and the lags of recent commits stay null. `into_empty` says that `current` has no row of the
-    cluster yet: then workers write files, if they can reach the table's folder.
+    cluster yet: then workers write files, if they can reach the table's folder. `begun` are offsets whose
+    commits in the table `commits` count too.
     """
     from pyspark.sql import functions as f
 
@@ -60,6 +64,11 @@ def merge_commits(
     if COMMIT in contents:
         commits = packed.where(f.col("what") == COMMIT).select("packed")
         rows = rows.union(commits.mapInArrow(_bucket_commits, _BUCKETS))
+    if begun:
+        names = [f.col(field.name) for field in COMMIT_ROWS if field.name != "tombstone"]
+        written = tables.cluster_frame("commits", cluster).where(select_offsets(begun))
+        written = written.select(*names, f.col("committed").isNull().alias("tombstone"))
+        rows = rows.union(written.mapInArrow(_bucket_written, _BUCKETS))
     if span_ms is not None:
         rows = rows.union(_read_ends(tables, cluster, *span_ms).mapInArrow(_bucket_ends, _BUCKETS))
     rows = rows.repartition("bucket").select("packed")
@@ -68,7 +77,7 @@ def merge_commits(
     folder = tables.folder("current") if into_empty else None
     if folder:
         entries = rows.mapInArrow(partial(_write_updates, folder, cluster), "file BINARY").collect()
-        files.commit_files(tables, "current", [row[0] for row in entries], may_repeat=False)
+        files.commit_files(tables, "current", [row[0] for row in entries])
         return
 
     _merge_updates(tables, cluster, rows.mapInArrow(_derive_updates, _UPDATES_DDL))
@@ -89,13 +98,7 @@ def _merge_updates(tables: Tables, cluster: str, updates: DataFrame) -> None:
     )
     merge = target.merge(updates, f"t.cluster = {quote_sql(cluster)} AND {same}")
     merge = merge.whenMatchedUpdate(newer, {**values, "recent": _RECENT})
-    merge.whenNotMatchedInsert(values={**values, "recent": _MORE}).execute()
-
-
-def quote_sql(text: str) -> str:
-    """The text as a string literal of Spark SQL."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    retry_conflicts(merge.whenNotMatchedInsert(values={**values, "recent": _MORE}).execute)
 
 
 _BUCKETS = "bucket INT, packed BINARY"
@@ -105,6 +108,13 @@ def _bucket_commits(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     """The packed commits that may matter to `current`, in buckets."""
     for chunk in coalesce_batches(unpack_batches(batches)):
         yield _pack_into_buckets(keep_newest(chunk))
+
+
+def _bucket_written(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of the table `commits` that may matter to `current`, in buckets."""
+    for chunk in coalesce_batches(batches):
+        arrays = [chunk.column(field.name).cast(field.type) for field in COMMIT_ROWS]
+        yield _pack_into_buckets(keep_newest(pa.RecordBatch.from_arrays(arrays, schema=COMMIT_ROWS)))
 
 
 def _bucket_ends(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -261,30 +261,49 @@ def _format_bound(name: str, value: int) -> int | str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def commit_files(tables: Tables, name: str, entries: Iterable[bytes], *, may_repeat: bool = True) -> None:
+def commit_files(tables: Tables, name: str, entries: Iterable[bytes]) -> None:
     """Adds files to a table in one transaction: all of them or none.
 
     `entries` are what `CommitFiles.close` and `write_file` return. Inside `write_once`, if the table already
-    has files of that version or a later one, nothing is added, and the files are removed. With `may_repeat`
-    false, the caller is sure that there are none, and the table is not asked.
+    has files of that version or a later one, nothing is added, and the files are removed.
     """
     actions = [json.loads(entry) for entry in entries]
-    conf, jvm = tables.spark.conf, cast("Any", tables.spark.sparkContext._jvm)
     transaction = tables.delta_log(name).startTransaction()
-
-    # Spark may write rows of the same batch into the same table, under the application's own name. So files
-    # get another name; otherwise Delta would ignore the second of the two as a repetition.
+    conf = tables.spark.conf
     if app := conf.get(TXN + "AppId", None):
-        app, version = f"{app} files", int(conf.get(TXN + "Version", None) or 0)
-        if may_repeat and transaction.txnVersion(app) >= version:
+        app, version = app + _FILES, int(conf.get(TXN + "Version", None) or 0)
+        # Always asked: Delta then refuses this commit if another writer of the application commits meanwhile.
+        if transaction.txnVersion(app) >= version:
             folder = Path(tables.folder(name) or "")
             for action in actions:
                 (folder / unquote(action["add"]["path"])).unlink(missing_ok=True)
             return
-        txn = {"appId": app, "version": version, "lastUpdated": time.time_ns() // 1_000_000}
-        actions.append({"txn": txn})
+        actions.append(_make_txn(app, version))
+    _commit_actions(tables, transaction, actions)
 
+
+def seal_table(tables: Tables, name: str, app: str, version: int) -> None:
+    """Makes the table ignore all that the application writes with this version or an earlier one."""
+    transaction = tables.delta_log(name).startTransaction()
+    actions = [
+        _make_txn(each, version) for each in (app, app + _FILES) if transaction.txnVersion(each) < version
+    ]
+    if actions:
+        _commit_actions(tables, transaction, actions)
+
+
+_FILES = " files"
+"""Is appended to the application's name for files. Spark may write rows of the same batch into the same
+table, under the application's own name: with one name, Delta would ignore the second as a repetition."""
+
+
+def _make_txn(app: str, version: int) -> dict[str, Any]:
+    return {"txn": {"appId": app, "version": version, "lastUpdated": time.time_ns() // 1_000_000}}
+
+
+def _commit_actions(tables: Tables, transaction: Any, actions: Iterable[Mapping[str, Any]]) -> None:
     # Delta's Python API cannot add files: use its Scala classes. MODULE$ is how Java sees a Scala object.
+    jvm = cast("Any", tables.spark.sparkContext._jvm)
     java_actions = jvm.java.util.ArrayList()
     for action in actions:
         java_actions.add(jvm.org.apache.spark.sql.delta.actions.Action.fromJson(json.dumps(action)))

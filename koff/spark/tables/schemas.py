@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Result = TypeVar("Result")
-VERSION = 1
+VERSION = 2
 """The version of the schemas below."""
 PROPERTY = "koff.schema"
 CHECKPOINTS = "_checkpoints"
@@ -91,6 +91,14 @@ TABLES: Mapping[str, Table] = {
         "offsets_partition INT, `group` STRING, log_offset BIGINT, type STRING, state STRING, saved STRING, "
         "assigned ARRAY<STRUCT<topic: STRING, partition: INT, client_id: STRING, client_host: STRING>>",
     ),
+    "coverage": Table(
+        "topic_id STRING, offsets_partition INT, from_offset BIGINT, to_offset BIGINT, complete BOOLEAN, "
+        "filter STRING, at TIMESTAMP",
+    ),
+    "leases": Table(
+        "sequence BIGINT, owner STRING, host STRING, process INT, nonce STRING, released BOOLEAN, "
+        "at TIMESTAMP"
+    ),
 }
 
 MIGRATIONS: Mapping[tuple[str, int], Callable[[SparkSession, str], None]] = {}
@@ -152,9 +160,15 @@ class Tables:
 
         return self.frame(name).where(f.col("cluster") == cluster)
 
-    def append_rows(self, name: str, frame: DataFrame) -> None:
-        """Appends rows that have all columns of the table, in any order."""
-        frame.select(*self.frame(name).columns).write.format("delta").mode("append").save(self.path(name))
+    def append_rows(self, name: str, frame: DataFrame, transaction: tuple[str, int] | None = None) -> None:
+        """Appends rows that have all columns of the table, in any order.
+
+        `transaction`: the application and the version for Delta, instead of those of the session.
+        """
+        write = frame.select(*self.frame(name).columns).write.format("delta").mode("append")
+        if transaction is not None:
+            write = write.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
+        write.save(self.path(name))
 
     def create_tables(self) -> None:
         """Creates the tables that are missing, and migrates the tables of older koffs.
@@ -257,6 +271,12 @@ class Tables:
             raise WrongTables(f"{self.root} is a file: give --tables a folder")
         names = {status.getPath().getName() for status in fs.listStatus(path)}
         return {name for name in names if not name.startswith(".")}  # Hadoop's .crc files, for example
+
+
+def quote_sql(text: str) -> str:
+    """The text as a string literal of Spark SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _find_migrations(name: str, version: int) -> list[Callable[[SparkSession, str], None]]:

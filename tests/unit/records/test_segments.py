@@ -84,6 +84,7 @@ def test_read_committed_gives_neither_aborted_nor_undecided_records(codec: str) 
     outcomes = TransactionOutcomes()
     outcomes.scan(LOGS[codec])
     (chunk,) = read_segment(LOGS[codec], outcomes=outcomes)
+    assert outcomes.first_open_offset == 1010
     hidden = {1000, 1001, 1010, 1011}
     assert rows_of(chunk.records) == [row for row in DATA if row["offset"] not in hidden]
 
@@ -108,8 +109,11 @@ def test_a_control_batch_that_compaction_emptied_is_no_damage() -> None:
 def test_a_transaction_may_end_in_a_later_file() -> None:
     split = next(begin for begin, _ in batches(LOG) if LOG[begin : begin + 8] == (1004).to_bytes(8, "big"))
     outcomes = TransactionOutcomes()
+    assert outcomes.first_open_offset is None
     outcomes.scan(LOG[:split])
+    assert outcomes.first_open_offset == min(row["offset"] for row in DATA if row["transactional"])
     outcomes.scan(LOG[split:])
+    assert outcomes.first_open_offset == 1010
     chunks = [*read_segment(LOG[:split], outcomes=outcomes), *read_segment(LOG[split:], outcomes=outcomes)]
     assert {row["offset"] for row in all_rows(chunks)} >= {1002, 1003, 1007, 1008}
     assert not {row["offset"] for row in all_rows(chunks)} & {1000, 1001, 1010, 1011}

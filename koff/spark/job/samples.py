@@ -1,0 +1,61 @@
+"""Writes one sample of end offsets of a cluster, and the rows of lag that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from koff.spark.job.batch_writer import BatchWriter
+from koff.spark.job.end_offsets import Sample
+from koff.spark.job.lag_rows import join_lag_inputs, lag_rows
+from koff.spark.spark_session import persist_frame
+from koff.spark.tables.schemas import TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def write_sample_and_lag(
+    writer: BatchWriter,
+    take_sample: Callable[[DataFrame, DataFrame], list[Sample] | None],
+    batch: int | None,
+    *,
+    reach_s: float,
+    small: bool = False,
+) -> int | None:
+    """Writes a sample, and then the lag. A batch that is repeated takes a new sample.
+
+    `take_sample` gets the cluster's rows of `current` and of `group_states`. Its rows have one time. Returns
+    the number of sampled partitions; None if `take_sample` returns None.
+    """
+    from pyspark.sql import functions as f
+
+    tables, cluster = writer.tables, writer.cluster
+    current, states = (tables.cluster_frame(name, cluster) for name in ("current", "group_states"))
+    with ExitStack() as persisted:
+
+        def persist_small(frame: DataFrame) -> DataFrame:
+            # Spark reads a frame again wherever a query names it. If it is small, most of the time goes into
+            # finding its files.
+            if small:
+                persisted.enter_context(persist_frame(frame))
+            return frame
+
+        persist_small(current)
+        persist_small(states)
+
+        rows = take_sample(current, states)
+        if not rows:
+            return None if rows is None else 0
+        writer.write_sample(rows, batch)
+
+        # Rows of lag. The conditions on `day` let Delta skip files: they keep at least a day more than
+        # `reach_s`.
+        days = f.col("day") >= f.date_sub(f.current_date(), 2 + int(reach_s // 86_400))
+        ends = tables.cluster_frame("end_offsets", cluster).where(days)
+        at = (f.col("at") == f.lit(rows[0].at)) & (f.col("day") == f.lit(rows[0].at.date()))
+        sample = persist_small(ends.where(at))
+        frame = join_lag_inputs(sample, current, states, ends, reach_s=reach_s)
+        writer.write_lag(frame.mapInArrow(lag_rows, TABLES["lag"].ddl))
+    return len(rows)

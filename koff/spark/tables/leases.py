@@ -1,0 +1,248 @@
+"""Only one process at a time writes a cluster's rows: the table `leases`, and the fence for a late writer.
+
+A row says that an owner had the lease of a cluster at a time. Delta takes each sequence number of a cluster
+once, so of two processes that want the lease at once, one gets it. The lease of `ALL` is that of
+`koff pipeline maintain`, and excludes all others.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
+
+import structlog
+
+from koff.errors import KoffError
+from koff.spark.tables.conflicts import is_conflict
+from koff.spark.tables.files import seal_table
+from koff.spark.tables.schemas import TABLES, Tables, quote_sql
+from koff.spark.worker_errors import is_java_gone
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = structlog.get_logger(component="spark.tables.leases")
+LEASE_S, HEARTBEAT_S = 60.0, 15.0
+"""How long a lease holds after a heartbeat, and the time between two heartbeats."""
+ALL = "*"
+APPENDED = (
+    *("commits", "groups", "assignments", "quarantine", "end_offsets", "lag", "coverage"),
+    "current",  # while it is empty; later rows are merged into it
+)
+"""The tables that rows are appended to. (A merge that is repeated changes nothing.)"""
+_KEPT_ROWS = 2000
+"""After this many heartbeats, older rows of the cluster are deleted."""
+_ours: set[str] = set()
+"""The nonces of the leases of this process."""
+
+
+class LeaseHeld(KoffError):
+    """Another process has the lease."""
+
+
+class LeaseLost(KoffError):
+    """Another process took the lease, because this one was silent for too long."""
+
+
+class _Row(NamedTuple):
+    """A row of the table, without the cluster. `nonce` tells apart two owners with the same process id."""
+
+    sequence: int
+    owner: str
+    host: str
+    process: int
+    nonce: str
+    released: bool
+    at: datetime
+
+    def is_live(self) -> bool:
+        """Whether the owner may still write. A process that ended on this machine does not."""
+        if self.released or (datetime.now(UTC) - self.at.astimezone(UTC)).total_seconds() > LEASE_S:
+            return False
+        if self.host != socket.gethostname():
+            return True
+        return self.nonce in _ours if self.process == os.getpid() else _is_running(self.process)
+
+
+class Lease:
+    """The lease of one cluster. `acquire` starts a thread that renews it, `release` ends it."""
+
+    def __init__(self, tables: Tables, cluster: str, owner: str) -> None:
+        self.cluster = cluster
+        self._tables, self._owner, self._nonce = tables, owner, str(uuid4())
+        self._sequence = self._fence = self._batches = 0
+        self._renewed_at = 0.0  # monotonic
+        self._lost: LeaseLost | None = None
+        self._lock = threading.Lock()  # guards a renewal: the thread's, or that of `check`
+        self._released = threading.Event()
+        self._renewer = threading.Thread(target=self._renew_regularly, name="koff-lease", daemon=True)
+
+    def acquire(self) -> None:
+        """Gets the lease, and shuts out a former owner that did not release it. Raises `LeaseHeld`."""
+        _ours.add(self._nonce)
+        try:
+            former = self._find_newest(self.cluster)
+            self._raise_if_live(former)
+            # Seconds since 1970 grow faster than one for each heartbeat. So the number also grows when the
+            # table was lost: Delta ignores a batch with a number that it has seen.
+            self._sequence = max(former.sequence + 1 if former else 1, int(time.time()))
+            self._fence = self._sequence
+            if not self._append(released=False):
+                self._raise_if_live(self._find_newest(self.cluster))
+                raise LeaseHeld(
+                    f"cluster {self.cluster}: another process had the lease: start this one again"
+                )
+            # Looked at after the own row is written: of two leases that exclude each other, one at least sees
+            # the other.
+            try:
+                for other in self._list_excluded():
+                    self._raise_if_live(self._find_newest(other))
+            except LeaseHeld:
+                self._append(released=True)
+                raise
+            if former is not None and not former.released and self.cluster != ALL:
+                app, version = self.next_transaction()
+                for name in APPENDED:
+                    seal_table(self._tables, name, app, version)
+        except BaseException:
+            _ours.discard(self._nonce)
+            raise
+        self._renewer.start()
+
+    def release(self) -> None:
+        """Gives the lease up. Errors are only logged: the lease then ends by itself after `LEASE_S`."""
+        self._released.set()
+        _ours.discard(self._nonce)
+        with self._lock:
+            if self._lost is not None:
+                return
+            try:
+                self._append(released=True)
+            except Exception as error:
+                if not is_java_gone(error):
+                    log.warning("the lease was not released", cluster=self.cluster, why=_first_line(error))
+
+    def next_transaction(self) -> tuple[str, int]:
+        """The application and the version of the next batch, for `write_once`.
+
+        Versions grow from owner to owner: when a later owner has written, Delta ignores an earlier owner.
+        """
+        self._batches += 1
+        return f"koff {self.cluster}", (self._fence << 24) + self._batches
+
+    def check(self) -> None:
+        """Raises `LeaseLost` unless nobody else can have the lease now."""
+        if self._lost is None and time.monotonic() - self._renewed_at > LEASE_S - HEARTBEAT_S:
+            self._renew()
+        if self._lost is not None:
+            raise self._lost
+
+    def _renew_regularly(self) -> None:
+        while not self._released.wait(HEARTBEAT_S) and self._lost is None:
+            try:
+                self._renew()
+            except Exception as error:
+                if is_java_gone(error):
+                    return
+                # `check` renews it again before the next batch is recorded as written.
+                log.warning("the lease was not renewed", cluster=self.cluster, why=_first_line(error))
+
+    def _renew(self) -> None:
+        with self._lock:
+            if self._released.is_set() or self._lost is not None:
+                return
+            if self._append(released=False):
+                if (self._sequence - self._fence) % _KEPT_ROWS == 0:
+                    old = f"cluster = {quote_sql(self.cluster)} AND sequence < {self._sequence - 1}"
+                    self._tables.delta_table("leases").delete(old)
+                return
+            newest = self._find_newest(self.cluster)
+            by = (
+                f"{newest.owner} on {newest.host} (process {newest.process})" if newest else "another process"
+            )
+            self._lost = LeaseLost(
+                f"cluster {self.cluster}: {by} now writes into {self._tables.root}, because this process was "
+                f"silent for more than {LEASE_S:g} s: let only one of them run"
+            )
+
+    def _append(self, *, released: bool) -> bool:
+        """Appends the next row. Returns whether the lease is ours: nobody else took the sequence number."""
+        began = time.monotonic()
+        place = (self._owner, socket.gethostname(), os.getpid(), self._nonce)
+        row = _Row(self._sequence, *place, released, datetime.now(UTC))
+        try:
+            write = self._make_frame([row]).write.format("delta").mode("append")
+            write = write.option("txnAppId", f"koff lease {self.cluster}").option("txnVersion", row.sequence)
+            write.save(self._tables.path("leases"))
+        except Exception as error:
+            if not is_conflict(error):
+                raise
+            log.debug("the lease was written by another process", why=_first_line(error))
+        newest = self._find_newest(self.cluster)
+        if newest is None or newest.nonce != self._nonce:
+            return False
+        self._sequence, self._renewed_at = self._sequence + 1, began
+        return True
+
+    def _find_newest(self, cluster: str) -> _Row | None:
+        from pyspark.sql import functions as f
+
+        rows = self._tables.cluster_frame("leases", cluster).select(*_Row._fields)
+        row = rows.orderBy(f.col("sequence").desc()).first()
+        return None if row is None else _Row(*row)
+
+    def _list_excluded(self) -> list[str]:
+        """The other leases that exclude this one."""
+        if self.cluster != ALL:
+            return [ALL]
+        rows = self._tables.frame("leases").select("cluster").distinct().collect()
+        return [row[0] for row in rows if row[0] != ALL]
+
+    def _raise_if_live(self, other: _Row | None) -> None:
+        if other is None or other.nonce == self._nonce or not other.is_live():
+            return
+        of = "" if self.cluster == ALL else f"cluster {self.cluster}: "
+        raise LeaseHeld(
+            f"{of}{other.owner} on {other.host} (process {other.process}) writes into {self._tables.root}: "
+            f"stop it first; if it was killed, wait {LEASE_S:g} s"
+        )
+
+    def _make_frame(self, rows: Sequence[_Row]) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        frame = self._tables.spark.createDataFrame(list(rows), TABLES["leases"].columns)
+        frame = frame.coalesce(1).withColumn("cluster", f.lit(self.cluster))
+        return frame.select("cluster", *_Row._fields)
+
+
+@contextmanager
+def hold_leases(tables: Tables, clusters: Sequence[str], owner: str) -> Iterator[dict[str, Lease]]:
+    """Holds the leases of these clusters in the body, by cluster. Raises `LeaseHeld`."""
+    with ExitStack() as held:
+        leases = {}
+        for cluster in clusters:
+            leases[cluster] = Lease(tables, cluster, owner)
+            leases[cluster].acquire()
+            held.callback(leases[cluster].release)
+        yield leases
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0][:300]
