@@ -41,7 +41,7 @@ def find_koff_error(error: BaseException) -> KoffError | None:
 
 
 def is_java_gone(error: BaseException | None) -> bool:
-    """Whether the error, or one of its causes, is that Spark's Java process does not answer any more."""
+    """Whether the error, or one of its causes, says that Spark's Java process no longer responds."""
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]  # py4j has no types
 
     # The cause of an error of koff's is another connection: that to a broker.

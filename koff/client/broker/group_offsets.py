@@ -136,7 +136,8 @@ class GroupCoordinator(Closing):
                 if each.error_code
             ]
             if refused:
-                self._raise_for_code(*refused[0], refused=f"{len(refused)} of {len(offsets)} offsets")
+                some = f"{len(refused)} of {len(offsets)} offsets" if len(offsets) > 1 else ""
+                self._raise_for_code(*refused[0], refused=some)
 
         self._with_retries(send_commit)
 
@@ -300,7 +301,7 @@ class GroupCoordinator(Closing):
         remedy = "stop the group's members first, or commit through them"
         raise CoordinatorError(
             f"the coordinator of group {group} refuses {subject}: {error}"
-            + (f" ({refused} were not committed)" if refused and not refused.startswith("1 of 1 ") else "")
+            + (f" ({refused} were not committed)" if refused else "")
             + (f"; {remedy}" if error in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION") else "")
         )
 

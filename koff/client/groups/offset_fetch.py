@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from koff.client.groups.responses import PackedOffsets
 from koff.proto.primitives import JAVA_REPLACEMENT, Malformed, read_uvarint, write_uvarint
-from koff.proto.requests import Api, Request, error_name
+from koff.proto.requests import Api, Request, error_name, skip_tags
 
 FIRST_VERSION, LAST_VERSION = 8, 9
 BATCH_GROUPS = 1000
@@ -210,15 +210,7 @@ class _ResponseReader:
         self._rows = rows
 
     def _skip_tags(self, at: int) -> int:
-        buffer = self._buffer
-        if not buffer[at]:
-            return at + 1
-        count, at = read_uvarint(buffer, at)
-        for _ in range(count):
-            _, at = read_uvarint(buffer, at)
-            size, at = read_uvarint(buffer, at)
-            at += size
-        return at
+        return skip_tags(self._buffer, at) if self._buffer[at] else at + 1  # nearly always there is none
 
 
 def _decode_plain_rows(blocks: list[bytes]) -> npt.NDArray[np.void]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from koff.client.key_hashes import crc32_partition, fnv1a_partition, murmur2_partition
@@ -31,6 +32,8 @@ class RoundRobin:
 class _KeyHash:
     """The same partition for the same key; round robin for messages without a key."""
 
+    _find_partition: Callable[[bytes | None, int], int]
+
     def __init__(self) -> None:
         self._keyless = RoundRobin()
 
@@ -39,10 +42,6 @@ class _KeyHash:
         if message.key is None:
             return self._keyless.balance(message, partitions)
         return self._find_partition(message.key, partitions)
-
-    @staticmethod
-    def _find_partition(key: bytes, partitions: int) -> int:
-        raise NotImplementedError
 
 
 class Hash(_KeyHash):
