@@ -11,12 +11,9 @@ import pytest
 from koff.client import Broker, ConsumerConf, Message, NoData, dial
 from koff.client.broker.consumer import PartitionConsumer
 from koff.kafkatest import wait_until
+from tests.process_threads import count_threads, wait_for_threads
 
 pytestmark = pytest.mark.kafka
-
-
-def count_threads() -> int:
-    return len(os.listdir("/proc/self/task"))
 
 
 def read_rss_mib() -> float:
@@ -50,7 +47,7 @@ def test_consumers_at_different_offsets_of_a_partition_share_a_client_and_lose_n
                     seen[start] += consumers[start].consume_batch(40).offsets()
                 except NoData:
                     ended.add(start)
-        assert count_threads() <= before
+        wait_for_threads(before)
     assert seen == {start: list(range(start, count)) for start in starts}
 
 
@@ -113,7 +110,7 @@ def check_dropped_consumers(broker: Broker, topic: str, *, rounds: int, count: i
     with broker.consumer(ConsumerConf(topic, retry_limit=1)) as last:
         assert last.consume().offset == 0
         assert [last.buffer] == last.feed._partitions[topic, 0].buffers
-    assert count_threads() <= threads
+    wait_for_threads(threads)
     return read_rss_mib() - rss_mib
 
 

@@ -339,7 +339,7 @@ def test_all_clusters_are_read_once_and_in_order_though_one_is_killed_and_one_fr
             assert not reader.stats(0).failure
         fill(b, topic, range(1500, 1600))
         read_until(reader, lambda: read.has("b", 1600), read.take)
-        assert threading.active_count() <= threads
+        wait_until(lambda: threading.active_count() <= threads, what="the threads of attempts to end")
     for (name, partition), numbers in read.numbers.items():
         assert numbers == list(range(partition, 1500 if name == "a" else 1600, PARTITIONS))
     assert len(read.numbers) == 2 * PARTITIONS

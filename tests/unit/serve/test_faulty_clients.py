@@ -122,7 +122,7 @@ def test_clients_that_do_not_read_delay_no_other_and_take_no_threads(server: Ser
             assert slow.recv(12) == b"HTTP/1.1 200"  # the response has begun
         assert request(server, "/metrics", Accept_Encoding="gzip")[0] == 200
         assert request(server, "/readyz")[0] == 200
-        assert list_threads() <= before
+        wait_until(lambda: list_threads() <= before, what="the end of the threads")
 
 
 @pytest.mark.usefixtures("large")
@@ -173,7 +173,7 @@ def test_half_requests_are_limited_and_delay_no_other(server: Server, limits: Ca
     with ExitStack() as open_:
         halves = [open_.enter_context(connect(server, HALF)) for _ in range(300)]
         assert request(server, "/metrics")[0] == 200
-        assert list_threads() <= before
+        wait_until(lambda: list_threads() <= before, what="the end of the threads")
         open_connections = [half for half in halves if not is_closed(half)]
         assert 0 < len(open_connections) <= protocol_module.CLIENT_CONNECTIONS
         for half in open_connections:  # the last connections that were opened
