@@ -1,5 +1,6 @@
 """The rules of lag, as pure functions of numbers and arrays. No other package states a rule of lag."""
 
+from koff.lag.causes import Cause, CauseFacts, Explanation, find_causes
 from koff.lag.end_history import Ages, Curves, EndHistory
 from koff.lag.offsets import (
     UNKNOWN,
@@ -47,8 +48,11 @@ __all__ = [
     "WITHHELD",
     "Ages",
     "CatchUps",
+    "Cause",
+    "CauseFacts",
     "Curves",
     "EndHistory",
+    "Explanation",
     "Features",
     "FirstRecords",
     "Lags",
@@ -59,6 +63,7 @@ __all__ = [
     "Status",
     "TimeLags",
     "consume_rates",
+    "find_causes",
     "group_completeness",
     "group_status",
     "is_topic_recreated",
