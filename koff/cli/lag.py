@@ -29,7 +29,8 @@ from koff.monitor.plan import Way
 from koff.monitor.watch import take_views
 from koff.monitor.zookeeper import ZooKeeperConf
 from koff.serve import ClusterView
-from koff.serve.api.group_objects import GROUP
+from koff.serve.api.group_columns import GroupPlace, find_group_causes
+from koff.serve.api.group_objects import GROUP, ExplainedTotal
 from koff.tracker import GroupTotal, PartitionLag
 
 _NAMED = 5
@@ -137,7 +138,7 @@ def lag(
             click.clear()
         rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
         totals = [total for total in view.snapshot.totals() if is_selected(total.group.name)]
-        _FORMATS[form](view.cluster or "", rows, totals)
+        _FORMATS[form](view, rows, totals)
         sys.stdout.flush()
         is_unknown = _print_unknown(view, rows, totals)
         if not watch:
@@ -187,9 +188,9 @@ def _format_member(row: PartitionLag) -> str | None:
     return f"{row.member.client_id}@{row.member.client_host}" if row.member else None
 
 
-def _print_table(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
+def _print_table(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
     if not totals:
-        click.echo(f"no consumer groups to show in cluster {cluster}")
+        click.echo(f"no consumer groups to show in cluster {view.cluster or ''}")
         return
     # Partitions, with the column SECONDS only if there is an exact lag in seconds
     seconds = ["SECONDS"] if any(r.time_lag_source == "record" for r in rows) else []
@@ -229,17 +230,22 @@ def _print_table(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal
     )
 
 
-def _print_csv(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
+def _print_csv(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(_FIELDS)
-    writer.writerows(_row_fields(cluster, row).values() for row in rows)
+    writer.writerows(_row_fields(view.cluster or "", row).values() for row in rows)
 
 
-def _print_json(cluster: str, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
+def _print_json(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
+    causes = {
+        group.name: find_group_causes(GroupPlace(view, shard, number))
+        for shard, found in view.snapshot.shards.items()
+        for number, group in enumerate(found.groups)
+    }
     document = {
-        "cluster": cluster,
-        "groups": [GROUP.build(t) for t in totals],
-        "partitions": [_row_fields(cluster, row) for row in rows],
+        "cluster": view.cluster or "",
+        "groups": [GROUP.build(ExplainedTotal(t, causes[t.group.name])) for t in totals],
+        "partitions": [_row_fields(view.cluster or "", row) for row in rows],
     }
     click.echo(json.dumps(document, ensure_ascii=False))
 

@@ -22,6 +22,7 @@ from koff.monitor.requests import Display, Moment
 from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
 from koff.monitor.stored_groups import describe_refused
 from koff.records.placement import group_partition
+from koff.serve.activity import RecentActivity
 from koff.serve.view import ClusterFacts, ClusterView, MonitorStats, Readiness
 from koff.tracker import ShardSnapshot, Snapshot
 from koff.tracker.commit_rows import DESCRIBED, NOT_SHARED
@@ -82,7 +83,7 @@ class ViewFacts:
     `oldest_ms` is the oldest time that counts as current, and `steady_ms` converts to such times. `failure`
     is the newest error while nothing is answered. `skipped` counts what could not be used. `listed` is what
     the cluster lists of its brokers and topics, if the list is new enough. `listed_at` is when the newest
-    list was requested. `requests` counts the requests to the cluster.
+    list was requested. `requests` counts the requests to the cluster. All views share `activity`.
     """
 
     cluster: str
@@ -112,6 +113,7 @@ class ViewFacts:
     group_labels: tuple[re.Pattern[str], ...] = ()
     listed_at: Moment | None = None
     requests: Mapping[str, int] = field(default_factory=dict)
+    activity: RecentActivity = field(default_factory=RecentActivity)
 
     def groups_ms(self, number: int, shard: ShardSnapshot) -> NDArray[np.int64] | int:
         """When the groups of a shard were current: one time for all, or one for each.
@@ -227,6 +229,7 @@ def build_view(snapshot: Snapshot, facts: ViewFacts) -> ClusterView:
         group_labels=facts.display.group_labels,
         shown=facts.display.names,
         expected_groups=find_expected(served, facts) if facts.display.expected_groups else {},
+        activity=facts.activity,
     )
 
 

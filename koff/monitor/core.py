@@ -63,6 +63,7 @@ from koff.monitor.share_lags import ShareLags
 from koff.monitor.stored_groups import StoredGroups
 from koff.monitor.topic_list import TopicList
 from koff.records.topics import OFFSETS_TOPIC
+from koff.serve.activity import RecentActivity
 from koff.serve.view import ClusterFacts, ClusterView
 from koff.tracker import Tracker
 
@@ -118,6 +119,7 @@ class Core:
         self._facts = self._shown_facts = ClusterFacts()
         self._facts_asked_s = float("-inf")
         self._was_read = self._was_ready = False
+        self._activity = RecentActivity()
         self._display = Display()
         self._receive_display(conf.display)
         self._does_more = False  # history and ZooKeeper come after the start
@@ -229,6 +231,7 @@ class Core:
             requests=self._count_requests(),
             listed_at=self.topics.asked,
             listed=self._list_facts(now),
+            activity=self._activity,
         )
         view = build_view(self.tracker.take_snapshot(now_ms), facts)
         self._was_ready = self._was_ready or view.readiness.ready

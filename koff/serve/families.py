@@ -157,6 +157,14 @@ FAMILIES: tuple[Family, ...] = (
         'koff_group_partitions_not_ok{status="STALL"}',
     ),
     Family(
+        "koff_group_cause",
+        ("group", "cause"),
+        "offsets",
+        "Offsets of the group's lag that a likely cause explains: the three causes that explain most.",
+        f"the group keeps up, or catches up; {_WITHHELD}",
+        'koff_group_cause{cause="stuck_partition"} > 0',
+    ),
+    Family(
         "koff_group_state",
         ("group", "state"),
         "1",

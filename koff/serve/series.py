@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import NEVER, UNKNOWN, Lags, Reason, Status, TimeLags
+from koff.serve.causes import find_shard_causes
 from koff.serve.growth import Growth
 from koff.serve.labels import Labels, Mask, PartitionLabels, ShardLabels, escape_label
 from koff.serve.view import ClusterFacts, ClusterView, TopicFacts
@@ -347,6 +348,24 @@ def _count_each(numbers: ShardNumbers, label: str, kind: NDArray[np.int64], name
     return labels, counted
 
 
+def _causes(numbers: ShardNumbers) -> Series:
+    """Of the causes of each group, the `_MOST_CAUSES` that explain most."""
+    sums = find_shard_causes(numbers.view, numbers.number).sums
+    if not sums:
+        return [], []
+    explained = np.array(list(sums.values()))
+    rank = np.argsort(np.argsort(-explained, axis=0, kind="stable"), axis=0)
+    labels, offsets = list[str](), list[str]()
+    for at, cause in enumerate(sums):
+        all_labels = add_label(numbers.labels.groups, "cause", [cause.label] * len(explained[at]))
+        is_shown = (explained[at] > 0) & (rank[at] < _MOST_CAUSES)
+        texts, own_offsets = select_series(all_labels, explained[at], is_shown)
+        labels += texts
+        offsets += own_offsets
+    return labels, offsets
+
+
+_MOST_CAUSES = 3
 NOT_OK = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
 REASONS = (
     Reason.COMMITS_NOT_CURRENT,
@@ -356,7 +375,11 @@ REASONS = (
     Reason.NO_COMMIT,
     Reason.END_UNKNOWN,
 )
-SEVERAL = {"koff_group_partitions_without_lag": len(REASONS), "koff_group_partitions_not_ok": len(NOT_OK)}
+SEVERAL = {
+    "koff_group_partitions_without_lag": len(REASONS),
+    "koff_group_partitions_not_ok": len(NOT_OK),
+    "koff_group_cause": _MOST_CAUSES,
+}
 """How many series each group may have, of families that have more than one."""
 
 
@@ -416,6 +439,7 @@ SHARD_SERIES: dict[str, Callable[[ShardNumbers], Series]] = {
     "koff_group_rebalances_total": _rebalances_total,
     "koff_group_partitions_without_lag": _partitions_without_lag,
     "koff_group_partitions_not_ok": _partitions_not_ok,
+    "koff_group_cause": _causes,
     "koff_group_partitions_ahead_of_log": _partitions_ahead_of_log,
     "koff_group_lost_records": _lost_records,
     "koff_group_retention_margin_records": _margin_records,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, Self
 
 from koff.errors import KoffError
+from koff.serve.activity import RecentActivity
 from koff.tracker import ShownNames, Snapshot
 
 
@@ -105,6 +106,10 @@ class ClusterView:
     """Which groups and topics the snapshot shows."""
     expected_groups: Mapping[str, bool] = field(default_factory=dict)
     """Whether each group that is expected is present. A group of which koff cannot know that is left out."""
+    activity: RecentActivity = field(default_factory=RecentActivity, repr=False, compare=False)
+    """What the groups did before: filled by those who compare views. All views of a monitor share it."""
+    causes: dict[int, object] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """By shard, what `koff.serve.causes` has computed for this view."""
 
 
 @dataclass(frozen=True, slots=True)

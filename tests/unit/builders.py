@@ -82,14 +82,23 @@ def commit(
     return encode(OffsetCommit(group=group, topic=topic, partition=partition, value=value, type=type))
 
 
-def classic_group(group: str, members: dict[str, bytes] | None, *, protocol_type: str = "consumer") -> Pair:
+def assign(topic: str, *partitions: int) -> bytes:
+    """An assignment blob."""
+    numbers = b"".join(partition.to_bytes(4) for partition in partitions)
+    name = len(topic).to_bytes(2) + topic.encode()
+    return b"\0\0" + (1).to_bytes(4) + name + len(partitions).to_bytes(4) + numbers + b"\xff" * 4
+
+
+def classic_group(
+    group: str, members: dict[str, bytes] | None, *, protocol_type: str = "consumer", generation: int = 7
+) -> Pair:
     """A classic group with these members (client id to assignment blob); None deletes it."""
     value = None
     if members is not None:
         value = GroupMetadataValue(
             version=3,
             protocol_type=protocol_type,
-            generation=7,
+            generation=generation,
             protocol="range" if members else None,
             leader=None,
             current_state_timestamp=1000,
@@ -108,8 +117,7 @@ def classic_group(group: str, members: dict[str, bytes] | None, *, protocol_type
     return encode(GroupMetadata(group=group, value=value))
 
 
-ASSIGNED_T_0_1 = bytes.fromhex("0000 00000001 0001 74 00000002 00000000 00000001 ffffffff")
-"""An assignment blob: partitions 0 and 1 of topic t."""
+ASSIGNED_T_0_1 = assign("t", 0, 1)
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from koff.serve.api import queries
 from koff.serve.api.cluster_objects import CLUSTER, PARTITION_OFFSETS, READER, TOPIC
 from koff.serve.api.group_objects import (
+    CAUSES,
     CLUSTER_GROUP,
     DETAILS,
     GROUP,
@@ -66,6 +67,7 @@ _NAMES = (
 _GROUPS = (
     *_NAMES,
     choice("status", "Only groups with one of these statuses.", GROUP_STATUSES, is_list=True),
+    choice("cause", "Only groups with one of these causes of a lag.", CAUSES, is_list=True),
     choice("type", "Only groups of one of these types.", GROUP_TYPES, is_list=True),
     any_text("state", "Only groups in one of these states, such as Stable or Empty.", is_list=True),
     whole_number("min_lag", "Only groups with a lag of at least so many offsets.", 0, _MAX_OFFSET),

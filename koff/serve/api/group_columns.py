@@ -10,10 +10,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import Status
-from koff.serve.api.group_objects import ClusterTotal
+from koff.lag import Cause, Status
+from koff.serve.api.group_objects import ClusterTotal, ExplainedTotal
 from koff.serve.api.name_pattern import search_names
 from koff.serve.api.parameters import Query
+from koff.serve.cause_texts import Finding, describe_causes
+from koff.serve.causes import find_shard_causes
 from koff.serve.view import ClusterView
 from koff.tracker import Group, ShardSnapshot, Snapshot
 from koff.tracker.selection import select_groups
@@ -85,6 +87,16 @@ class GroupColumns:
         if query["status"]:
             wanted = [int(Status[name]) for name in query["status"]]
             mask &= np.isin(self._statuses, wanted)
+        if query["cause"]:
+            mask &= self._join([self._has_cause(query["cause"], *each) for each in self._shards]) > 0
+        return mask
+
+    @staticmethod
+    def _has_cause(names: Iterable[str], view: ClusterView, number: int, shard: ShardSnapshot) -> Mask:
+        """A mask of the groups of the shard with one of these causes."""
+        mask, sums = np.zeros(len(shard.groups), np.bool_), find_shard_causes(view, number).sums
+        for cause in sums.keys() & {Cause[name.upper()] for name in names}:
+            mask |= sums[cause] > 0
         return mask
 
     def _sort(self, numbers: NDArray[np.int64], query: Query) -> NDArray[np.int64]:
@@ -138,7 +150,18 @@ def build_totals(places: Sequence[GroupPlace]) -> list[ClusterTotal]:
         for view, chosen in by_view.items()
         for total in select_places(chosen).totals()
     }
-    return [ClusterTotal(place.view.cluster or "", totals[id(place.view), place.name]) for place in places]
+    return [
+        ClusterTotal(
+            place.view.cluster or "",
+            ExplainedTotal(totals[id(place.view), place.name], find_group_causes(place)),
+        )
+        for place in places
+    ]
+
+
+def find_group_causes(place: GroupPlace) -> list[Finding] | None:
+    """The causes of the lag of a group; None if its lag is withheld."""
+    return describe_causes(find_shard_causes(place.view, place.shard), place.number)
 
 
 def _sum_lags(snapshot: Snapshot, shard: ShardSnapshot) -> Column:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from koff.lag import Reason, Status
+from koff.lag import Cause, Reason, Status
 from koff.serve.api.shapes import (
     BOOLEAN,
     COUNT,
@@ -20,23 +20,32 @@ from koff.serve.api.shapes import (
     nullable,
     one_of,
 )
+from koff.serve.cause_texts import Finding
 from koff.tracker import Group, GroupTotal, Member, PartitionLag, Snapshot
 from koff.tracker.groups.views import Assignment
 
 GROUP_TYPES = ("simple", "classic", "consumer", "share", "streams", "zookeeper")
 GROUP_STATUSES = tuple(status.name for status in Status if status <= Status.ERR)
 TOTAL_REASONS = ("", "commits_not_current", "rows_missing", "lags_withheld", "lags_unknown", "no_partitions")
+CAUSES = tuple(cause.label for cause in Cause)
 REASONS = tuple(str(reason.name).lower() for reason in Reason)
 _OFFSET = nullable(COUNT)
 _RATE = nullable(NUMBER)
 _FLAG = nullable(BOOLEAN)
 
 
+class ExplainedTotal(NamedTuple):
+    """The totals of a group, and why it lags."""
+
+    total: GroupTotal
+    causes: list[Finding] | None
+
+
 class ClusterTotal(NamedTuple):
     """The totals of a group, and its cluster."""
 
     cluster: str
-    total: GroupTotal
+    total: ExplainedTotal
 
 
 class Row(NamedTuple):
@@ -79,7 +88,7 @@ class NamedMember(NamedTuple):
     awaited: list[AssignedTopic]
 
 
-GROUP: JsonObject[GroupTotal] = JsonObject(
+_TOTAL: JsonObject[GroupTotal] = JsonObject(
     JsonField("group", STRING, "The name.", attrgetter("group.name")),
     JsonField("type", nullable(one_of(GROUP_TYPES)), "Null: not current.", lambda t: t.group.type or None),
     JsonField("state", nullable(STRING), "As Kafka names it. Null: not current.", attrgetter("state")),
@@ -107,6 +116,34 @@ GROUP: JsonObject[GroupTotal] = JsonObject(
     JsonField("consume_per_s", _RATE, "Offsets per second.", attrgetter("pace.consume_per_s")),
     JsonField("catch_up_s", _RATE, "When it will have caught up.", attrgetter("pace.catch_up_s")),
     JsonField("never_catches_up", _FLAG, "At these rates, it never does.", attrgetter("pace.never")),
+)
+
+CAUSE: JsonObject[Finding] = JsonObject(
+    JsonField("cause", one_of(CAUSES), "The name.", attrgetter("cause.label")),
+    JsonField("text", STRING, "A sentence, with the numbers that show the cause.", attrgetter("text")),
+    JsonField("offsets", COUNT, "The offsets of the lag that it explains.", attrgetter("offsets")),
+    JsonField("share", SHARE, "The same as a share of the group's lag.", attrgetter("share")),
+    JsonField("partitions", COUNT, "In how many partitions.", attrgetter("partitions")),
+    JsonField("topic", STRING, "Where it explains most.", attrgetter("topic")),
+    JsonField("partition", COUNT, "Where it explains most.", attrgetter("partition")),
+    JsonField(
+        "member_id",
+        nullable(STRING),
+        "The member with that partition.",
+        lambda f: f.member and f.member.id,
+    ),
+    JsonField("client_id", nullable(STRING), "Of the member.", lambda f: f.member and f.member.client_id),
+    JsonField("client_host", nullable(STRING), "Of the member.", lambda f: f.member and f.member.client_host),
+)
+
+GROUP: JsonObject[ExplainedTotal] = JsonObject(
+    *_TOTAL.lift(attrgetter("total")),
+    JsonField(
+        "causes",
+        nullable(list_of(CAUSE.schema)),
+        "Why it lags, the cause that explains most first. Null: its lag is withheld.",
+        lambda t: None if t.causes is None else [CAUSE.build(cause) for cause in t.causes],
+    ),
 )
 
 CLUSTER_GROUP: JsonObject[ClusterTotal] = JsonObject(

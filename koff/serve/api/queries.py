@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from koff.serve.api.cluster_objects import CLUSTER, PARTITION_OFFSETS, READER, TOPIC, list_topic_partitions
-from koff.serve.api.group_columns import GroupColumns, GroupPlace, select_places
+from koff.serve.api.group_columns import GroupColumns, GroupPlace, find_group_causes, select_places
 from koff.serve.api.group_objects import (
     CLUSTER_GROUP,
     DETAILS,
     GROUP,
+    ExplainedTotal,
     GroupDetails,
     build_members,
     build_rows,
@@ -105,9 +106,10 @@ def show_group(views: Views, names: Names, _query: Query) -> dict[str, Any]:
         place.shard in place.view.stats.held_back_partitions,
     )
     members = build_members(selected, total.group) if total.current else None
+    causes = find_group_causes(place)
     return {
         "cluster": place.view.cluster,
-        "group": {**GROUP.build(total), **DETAILS.build(details)},
+        "group": {**GROUP.build(ExplainedTotal(total, causes)), **DETAILS.build(details)},
         "members": members,
         "partitions": list(build_rows(selected)),
     }

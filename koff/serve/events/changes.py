@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import Status, is_topic_recreated
+from koff.serve.activity import MOST_RESETS, ActivityLog, UsualRates
+from koff.serve.causes import sum_produce_rates
 from koff.serve.events.event import ClusterEvent, Kind, Severity
 from koff.serve.events.known import UNKNOWN, Ints, KnownShard
 from koff.serve.events.known_topics import KnownTopics
@@ -25,6 +27,7 @@ from koff.serve.events.sentences import (
     describe_loss,
     describe_rebalance,
     describe_reset,
+    describe_row,
     describe_status,
     describe_topic,
     find_severity,
@@ -46,6 +49,7 @@ class ClusterChanges:
         self._expected: dict[str, bool] = {}
         self._shown = ShownNames()
         self._statuses: dict[str, int] = {}
+        self._activity = ActivityLog()
         self._begin()
 
     def _begin(self) -> None:
@@ -81,7 +85,7 @@ class ClusterChanges:
             self._shown = view.shown
         # A cluster that koff does not reach has an empty view.
         if why is None or (view.snapshot.shards and not self._is_first):
-            self._compare_snapshot(view, drafts, is_ready=why is None)
+            self._compare_snapshot(view, drafts, now_ms, is_ready=why is None)
             self._is_first = False
         return drafts.build()
 
@@ -113,7 +117,7 @@ class ClusterChanges:
 
     # --- Groups ------------------------------------------------------------------------------------------
 
-    def _compare_snapshot(self, view: ClusterView, drafts: Drafts, *, is_ready: bool) -> None:
+    def _compare_snapshot(self, view: ClusterView, drafts: Drafts, now_ms: int, *, is_ready: bool) -> None:
         snapshot = view.snapshot
         # Which groups and rows there are: then all columns can be compared.
         came, left, topics_left = self._follow_layouts(view, is_ready=is_ready)
@@ -123,6 +127,7 @@ class ClusterChanges:
         for name in came:
             drafts.add("group_appeared", Severity.INFO, partial(describe_group, name, "it is new"))
         for name, status in left.items():
+            self._activity.forget_group(name)
             build = partial(describe_group, name, "it was deleted", status=Status(status).name)
             drafts.add("group_deleted", Severity.INFO, build)
         # Topics, before commits: a topic that was created again has other offsets.
@@ -132,6 +137,7 @@ class ClusterChanges:
         for group, topic in changed.deleted:
             drafts.add("topic_deleted", Severity.WARNING, partial(describe_topic, group, topic, "deleted"))
         for group, topic in changed.recreated:
+            self._activity.forget_topic(group, topic)
             build = partial(describe_topic, group, topic, "created again")
             drafts.add("topic_recreated", Severity.WARNING, build)
         for known in self._shards.values():
@@ -140,9 +146,18 @@ class ClusterChanges:
         for number, current in snapshot.shards.items():
             if _is_current(current):
                 known = self._shards[number]
-                _compare_groups(known, snapshot, current, drafts)
-                _compare_commits(known, snapshot, current, drafts if is_history_read else Drafts(""))
+                _compare_groups(known, snapshot, current, drafts, self._activity, now_ms)
+                if is_history_read:
+                    _compare_commits(known, snapshot, current, drafts, self._activity, now_ms)
+                else:
+                    _compare_commits(known, snapshot, current, Drafts(""), ActivityLog(), now_ms)
                 _compare_losses(known, snapshot, current, drafts)
+                known.usual_rate.add(sum_produce_rates(snapshot, current), now_ms)
+        usual_rates = {
+            number: UsualRates(known.layout, known.usual_rate.known())
+            for number, known in self._shards.items()
+        }
+        view.activity.current = self._activity.build(usual_rates, now_ms)
 
     def _follow_layouts(
         self, view: ClusterView, *, is_ready: bool
@@ -197,7 +212,14 @@ def _is_current(shard: ShardSnapshot) -> bool:
     return not isinstance(shard.groups_current, bool) or shard.groups_current
 
 
-def _compare_groups(known: KnownShard, snapshot: Snapshot, shard: ShardSnapshot, drafts: Drafts) -> None:
+def _compare_groups(
+    known: KnownShard,
+    snapshot: Snapshot,
+    shard: ShardSnapshot,
+    drafts: Drafts,
+    activity: ActivityLog,
+    now_ms: int,
+) -> None:
     """Compares statuses, epochs and members."""
     statuses = snapshot.group_statuses(shard)
     is_known = statuses != Status.UNKNOWN
@@ -216,13 +238,21 @@ def _compare_groups(known: KnownShard, snapshot: Snapshot, shard: ShardSnapshot,
         known.groups[number] = group
         if before_group.state == UNKNOWN_STATE:  # of a group that was not current yet, only the name is known
             continue
+        activity.note_group(before_group, group, now_ms)
         if group.epoch != before_group.epoch and min(group.epoch, before_group.epoch) >= 0:
             drafts.add("rebalanced", Severity.INFO, partial(describe_rebalance, before_group, group))
         elif has_other_members(before_group, group):
             drafts.add("members_changed", Severity.INFO, partial(describe_rebalance, before_group, group))
 
 
-def _compare_commits(known: KnownShard, snapshot: Snapshot, shard: ShardSnapshot, drafts: Drafts) -> None:
+def _compare_commits(
+    known: KnownShard,
+    snapshot: Snapshot,
+    shard: ShardSnapshot,
+    drafts: Drafts,
+    activity: ActivityLog,
+    now_ms: int,
+) -> None:
     """Finds committed offsets that have gone back."""
     committed, before = snapshot.committed(shard), known.committed
     # A commit to an earlier topic of that name is not compared, and neither is the next one with it.
@@ -234,6 +264,11 @@ def _compare_commits(known: KnownShard, snapshot: Snapshot, shard: ShardSnapshot
         _add_by_group(
             "offsets_reset", Severity.WARNING, describe_reset, snapshot, shard, back, before, drafts
         )
+        for row in np.flatnonzero(back)[:MOST_RESETS].tolist():
+            place = describe_row(snapshot, shard, row)
+            activity.note_reset(
+                (place["group"], place["topic"], place["partition"]), int(before[row]), now_ms
+            )
     known.committed = np.where(is_old, UNKNOWN, np.where(committed >= 0, committed, before))
 
 

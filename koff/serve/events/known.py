@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import Status
+from koff.serve.activity import UsualRate
 from koff.tracker import Group, ShardSnapshot
 
 Ints = NDArray[np.int64]
@@ -37,7 +38,7 @@ class KnownShard:
 
     `groups` and `status` (UNKNOWN: never known) are of each group. The other columns are of each row:
     `committed` is below 0, and `lost` (whether records left the log before they were committed) is -1, if it
-    was never known. `places` has the partition numbers.
+    was never known. `places` has the partition numbers. `usual_rate` has the produce rate of each group.
     """
 
     layout: object
@@ -48,6 +49,7 @@ class KnownShard:
     partition: NDArray[np.int32]
     committed: Ints
     lost: NDArray[np.int8]
+    usual_rate: UsualRate
 
     @classmethod
     def create(cls, shard: ShardSnapshot, places: Places) -> Self:
@@ -62,6 +64,7 @@ class KnownShard:
             shard.partition,
             np.full(rows, UNKNOWN, np.int64),
             np.full(rows, UNKNOWN, np.int8),
+            UsualRate(len(shard.groups)),
         )
 
     def carry_over(self, before: Self, moved: Ints | None) -> Difference:
@@ -77,6 +80,7 @@ class KnownShard:
                 self.groups[new] = old
         kept = new_numbers >= 0
         self.status[new_numbers[kept]] = before.status[kept]
+        self.usual_rate.carry_over(before.usual_rate, new_numbers[kept], kept)
         # Rows by group and partition, both by their new numbers.
         partition = before.partition.astype(np.int64)
         if moved is not None:

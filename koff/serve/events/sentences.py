@@ -40,7 +40,7 @@ class Drafts:
         ]
         if rest := drafts[MOST:]:
             counts = dict(Counter(str(kind) for kind, _, _ in rest))
-            text = f"cluster {show(self._cluster)}: {_count(len(rest), 'more event')} at the same time"
+            text = f"cluster {show(self._cluster)}: {count(len(rest), 'more event')} at the same time"
             details = {"count": len(rest), "kinds": counts}
             events.append(ClusterEvent(self._cluster, "more_events", rest[0][1], text, details=details))
         return events
@@ -63,6 +63,11 @@ def show_duration(seconds: float) -> str:
             rest = whole % size // smaller
             return f"{whole // size} {unit}" + (f" {rest} {small_unit}" if rest else "")
     return f"{whole} s"
+
+
+def count(number: int, noun: str) -> str:
+    """So many of something: `1 member`, `1,204 members`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def describe_status(
@@ -131,7 +136,7 @@ def describe_rebalance(before: Group, now: Group) -> dict[str, Any]:
     parts = [f"rebalanced ({word} {before.epoch} to {now.epoch})"] if before.epoch != now.epoch else []
     parts += [f"{len(came)} joined ({_list_clients(came)})"] if came else []
     parts += [f"{len(left)} left ({_list_clients(left)})"] if left else []
-    parts.append(_count(now.member_count, "member"))
+    parts.append(count(now.member_count, "member"))
     return describe_group(
         now.name,
         ", ".join(parts),
@@ -160,7 +165,7 @@ def describe_reset(
     row = int(rows[np.argmax(back)])
     place = describe_row(snapshot, shard, row)
     old, new = int(before[row]), int(shard.committed[row])
-    more = "" if len(rows) == 1 else f", and of {_count(len(rows) - 1, 'more partition')}"
+    more = "" if len(rows) == 1 else f", and of {count(len(rows) - 1, 'more partition')}"
     return {
         **place,
         "text": f"group {show(place['group'])}: the committed offset of {show(place['topic'])}-"
@@ -176,7 +181,7 @@ def describe_loss(
     lost = start[rows] - shard.committed[rows]
     row, most, total = int(rows[np.argmax(lost)]), int(lost.max()), int(lost.sum())
     place = describe_row(snapshot, shard, row)
-    more = "" if len(rows) == 1 else f", and {total - most:,} of {_count(len(rows) - 1, 'more partition')}"
+    more = "" if len(rows) == 1 else f", and {total - most:,} of {count(len(rows) - 1, 'more partition')}"
     return {
         **place,
         "text": f"group {show(place['group'])}: {most:,} offsets of {show(place['topic'])}-"
@@ -207,10 +212,6 @@ def describe_topic(group: str, topic: str, what: str) -> dict[str, Any]:
         "topic": topic,
         "text": f"group {show(group)}: the topic {show(topic)}, which it has commits to, was {what}",
     }
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _drop_unknown(offset: int) -> int | None:

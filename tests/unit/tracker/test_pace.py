@@ -7,6 +7,8 @@ import json
 import pytest
 
 from koff.cli.lag import _print_json
+from koff.serve import ClusterView
+from koff.serve.view import MonitorStats, Readiness
 from koff.tracker import Tracker
 from koff.tracker.rows import Pace
 from tests.unit.builders import commit
@@ -48,7 +50,8 @@ def test_without_a_time_nothing_is_said_of_rates(tracker):
 
 def test_never_is_null_and_a_flag_in_json_and_what_is_not_known_is_null(tracker, capsys):
     snapshot = tracker.take_snapshot(NOW_MS)
-    _print_json("c", list(snapshot.rows()), snapshot.totals())
+    view = ClusterView("c", snapshot, Readiness(True, "ready"), MonitorStats())
+    _print_json(view, list(snapshot.rows()), snapshot.totals())
     document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     fields = ("consume_per_s", "catch_up_s", "never_catches_up", "complete")
     for kind in ("groups", "partitions"):

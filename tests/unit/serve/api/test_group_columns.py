@@ -21,7 +21,7 @@ from tests.unit.tracker.test_selection import take_snapshot
 def find(columns: GroupColumns, query: str) -> list[GroupTotal]:
     page = columns.find_page(parse_query(f"limit=1000&{query}".encode(), PARAMETERS))
     assert page.total == len(page.groups)
-    return [group.total for group in page.groups]
+    return [group.total.total for group in page.groups]
 
 
 def number(total: GroupTotal, key: str) -> Any:

@@ -66,7 +66,7 @@ def test_a_group_and_its_rows_have_the_names_and_values_of_koff_lag(
     clusters: Clusters, capsys: pytest.CaptureFixture[str]
 ) -> None:
     view = clusters.views[0]
-    lag_command._print_json("c", list(view.snapshot.rows()), view.snapshot.totals())
+    lag_command._print_json(view, list(view.snapshot.rows()), view.snapshot.totals())
     printed = json.loads(capsys.readouterr().out)
     groups = clusters.get("groups")["groups"]
     for group in printed["groups"]:

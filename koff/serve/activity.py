@@ -1,0 +1,191 @@
+"""What groups did lately: rebalances, members that came and left, resets. One view alone cannot show it."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koff.lag.causes import MEMBERS_SPAN_MS, REBALANCES_SPAN_MS
+from koff.tracker import Group
+
+MOST_RESETS = 10_000
+"""So many partitions of a cluster with a reset are kept, the newest."""
+RESET_SPAN_MS = 3_600_000
+_NAMED = 3
+"""So many client ids are named."""
+_USUAL_S, _WARM_UP_S, _LONGEST_S = 3600.0, 600.0, 60.0
+"""The usual produce rate is a mean over about so many seconds, and unknown before so many were observed. A
+pause that is longer counts as `_LONGEST_S`."""
+
+Place = tuple[str, str, int]
+"""Group, topic and partition."""
+
+
+class Reset(NamedTuple):
+    """A committed offset went back from `offset`."""
+
+    offset: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupActivity:
+    """What one group did: how often it rebalanced within `REBALANCES_SPAN_MS`, and who came and left then.
+
+    `most_members` is the most that it had within `MEMBERS_SPAN_MS`, until `most_members_ms`; -1 if the number
+    did not change.
+    """
+
+    rebalances: int = 0
+    joined: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    most_members: int = -1
+    most_members_ms: int = 0
+
+
+class UsualRates(NamedTuple):
+    """The usual produce rates of the groups (G,) of a shard while it has this `layout`. NaN: unknown."""
+
+    layout: object
+    per_s: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterActivity:
+    """What the groups of a cluster did lately. Groups that did nothing are missing."""
+
+    groups: Mapping[str, GroupActivity] = field(default_factory=dict)
+    resets: Mapping[Place, Reset] = field(default_factory=dict)
+    usual_rates: Mapping[int, UsualRates] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class RecentActivity:
+    """Holds the newest `ClusterActivity`: one thread sets it, any thread reads it."""
+
+    current: ClusterActivity = field(default_factory=ClusterActivity)
+
+
+class _Rebalance(NamedTuple):
+    at_ms: int
+    epochs: int
+    joined: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _GroupLog:
+    rebalances: deque[_Rebalance] = field(default_factory=lambda: deque(maxlen=100))
+    members: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=100))
+    """Until when the group had so many members, before the number changed."""
+
+    def build(self, now_ms: int) -> GroupActivity | None:
+        """What the group did; None if that is nothing. Forgets what was too long ago."""
+        while self.rebalances and self.rebalances[0].at_ms < now_ms - REBALANCES_SPAN_MS:
+            self.rebalances.popleft()
+        while self.members and self.members[0][0] < now_ms - MEMBERS_SPAN_MS:
+            self.members.popleft()
+        if not self.rebalances and not self.members:
+            return None
+        until_ms, most = max(self.members, key=lambda entry: (entry[1], entry[0]), default=(0, -1))
+        return GroupActivity(
+            sum(each.epochs for each in self.rebalances),
+            _name_most(each.joined for each in self.rebalances),
+            _name_most(each.left for each in self.rebalances),
+            most,
+            until_ms,
+        )
+
+
+class ActivityLog:
+    """Collects what the groups of a cluster do, from one view to the next. Bounded. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _GroupLog] = {}
+        self._resets: dict[Place, Reset] = {}
+
+    def note_group(self, before: Group, now: Group, now_ms: int) -> None:
+        """The epoch or the members of a group are others than before."""
+        log = self._groups.setdefault(now.name, _GroupLog())
+        if before.member_count != now.member_count:
+            log.members.append((now_ms, before.member_count))
+        if min(before.epoch, now.epoch) >= 0 and now.epoch > before.epoch:
+            joined, left = _list_new(before, now), _list_new(now, before)
+            log.rebalances.append(_Rebalance(now_ms, now.epoch - before.epoch, joined, left))
+
+    def note_reset(self, place: Place, offset: int, now_ms: int) -> None:
+        """The committed offset of a row went back from `offset`."""
+        before = self._resets.pop(place, None)  # the newest are the last
+        if before is not None and before.at_ms >= now_ms - RESET_SPAN_MS:
+            offset = max(offset, before.offset)
+        self._resets[place] = Reset(offset, now_ms)
+        if len(self._resets) > MOST_RESETS:
+            del self._resets[next(iter(self._resets))]
+
+    def forget_group(self, name: str) -> None:
+        """The group was deleted: a later one of that name is another."""
+        self._groups.pop(name, None)
+        self._forget_resets(lambda place: place[0] == name)
+
+    def forget_topic(self, group: str, topic: str) -> None:
+        """A topic of the group was created again: its offsets are others."""
+        self._forget_resets(lambda place: place[:2] == (group, topic))
+
+    def _forget_resets(self, is_meant: Callable[[Place], bool]) -> None:
+        for place in [place for place in self._resets if is_meant(place)]:
+            del self._resets[place]
+
+    def build(self, usual_rates: Mapping[int, UsualRates], now_ms: int) -> ClusterActivity:
+        """What the groups did up to now."""
+        built = {name: log.build(now_ms) for name, log in self._groups.items()}
+        groups = {name: activity for name, activity in built.items() if activity is not None}
+        self._groups = {name: self._groups[name] for name in groups}
+        resets = {
+            place: reset for place, reset in self._resets.items() if reset.at_ms >= now_ms - RESET_SPAN_MS
+        }
+        self._resets = dict(resets)
+        return ClusterActivity(groups, resets, usual_rates)
+
+
+class UsualRate:
+    """The mean produce rates of groups over about an hour: of `size` groups."""
+
+    def __init__(self, size: int) -> None:
+        self.per_s = np.zeros(size)
+        self.observed_s = np.zeros(size)
+        self._last_ms: int | None = None
+
+    def add(self, per_s: NDArray[np.float64], now_ms: int) -> None:
+        """Adds the present rates."""
+        passed_s = 0.0 if self._last_ms is None else (now_ms - self._last_ms) / 1000
+        passed_s, self._last_ms = min(max(passed_s, 0.0), _LONGEST_S), now_ms
+        self.observed_s += passed_s
+        weights = passed_s / np.clip(self.observed_s, 1e-3, _USUAL_S)
+        self.per_s += np.minimum(weights, 1.0) * (per_s - self.per_s)
+
+    def carry_over(self, before: UsualRate, new: NDArray[Any], old: NDArray[Any]) -> None:
+        """Takes the rates of the groups `old` of `before` for the groups `new`."""
+        self.per_s[new], self.observed_s[new] = before.per_s[old], before.observed_s[old]
+        self._last_ms = before._last_ms
+
+    def known(self) -> NDArray[np.float64]:
+        """The usual rates; NaN where too little was observed."""
+        return np.where(self.observed_s >= _WARM_UP_S, self.per_s, np.nan)
+
+
+def _list_new(before: Group, now: Group) -> tuple[str, ...]:
+    """Client ids of members that are present now, and were not before."""
+    if before.members is now.members:
+        return ()
+    ids = {member.id for member in before.members if member.present}
+    return tuple(member.client_id for member in now.members if member.present and member.id not in ids)[:100]
+
+
+def _name_most(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    counts = Counter(name for names in lists for name in names)
+    return tuple(name for name, _ in counts.most_common(_NAMED))
