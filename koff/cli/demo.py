@@ -1,5 +1,6 @@
 """`koff demo`: runs a real Kafka with live consumer groups, and `koff monitor` on it."""
 
+import json
 import os
 import shutil
 import signal
@@ -193,6 +194,7 @@ def _format_introduction(brokers: str, url: str, groups: dict[str, str]) -> str:
     return f"""
   Kafka         {brokers}
   metrics       {url}/metrics
+  API           {url}/api
   ready         {url}/readyz
 
 From another terminal:
@@ -207,47 +209,30 @@ Ctrl-C stops everything.
 
 @dataclass(frozen=True, slots=True)
 class DemoRow:
-    """One group, as read from the metrics of the monitor."""
+    """One group, as the API of the monitor has it. `why` is the likely cause of its lag, "" without one."""
 
     group: str
     state: str
     members: int | None
     lag: int | None
-    topics: dict[str, int]
+    seconds: float | None
+    status: str
+    why: str
 
 
-def _parse_rows(exposition: str) -> list[DemoRow]:
-    """The groups in a /metrics body, by name."""
-    from prometheus_client.parser import text_string_to_metric_families
-
-    # Samples by metric and group
-    values: dict[tuple[str, str], float] = {}
-    states: dict[str, str] = {}
-    topics: dict[str, dict[str, int]] = {}
-    for family in text_string_to_metric_families(exposition):
-        for sample in family.samples:
-            group = sample.labels.get("group", "")
-            if sample.name in ("koff_group_total_lag", "koff_group_members"):
-                values[sample.name, group] = sample.value
-            elif sample.name == "koff_group_topic_lag":
-                topics.setdefault(group, {})[sample.labels["topic"]] = int(sample.value)
-            elif sample.name == "koff_group_state" and sample.value == 1:
-                states[group] = sample.labels["state"]
-
-    def find_value(name: str, group: str) -> int | None:
-        value = values.get((name, group))
-        return None if value is None else int(value)
-
-    # One row for each group. A group with a state but without a known lag is shown, too.
+def _parse_rows(body: str) -> list[DemoRow]:
+    """The groups of the API's list, by name."""
     return [
         DemoRow(
-            group,
-            states.get(group, "-"),
-            find_value("koff_group_members", group),
-            find_value("koff_group_total_lag", group),
-            topics.get(group, {}),
+            group["group"],
+            group["state"] or "-",
+            group["members"],
+            group["lag"],
+            group["time_lag_s"],
+            group["status"],
+            next((cause["text"] for cause in group["causes"] or ()), ""),
         )
-        for group in sorted({group for _, group in values} | states.keys())
+        for group in json.loads(body)["groups"]
     ]
 
 
@@ -277,19 +262,22 @@ class RecentLags:
         return (now - before) / (now_s - before_s)
 
 
-_LINE = "{:<14}  {:<20}  {:>7}  {:>9}  {:>9}  {}"
+_LINE = "{:<14}  {:<9}  {:>7}  {:>9}  {:>7}  {:>9}  {:<7}  {}"
 
 
 def _format_rows(rows: list[DemoRow], history: RecentLags) -> list[str]:
     def format_value(value: float | None, form: str = "") -> str:
         return "-" if value is None else format(value, form)
 
-    lines = [_LINE.format("GROUP", "STATE", "MEMBERS", "LAG", "CHANGE/S", "LAG BY TOPIC")]
+    lines = [_LINE.format("GROUP", "STATE", "MEMBERS", "LAG", "SECONDS", "CHANGE/S", "STATUS", "WHY")]
     for row in rows:
-        change = format_value(history.change_per_s(row.group), "+.1f")
-        members, lag = format_value(row.members), format_value(row.lag)
-        by_topic = ", ".join(f"{topic} {topic_lag}" for topic, topic_lag in sorted(row.topics.items()))
-        lines.append(_LINE.format(row.group, row.state, members, lag, change, by_topic))
+        numbers = (
+            format_value(row.members),
+            format_value(row.lag),
+            format_value(row.seconds, ".1f"),
+            format_value(history.change_per_s(row.group), "+.1f"),
+        )
+        lines.append(_LINE.format(row.group, row.state, *numbers, row.status, row.why).rstrip())
     return lines
 
 
@@ -298,9 +286,9 @@ def _show_table(monitor: DemoMonitor, stream: TextIO, seconds: float | None) -> 
     history, shown_lines = RecentLags(), 0
     ends = None if seconds is None else time.monotonic() + seconds
     while True:
-        # Read the metrics.
+        # Read the groups.
         monitor.check()
-        body = monitor.get("/metrics")
+        body = monitor.get("/api/v1/groups?sort=name")
         rows = _parse_rows(body) if body else []
         history.add(time.monotonic(), rows)
         lines = _format_rows(rows, history) if rows else ["(koff monitor has no groups to show yet)"]

@@ -31,6 +31,7 @@ from koff.monitor.zookeeper import ZooKeeperConf
 from koff.serve import ClusterView
 from koff.serve.api.group_columns import GroupPlace, find_group_causes
 from koff.serve.api.group_objects import GROUP, ExplainedTotal
+from koff.serve.cause_texts import Finding
 from koff.tracker import GroupTotal, PartitionLag
 
 _NAMED = 5
@@ -105,7 +106,8 @@ def lag(
     with --exact-time-lag, is the age of the oldest record that is not committed. A total is the sum of the
     known lags; UNKNOWN is the number of partitions without one. WHY of a group without a total is
     commits_not_current, rows_missing (koff does not know all partitions of a share group), lags_withheld,
-    lags_unknown or no_partitions.
+    lags_unknown or no_partitions. The last table says why groups lag, as far as koff sees it in this
+    moment: `koff monitor` sees more (docs/causes.md).
 
     \b
     Examples:
@@ -228,6 +230,20 @@ def _print_table(view: ClusterView, rows: list[PartitionLag], totals: list[Group
         ),
         nl=False,
     )
+    # Why groups lag: the cause that explains most.
+    causes = _find_causes(view)
+    explained = [(t.group.name, found[0].text) for t in totals if (found := causes[t.group.name])]
+    if explained:
+        click.echo(f"\n{format_table(('LAGGING GROUP', 'LIKELY CAUSE'), explained)}", nl=False)
+
+
+def _find_causes(view: ClusterView) -> dict[str, list[Finding] | None]:
+    """By group, why it lags."""
+    return {
+        group.name: find_group_causes(GroupPlace(view, number, place))
+        for number, shard in view.snapshot.shards.items()
+        for place, group in enumerate(shard.groups)
+    }
 
 
 def _print_csv(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
@@ -237,11 +253,7 @@ def _print_csv(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTo
 
 
 def _print_json(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
-    causes = {
-        group.name: find_group_causes(GroupPlace(view, shard, number))
-        for shard, found in view.snapshot.shards.items()
-        for number, group in enumerate(found.groups)
-    }
+    causes = _find_causes(view)
     document = {
         "cluster": view.cluster or "",
         "groups": [GROUP.build(ExplainedTotal(t, causes[t.group.name])) for t in totals],

@@ -27,6 +27,7 @@ class TrafficGroup:
     protocol: str = "classic"  # librdkafka's group.protocol; "consumer" is KIP-848's
     pace: float | None = None  # the share of the produced messages that the group reads; None: all
     leaves_after: int | None = None  # how many messages the group reads before it leaves; None: it stays
+    stands_at: int | None = None  # a partition, of each topic, in which the group stays at its first commit
     about: str = ""
 
 
@@ -34,6 +35,7 @@ TOPICS = {"orders": 6, "payments": 3, "clicks": 4}
 GROUPS = (
     TrafficGroup("keeps-up", ("orders",), about="reads all that is written"),
     TrafficGroup("falls-behind", ("orders",), pace=0.5, about="manages half of what is written"),
+    TrafficGroup("stuck", ("orders",), stands_at=2, about="cannot get past a record of orders-2"),
     TrafficGroup("stopped", ("payments",), leaves_after=50, about="committed once and left"),
     TrafficGroup(
         "new-protocol", ("payments", "clicks"), protocol="consumer", about="Kafka's new protocol (KIP-848)"
@@ -111,12 +113,15 @@ class Traffic:
         )
         consumer.subscribe(list(group.topics))
         try:
-            self._read_and_commit(consumer, group)
-            _commit(consumer)
+            standing: dict[tuple[str, int], int] = {}
+            self._read_and_commit(consumer, group, standing)
+            _commit(consumer, standing, group.stands_at)
         finally:
             consumer.close()
 
-    def _read_and_commit(self, consumer: Consumer, group: TrafficGroup) -> None:
+    def _read_and_commit(
+        self, consumer: Consumer, group: TrafficGroup, standing: dict[tuple[str, int], int]
+    ) -> None:
         """Reads and commits until the traffic stops, or until the group's `leaves_after` is reached."""
         produced_per_s = self._rate * len(group.topics) / len(self._topics)
         started_at = committed_at = time.monotonic()
@@ -143,7 +148,7 @@ class Traffic:
                 return
             if now - committed_at >= _COMMIT_S:
                 committed_at = now
-                _commit(consumer)
+                _commit(consumer, standing, group.stands_at)
 
 
 def _has_read_all_partitions(consumer: Consumer) -> bool:
@@ -154,8 +159,17 @@ def _has_read_all_partitions(consumer: Consumer) -> bool:
     return all(partition.offset >= 0 for partition in consumer.position(consumer.assignment()))
 
 
-def _commit(consumer: Consumer) -> None:
+def _commit(consumer: Consumer, standing: dict[tuple[str, int], int], stands_at: int | None) -> None:
+    """Commits the positions. In the partitions `stands_at`, commits the first position again and again.
+
+    `standing` has the first positions.
+    """
     try:
-        consumer.commit(asynchronous=False)
+        positions = [each for each in consumer.position(consumer.assignment()) if each.offset >= 0]
+        for each in positions:
+            if each.partition == stands_at:
+                each.offset = standing.setdefault((each.topic, each.partition), each.offset)
+        if positions:
+            consumer.commit(offsets=positions, asynchronous=False)
     except KafkaException:
-        pass  # nothing read yet, or a rebalance under way: the next commit includes it
+        pass  # a rebalance under way: the next commit includes it

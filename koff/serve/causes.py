@@ -123,7 +123,10 @@ def _gather_facts(
 def sum_produce_rates(snapshot: Snapshot, shard: ShardSnapshot) -> NDArray[np.float64]:
     """The produce rate of all rows of each group (G,), with 0 for those that are unknown."""
     produce = snapshot.produce_rates(shard)
-    return np.bincount(shard.group, weights=produce.per_s, minlength=len(shard.groups))
+    sums: NDArray[np.float64] = np.bincount(
+        shard.group, weights=produce.per_s, minlength=len(shard.groups)
+    ).astype(np.float64)
+    return sums
 
 
 def _count_members(group: Group) -> int:

@@ -1,5 +1,7 @@
 """The causes of a lag: a table of groups, each row by its numbers, and what must be said of them."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -38,7 +40,7 @@ TYPES = {
 
 
 def build_facts(rows, groups=({},)):
-    columns = {
+    columns: dict[str, Any] = {
         name: np.array([{**whole, **each}[name] for each in given], TYPES.get(name, np.int64))
         for whole, given in ((ROW, rows), (GROUP, groups))
         for name in whole

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -21,7 +21,7 @@ OWNED = {"a": (0, 1), "b": (2, 3)}
 
 
 class Life:
-    """A group g that reads four partitions of a topic, each with 10 offsets a second. Time passes in steps."""
+    """A group g that reads four partitions of a topic, each with 10 offsets a second. It lives in steps."""
 
     def __init__(self) -> None:
         self.tracker, self.changes, self.activity = Tracker(), ClusterChanges(), RecentActivity()
@@ -35,7 +35,7 @@ class Life:
         self.join(OWNED)
         self.pass_s(200)
 
-    def join(self, owned: dict[str, tuple[int, ...]]) -> None:
+    def join(self, owned: Mapping[str, tuple[int, ...]]) -> None:
         """The group rebalances: these are its members now, with these partitions."""
         self.generation += 1
         members = {name: assign("t", *partitions) for name, partitions in owned.items()}
@@ -104,7 +104,7 @@ def test_a_partition_that_stands_still_is_named_with_its_offset_and_its_member()
         "stuck_partition": "t-1 is committed at offset 3,000 again and again, while other partitions of the "
         "group advance. Perhaps its next record cannot be processed; a at /10.0.0.1 has it"
     }
-    (finding,) = life.find() or ()
+    (finding,) = life.find() or []
     assert (finding.offsets, finding.share, finding.partitions) == (1200, 1.0, 1)
     assert (finding.topic, finding.partition) == ("t", 1)
     assert finding.member is not None

@@ -1,0 +1,61 @@
+"""Why groups of a real cluster lag: each of the groups of the demo is named rightly, and no other."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from koff.kafkatest import wait_until
+from koff.kafkatest.traffic import GROUPS, TOPICS, Traffic
+from tests.koff_process import monitoring
+
+pytestmark = pytest.mark.kafka
+
+EXPECTED = {
+    "falls-behind": "too_slow",
+    "stuck": "stuck_partition",
+    "stopped": "no_members",
+    "keeps-up": None,
+    "new-protocol": None,
+    "two-members": None,
+}
+
+
+def test_each_incident_of_the_demo_is_named_and_a_group_that_keeps_up_has_no_cause(kafka):
+    mark = uuid.uuid4().hex[:6]
+    topics = {
+        f"{name}-{mark}": partitions for name, partitions in (("orders", 6), ("payments", 3), ("clicks", 4))
+    }
+    groups = [
+        replace(group, name=f"{group.name}-{mark}", topics=[f"{topic}-{mark}" for topic in group.topics])
+        for group in GROUPS
+    ]
+    assert {group.name.removesuffix(f"-{mark}") for group in groups} == EXPECTED.keys()
+    with (
+        Traffic(kafka, topics=topics, groups=groups),
+        monitoring(kafka.bootstrap, "--end-offset-interval", "1") as monitor,
+    ):
+        monitor.wait_until_ready()
+
+        def find_causes() -> dict[str, list[str]]:
+            status, body = monitor.get(f"/api/v1/groups?name={mark}")
+            assert status == 200
+            return {
+                group["group"].removesuffix(f"-{mark}"): [cause["cause"] for cause in group["causes"] or ()]
+                for group in json.loads(body)["groups"]
+            }
+
+        def is_explained() -> bool:
+            """Every incident is named, each first, at the same moment."""
+            found = {group: causes[:1] for group, causes in find_causes().items()}
+            return found == {group: [cause] if cause else [] for group, cause in EXPECTED.items()}
+
+        wait_until(is_explained, timeout_s=180, every_s=1, what="the causes")
+        # A group without members stays as it is, whatever the load of the machine is.
+        assert monitor.metrics()["koff_group_cause"][kafka.cluster_id, f"stopped-{mark}", "no_members"] > 0
+        (stuck,) = json.loads(monitor.get(f"/api/v1/groups?name=stuck-{mark}")[1])["groups"]
+        assert (stuck["causes"][0]["topic"], stuck["causes"][0]["partition"]) == (f"orders-{mark}", 2)
+        assert stuck["causes"][0]["client_id"] == f"stuck-{mark}-1"
