@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
 
+from koff.cli.lag_tables import SORTS, Sort, format_groups, format_partitions, select_totals
 from koff.cli.options import (
     FiniteRange,
     Regex,
@@ -22,7 +24,6 @@ from koff.cli.options import (
     source_option,
     zookeeper_option,
 )
-from koff.cli.text_table import format_table
 from koff.lag import WITHHELD
 from koff.monitor.conf import MonitorConf
 from koff.monitor.plan import Way
@@ -43,6 +44,15 @@ that koff could not find out in time counts as unknown."""
 @click.command()
 @cluster_options
 @option("--group", type=Regex(), help="Only groups whose name matches (anywhere in it: anchor with ^ and $).")
+@option("--partitions", is_flag=True, help="Also a table of the partitions. Implied by --group.")
+@option(
+    "--sort",
+    type=click.Choice(SORTS),
+    default="lag",
+    help="The order of the groups. time: the age of the oldest record that is not committed.",
+)
+@option("--lagging", is_flag=True, help="Only groups with a lag, or whose lag is not known.")
+@option("--top", type=click.IntRange(min=1), metavar="N", help="Only the first N groups.")
 @option(
     "--format",
     "form",
@@ -94,30 +104,39 @@ def lag(
     timeout_s: float,
     watch: bool,
     interval: float,
+    partitions: bool,
+    sort: Sort,
+    lagging: bool,
+    top: int | None,
     **_: Any,
 ) -> None:
-    """Print the lag of all consumer groups, the highest first.
+    """Print the lag of all consumer groups, the highest first, and why they lag.
 
-    Lag is the end offset minus the committed offset. An unknown lag is shown as "-", and the column WHY names
-    the reason: no_commit, topic_gone, end_unknown, or topic_recreated (the commit belongs to an earlier topic
-    with the same name). With commits_not_current or end_not_current, koff could not find out the present
-    offset, and shows no total of the group. For a known lag, WHY may be below_log_start (retention deleted
-    records before the group read them) or ahead_of_log (the commit is beyond the end offset). SECONDS, shown
-    with --exact-time-lag, is the age of the oldest record that is not committed. A total is the sum of the
-    known lags; UNKNOWN is the number of partitions without one. WHY of a group without a total is
-    commits_not_current, rows_missing (koff does not know all partitions of a share group), lags_withheld,
-    lags_unknown or no_partitions. The last table says why groups lag, as far as koff sees it in this
-    moment: `koff monitor` sees more (docs/causes.md).
+    Lag is the end offset minus the committed offset. The lag of a group is the sum of its known lags; UNKNOWN
+    is the number of partitions without one. WHY is the likely cause of a lag, as far as one look shows it
+    (`koff monitor` sees more), or the reason why there is no sum: commits_not_current, rows_missing (koff
+    does not know all partitions of a share group), lags_withheld, lags_unknown or no_partitions.
+
+    In the table of partitions, an unknown lag is "-", and WHY is the reason: no_commit, topic_gone,
+    end_unknown, or topic_recreated (the commit belongs to an earlier topic with the same name). With
+    commits_not_current or end_not_current, koff could not find out the present offset. For a known lag, WHY
+    may be below_log_start (retention deleted records before the group read them) or ahead_of_log (the commit
+    is beyond the end offset). SECONDS is the age of the oldest record that is not committed.
+
+    On a narrow terminal, columns are left out and names shortened; piped, the table has all of them.
 
     \b
     Examples:
       koff lag --brokers localhost:9092
+      koff lag --brokers localhost:9092 --lagging --top 10 --sort time
       koff lag --brokers localhost:9092 --group '^payments$' --fail-above 1000
       koff lag --brokers localhost:9092 --format json | jq '.groups[] | select(.lag > 0)'
       koff lag --brokers localhost:9092 --watch
       koff lag --config koff.yaml --cluster production
       koff lag --brokers localhost:9092 --exact-time-lag '^payments$'
     """
+    if watch and fail_above is not None:
+        raise click.UsageError("--fail-above ends koff with a code, which --watch does not: use one of them")
     set_up_logs()
     cluster = read_cluster(click.get_current_context())
     conf = MonitorConf(
@@ -138,13 +157,34 @@ def lag(
             _show_progress("")
         if watch and form == "table" and sys.stdout.isatty():
             click.clear()
-        rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
-        totals = [total for total in view.snapshot.totals() if is_selected(total.group.name)]
-        _FORMATS[form](view, rows, totals)
+        every = view.snapshot.totals()
+        found = [total for total in every if is_selected(total.group.name)]
+        totals = select_totals(found, sort=sort, is_lagging=lagging, top=top)
+        shown = {total.group.name: number for number, total in enumerate(totals)}
+        found_rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
+        rows = [row for row in found_rows if row.group in shown]
+        if sort != "lag":  # rows come with the largest lag first
+            rows.sort(key=lambda row: shown[row.group])
+        is_short = form == "table" and not partitions and group is None
+        _FORMATS[form](view, [] if is_short else rows, totals)
         sys.stdout.flush()
-        is_unknown = _print_unknown(view, rows, totals)
+        _print_left_out(view, group, every=len(every), found=len(found), shown=len(totals))
+        is_unknown = _print_unknown(view, found_rows, found)
         if not watch:
-            sys.exit(_check_limit(totals, fail_above) or (UNKNOWN if is_unknown else 0))
+            sys.exit(_check_limit(found, fail_above) or (UNKNOWN if is_unknown else 0))
+
+
+def _print_left_out(
+    view: ClusterView, group: re.Pattern[str] | None, *, every: int, found: int, shown: int
+) -> None:
+    """Says on standard error why there is no group, or that there are more."""
+    where = f"in cluster {view.cluster or ''}"
+    if not every:
+        click.echo(f"no consumer groups {where}", err=True)
+    elif not found and group is not None:
+        click.echo(f"no group matches --group {group.pattern}: there are {every} groups {where}", err=True)
+    elif shown < found:
+        click.echo(f"{shown} of {found} groups", err=True)
 
 
 def _print_unknown(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> bool:
@@ -186,55 +226,14 @@ def _check_limit(totals: list[GroupTotal], fail_above: int | None) -> int:
     return 0
 
 
-def _format_member(row: PartitionLag) -> str | None:
-    return f"{row.member.client_id}@{row.member.client_host}" if row.member else None
-
-
 def _print_table(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
     if not totals:
-        click.echo(f"no consumer groups to show in cluster {view.cluster or ''}")
         return
-    # Partitions, with the column SECONDS only if there is an exact lag in seconds
-    seconds = ["SECONDS"] if any(r.time_lag_source == "record" for r in rows) else []
-    click.echo(
-        format_table(
-            (*("GROUP", "STATE", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG"), *seconds, "MEMBER", "WHY"),
-            [
-                (
-                    *(r.group, r.state, r.topic, r.partition, r.committed, r.end, r.published_lag),
-                    *([r.time_lag_s if r.time_lag_source == "record" else None] if seconds else []),
-                    *(_format_member(r), " ".join(r.reasons.names)),
-                )
-                for r in rows
-            ],
-        )
-    )
-    # Groups, with the column WHY only if there is a group without a total
-    why = ["WHY"] if any(t.reason for t in totals) else []
-    click.echo(
-        format_table(
-            ("TOTAL OF GROUP", "TYPE", "STATE", "MEMBERS", "PARTITIONS", "LAG", "UNKNOWN", *why),
-            [
-                (
-                    t.group.name,
-                    t.group.type,
-                    t.state,
-                    t.member_count,
-                    t.partitions,
-                    t.lag,
-                    t.unknown,
-                    *([t.reason] if why else []),
-                )
-                for t in totals
-            ],
-        ),
-        nl=False,
-    )
-    # Why groups lag: the cause that explains most.
-    causes = _find_causes(view)
-    explained = [(t.group.name, found[0].text) for t in totals if (found := causes[t.group.name])]
-    if explained:
-        click.echo(f"\n{format_table(('LAGGING GROUP', 'LIKELY CAUSE'), explained)}", nl=False)
+    # All of a name, unless it is for people.
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    click.echo(format_groups(totals, _find_causes(view), width), nl=False)
+    if rows:
+        click.echo(f"\n{format_partitions(rows, width)}", nl=False)
 
 
 def _find_causes(view: ClusterView) -> dict[str, list[Finding] | None]:

@@ -2,27 +2,112 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
 Cell = str | float | None
+_GAP = "  "
+_LEAST_NAME, _LEAST_TEXT = 12, 24
+"""A name is shortened to so many columns of the terminal at least; a text at the end to so many."""
 
 
-def format_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+def format_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    *,
+    width: int | None = None,
+    dropped: Sequence[str] = (),
+    shortened: Sequence[str] = (),
+) -> str:
     """The header and the rows as text that ends in a newline.
 
-    Columns of numbers are aligned to the right. None and "" are shown as "-".
+    Columns of numbers are aligned to the right. None and "" are shown as "-". Where the table is wider than
+    `width`, the columns `dropped` are left out, one by one in this order. Then the cells of the columns
+    `shortened` lose their middle, and the end of the last column is cut.
     """
-    cells = [[_format_cell(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
-    numeric = [all(isinstance(row[i], int | float | None) for row in rows) for i in range(len(header))]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(line, widths, numeric, strict=True)
-        ).rstrip()
-        for line in (header, *cells)
+    columns = [
+        [title, *map(_format_cell, column)]
+        for title, column in zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True)
     ]
-    return "\n".join(lines) + "\n"
+    is_number = [
+        all(isinstance(cell, int | float | None) for cell in column)
+        for column in (zip(*rows, strict=True) if rows else [()] * len(header))
+    ]
+    shown = list(range(len(header)))
+    if width is not None:
+        for title in dropped:
+            if _measure_table([columns[i] for i in shown]) > width and title in header:
+                shown.remove(header.index(title))
+        _shorten_names([columns[i] for i in shown], shortened, width)
+    widths = {i: max(map(measure_text, columns[i])) for i in shown}
+    lines = [
+        _GAP.join(_pad(columns[i][line], widths[i], to_right=is_number[i]) for i in shown).rstrip()
+        for line in range(len(rows) + 1)
+    ]
+    return "".join(f"{line if width is None else _cut_end(line, width)}\n" for line in lines)
+
+
+def measure_text(text: str) -> int:
+    """How many columns of a terminal the text takes."""
+    return sum(map(_measure_character, text))
+
+
+def shorten_middle(text: str, width: int) -> str:
+    """The text, or its start and its end if it takes more than `width` columns."""
+    if measure_text(text) <= width:
+        return text
+    start, end, left = "", "", width - 1
+    for number in range(len(text)):
+        is_start = number % 2 == 0
+        character = text[len(start)] if is_start else text[-1 - len(end)]
+        left -= _measure_character(character)
+        if left < 0:
+            break
+        start, end = (start + character, end) if is_start else (start, character + end)
+    return f"{start}…{end}"
+
+
+def _measure_character(character: str) -> int:
+    if unicodedata.combining(character) or unicodedata.category(character) in ("Cf", "Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _measure_table(columns: Sequence[Sequence[str]]) -> int:
+    """How wide the table is at least. Of the last column, only a part must fit."""
+    widths = [max(map(measure_text, column)) for column in columns]
+    return sum(widths[:-1]) + min(widths[-1], _LEAST_TEXT) + len(_GAP) * (len(widths) - 1)
+
+
+def _shorten_names(columns: Sequence[list[str]], titles: Sequence[str], width: int) -> None:
+    """Shortens the cells of the columns with these titles until the table fits, the widest column first."""
+    names = [column for column in columns if column[0] in titles]
+    while names and (excess := _measure_table(columns) - width) > 0:
+        widest = max(names, key=lambda column: max(map(measure_text, column)))
+        before = max(map(measure_text, widest))
+        if before <= _LEAST_NAME:
+            return
+        # Not below the next one at once: both are to lose as much.
+        others = [max(map(measure_text, column)) for column in names if column is not widest]
+        target = max(before - excess, _LEAST_NAME, min(max(others, default=0), before - 1))
+        widest[:] = [shorten_middle(cell, target) for cell in widest]
+
+
+def _pad(cell: str, width: int, *, to_right: bool) -> str:
+    padding = " " * (width - measure_text(cell))
+    return padding + cell if to_right else cell + padding
+
+
+def _cut_end(line: str, width: int) -> str:
+    if measure_text(line) <= width:
+        return line
+    left, kept = width - 1, 0
+    for character in line:
+        left -= _measure_character(character)
+        if left < 0:
+            break
+        kept += 1
+    return f"{line[:kept]}…"
 
 
 def _format_cell(cell: Cell) -> str:

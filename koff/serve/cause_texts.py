@@ -96,11 +96,12 @@ class _Evidence:
         """For how long nothing was committed, as in "committed nothing for 4 min 10 s"."""
         known = [measure_silence_s(self.snapshot, self.shard, row) for row in rows]
         seconds = [each for each in known if each is not None]
-        return f"committed nothing for {show_duration(min(seconds))}" if seconds else "has not moved lately"
+        return f"committed nothing for {show_duration(min(seconds))}" if seconds else ""
 
-    def sum_lag(self, rows: list[int]) -> str:
-        """The lag of these rows."""
-        return f"{int(self.facts.lag[rows].sum()):,}"
+    def show_wait(self, rows: list[int]) -> str:
+        """The same, and how much waits."""
+        silence, lag = self.show_silence(rows), int(self.facts.lag[rows].sum())
+        return f"{silence}, while {lag:,} offsets wait" if silence else f"{lag:,} offsets wait"
 
     def show_rates(self) -> tuple[str, str]:
         """The produce and the consume rate of the group."""
@@ -131,9 +132,7 @@ def _reset(group: _Evidence, rows: list[int]) -> str:
 
 def _no_members(group: _Evidence, rows: list[int]) -> str:
     before = f"; it had {count(group.did.most_members, 'member')}" if group.did.most_members > 0 else ""
-    return (
-        f"it has no members, and {group.show_silence(rows)}, while {group.sum_lag(rows)} offsets wait{before}"
-    )
+    return f"it has no members, and {group.show_wait(rows)}{before}"
 
 
 def _open_transaction(group: _Evidence, rows: list[int]) -> str:
@@ -208,7 +207,7 @@ def _fewer_members(group: _Evidence, _rows: list[int]) -> str:
 def _not_committing(group: _Evidence, rows: list[int]) -> str:
     members = group.group.member_count
     has = f"it has {count(members, 'member')}, but " if members else "it "
-    return f"{has}{group.show_silence(rows)}, while {group.sum_lag(rows)} offsets wait"
+    return f"{has}{group.show_wait(rows)}"
 
 
 def _production_rose(group: _Evidence, _rows: list[int]) -> str:

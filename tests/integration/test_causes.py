@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from koff.kafkatest import wait_until
-from koff.kafkatest.traffic import GROUPS, TOPICS, Traffic
+from koff.kafkatest.traffic import GROUPS, Traffic
 from tests.koff_process import monitoring
 
 pytestmark = pytest.mark.kafka

@@ -147,6 +147,7 @@ def test_read_on_the_offsets_topic_and_describe_on_the_others_is_all_it_needs(se
         "lag",
         "--brokers",
         secured.sasl_bootstrap,
+        "--partitions",
         "--fail-above",
         "0",
         env=as_user("reader", "reader-secret"),

@@ -171,8 +171,8 @@ def test_koff_lag_gives_the_age_of_the_record_and_says_where_it_has_it_from(kafk
     assert other["time_lag_source"] == "ends"
     in_csv = list(csv.DictReader(io.StringIO(run_koff(*args, "--format", "csv").stdout)))
     assert {r["group"]: r["time_lag_source"] for r in in_csv} == {"exactly": "record", "about": "ends"}
-    assert re.search(r"LAG +SECONDS", run_koff(*args).stdout)
-    assert "SECONDS" not in run_koff(*args[:5]).stdout
+    assert re.search(r"END +LAG +SECONDS", run_koff(*args).stdout)
+    assert not re.search(r"END +LAG +SECONDS", run_koff(*args[:5]).stdout)
 
 
 def test_a_record_from_the_future_leaves_the_lag_to_the_ends(kafka, make_topic):

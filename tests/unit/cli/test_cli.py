@@ -189,7 +189,7 @@ def withheld(monkeypatch):
 
 
 def test_the_table_shows_a_dash_and_the_reason_for_a_lag_that_is_withheld(withheld):
-    lines = [line.split() for line in run("lag", "--brokers", "a:1").output.splitlines()]
+    lines = [line.split() for line in run("lag", "--brokers", "a:1", "--partitions").output.splitlines()]
     assert ["g", "Stable", "t", "0", "4", "10", "6", "app@/10.0.0.1", "-"] in lines
     assert ["g", "Stable", "t", "1", "4", "-", "-", "app@/10.0.0.1", "end_not_current"] in lines
     assert ["h", "-", "t", "0", "-", "10", "-", "-", "commits_not_current"] in lines
@@ -220,6 +220,31 @@ def test_what_is_not_known_after_the_timeout_is_counted_on_standard_error_with_e
     reasons = "commits_not_current, end_not_current"
     assert f"not all is known: 2 of 3 lags are not known ({reasons})" in result.stderr
     assert "not all is known" not in result.stdout
+
+
+def test_a_group_that_no_group_matches_is_named(withheld):
+    result = run("lag", "--brokers", "a:1", "--group", "^none$")
+    assert result.stdout == ""
+    assert result.stderr == "no group matches --group ^none$: there are 2 groups in cluster c\n"
+
+
+def test_the_top_groups_are_shown_with_their_rows_and_how_many_there_are(withheld):
+    result = run("lag", "--brokers", "a:1", "--top", "1", "--sort", "name", "--format", "json")
+    document = json.loads(result.stdout)
+    assert [group["group"] for group in document["groups"]] == ["g"]
+    assert {row["group"] for row in document["partitions"]} == {"g"}
+    assert "1 of 2 groups\n" in result.stderr
+
+
+def test_partitions_are_shown_on_demand(withheld):
+    assert "PARTITION " not in run("lag", "--brokers", "a:1").stdout
+    assert "PARTITION " in run("lag", "--brokers", "a:1", "--partitions").stdout
+    assert "PARTITION " in run("lag", "--brokers", "a:1", "--group", "g").stdout
+
+
+def test_watch_and_fail_above_are_refused_together():
+    result = run("lag", "--brokers", "a:1", "--watch", "--fail-above", "1")
+    assert (result.exit_code, "--watch" in result.stderr) == (2, True)
 
 
 def test_only_the_chosen_groups_decide_about_the_exit_code(withheld):

@@ -1,0 +1,67 @@
+"""Tables that fit a terminal: columns are left out, names shortened in the middle, the last column cut."""
+
+from __future__ import annotations
+
+import pytest
+
+from koff.cli.text_table import format_table, measure_text, shorten_middle
+
+HEADER = ("GROUP", "TYPE", "LAG", "WHY")
+ROWS = [
+    ("payments-of-the-north-europe-1", "classic", 12, "it consumes 4 offsets a second, and 9 are produced"),
+    ("p", "share", 1_234_567, None),
+]
+
+
+def fit(width: int | None) -> list[str]:
+    return format_table(HEADER, ROWS, width=width, dropped=("TYPE",), shortened=("GROUP",)).splitlines()
+
+
+def test_without_a_width_all_is_shown():
+    lines = fit(None)
+    assert lines[0].split() == list(HEADER)
+    assert lines[1].endswith("are produced")
+    assert lines[2] == f"{'p':<30}  {'share':<7}  1234567  -"
+
+
+def test_first_the_last_column_is_cut():
+    lines = fit(80)
+    assert lines[0].split() == list(HEADER)
+    assert lines[1].endswith("…")
+    assert len(lines[1]) == 80
+
+
+def test_then_columns_are_left_out():
+    assert fit(70)[0].split() == ["GROUP", "LAG", "WHY"]
+
+
+def test_then_names_lose_their_middle():
+    lines = fit(60)
+    assert lines[1].startswith("payments-of…-europe-1  ") or "…" in lines[1][:30]
+    assert lines[1].split()[0].startswith("payments")
+    assert lines[1].split()[0].endswith("europe-1")
+
+
+@pytest.mark.parametrize("width", range(30, 130))
+def test_no_line_is_wider_than_the_terminal(width):
+    assert max(map(measure_text, fit(width))) <= width
+
+
+@pytest.mark.parametrize("width", range(1, 40))
+@pytest.mark.parametrize("text", ["abcdefghij" * 3, "漢字かな交じり文", "e\u0301" * 20, "a漢" * 9])
+def test_a_shortened_text_fits_and_keeps_both_ends(text, width):
+    short = shorten_middle(text, width)
+    assert measure_text(short) <= width
+    if short != text:
+        start, end = short.split("…")
+        assert text.startswith(start)
+        assert text.endswith(end)
+
+
+@pytest.mark.parametrize(("text", "width"), [("abc", 3), ("漢字", 4), ("e\u0301", 1), ("", 0), ("\u200b", 0)])
+def test_the_width_of_a_text_is_that_on_a_terminal(text, width):
+    assert measure_text(text) == width
+
+
+def test_a_table_without_rows_is_its_header():
+    assert format_table(("A", "B"), [], width=10) == "A  B\n"
