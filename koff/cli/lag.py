@@ -150,11 +150,11 @@ def lag(
         zookeeper=ZooKeeperConf(cluster.settings["zookeeper"]),
     )
     is_selected: Callable[[str], Any] = group.search if group else lambda name: True
-    progress = _show_progress if sys.stderr.isatty() else lambda text: None
+    progress = show_progress if sys.stderr.isatty() else lambda text: None
     # One output, or with --watch one for each view
     for view in take_views(conf, interval_s=interval, timeout_s=timeout_s, progress=progress):
         if sys.stderr.isatty():
-            _show_progress("")
+            show_progress("")
         if watch and form == "table" and sys.stdout.isatty():
             click.clear()
         every = view.snapshot.totals()
@@ -169,7 +169,7 @@ def lag(
         _FORMATS[form](view, [] if is_short else rows, totals)
         sys.stdout.flush()
         _print_left_out(view, group, every=len(every), found=len(found), shown=len(totals))
-        is_unknown = _print_unknown(view, found_rows, found)
+        is_unknown = print_unknown(view, found_rows, found)
         if not watch:
             sys.exit(_check_limit(found, fail_above) or (UNKNOWN if is_unknown else 0))
 
@@ -187,7 +187,7 @@ def _print_left_out(
         click.echo(f"{shown} of {found} groups", err=True)
 
 
-def _print_unknown(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> bool:
+def print_unknown(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> bool:
     """Whether koff could not find out a lag. Prints how many and why on standard error."""
     causes = [] if view.readiness.ready else [view.readiness.text]
     withheld = [row for row in rows if row.reasons & WITHHELD]
@@ -205,7 +205,8 @@ def _print_unknown(view: ClusterView, rows: list[PartitionLag], totals: list[Gro
     return bool(causes)
 
 
-def _show_progress(text: str) -> None:
+def show_progress(text: str) -> None:
+    """Replaces the line of progress on standard error, which is a terminal."""
     # \r\033[K: back to the start of the line, and erase it
     click.echo(f"\r\033[K{text}", nl=False, err=True)
 

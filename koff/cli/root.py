@@ -16,7 +16,7 @@ from koff.cli.standard_streams import set_up_standard_streams
 from koff.errors import ConfigError, KoffError
 from koff.version import VERSION
 
-COMMANDS = ("config", "decode", "demo", "health", "lag", "monitor", "pipeline", "printer")
+COMMANDS = ("config", "decode", "demo", "group", "health", "lag", "monitor", "pipeline", "printer")
 """Each command is in the module of its name. It is imported when it is used, for a quick start."""
 SHARED = ("BROKERS", "PROPERTY_FILE", "OFFSETS_TOPIC", "CONFIG")
 """Options that all commands take from the same variable, unless the command's own is set: KOFF_BROKERS."""
@@ -114,6 +114,7 @@ def main() -> None:
     \b
     Examples:
       koff lag --brokers localhost:9092
+      koff group payments --brokers localhost:9092
       koff printer --brokers localhost:9092 --group '^payments'
       koff monitor --brokers localhost:9092 --listen :9850
       koff decode segments /var/lib/kafka/__consumer_offsets-7

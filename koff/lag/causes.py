@@ -2,8 +2,9 @@
 
 A row (group, topic, partition) is behind if it has a lag. It is standing if it is behind and its status is
 STOP or STALL. It is growing if it is behind, not standing, and either its status is WARN, or it consumes no
-faster than records are produced and its lag is above `lag_limits`. A row advances if it is not standing,
-and the group has committed records of it lately. A row may have several causes:
+faster than records are produced and its lag is above `lag_limits`. A row advances if it is not standing, its
+window of commits has a step forward, and the pause since is no longer than the window. A row may have several
+causes:
 
     cause                rows               when
     fell_out_of_log      behind             the committed offset is below the log start
@@ -83,6 +84,7 @@ class CauseFacts:
     - `group` is the group of each row, `member` the number of its member; -1 if that is not known.
     - `lag` is 0 where it is unknown. `usual_lag` and the rates (offsets per second) are as in
       `koff.lag.rates`; an unknown rate is 0. `never` says that the row never catches up.
+    - `is_silent` says that the pause since the last commit is longer than the time that the window spans.
     - `stable` is the last stable offset, sampled within the last `ENDS_SPAN_MS`; `end_before` the end offset
       `ENDS_SPAN_MS` ago.
     - `went_back_from` is the committed offset before a reset, -1 without one.
@@ -98,6 +100,7 @@ class CauseFacts:
     status: NDArray[np.uint8]
     usual_lag: Ints
     never: Mask
+    is_silent: Mask
     consume_per_s: Floats
     produce_per_s: Floats
     committed: Ints
@@ -146,9 +149,8 @@ class _Rules:
         self.standing = self.behind & np.isin(facts.status, (Status.STOP, Status.STALL))
         is_falling_behind = (facts.status == Status.WARN) | (facts.never & self.above)
         self.growing = self.behind & ~self.standing & is_falling_behind
-        # A partition without new records, which the group has read to its end, shows nothing.
-        has_work = self.behind | (facts.produce_per_s > 0)
-        self.advances = ~self.standing & (facts.consume_per_s > 0) & has_work
+        # A partition without new records has no new commits, or the same offset again: that shows nothing.
+        self.advances = ~self.standing & (facts.consume_per_s > 0) & ~facts.is_silent
         self.keeps_up = ~self.standing & ~self.growing
         self.has_member = facts.member >= 0
         # Rows without a member are of one more member, which no rule looks at.

@@ -93,7 +93,9 @@ class _Evidence:
         return f"{show(member.client_id)} at {show(member.client_host)}" if member else "an unknown member"
 
     def show_silence(self, rows: list[int]) -> str:
-        """For how long nothing was committed, as in "committed nothing for 4 min 10 s"."""
+        """For how long nothing new was committed, as in "committed nothing for 4 min 10 s"."""
+        if (self.facts.status[rows] == Status.STALL).all():
+            return "commits the same offset again and again"
         known = [measure_silence_s(self.snapshot, self.shard, row) for row in rows]
         seconds = [each for each in known if each is not None]
         return f"committed nothing for {show_duration(min(seconds))}" if seconds else ""
@@ -139,26 +141,22 @@ def _open_transaction(group: _Evidence, rows: list[int]) -> str:
     row = rows[0]
     return (
         f"an open transaction holds back {group.show_place(row)} from offset "
-        f"{int(group.facts.stable[row]):,} on{_and_more(rows)} (kafka-transactions.sh find-hanging)"
+        f"{int(group.facts.stable[row]):,} on{_and_more(rows)}"
     )
 
 
 def _held_back_commits(group: _Evidence, rows: list[int]) -> str:
-    return (
-        f"it {group.show_silence(rows)}, and an open transaction may hold back its commits "
-        f"(kafka-transactions.sh find-hanging)"
-    )
+    return f"it {group.show_silence(rows)}, and an open transaction may hold back its commits"
 
 
 def _stuck_partition(group: _Evidence, rows: list[int]) -> str:
     row = rows[0]
     offset, silence = f"offset {int(group.facts.committed[row]):,}", group.show_silence([row])
-    is_repeated = group.facts.status[row] == Status.STALL
-    what = f"is committed at {offset} again and again" if is_repeated else f"stands at {offset}: {silence}"
+    what = f"stands at {offset}: the group {silence}"
     member = group.find_member(row)
     owner = f"; {group.show_member(row)} has it" if member else ""
     return (
-        f"{group.show_place(row)} {what}, while other partitions of the group advance. Perhaps its next "
+        f"{group.show_place(row)} {what}, while its other partitions advance. Perhaps its next "
         f"record cannot be processed{owner}{_and_more(rows)}"
     )
 
@@ -237,6 +235,27 @@ _TEXTS: dict[Cause, Callable[[_Evidence, list[int]], str]] = {
     Cause.PRODUCTION_ROSE: _production_rose,
     Cause.TOO_SLOW: _too_slow,
 }
+
+
+ADVICE: dict[Cause, str] = {
+    Cause.FELL_OUT_OF_LOG: "the lost records are gone, and the consumer goes on by auto.offset.reset: make "
+    "it faster, or keep records longer (retention.ms, retention.bytes)",
+    Cause.RESET: "if that was on purpose, wait; if not, find out who reset the offsets",
+    Cause.NO_MEMBERS: "start the consumers, or find out why they cannot join",
+    Cause.OPEN_TRANSACTION: "find the transaction with kafka-transactions.sh find-hanging, and abort it",
+    Cause.HELD_BACK_COMMITS: "find the transaction with kafka-transactions.sh find-hanging, and abort it",
+    Cause.STUCK_PARTITION: "look at the record at that offset, and at the log of the member; if the record "
+    "cannot be processed, skip it",
+    Cause.UNEVEN_ASSIGNMENT: "look at the assignor, and whether all members subscribe to the same topics",
+    Cause.SLOW_MEMBER: "look at the host of the member: CPU, memory, network, and what it calls",
+    Cause.HOT_PARTITION: "look at the keys of the records: more members do not help one partition",
+    Cause.REBALANCING: "look at the logs of the members: max.poll.interval.ms, crashes, deployments",
+    Cause.FEWER_MEMBERS: "find out what became of the other members",
+    Cause.NOT_COMMITTING: "look at the logs of the consumers: they may hang, or not commit",
+    Cause.PRODUCTION_ROSE: "if it lasts, add members (up to one for each partition)",
+    Cause.TOO_SLOW: "add members (up to one for each partition), or make the processing faster",
+}
+"""What helps."""
 
 
 def _and_more(rows: list[int]) -> str:

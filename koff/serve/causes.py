@@ -102,6 +102,7 @@ def _gather_facts(
         status=statuses,
         usual_lag=usual_lags(shard.features, produce),
         never=never,
+        is_silent=_find_silent(snapshot, shard),
         consume_per_s=np.where(consume.known, consume.per_s, 0.0),
         produce_per_s=np.where(produce.known, produce.per_s, 0.0),
         # The lag of a share group that its coordinator returned depends on no offset.
@@ -127,6 +128,15 @@ def sum_produce_rates(snapshot: Snapshot, shard: ShardSnapshot) -> NDArray[np.fl
         shard.group, weights=produce.per_s, minlength=len(shard.groups)
     ).astype(np.float64)
     return sums
+
+
+def _find_silent(snapshot: Snapshot, shard: ShardSnapshot) -> NDArray[np.bool_]:
+    window = shard.features
+    if snapshot.now_ms is None:
+        return np.ones(len(shard.group), np.bool_)
+    pause_ms = snapshot.now_ms - shard.skew_ms - window.last_ms
+    silent: NDArray[np.bool_] = pause_ms > np.maximum(window.last_ms - window.first_ms, 0)
+    return silent
 
 
 def _count_members(group: Group) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pytest
 
 from koff.kafkatest import wait_until
 from koff.kafkatest.traffic import GROUPS, Traffic
-from tests.koff_process import monitoring
+from tests.koff_process import monitoring, run_koff
 
 pytestmark = pytest.mark.kafka
 
@@ -56,6 +57,12 @@ def test_each_incident_of_the_demo_is_named_and_a_group_that_keeps_up_has_no_cau
         wait_until(is_explained, timeout_s=180, every_s=1, what="the causes")
         # A group without members stays as it is, whatever the load of the machine is.
         assert monitor.metrics()["koff_group_cause"][kafka.cluster_id, f"stopped-{mark}", "no_members"] > 0
+        page = run_koff("group", f"stuck-{mark}", "--brokers", kafka.bootstrap)
+        assert page.returncode == 0, page.stderr
+        assert re.search(rf"stuck_partition \(\d+% of the lag\): orders-{mark}-2 stands at", page.stdout)
+        assert re.search(r"rebalanced: generation .*1 member$", page.stdout, re.MULTILINE)
+        assert re.search(rf"--reset-offsets --dry-run --topic orders-{mark}:2 --shift-by 1", page.stdout)
+        assert run_koff("group", f"absent-{mark}", "--brokers", kafka.bootstrap).returncode == 3
         (stuck,) = json.loads(monitor.get(f"/api/v1/groups?name=stuck-{mark}")[1])["groups"]
         assert (stuck["causes"][0]["topic"], stuck["causes"][0]["partition"]) == (f"orders-{mark}", 2)
         assert stuck["causes"][0]["client_id"] == f"stuck-{mark}-1"

@@ -20,7 +20,7 @@ from koff.serve.api.shapes import (
     nullable,
     one_of,
 )
-from koff.serve.cause_texts import Finding
+from koff.serve.cause_texts import ADVICE, Finding
 from koff.tracker import Group, GroupTotal, Member, PartitionLag, Snapshot
 from koff.tracker.groups.views import Assignment
 
@@ -121,6 +121,7 @@ _TOTAL: JsonObject[GroupTotal] = JsonObject(
 CAUSE: JsonObject[Finding] = JsonObject(
     JsonField("cause", one_of(CAUSES), "The name.", attrgetter("cause.label")),
     JsonField("text", STRING, "A sentence, with the numbers that show the cause.", attrgetter("text")),
+    JsonField("advice", STRING, "What helps.", lambda f: ADVICE[f.cause]),
     JsonField("offsets", COUNT, "The offsets of the lag that it explains.", attrgetter("offsets")),
     JsonField("share", SHARE, "The same as a share of the group's lag.", attrgetter("share")),
     JsonField("partitions", COUNT, "In how many partitions.", attrgetter("partitions")),

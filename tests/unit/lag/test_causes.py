@@ -14,6 +14,7 @@ ROW = {
     "status": Status.OK,
     "usual_lag": 0,
     "never": False,
+    "is_silent": False,
     "consume_per_s": 0.0,
     "produce_per_s": 0.0,
     "committed": 1000,
@@ -32,6 +33,7 @@ GROUP = {
 TYPES = {
     "status": np.uint8,
     "never": np.bool_,
+    "is_silent": np.bool_,
     "consume_per_s": np.float64,
     "produce_per_s": np.float64,
     "commits_held_back": np.bool_,
@@ -55,9 +57,19 @@ def explain(*rows, **group):
 
 
 KEEPS_UP = {"consume_per_s": 10.0, "produce_per_s": 10.0, "usual_lag": 10, "lag": 7}
-IDLE = {"consume_per_s": 0.1}  # the rate of a group that has read all falls, and is never 0
+IDLE = {
+    "consume_per_s": 0.1,
+    "is_silent": True,
+}  # the rate of a group that has read all falls, and is never 0
 STALLED = {"status": Status.STALL, "lag": 500, "produce_per_s": 10.0}
-STOPPED = {"status": Status.STOP, "lag": 500, "produce_per_s": 10.0, "consume_per_s": 0.2, "never": True}
+STOPPED = {
+    "status": Status.STOP,
+    "lag": 500,
+    "produce_per_s": 10.0,
+    "consume_per_s": 0.2,
+    "never": True,
+    "is_silent": True,
+}
 TOO_SLOW = {"lag": 900, "never": True, "consume_per_s": 5.0, "produce_per_s": 10.0, "usual_lag": 10}
 
 
@@ -77,6 +89,11 @@ def test_a_lag_that_shrinks_has_no_cause():
 def test_one_partition_stands_while_the_others_advance():
     assert explain(STALLED, KEEPS_UP, KEEPS_UP) == {"stuck_partition": [500, 0, 0]}
     assert explain(STOPPED, TOO_SLOW) == {"stuck_partition": [500, 0], "too_slow": [0, 900]}
+
+
+def test_a_partition_that_is_read_to_its_end_advances():
+    read_to_the_end = {"consume_per_s": 10.0}  # one look does not know its produce rate
+    assert explain(STALLED, read_to_the_end) == {"stuck_partition": [500, 0]}
 
 
 def test_nothing_advances():

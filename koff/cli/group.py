@@ -1,0 +1,144 @@
+"""`koff group`: everything about one group on a page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from typing import Any
+
+import click
+
+from koff.cli.group_history import GroupHistory
+from koff.cli.group_page import format_page
+from koff.cli.lag import print_unknown, show_progress
+from koff.cli.options import (
+    ChosenCluster,
+    FiniteRange,
+    check_name,
+    cluster_options,
+    exact_option,
+    option,
+    read_cluster,
+    set_up_logs,
+    source_option,
+    zookeeper_option,
+)
+from koff.errors import KoffError
+from koff.monitor.chosen_partitions import ChosenPartitions
+from koff.monitor.conf import MonitorConf
+from koff.monitor.watch import take_views
+from koff.monitor.zookeeper import ZooKeeperConf
+from koff.records.topics import OFFSETS_TOPIC
+from koff.serve.api.problems import Problem
+from koff.serve.api.queries import find_group, show_group
+from koff.serve.view import ClusterView, Views
+from koff.tail.messages import Consumer
+
+ABSENT, UNKNOWN = 3, 4
+"""Exit codes: there is no such group; a lag could not be found out in time."""
+
+
+@click.command()
+@click.argument("name", callback=check_name)
+@cluster_options
+@option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="text: a page. json: the object of the API for the group, and its `history`.",
+)
+@option(
+    "--history",
+    "history_s",
+    default=3600.0,
+    type=FiniteRange(min=0),
+    metavar="SECONDS",
+    help="How far back to look for commits, rebalances and resets in the log; 0: not at all.",
+)
+@source_option
+@exact_option
+@zookeeper_option
+@option(
+    "--timeout",
+    "timeout_s",
+    default=30.0,
+    type=FiniteRange(min=0.1),
+    metavar="SECONDS",
+    help="Show what is known after this time at the latest.",
+)
+def group(name: str, form: str, history_s: float, exact_time_lag: Any, timeout_s: float, **_: Any) -> None:
+    """Show everything about the group NAME: members, partitions, why it lags, what it did, and what helps.
+
+    Reads only the group's partition of the offsets topic. Exit codes: 3 if there is no such group, 4 if a lag
+    could not be found out in time.
+
+    \b
+    Examples:
+      koff group payments --brokers localhost:9092
+      koff group payments --brokers localhost:9092 --format json | jq '.group.causes'
+      koff group payments --brokers localhost:9092 --history 86400
+    """
+    set_up_logs()
+    cluster = read_cluster(click.get_current_context())
+    view = _take_view(name, cluster, exact_time_lag, timeout_s)
+    if view.cluster is None:
+        raise KoffError(view.readiness.text)
+    try:
+        found = show_group(Views.from_one(view), {"cluster": view.cluster, "group": name}, {})
+    except Problem as problem:
+        click.echo(f"{problem.detail}: koff lag lists all groups", err=True)
+        sys.exit(ABSENT if view.readiness.ready else UNKNOWN)
+    shard = find_group(view, name).shard
+    found["history"] = _read_history(name, cluster, view, shard, history_s) if history_s else None
+    if form == "json":
+        click.echo(json.dumps(found, ensure_ascii=False))
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        click.echo(format_page(found, cluster.conf.brokers, width), nl=False)
+    sys.stdout.flush()
+    rows = [row for row in view.snapshot.rows() if row.group == name]
+    totals = [total for total in view.snapshot.totals() if total.group.name == name]
+    sys.exit(UNKNOWN if print_unknown(view, rows, totals) else 0)
+
+
+def _take_view(name: str, cluster: ChosenCluster, exact_time_lag: Any, timeout_s: float) -> ClusterView:
+    conf = MonitorConf(
+        cluster=cluster.conf,
+        # The log of the group's partition shows rates and statuses, which coordinators do not know.
+        start="snapshot" if cluster.settings["source"] == "coordinators" else "replay",
+        source=cluster.settings["source"],
+        offsets_topic=cluster.settings["offsets_topic"],
+        only=ChosenPartitions(group=name),
+        exact_groups=exact_time_lag,
+        exact_per_s=None,
+        zookeeper=ZooKeeperConf(cluster.settings["zookeeper"]),
+    )
+    progress = show_progress if sys.stderr.isatty() else lambda text: None
+    view = next(take_views(conf, interval_s=1.0, timeout_s=timeout_s, progress=progress))
+    if sys.stderr.isatty():
+        show_progress("")
+    return view
+
+
+def _read_history(
+    name: str, cluster: ChosenCluster, view: ClusterView, partition: int, seconds: float
+) -> dict[str, Any] | None:
+    """What the log says of the last seconds; None if the group is not in the log, or koff may not read it."""
+    if view.stats.source != "log" or partition < 0:
+        return None
+    topic = cluster.settings["offsets_topic"]
+    history = GroupHistory()
+    with Consumer(
+        cluster.conf.brokers,
+        False,
+        properties=cluster.conf.properties,
+        topic=None if topic == OFFSETS_TOPIC else topic,
+        partitions=[partition],
+        start=max(0, round((time.time() - seconds) * 1000)),
+    ) as messages:
+        for batch in messages.batches():
+            history.add((record.timestamp_ms, each) for record, each in batch if each.consumer == name)
+    return {"seconds": seconds, **history.to_json()}

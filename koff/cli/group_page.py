@@ -1,0 +1,197 @@
+"""The page of `koff group`: everything about one group, as text."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from koff.cli.text_table import format_table
+from koff.serve.events.sentences import count, show, show_duration
+
+Json = dict[str, Any]
+"""What the API says of the group (`/api/v1/clusters/{cluster}/groups/{group}`), and its `history`."""
+
+
+def format_page(group: Json, brokers: str, width: int | None) -> str:
+    """The page. `brokers` are for the commands that may help."""
+    parts = (
+        _format_head(group),
+        _format_causes(group["group"]["causes"]),
+        _format_members(group, width),
+        _format_partitions(group["partitions"], width),
+        _format_history(group["history"]),
+        _format_commands(group, brokers),
+    )
+    return "\n".join(part for part in parts if part)
+
+
+def _format_head(group: Json) -> str:
+    about = group["group"]
+    facts = [about["type"] or "unknown type", about["state"] or "state unknown"]
+    facts += [count(about["members"], "member")] if about["members"] is not None else []
+    facts += [f"assignor {about['protocol']}"] if about["protocol"] else []
+    word = "generation" if about["type"] == "classic" else "epoch"
+    facts += [f"{word} {about['epoch']}"] if about["epoch"] is not None else []
+    facts += [f"coordinator {about['coordinator']}"] if about["coordinator"] is not None else []
+    lines = [
+        f"group     {show(about['group'])}",
+        f"cluster   {group['cluster']}",
+        f"state     {', '.join(facts)}",
+        f"status    {about['status']}",
+        f"lag       {_describe_lag(about)}",
+        f"pace      {_describe_pace(about)}",
+    ]
+    if about["commits_held_back"]:
+        lines.append("          an open transaction may hold back commits of this group")
+    return "\n".join(lines) + "\n"
+
+
+def _describe_lag(about: Json) -> str:
+    if about["lag"] is None:
+        return f"unknown: {about['reason']}"
+    text = f"{about['lag']:,} offsets in {count(about['partitions'], 'partition')}"
+    if about["time_lag_s"] is not None and about["lag"]:
+        text += f", the oldest {show_duration(about['time_lag_s'])} old"
+    return text + (f"; {about['unknown']} without a known lag" if about["unknown"] else "")
+
+
+def _describe_pace(about: Json) -> str:
+    if about["consume_per_s"] is None:
+        return "unknown"
+    text = f"commits {about['consume_per_s']:,.1f} offsets a second"
+    if about["never_catches_up"]:
+        return f"{text}: at these rates it never catches up"
+    if about["catch_up_s"]:
+        return f"{text}: caught up in {show_duration(about['catch_up_s'])}"
+    return text
+
+
+def _format_causes(causes: Sequence[Json] | None) -> str:
+    if causes is None:
+        return "Why it lags: unknown, because its lag is not known\n"
+    if not causes:
+        return ""
+    return "Why it lags\n" + "".join(
+        f"  {cause['cause']} ({cause['share']:.0%} of the lag): {cause['text']}\n"
+        f"    What helps: {cause['advice']}\n"
+        for cause in causes
+    )
+
+
+def _format_members(group: Json, width: int | None) -> str:
+    if not group["members"]:
+        return ""
+    lags: dict[str, int] = {}
+    for row in group["partitions"]:
+        if row["member_id"] is not None and row["lag"] is not None:
+            lags[row["member_id"]] = lags.get(row["member_id"], 0) + row["lag"]
+    table = format_table(
+        ("MEMBER", "CLIENT", "HOST", "STATE", "LAG", "ASSIGNED"),
+        [
+            (
+                *(member["member_id"], member["client_id"], member["client_host"]),
+                *(
+                    member["state"] if member["present"] else "left for a while",
+                    lags.get(member["member_id"]),
+                ),
+                " ".join(_describe_assigned(each) for each in member["assigned"]),
+            )
+            for member in group["members"]
+        ],
+        width=width,
+        dropped=("STATE",),
+        shortened=("MEMBER", "CLIENT", "HOST"),
+    )
+    return f"Members\n{table}"
+
+
+def _describe_assigned(assigned: Json) -> str:
+    """Ranges of partitions: `orders 0-3,7`."""
+    partitions = sorted(assigned["partitions"])
+    ranges: list[list[int]] = []
+    for partition in partitions:
+        if ranges and ranges[-1][1] == partition - 1:
+            ranges[-1][1] = partition
+        else:
+            ranges.append([partition, partition])
+    texts = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
+    return f"{assigned['topic'] or assigned['topic_id']} {','.join(texts)}"
+
+
+_COLUMNS = (
+    *("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "SECONDS", "LOST", "MARGIN"),
+    *("STATUS", "CLIENT", "WHY"),
+)
+
+
+def _format_partitions(rows: Sequence[Json], width: int | None) -> str:
+    if not rows:
+        return ""
+    table = format_table(
+        _COLUMNS,
+        [
+            (
+                *(row["topic"], row["partition"], row["committed"], row["end"], row["lag"]),
+                None if row["time_lag_s"] is None else round(row["time_lag_s"], 1),
+                *(row["lost"], row["retention_margin"], row["status"], row["client_id"]),
+                " ".join(row["reasons"]),
+            )
+            for row in rows
+        ],
+        width=width,
+        dropped=("LOST", "COMMITTED", "END", "MARGIN", "SECONDS"),
+        shortened=("TOPIC", "CLIENT"),
+    )
+    return f"Partitions\n{table}"
+
+
+def _format_history(history: Json | None) -> str:
+    if history is None:
+        return ""
+    lines = [f"The last {show_duration(history['seconds'])}"]
+    if history["commits"]:
+        first, last = _show_time(history["first_commit_ms"]), _show_time(history["last_commit_ms"])
+        lines.append(f"  {count(history['commits'], 'commit')} in the log, from {first} to {last}")
+    else:
+        lines.append("  no commits in the log")
+    lines += [f"  {_show_time(event['timestamp_ms'])}  {event['text']}" for event in history["events"]]
+    return "\n".join(lines) + "\n"
+
+
+def _show_time(timestamp_ms: int) -> str:
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _format_commands(group: Json, brokers: str) -> str:
+    """Commands of Kafka's own tools. They change nothing: resets are dry runs."""
+    return "Commands of Kafka (resets are dry runs: --execute does them)\n" + "".join(
+        f"  {command}\n" for command in _list_commands(group, brokers)
+    )
+
+
+def _list_commands(group: Json, brokers: str) -> Iterator[str]:
+    name, server = shlex.quote(group["group"]["group"]), f"--bootstrap-server {shlex.quote(brokers)}"
+    if group["group"]["type"] == "share":
+        yield f"kafka-share-groups.sh {server} --describe --group {name}"
+        return
+    tool = f"kafka-consumer-groups.sh {server} --group {name}"
+    yield f"{tool} --describe --members --verbose"
+    for cause in group["group"]["causes"] or ():
+        topic, partition = shlex.quote(cause["topic"]), cause["partition"]
+        reset = f"{tool} --reset-offsets --dry-run --topic {topic}:{partition}"
+        if cause["cause"] == "stuck_partition":
+            offset = _find_committed(group["partitions"], cause)
+            where = f"--topic {topic} --partition {partition} --offset {offset}"
+            yield f"kafka-console-consumer.sh {server} {where} --max-messages 1"
+            yield f"{reset} --shift-by 1   # skips the record; stop the members first"
+        elif cause["cause"] in ("open_transaction", "held_back_commits"):
+            yield f"kafka-transactions.sh {server} find-hanging --broker-id ID"
+        elif cause["cause"] == "fell_out_of_log":
+            yield f"{reset} --to-earliest"
+
+
+def _find_committed(rows: Sequence[Json], cause: Json) -> Any:
+    place = cause["topic"], cause["partition"]
+    return next(row["committed"] for row in rows if (row["topic"], row["partition"]) == place)

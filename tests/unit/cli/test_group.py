@@ -1,0 +1,106 @@
+"""The page of one group, and its history from the log."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from koff.cli.group_history import MOST_EVENTS, GroupHistory
+from koff.cli.group_page import format_page
+from koff.records import decode
+from koff.serve import Views
+from koff.serve.api.queries import show_group
+from tests.unit.builders import classic_group, commit, consumer_group
+from tests.unit.serve.test_causes import Life
+
+AT_MS = 1_795_225_081_984
+HISTORY = {
+    "seconds": 3600,
+    "commits": 2,
+    "first_commit_ms": AT_MS,
+    "last_commit_ms": AT_MS + 5000,
+    "events": [{"timestamp_ms": AT_MS, "text": "rebalanced: generation 6 to 7, 2 members"}],
+}
+
+
+def show(life: Life, **more: Any) -> dict[str, Any]:
+    shown = show_group(Views.from_one(life.take_view()), {"cluster": "c", "group": "g"}, {})
+    return {**shown, "history": None, **more}
+
+
+def test_the_page_says_what_the_group_is_why_it_lags_and_what_helps():
+    life = Life()
+    life.pass_s(120, reads={1: 0})
+    page = format_page(show(life, history=HISTORY), "broker:9092", None)
+    for line in (
+        "group     g",
+        "state     classic, Stable, 2 members, assignor range, generation 2",
+        "status    ERR",
+        "lag       1,200 offsets in 4 partitions, the oldest 2 min old",
+        "  stuck_partition (100% of the lag): t-1 stands at offset 3,000: the group commits the same "
+        "offset again and again, while its other partitions advance. Perhaps its next record cannot be "
+        "processed; a at /10.0.0.1 has it",
+        "  2 commits in the log, from 2026-11-21 01:38:01Z to 2026-11-21 01:38:06Z",
+        "  2026-11-21 01:38:01Z  rebalanced: generation 6 to 7, 2 members",
+        "  kafka-console-consumer.sh --bootstrap-server broker:9092 --topic t --partition 1 --offset 3000 "
+        "--max-messages 1",
+    ):
+        assert line in page.splitlines()
+    members = page[page.index("Members\n") :].splitlines()
+    assert members[2].split() == ["a-id", "a", "/10.0.0.1", "Stable", "1200", "t", "0-1"]
+
+
+def test_a_group_that_keeps_up_has_no_part_for_causes_and_nothing_to_reset():
+    page = format_page(show(Life()), "b:1", None)
+    assert "Why it lags" not in page
+    assert "--reset-offsets" not in page
+
+
+def test_names_are_quoted_in_commands():
+    shown = show(Life())
+    shown["group"]["group"] = "it's; rm -rf"
+    assert "--group 'it'\"'\"'s; rm -rf' --describe" in format_page(shown, "b:1", None)
+
+
+def test_the_page_fits_a_terminal():
+    life = Life()
+    life.pass_s(120, reads={1: 0})
+    tables = format_page(show(life), "b:1", 60).split("Members\n")[1].split("Commands")[0]
+    assert max(map(len, tables.splitlines())) <= 60
+
+
+def read_history(*pairs: tuple[bytes, bytes | None]) -> dict[str, Any]:
+    history = GroupHistory()
+    history.add((AT_MS + number, decode(*pair)) for number, pair in enumerate(pairs))
+    return json.loads(json.dumps(history.to_json()))
+
+
+def test_the_history_has_commits_resets_and_rebalances():
+    found = read_history(
+        classic_group("g", {"a": b""}, generation=3),
+        commit("g", "t", 0, 100),
+        commit("g", "t", 0, 90),
+        classic_group("g", {"a": b""}, generation=3),
+        classic_group("g", {}, generation=4),
+        commit("g", "t", 0, None),
+        commit("g", "t", 0, 5),
+    )
+    assert (found["commits"], found["first_commit_ms"], found["last_commit_ms"]) == (3, AT_MS + 1, AT_MS + 6)
+    assert [event["text"] for event in found["events"]] == [
+        "rebalanced: generation 3, 1 member",
+        "the committed offset of t-0 went back from 100 to 90",
+        "rebalanced: generation 3 to 4, 0 members",
+        "the committed offset of t-0 was deleted",
+    ]
+
+
+def test_the_history_of_a_group_of_the_new_protocol():
+    first = consumer_group("g", epoch=1, assignment_epoch=1, members={"a": (1, 0)})
+    found = read_history(*first, *consumer_group("g", epoch=2, assignment_epoch=2, members={"a": (2, 0)}))
+    assert [event["text"] for event in found["events"]] == ["rebalanced: epoch 1", "rebalanced: epoch 1 to 2"]
+
+
+def test_a_long_history_is_bounded():
+    found = read_history(*(commit("g", "t", 0, 1000 - number) for number in range(100)))
+    assert len(found["events"]) == MOST_EVENTS
+    assert found["commits"] == 100
