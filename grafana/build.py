@@ -250,6 +250,13 @@ GROUPS = dashboard(
             "OK, WARN and ERR are Burrow's. UNKNOWN: koff does not know enough yet.",
         ),
         lines(
+            "Why groups lag: records by cause",
+            {
+                "{{cause}}": f"sum by (cause) (max by (cluster, group, cause) (koff_group_cause{{{IN_CLUSTER}}})) or vector(0)"
+            },
+            "The likely causes, and how much of the lag each explains. A group may have several.",
+        ),
+        lines(
             "Rebalances in five minutes, ten most",
             {
                 "{{cluster}} {{group}}": f"topk(10, max by (cluster, group) (increase(koff_group_rebalances_total{{{IN_CLUSTER}}}[5m])) > 0) or vector(0)"
@@ -301,6 +308,11 @@ GROUP = dashboard(
             f"sum(max by (status) (koff_group_partitions_not_ok{{{IN_GROUP}}})) or vector(0)",
             width=3,
             thresholds=GOOD_IS_ZERO,
+        ),
+        lines(
+            "Why it lags: records by cause",
+            {"{{cause}}": f"max by (cause) (koff_group_cause{{{IN_GROUP}}}) or vector(0)"},
+            "The likely causes, and how much of the lag each explains.",
         ),
         lines("Lag by topic", {"{{topic}}": f"max by (topic) (koff_group_topic_lag{{{IN_GROUP}}})"}),
         lines(

@@ -21,6 +21,7 @@ OWN_LABELS = frozenset(
         "input",
         "protocol",
         "protocol_type",
+        "cause",
         "coordinator",
         "result",
         "broker",
