@@ -20,12 +20,14 @@ COMMANDS = ("config", "decode", "demo", "group", "health", "lag", "monitor", "pi
 """Each command is in the module of its name. It is imported when it is used, for a quick start."""
 SHARED = ("BROKERS", "PROPERTY_FILE", "OFFSETS_TOPIC", "CONFIG")
 """Options that all commands take from the same variable, unless the command's own is set: KOFF_BROKERS."""
+INTERRUPTED = 130
+"""The exit code at Ctrl-C, as of a shell: 128 + SIGINT. Commands that Ctrl-C ends in order exit with 0."""
 PRINT_S = 1.0
 """How long each last message on standard error may take."""
 
 
 class _Commands(click.Group):
-    """Prints koff's errors without a traceback. Exits with 0 at Ctrl-C, or if a pipe's reader has ended."""
+    """Prints koff's errors without a traceback. Exits with 130 at Ctrl-C; 0 if a pipe's reader has ended."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Runs a command as this process, and ends the process without waiting for any thread.
@@ -63,7 +65,7 @@ class _Commands(click.Group):
         except EOFError as error:  # click raises the same, but first writes to standard error
             raise click.Abort from error
         except KeyboardInterrupt:
-            ctx.exit(0)
+            ctx.exit(INTERRUPTED)
 
 
 def _run(work: Callable[[], int | None]) -> int:
@@ -78,7 +80,7 @@ def _run(work: Callable[[], int | None]) -> int:
     except click.Abort:
         _print_last(functools.partial(click.echo, "Aborted!", err=True))
     except KeyboardInterrupt:
-        return 0
+        return INTERRUPTED
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0

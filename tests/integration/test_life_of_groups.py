@@ -73,7 +73,7 @@ class Following:
         """Ends it as Ctrl-C would."""
         self._process.send_signal(signal.SIGINT)
         self._reading.join(10)
-        assert reap(self._process, signal_number=signal.SIGINT) == 0
+        assert reap(self._process, signal_number=signal.SIGINT) == 130
 
 
 class Life:

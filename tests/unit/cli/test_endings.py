@@ -66,7 +66,7 @@ ENDS = [
     ("raise ConfigError('why')", 2, "Error: why\n"),
     ("raise click.Abort", 1, "Aborted!\n"),
     ("raise EOFError", 1, "Aborted!\n"),
-    ("signal.raise_signal(signal.SIGINT)", 0, ""),
+    ("signal.raise_signal(signal.SIGINT)", 130, ""),
     ("raise LookupError('a fault')", 1, "LookupError: a fault\n"),
 ]
 
