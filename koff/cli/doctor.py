@@ -1,0 +1,66 @@
+"""`koff doctor`: checks a connection step by step, and says what to do."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from koff.cli.doctor_checks import Level, run_checks
+from koff.cli.options import (
+    FiniteRange,
+    cluster_options,
+    option,
+    read_cluster,
+    set_up_logs,
+    source_option,
+    zookeeper_option,
+)
+from koff.monitor.conf import MonitorConf
+from koff.monitor.zookeeper import ZooKeeperConf
+
+WARNED = 3
+"""Exit code: there is a warning, and no failure."""
+
+
+@click.command()
+@cluster_options
+@source_option
+@zookeeper_option
+@option(
+    "--timeout",
+    "timeout_s",
+    default=30.0,
+    type=FiniteRange(min=0.1),
+    metavar="SECONDS",
+    help="How long the groups may take to be read.",
+)
+def doctor(timeout_s: float, **_: Any) -> None:
+    """Check a connection to Kafka step by step: each step with one line, and what to do about it.
+
+    Addresses, log-in, advertised listeners, internal topics, rights (with the commands that grant what is
+    missing), retention of offsets, all groups, and what koff monitor will cost. Changes nothing. Exit codes:
+    1 if a step failed, 3 if there is a warning.
+
+    \b
+    Examples:
+      koff doctor --brokers localhost:9092
+      koff doctor --config koff.yaml --cluster production
+    """
+    set_up_logs()
+    cluster = read_cluster(click.get_current_context())
+    conf = MonitorConf(
+        cluster=cluster.conf,
+        source=cluster.settings["source"],
+        offsets_topic=cluster.settings["offsets_topic"],
+        zookeeper=ZooKeeperConf(cluster.settings["zookeeper"]),
+    )
+    levels = set()
+    for check in run_checks(conf, timeout_s):
+        levels.add(check.level)
+        click.echo(f"{check.level.value:<5} {check.name:<19} {check.text}")
+        if check.cure:
+            click.echo(f"{'':<25} -> {check.cure}")
+        sys.stdout.flush()
+    sys.exit(1 if Level.FAILURE in levels else WARNED if Level.WARNING in levels else 0)

@@ -1,0 +1,274 @@
+"""What `koff doctor` looks at, step by step."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from koff.client.addresses import parse_addresses
+from koff.client.cluster import Cluster, ClusterConf
+from koff.client.metadata import Metadata, Node
+from koff.client.probe import CONNECT_S, Finding, probe_address
+from koff.client.rights import Rights, fetch_broker_settings, fetch_rights
+from koff.client.wire.credentials import check_support
+from koff.errors import ConnectError, Denied, KoffError
+from koff.monitor.conf import MonitorConf
+from koff.monitor.watch import take_views
+from koff.records.topics import SHARE_STATE_TOPIC
+from koff.serve.exposition import Exposition
+from koff.serve.view import ClusterView
+
+_MOST_NAMED = 5
+_BASE_MIB, _KIB_A_ROW = 94, 0.67
+"""The memory of `koff monitor`, as `bench.steady` measures it (docs/deploy.md)."""
+
+
+class Level(Enum):
+    """How a check ended."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warn"
+    FAILURE = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line, and what to do about it."""
+
+    level: Level
+    name: str
+    text: str
+    cure: str = ""
+
+
+def run_checks(conf: MonitorConf, timeout_s: float) -> Iterator[Check]:
+    """The checks, in the order in which one depends on the other. Ends at the first that ends all others."""
+    yield from _check_addresses(conf.cluster)
+    try:
+        with Cluster(conf.cluster).connect() as cluster:
+            metadata = cluster.fetch_metadata()
+            yield _describe_cluster(metadata)
+            yield from _check_listeners(metadata.brokers)
+            yield from _check_own_connections(conf.cluster)
+            rights = _fetch_rights(conf)
+            yield from _check_internal_topics(conf, cluster, metadata, rights)
+            yield from _check_rights(conf, rights)
+            yield from _check_settings(conf, metadata)
+    except KoffError as error:
+        yield Check(Level.FAILURE, "connect", str(error))
+        return
+    yield from _check_groups(conf, timeout_s)
+
+
+def _check_addresses(conf: ClusterConf) -> Iterator[Check]:
+    for host, port in dict.fromkeys(parse_addresses(conf.brokers)):
+        try:
+            found = {info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        except OSError as error:
+            cure = "check the name, and the DNS of this machine"
+            yield Check(Level.WARNING, "address", f"{host} has no address: {error.strerror or error}", cure)
+            continue
+        began_s = time.monotonic()
+        finding = probe_address(host, port, tls=conf.uses_tls)
+        text = f"{host}:{port} ({', '.join(sorted(map(str, found)))})"
+        if finding is Finding.UNKNOWN:
+            yield Check(Level.OK, "address", f"{text} responds after {time.monotonic() - began_s:.2f} s")
+        else:
+            yield Check(Level.WARNING, "address", f"{text} {finding.value}")
+
+
+def _describe_cluster(metadata: Metadata) -> Check:
+    count = len(metadata.brokers)
+    text = f"connected and logged in: cluster {metadata.cluster_id}, {count} brokers, "
+    return Check(Level.OK, "cluster", f"{text}{len(metadata.topics)} topics that this user may describe")
+
+
+def _check_listeners(brokers: Iterable[Node]) -> Iterator[Check]:
+    """Clients connect to the addresses that the brokers advertise, whatever --brokers says."""
+    unreachable = []
+    for node in brokers:
+        try:
+            socket.create_connection((node.host, node.port), CONNECT_S).close()
+        except OSError as error:
+            unreachable.append(f"broker {node.id} at {node.host}:{node.port} ({error.strerror or error})")
+    if unreachable:
+        cure = "make these names and ports reachable from here, or change advertised.listeners of the brokers"
+        yield Check(Level.FAILURE, "listeners", f"not reachable: {_list(unreachable)}", cure)
+    else:
+        yield Check(Level.OK, "listeners", "every broker can be reached at the address that it advertises")
+
+
+def _check_own_connections(conf: ClusterConf) -> Iterator[Check]:
+    supported = check_support(conf)
+    if supported:
+        yield Check(Level.OK, "log-in", "koff's own connections support these properties")
+    else:
+        text = f"koff uses librdkafka's admin client, which is slower and knows less: {supported.reason}"
+        yield Check(Level.NOTE, "log-in", text)
+
+
+def _fetch_rights(conf: MonitorConf) -> Rights | None:
+    try:
+        return fetch_rights(conf.cluster, [conf.offsets_topic, SHARE_STATE_TOPIC])
+    except ConnectError:
+        return None
+
+
+def _check_internal_topics(
+    conf: MonitorConf, cluster: Cluster, metadata: Metadata, rights: Rights | None
+) -> Iterator[Check]:
+    for topic in (conf.offsets_topic, SHARE_STATE_TOPIC):
+        partitions = metadata.topics.get(topic)
+        if partitions is None:
+            if rights is not None and rights.topics.get(topic) is None:
+                why = "share group" if topic == SHARE_STATE_TOPIC else "group"
+                yield Check(Level.NOTE, topic, f"not there: no {why} has ever committed")
+            continue  # the rights say that it is hidden
+        leaderless = sum(partition.leader < 0 for partition in partitions)
+        behind = sum(len(partition.in_sync) < len(partition.replicas) for partition in partitions)
+        text = f"{len(partitions)} partitions, {min(len(p.replicas) for p in partitions)} replicas"
+        if leaderless:
+            cure = "lags of the groups in these partitions are withheld until they have a leader"
+            yield Check(Level.WARNING, topic, f"{text}; {leaderless} have no leader", cure)
+        elif behind:
+            yield Check(Level.WARNING, topic, f"{text}; {behind} have replicas that are not in sync")
+        else:
+            yield Check(Level.OK, topic, text)
+        yield from _check_policy(cluster, topic)
+
+
+def _check_policy(cluster: Cluster, topic: str) -> Iterator[Check]:
+    try:
+        policy = cluster.fetch_topic_configs(topic).get("cleanup.policy", "")
+    except Denied:
+        return  # the rights say it
+    if "compact" not in policy:
+        cure = "koff expects compaction, as Kafka sets it: offsets that are deleted are lost for groups, too"
+        yield Check(Level.WARNING, topic, f"cleanup.policy is {policy}", cure)
+
+
+def _check_rights(conf: MonitorConf, rights: Rights | None) -> Iterator[Check]:
+    if rights is None:
+        yield Check(Level.NOTE, "rights", "the brokers do not say what this user may do")
+        return
+    missing = {
+        topic: [name for name in ("READ", "DESCRIBE_CONFIGS") if name not in allowed]
+        for topic, allowed in rights.topics.items()
+        if allowed is not None
+    }
+    for topic, operations in missing.items():
+        if not operations:
+            yield Check(Level.OK, "rights", f"READ and DESCRIBE_CONFIGS on {topic}")
+            continue
+        if "READ" not in operations:
+            level, without = Level.NOTE, "restarts are slower"
+        elif topic == SHARE_STATE_TOPIC:
+            level, without = Level.WARNING, "no committed offsets of share groups"
+        else:
+            level, without = Level.WARNING, "no commit times, rates and statuses"
+        text = f"no {' and '.join(operations)} on {topic}: {without}"
+        yield Check(
+            level, "rights", text, _format_acls(conf.cluster, f"--topic {shlex.quote(topic)}", operations)
+        )
+    if any(missing.values()):
+        text = "brokers leave out topics and groups on which this user has no DESCRIBE"
+        cure = " && ".join(
+            _format_acls(conf.cluster, f"--{kind} '*'", ["DESCRIBE"]) for kind in ("topic", "group")
+        )
+        yield Check(Level.NOTE, "lists", text, cure)
+
+
+def _format_acls(conf: ClusterConf, resource: str, operations: Iterable[str]) -> str:
+    """The command that grants the operations."""
+    words = "".join(
+        f" --operation {''.join(word.title() for word in name.split('_'))}" for name in operations
+    )
+    user = conf.properties.get("sasl.username", "NAME")
+    principal = shlex.quote(f"User:{user}")
+    server = f"--bootstrap-server {shlex.quote(conf.brokers)}"
+    return f"kafka-acls.sh {server} --add --allow-principal {principal} {resource}{words}"
+
+
+def _check_settings(conf: MonitorConf, metadata: Metadata) -> Iterator[Check]:
+    if not metadata.brokers:
+        return
+    try:
+        settings = fetch_broker_settings(conf.cluster, metadata.brokers[0].id)
+    except ConnectError as error:
+        yield Check(Level.NOTE, "retention", f"the settings of a broker are not known: {error}")
+        return
+    if settings is None:
+        text = "not known without DESCRIBE_CONFIGS on the cluster, which koff does not need"
+        yield Check(Level.NOTE, "retention", text)
+        return
+    minutes = int(settings.get("offsets.retention.minutes", "0"))
+    days = minutes / 1440
+    text = f"offsets of a group without members expire after {days:g} days (offsets.retention.minutes)"
+    if days < 3:
+        cure = "a group that is stopped over a long weekend begins anew: 7 days are Kafka's default"
+        yield Check(Level.WARNING, "retention", text, cure)
+    else:
+        yield Check(Level.OK, "retention", text)
+
+
+def _check_groups(conf: MonitorConf, timeout_s: float) -> Iterator[Check]:
+    """Reads everything once, as `koff monitor` would at its start."""
+    began_s = time.monotonic()
+    try:
+        view = next(take_views(conf, interval_s=1.0, timeout_s=timeout_s))
+    except KoffError as error:
+        yield Check(Level.FAILURE, "groups", str(error))
+        return
+    seconds = time.monotonic() - began_s
+    groups = list(view.snapshot.groups())
+    rows = list(view.snapshot.rows())
+    source = "the log" if view.stats.source == "log" else "the coordinators, which know no commit times"
+    text = f"{len(groups)} groups with {len(rows)} partitions, from {source}, read in {seconds:.1f} s"
+    if not view.readiness.ready:
+        yield Check(Level.WARNING, "groups", f"{text}; {view.readiness.text}", "a longer --timeout may help")
+    else:
+        yield Check(Level.OK, "groups", text)
+    for missing in view.stats.missing:
+        yield Check(Level.WARNING, "groups", missing)
+    if view.stats.undecodable:
+        yield Check(
+            Level.WARNING,
+            "records",
+            f"{view.stats.undecodable} records cannot be decoded",
+            "koff printer shows them, with the reason: please report them",
+        )
+    unknown = sorted({row.topic for row in rows if row.committed is not None and row.end is None})
+    if unknown:
+        cure = "they are deleted, or this user may not describe them: " + _format_acls(
+            conf.cluster, "--topic '*'", ["DESCRIBE"]
+        )
+        yield Check(Level.WARNING, "topics", f"end offsets of {_list(unknown)} are not known", cure)
+    yield from _check_clock(view)
+    yield _estimate_cost(view, len(rows))
+
+
+def _check_clock(view: ClusterView) -> Iterator[Check]:
+    skews = [shard.skew_ms for shard in view.snapshot.shards.values() if shard.skew_ms]
+    if skews and (worst := max(skews, key=abs)) and abs(worst) > 2000:
+        where = "ahead of" if worst > 0 else "behind"
+        text = f"this machine's clock is {abs(worst) / 1000:.1f} s {where} that of a broker"
+        yield Check(Level.WARNING, "clock", text, "koff corrects it; check NTP all the same")
+
+
+def _estimate_cost(view: ClusterView, rows: int) -> Check:
+    exposition = Exposition()
+    size = sum(len(chunk.encode()) for chunk in exposition.render_chunks(view))
+    series = sum(count.series for count in exposition.count_series().values())
+    memory = _BASE_MIB + _KIB_A_ROW * rows / 1024
+    text = f"koff monitor needs about {memory:.0f} MiB of memory, and serves {series} series"
+    return Check(Level.NOTE, "cost", f"{text} ({size / 1e6:.1f} MB a scrape, a tenth in gzip)")
+
+
+def _list(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
