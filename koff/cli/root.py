@@ -115,6 +115,7 @@ def main() -> None:
 
     \b
     Examples:
+      koff doctor --brokers localhost:9092
       koff lag --brokers localhost:9092
       koff group payments --brokers localhost:9092
       koff printer --brokers localhost:9092 --group '^payments'
