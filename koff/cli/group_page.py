@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from koff.cli.text_table import format_table
-from koff.serve.events.sentences import count, show, show_duration
+from koff.serve.wording import count, show, show_duration
 
 Json = dict[str, Any]
 """What the API says of the group (`/api/v1/clusters/{cluster}/groups/{group}`), and its `history`."""

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,7 @@ from koff.serve import ClusterView
 from koff.serve.api.group_columns import GroupPlace, find_group_causes
 from koff.serve.api.group_objects import GROUP, ExplainedTotal
 from koff.serve.cause_texts import Finding
+from koff.serve.events.changes import ClusterChanges
 from koff.tracker import GroupTotal, PartitionLag
 
 _NAMED = 5
@@ -150,6 +152,7 @@ def lag(
         zookeeper=ZooKeeperConf(cluster.settings["zookeeper"]),
     )
     is_selected: Callable[[str], Any] = group.search if group else lambda name: True
+    changes = ClusterChanges()  # what groups did from one view to the next says more about causes
     progress = show_progress if sys.stderr.isatty() else lambda text: None
     # One output, or with --watch one for each view
     for view in take_views(conf, interval_s=interval, timeout_s=timeout_s, progress=progress):
@@ -157,6 +160,8 @@ def lag(
             show_progress("")
         if watch and form == "table" and sys.stdout.isatty():
             click.clear()
+        if watch and view.cluster is not None:
+            changes.compare(view, time.time_ns() // 1_000_000)
         every = view.snapshot.totals()
         found = [total for total in every if is_selected(total.group.name)]
         totals = select_totals(found, sort=sort, is_lagging=lagging, top=top)

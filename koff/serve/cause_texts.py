@@ -11,7 +11,7 @@ from koff.lag import UNKNOWN, Cause, Status
 from koff.lag.causes import REBALANCES_SPAN_MS
 from koff.serve.activity import GroupActivity
 from koff.serve.causes import ShardCauses
-from koff.serve.events.sentences import count, measure_silence_s, show, show_duration
+from koff.serve.wording import count, measure_silence_s, show, show_duration
 from koff.tracker import Member
 
 

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from koff.lag import Status, is_topic_recreated
 from koff.serve.activity import MOST_RESETS, ActivityLog, UsualRates
-from koff.serve.causes import sum_produce_rates
+from koff.serve.cause_texts import ADVICE, describe_causes
+from koff.serve.causes import find_shard_causes, sum_produce_rates
 from koff.serve.events.event import ClusterEvent, Kind, Severity
 from koff.serve.events.known import UNKNOWN, Ints, KnownShard
 from koff.serve.events.known_topics import KnownTopics
@@ -32,10 +33,9 @@ from koff.serve.events.sentences import (
     describe_topic,
     find_severity,
     has_other_members,
-    show,
-    show_duration,
 )
 from koff.serve.view import ClusterView
+from koff.serve.wording import show, show_duration
 from koff.tracker import ShardSnapshot, ShownNames, Snapshot
 from koff.tracker.groups.views import UNKNOWN as UNKNOWN_STATE
 
@@ -146,7 +146,7 @@ class ClusterChanges:
         for number, current in snapshot.shards.items():
             if _is_current(current):
                 known = self._shards[number]
-                _compare_groups(known, snapshot, current, drafts, self._activity, now_ms)
+                _compare_groups(known, view, number, drafts, self._activity, now_ms)
                 if is_history_read:
                     _compare_commits(known, snapshot, current, drafts, self._activity, now_ms)
                 else:
@@ -214,19 +214,20 @@ def _is_current(shard: ShardSnapshot) -> bool:
 
 def _compare_groups(
     known: KnownShard,
-    snapshot: Snapshot,
-    shard: ShardSnapshot,
+    view: ClusterView,
+    place: int,
     drafts: Drafts,
     activity: ActivityLog,
     now_ms: int,
 ) -> None:
-    """Compares statuses, epochs and members."""
+    """Compares statuses, epochs and members of the groups in the shard `place`."""
+    snapshot, shard = view.snapshot, view.snapshot.shards[place]
     statuses = snapshot.group_statuses(shard)
     is_known = statuses != Status.UNKNOWN
     changed = is_known & (known.status != Status.UNKNOWN) & (statuses != known.status)
     for number in np.flatnonzero(changed).tolist():
         before, now = int(known.status[number]), int(statuses[number])
-        build = partial(describe_status, snapshot, shard, number, before, now)
+        build = partial(_describe_status, view, place, number, before, now)
         drafts.add("status_changed", find_severity(now), build)
     known.status = np.where(is_known, statuses, known.status)
     # A group is the same object until it changes.
@@ -243,6 +244,14 @@ def _compare_groups(
             drafts.add("rebalanced", Severity.INFO, partial(describe_rebalance, before_group, group))
         elif has_other_members(before_group, group):
             drafts.add("members_changed", Severity.INFO, partial(describe_rebalance, before_group, group))
+
+
+def _describe_status(view: ClusterView, place: int, number: int, before: int, now: int) -> dict[str, Any]:
+    """The fields of a status that has changed, with the likely causes of the lag."""
+    fields = describe_status(view.snapshot, view.snapshot.shards[place], number, before, now)
+    found = describe_causes(find_shard_causes(view, place), number) or ()
+    causes = [{"cause": each.cause.label, "text": each.text, "advice": ADVICE[each.cause]} for each in found]
+    return {**fields, "details": {**fields["details"], "causes": causes}}
 
 
 def _compare_commits(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from koff.lag import Status
 from koff.serve.events.event import ClusterEvent, Kind, Severity
+from koff.serve.wording import count, measure_silence_s, show, show_duration
 from koff.tracker import Group, Member, ShardSnapshot, Snapshot
 
 MOST = 1000
@@ -44,30 +45,6 @@ class Drafts:
             details = {"count": len(rest), "kinds": counts}
             events.append(ClusterEvent(self._cluster, "more_events", rest[0][1], text, details=details))
         return events
-
-
-def show(name: str) -> str:
-    """A name as a sentence can have it."""
-    return name if name.isprintable() else ascii(name)
-
-
-def show_duration(seconds: float) -> str:
-    """A duration in its two largest units: `4 min 10 s`."""
-    whole = max(0, round(seconds))
-    for size, unit, smaller, small_unit in (
-        (86_400, "d", 3600, "h"),
-        (3600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
-        if whole >= size:
-            rest = whole % size // smaller
-            return f"{whole // size} {unit}" + (f" {rest} {small_unit}" if rest else "")
-    return f"{whole} s"
-
-
-def count(number: int, noun: str) -> str:
-    """So many of something: `1 member`, `1,204 members`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def describe_status(
@@ -109,14 +86,6 @@ def describe_status(
     if len(rows) > 1:
         text += f" (of the group: {_show_number(total)})"
     return {"group": group, "topic": topic, "partition": index, "text": text, "details": details}
-
-
-def measure_silence_s(snapshot: Snapshot, shard: ShardSnapshot, row: int) -> float | None:
-    """How long ago the newest commit of the row was made; None if that is unknown."""
-    last_ms = int(shard.features.last_ms[row])
-    if snapshot.now_ms is None or last_ms <= 0:
-        return None
-    return max(0.0, (snapshot.now_ms - shard.skew_ms - last_ms) / 1000)
 
 
 def find_severity(status: int) -> Severity:

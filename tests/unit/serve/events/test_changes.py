@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from koff.lag import Reason
-from koff.serve import ClusterView, Readiness
+from koff.serve import ClusterView, Readiness, wording
 from koff.serve.events import sentences
 from koff.serve.events.changes import ClusterChanges
 from koff.serve.events.event import ClusterEvent, Severity
@@ -128,6 +128,13 @@ def test_a_group_that_stops_and_comes_back(watched):
             "end_offset": 390,
             "seconds_without_commit": 290.0,
         },
+        "causes": [
+            {
+                "cause": "not_committing",
+                "text": "it committed nothing for 4 min 50 s, while 290 offsets wait",
+                "advice": "look at the logs of the consumers: they may hang, or not commit",
+            }
+        ],
     }
     assert watched.look() == []
     watched.commit("g", 390)
@@ -455,4 +462,4 @@ def test_a_name_that_cannot_be_printed_is_escaped(watched):
     ],
 )
 def test_durations(seconds, text):
-    assert sentences.show_duration(seconds) == text
+    assert wording.show_duration(seconds) == text
