@@ -84,15 +84,15 @@ class Tab:
         assert "error" not in answer, answer["error"]
         return answer["result"]
 
-    def open(self, page: Path, *, colors: str, width: int = 1100) -> None:
-        """Shows the page to a user who prefers `light` or `dark`, and waits until it is loaded."""
+    def open(self, page: Path | str, *, colors: str, width: int = 1100) -> None:
+        """Shows a file or a URL to a user who prefers `light` or `dark`, and waits until it is loaded."""
         features = [{"name": "prefers-color-scheme", "value": colors}]
         self.call("Emulation.setEmulatedMedia", features=features)
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
         )
         self.events.clear()
-        self.call("Page.navigate", url=page.as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._read())
 
@@ -102,7 +102,7 @@ class Tab:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
-    def complaints(self) -> list[str]:
+    def complaints(self, origin: str = "file:") -> list[str]:
         """Errors and warnings of the console, exceptions, and what the page fetched from elsewhere."""
         said = []
         for event in self.events:
@@ -111,7 +111,7 @@ class Tab:
                 said.append(json.dumps(params))
             elif method == "Network.requestWillBeSent":
                 url = params["request"]["url"]
-                if not url.startswith(("file:", "data:")):
+                if not url.startswith((origin, "data:")):
                     said.append(f"fetched {url}")
         return said
 

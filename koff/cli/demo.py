@@ -193,6 +193,7 @@ def _format_introduction(brokers: str, url: str, groups: dict[str, str]) -> str:
     about = "".join(f"  {name:<14}{text}\n" for name, text in groups.items())
     return f"""
   Kafka         {brokers}
+  page          {url}/
   metrics       {url}/metrics
   API           {url}/api
   ready         {url}/readyz

@@ -10,7 +10,7 @@ import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,19 +19,14 @@ from koff.serve.api.responder import ApiRequest, ApiResponse
 from koff.serve.api.routes import build_api_routes
 from koff.serve.events.event_log import EventLog
 from koff.serve.events.stream import build_event_routes
+from koff.serve.page.files import build_page_routes
 from koff.serve.rendering import Body
 from koff.serve.shared_calls import SharedCalls
 from koff.serve.view import NoProgress, Views, ViewSource
 
 log = structlog.get_logger(component="serve")
 
-_INDEX = """<!doctype html><html lang="en"><meta charset="utf-8"><title>koff</title>
-<h1>koff</h1><ul><li><a href="/metrics">/metrics</a> for Prometheus
-<li><a href="/api">/api</a> the same as JSON
-<li><a href="/readyz">/readyz</a> whether the numbers may be trusted
-<li><a href="/healthz">/healthz</a> whether the process makes progress</ul></html>
-"""
-_NOT_FOUND = "not found: the paths are /metrics, /api, /readyz and /healthz\n"
+_NOT_FOUND = "not found: the paths are /, /metrics, /api, /readyz and /healthz\n"
 
 
 def build_app(
@@ -65,15 +60,12 @@ def build_app(
         stall = source.find_stall()
         return PlainTextResponse(f"{stall or 'ok'}\n", 200 if stall is None else 503)
 
-    async def send_index(_: Request) -> Response:
-        return HTMLResponse(_INDEX)
-
     app = Starlette(
         routes=[
             Route("/metrics", send_metrics),
             Route("/readyz", send_readiness),
             Route("/healthz", send_health),
-            Route("/", send_index),
+            *build_page_routes(),
             *([] if events is None else build_event_routes(events)),
             *build_api_routes(source, api),  # the last: they respond to every other path below /api
         ],

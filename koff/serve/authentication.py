@@ -17,12 +17,13 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from koff.serve.access import Access, Rules
+from koff.serve.page.files import PATHS
 from koff.serve.passwords import Passwords, TooManyChecks
 
 log = structlog.get_logger(component="serve")
 
 PROBE_PATHS = ("/healthz", "/readyz")
-_WITHOUT_TOKEN = ("/", "/metrics", *PROBE_PATHS)
+_WITHOUT_TOKEN = ("/metrics", *PATHS, *PROBE_PATHS)
 """Unless `tokens_for` says all, these paths need no token. All others do, also those that will be added."""
 
 

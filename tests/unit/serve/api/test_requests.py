@@ -221,7 +221,7 @@ def test_a_name_with_a_lone_surrogate_is_valid_json() -> None:
 
 
 def test_the_first_page_names_the_api(server: Server) -> None:
-    assert b'href="/api"' in request(server, "/")[2]
+    assert b'href="api"' in request(server, "/")[2]
 
 
 def test_a_request_that_waits_for_koff_delays_no_other() -> None:

@@ -1,0 +1,178 @@
+"""The page at `/` in a real browser, on a real server with made-up clusters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from koff.kafkatest import wait_until
+from koff.serve import ServeConf, Server, Views
+from koff.serve.events.event import ClusterEvent, Severity
+from koff.serve.events.watcher import Events
+from koff.serve.page.files import PATHS
+from koff.serve.view import ClusterView
+from tests.chromium import Tab, browser, found
+from tests.unit.serve.api.clusters import ODD, take_view
+from tests.unit.serve.requests import request
+from tests.unit.serve.test_causes import Life
+from tests.unit.serve.views import Source
+
+pytestmark = [
+    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
+    pytest.mark.timeout(300),
+]
+
+
+class Shown(Source):
+    """The clusters c (groups of every kind) and d (a group g, one partition of which stands still)."""
+
+    def __init__(self) -> None:
+        life = Life()
+        life.pass_s(120, reads={1: 0})
+        self.stuck = replace(life.take_view(), cluster="d")
+        super().__init__(take_view())
+
+    def take_views(self) -> Views:
+        clusters: tuple[ClusterView, ...] = (self.views[0], self.stuck)
+        return Views(clusters, self.views[0].readiness)
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[str]:
+    events = Events()
+    with Server(Shown(), ServeConf("127.0.0.1:0"), events=events) as server:
+        text = "group g: its lag <b>grows</b>"
+        events.log.add(
+            [ClusterEvent("d", "status_changed", Severity.ERROR, text, group="g")], 1_800_000_000_000
+        )
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    with browser(tmp_path_factory.mktemp("profile")) as tab:
+        yield tab
+
+
+def read(tab: Tab, selector: str) -> list[str]:
+    """The texts of the elements that match."""
+    script = f"[...document.querySelectorAll({json.dumps(selector)})].map((each) => each.innerText)"
+    return list(tab.evaluate(script))
+
+
+def wait_for(tab: Tab, script: str) -> None:
+    wait_until(lambda: tab.evaluate(script), timeout_s=60, what=script)
+
+
+def open_page(tab: Tab, url: str, *, colors: str = "light", width: int = 1100) -> None:
+    tab.open("about:blank", colors=colors, width=width)  # a new address alone would not load the page again
+    tab.open(url, colors=colors, width=width)
+    wait_for(tab, "document.getElementById('fresh').textContent !== ''")
+
+
+def click(tab: Tab, selector: str, text: str) -> None:
+    elements = f"[...document.querySelectorAll({json.dumps(selector)})]"
+    tab.evaluate(f"{elements}.find((each) => each.textContent === {json.dumps(text)}).click()")
+
+
+def list_names(tab: Tab) -> list[str]:
+    return read(tab, "#groups tbody td:nth-child(2)")
+
+
+def test_the_groups_are_there_with_their_causes(tab: Tab, page: str):
+    open_page(tab, page)
+    assert read(tab, "#clusters li") == ["c: ready", "d: ready"]
+    names = list_names(tab)
+    assert len(names) == 8
+    assert names[0] == "g"  # the largest lag first
+    first = read(tab, "#groups tbody tr:first-child td")
+    assert first[:6] == ["ERR", "g", "d", "1,200", "2 min 0 s", "2"]
+    assert first[-1].startswith("t-1 stands at offset 3,000")
+    assert tab.complaints(page) == []
+
+
+def test_a_name_is_only_ever_text(tab: Tab, page: str):
+    open_page(tab, page)
+    assert any("<script>" in name for name in list_names(tab))
+    click(tab, "#groups a", ODD)
+    wait_for(tab, "document.querySelector('#group h2') !== null")
+    assert tab.evaluate("document.querySelector('#group h2').textContent") == ODD
+    assert read(tab, "#events li") == ["nothing since koff started"]
+    assert tab.complaints(page) == []
+
+
+def test_one_group_has_its_causes_partitions_members_and_events(tab: Tab, page: str):
+    open_page(tab, f"{page}/#/group/d/g")
+    wait_for(tab, "document.querySelectorAll('#group table').length === 2")
+    (cause,) = read(tab, ".cause")
+    assert cause.startswith("stuck_partition explains 100 % of the lag (1,200 offsets)")
+    assert "What helps: look at the record" in cause
+    assert len(read(tab, "#group table:first-of-type tbody tr")) == 6  # four partitions, two members
+    (event,) = read(tab, "#events li")
+    assert event.endswith("group g: its lag <b>grows</b>")
+    assert tab.evaluate("document.title") == "g \u2013 koff"
+    assert tab.complaints(page) == []
+
+
+def test_the_address_has_the_filters(tab: Tab, page: str):
+    open_page(tab, page)
+    tab.evaluate(
+        "(() => { const field = document.querySelector('[name=name]'); field.value = 'simp';"
+        " field.dispatchEvent(new Event('input', { bubbles: true })); })()"
+    )
+    wait_for(tab, "document.querySelectorAll('#groups tbody tr').length === 1")
+    assert list_names(tab) == ["simple"]
+    assert tab.evaluate("location.hash") == "#/?name=simp"
+    open_page(tab, f"{page}/#/?cause=stuck_partition")
+    assert list_names(tab) == ["g"]
+    assert tab.evaluate("document.querySelector('[name=cause]').value") == "stuck_partition"
+
+
+def test_a_click_on_a_column_sorts_and_another_turns_the_order(tab: Tab, page: str):
+    open_page(tab, page)
+    for expected in ("ascending", "descending"):
+        click(tab, "#groups th button", "Group")
+        wait_for(
+            tab, f"document.querySelector('#groups th[aria-sort={expected}] button')?.textContent === 'Group'"
+        )
+        names = sorted(list_names(tab), reverse=expected == "descending")
+        wait_until(lambda names=names: list_names(tab) == names, timeout_s=60, what=expected)  # type: ignore[misc]  # bound at once
+
+
+def test_the_keyboard_reaches_the_search(tab: Tab, page: str):
+    open_page(tab, page)
+    for kind in ("keyDown", "keyUp"):
+        tab.call("Input.dispatchKeyEvent", type=kind, key="/", text="/" if kind == "keyDown" else "")
+    assert tab.evaluate("document.activeElement.name") == "name"
+
+
+@pytest.mark.parametrize("colors", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 800, 1600])
+@pytest.mark.parametrize("address", ["", "/#/group/d/g"])
+def test_the_page_is_never_wider_than_the_window(tab: Tab, page: str, colors: str, width: int, address: str):
+    open_page(tab, f"{page}{address}", colors=colors, width=width)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.complaints(page) == []
+
+
+def test_a_response_that_fails_leaves_what_is_shown_and_says_so(tab: Tab, page: str):
+    open_page(tab, page)
+    names = list_names(tab)
+    tab.evaluate("window.fetch = () => Promise.reject(new Error('no answer'))")
+    tab.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    wait_for(tab, "!document.getElementById('error').hidden")
+    assert read(tab, "#error") == ["What is shown may be old: no answer"]
+    assert list_names(tab) == names
+
+
+def test_files_have_a_strict_policy_and_are_sent_once(page: str):
+    with Server(Source(take_view()), ServeConf("127.0.0.1:0")) as server:
+        for path in PATHS:
+            status, headers, body = request(server, path)
+            assert (status, headers["x-content-type-options"]) == (200, "nosniff")
+            assert "default-src 'none'" in headers["content-security-policy"]
+            assert body
+            assert request(server, path, If_None_Match=headers["etag"])[0] == 304
