@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag.causes import MEMBERS_SPAN_MS, REBALANCES_SPAN_MS
+from koff.serve.lag_history import LagHistory
 from koff.tracker import Group
 
 MOST_RESETS = 10_000
@@ -66,9 +67,10 @@ class ClusterActivity:
 
 @dataclass(slots=True)
 class RecentActivity:
-    """Holds the newest `ClusterActivity`: one thread sets it, any thread reads it."""
+    """Holds the newest `ClusterActivity`, and the last hour of lags: one thread sets them, any reads them."""
 
     current: ClusterActivity = field(default_factory=ClusterActivity)
+    history: LagHistory = field(default_factory=LagHistory)
 
 
 class _Rebalance(NamedTuple):

@@ -19,7 +19,7 @@ from koff.serve.api.group_objects import (
     ROW,
 )
 from koff.serve.api.parameters import Parameter, Query, any_text, choice, regex, whole_number
-from koff.serve.api.shapes import BOOLEAN, COUNT, STRING, Schema, list_of, nullable, object_of
+from koff.serve.api.shapes import BOOLEAN, COUNT, NUMBER, STRING, Schema, list_of, nullable, object_of
 from koff.serve.view import Views
 
 ROOT = "/api/v1"
@@ -133,6 +133,19 @@ ENDPOINTS = (
             {
                 "cluster": STRING,
                 "group": object_of({**GROUP.schema["properties"], **DETAILS.schema["properties"]}),
+                "last_hour": nullable(
+                    {
+                        "description": "The lags of the last hour. Null: nothing is kept.",
+                        **object_of(
+                            {
+                                "step_s": {**COUNT, "description": "The time between two values."},
+                                "end_ms": {**COUNT, "description": "When the newest was taken, since 1970."},
+                                "lag": list_of(nullable(NUMBER)),
+                                "time_lag_s": list_of(nullable(NUMBER)),
+                            }
+                        ),
+                    }
+                ),
                 "members": {"description": "Null: not current.", **nullable(list_of(MEMBER.schema))},
                 "partitions": list_of(ROW.schema),
             }

@@ -11,18 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import Cause, Status
-from koff.serve.api.group_objects import ClusterTotal, ExplainedTotal
+from koff.serve.api.group_objects import TREND_POINTS, ClusterTotal, ExplainedTotal
 from koff.serve.api.name_pattern import search_names
 from koff.serve.api.parameters import Query
 from koff.serve.cause_texts import Finding, describe_causes
 from koff.serve.causes import find_shard_causes
+from koff.serve.group_sums import Column, find_longest_time_lags, sum_lags
+from koff.serve.lag_history import shorten
 from koff.serve.view import ClusterView
 from koff.tracker import Group, ShardSnapshot, Snapshot
 from koff.tracker.selection import select_groups
 
 Mask = NDArray[np.bool_]
-Column = NDArray[np.float64]
-"""A number of each group; NaN where it is unknown."""
 
 
 class GroupPlace(NamedTuple):
@@ -117,11 +117,11 @@ class GroupColumns:
 
     @cached_property
     def _lags(self) -> Column:
-        return self._join([_sum_lags(view.snapshot, shard) for view, _, shard in self._shards])
+        return self._join([sum_lags(view.snapshot, shard) for view, _, shard in self._shards])
 
     @cached_property
     def _time_lags(self) -> Column:
-        return self._join([_find_longest_time_lags(view.snapshot, shard) for view, _, shard in self._shards])
+        return self._join([find_longest_time_lags(view.snapshot, shard) for view, _, shard in self._shards])
 
     @cached_property
     def _statuses(self) -> Column:
@@ -154,34 +154,22 @@ def build_totals(places: Sequence[GroupPlace]) -> list[ClusterTotal]:
         ClusterTotal(
             place.view.cluster or "",
             ExplainedTotal(totals[id(place.view), place.name], find_group_causes(place)),
+            _find_trend(place),
         )
         for place in places
     ]
 
 
+def _find_trend(place: GroupPlace) -> list[float | None]:
+    course = place.view.activity.history.find(place.name)
+    return [] if course is None else list_known(shorten(course.lag, TREND_POINTS))
+
+
+def list_known(values: Column) -> list[float | None]:
+    """The values; None for NaN."""
+    return [None if value != value else value for value in values.tolist()]  # noqa: PLR0124 - NaN
+
+
 def find_group_causes(place: GroupPlace) -> list[Finding] | None:
     """The causes of the lag of a group; None if its lag is withheld."""
     return describe_causes(find_shard_causes(place.view, place.shard), place.number)
-
-
-def _sum_lags(snapshot: Snapshot, shard: ShardSnapshot) -> Column:
-    """The total lag of each group of the shard, as `GroupTotal.lag`.
-
-    Exact below 2^53 offsets; a sum of integers could overflow.
-    """
-    lags, size = snapshot.lags(shard), len(shard.groups)
-    sums = np.bincount(shard.group, weights=lags.published, minlength=size)
-    known = np.bincount(shard.group[lags.known], minlength=size) > 0
-    return np.where(known & ~snapshot.withheld_groups(shard), sums, np.nan)
-
-
-def _find_longest_time_lags(snapshot: Snapshot, shard: ShardSnapshot) -> Column:
-    """The longest time lag of each group of the shard, as `GroupTotal.time_lag_s`."""
-    times, size = snapshot.time_lags(shard), len(shard.groups)
-    if times is None:
-        return np.full(size, np.nan)
-    longest = np.full(size, -1.0)
-    np.maximum.at(longest, shard.group[times.known], np.round(times.seconds[times.known], 3))
-    undated = snapshot.lags(shard).known & ~times.known
-    longest[shard.group[undated]] = -1.0
-    return np.where((longest >= 0) & ~snapshot.withheld_groups(shard), longest, np.nan)

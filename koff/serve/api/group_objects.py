@@ -27,6 +27,7 @@ from koff.tracker.groups.views import Assignment
 GROUP_TYPES = ("simple", "classic", "consumer", "share", "streams", "zookeeper")
 GROUP_STATUSES = tuple(status.name for status in Status if status <= Status.ERR)
 TOTAL_REASONS = ("", "commits_not_current", "rows_missing", "lags_withheld", "lags_unknown", "no_partitions")
+TREND_POINTS = 30
 CAUSES = tuple(cause.label for cause in Cause)
 REASONS = tuple(str(reason.name).lower() for reason in Reason)
 _OFFSET = nullable(COUNT)
@@ -42,10 +43,11 @@ class ExplainedTotal(NamedTuple):
 
 
 class ClusterTotal(NamedTuple):
-    """The totals of a group, and its cluster."""
+    """The totals of a group, its cluster, and the course of its lag."""
 
     cluster: str
     total: ExplainedTotal
+    trend: list[float | None]
 
 
 class Row(NamedTuple):
@@ -148,7 +150,14 @@ GROUP: JsonObject[ExplainedTotal] = JsonObject(
 )
 
 CLUSTER_GROUP: JsonObject[ClusterTotal] = JsonObject(
-    JsonField("cluster", STRING, "The cluster.", attrgetter("cluster")), *GROUP.lift(attrgetter("total"))
+    JsonField("cluster", STRING, "The cluster.", attrgetter("cluster")),
+    *GROUP.lift(attrgetter("total")),
+    JsonField(
+        "trend",
+        list_of(nullable(NUMBER)),
+        "The largest lag of each two minutes of the last hour. Empty: nothing is kept.",
+        attrgetter("trend"),
+    ),
 )
 
 DETAILS: JsonObject[GroupDetails] = JsonObject(

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from koff.serve.api.cluster_objects import CLUSTER, PARTITION_OFFSETS, READER, TOPIC, list_topic_partitions
-from koff.serve.api.group_columns import GroupColumns, GroupPlace, find_group_causes, select_places
+from koff.serve.api.group_columns import (
+    GroupColumns,
+    GroupPlace,
+    find_group_causes,
+    list_known,
+    select_places,
+)
 from koff.serve.api.group_objects import (
     CLUSTER_GROUP,
     DETAILS,
@@ -20,6 +26,7 @@ from koff.serve.api.name_pattern import search_names
 from koff.serve.api.parameters import Query
 from koff.serve.api.problems import NotFound, NotKnown
 from koff.serve.api.topic_columns import TopicColumns
+from koff.serve.lag_history import STEP_S
 from koff.serve.view import ClusterView, Views
 
 Names = Mapping[str, str]
@@ -110,9 +117,18 @@ def show_group(views: Views, names: Names, _query: Query) -> dict[str, Any]:
     return {
         "cluster": place.view.cluster,
         "group": {**GROUP.build(ExplainedTotal(total, causes)), **DETAILS.build(details)},
+        "last_hour": _build_last_hour(place),
         "members": members,
         "partitions": list(build_rows(selected)),
     }
+
+
+def _build_last_hour(place: GroupPlace) -> dict[str, Any] | None:
+    course = place.view.activity.history.find(place.name)
+    if course is None:
+        return None
+    lags = {"lag": list_known(course.lag), "time_lag_s": list_known(course.time_lag_s)}
+    return {"step_s": STEP_S, "end_ms": course.end_ms, **lags}
 
 
 def find_cluster(views: Views, name: str) -> ClusterView:

@@ -34,6 +34,7 @@ from koff.serve.events.sentences import (
     find_severity,
     has_other_members,
 )
+from koff.serve.group_sums import find_longest_time_lags, sum_lags
 from koff.serve.view import ClusterView
 from koff.serve.wording import show, show_duration
 from koff.tracker import ShardSnapshot, ShownNames, Snapshot
@@ -158,6 +159,12 @@ class ClusterChanges:
             for number, known in self._shards.items()
         }
         view.activity.current = self._activity.build(usual_rates, now_ms)
+        shards = [shard for shard in snapshot.shards.values() if _is_current(shard)]
+        names = [group.name for shard in shards for group in shard.groups]
+        if names:
+            lags = np.concatenate([sum_lags(snapshot, shard) for shard in shards])
+            time_lags_s = np.concatenate([find_longest_time_lags(snapshot, shard) for shard in shards])
+            view.activity.history.add(names, lags, time_lags_s, now_ms)
 
     def _follow_layouts(
         self, view: ClusterView, *, is_ready: bool

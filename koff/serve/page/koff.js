@@ -10,6 +10,7 @@ const COLUMNS = [
   { title: "Cluster", kind: "name", cell: (group) => group.cluster, isShown: () => state.clusters.length > 1 },
   { title: "Lag", sort: "lag", kind: "number", cell: (group) => number(group.lag, group.reason) },
   { title: "Seconds", sort: "time_lag_s", kind: "number", cell: (group) => seconds(group.time_lag_s) },
+  { title: "Last hour", kind: "trend", cell: (group) => sparkline(group.trend) },
   { title: "Members", kind: "number", cell: (group) => number(group.members) },
   { title: "State", cell: (group) => group.state ?? "–" },
   { title: "Why it lags", kind: "why", cell: (group) => (group.causes ? (group.causes[0]?.text ?? "") : group.reason) },
@@ -96,6 +97,53 @@ function duration(value) {
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
   if (whole < 86400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
   return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function drawing(name, attributes, ...children) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+// The parts of a course between unknown values, as lines in a box of this size. A single value is a short line.
+function lines(values, width, height) {
+  const highest = Math.max(1, ...values.filter((value) => value !== null));
+  const x = (at) => ((at / Math.max(values.length - 1, 1)) * width).toFixed(1);
+  const y = (value) => (height - (value / highest) * height).toFixed(1);
+  const parts = [];
+  let points = [];
+  for (let at = 0; at <= values.length; at++) {
+    if (at < values.length && values[at] !== null) points.push(`${x(at)},${y(values[at])}`);
+    else if (points.length) {
+      if (points.length === 1) points.push(points[0]);
+      parts.push(drawing("polyline", { points: points.join(" ") }));
+      points = [];
+    }
+  }
+  return parts;
+}
+
+function sparkline(values) {
+  const known = values.filter((value) => value !== null);
+  if (!known.length) return element("span", { className: "soft", textContent: "–" });
+  const [first, last] = [known[0], known.at(-1)];
+  const title = `lag in the last hour: from ${first.toLocaleString("en")} to ${last.toLocaleString("en")}`;
+  return drawing("svg", { viewBox: "-2 -2 104 24", width: 104, height: 24, role: "img", "aria-label": title },
+    ...lines(values, 100, 20));
+}
+
+function course(title, values, show) {
+  const known = values.filter((value) => value !== null);
+  if (!known.length) return null;
+  const highest = Math.max(...known);
+  return element("figure", {},
+    element("figcaption", { textContent: `${title}, last hour: now ${show(known.at(-1))}, at most ${show(highest)}` }),
+    drawing("svg", { viewBox: "-2 -2 604 104", preserveAspectRatio: "none", class: "course", role: "img", "aria-label": title },
+      drawing("line", { x1: 0, y1: 100, x2: 600, y2: 100 }), ...lines(values, 600, 100)),
+  );
 }
 
 function fill(cell, content) {
@@ -229,6 +277,11 @@ function showGroup(found) {
       return [element("dt", { textContent: name }), text];
     })),
     ...showCauses(group.causes),
+    ...(found.last_hour
+      ? [element("div", { className: "courses" },
+          course("Lag", found.last_hour.lag, (value) => value.toLocaleString("en")),
+          course("Seconds", found.last_hour.time_lag_s, duration))]
+      : []),
     element("h2", { textContent: "Partitions" }),
     table([
       ["Topic", "name", (row) => row.topic],

@@ -11,7 +11,7 @@ import pytest
 from koff.cli import lag as lag_command
 from koff.lag import Reason
 from koff.records import encode
-from koff.serve.api.group_objects import GROUP, ROW
+from koff.serve.api.group_objects import CLUSTER_GROUP, ROW
 from koff.tracker import Rule, ShownNames, Tracker
 from tests.unit.builders import Streams, commit
 from tests.unit.serve.api.clusters import (
@@ -70,7 +70,7 @@ def test_a_group_and_its_rows_have_the_names_and_values_of_koff_lag(
     printed = json.loads(capsys.readouterr().out)
     groups = clusters.get("groups")["groups"]
     for group in printed["groups"]:
-        assert find(groups, group=group["group"]) == {"cluster": "c", **group}
+        assert find(groups, group=group["group"]) == {"cluster": "c", **group, "trend": []}
         shown = clusters.get("clusters", "c", "groups", group["group"])
         assert group.items() <= shown["group"].items()
         for row in [dict(row) for row in printed["partitions"] if row["group"] == group["group"]]:
@@ -221,7 +221,7 @@ def test_no_sum_has_a_withheld_row_in_it(bits: Reason) -> None:
     assert all(hidden[name] is None for name in (("committed",) if bits == COMMITS else ("end", "start")))
     assert (shown["lag"], shown["retention_margin"]) == (50, 470)
     listed = find(clusters.get("groups")["groups"], group="classic")
-    assert listed.items() <= {"cluster": "c", **group}.items()
+    assert listed.items() <= {"cluster": "c", **group, "trend": []}.items()
 
 
 def test_members_and_state_of_a_group_that_is_not_current_are_null() -> None:
@@ -284,7 +284,7 @@ def test_groups_of_a_cluster_without_a_name_are_not_listed() -> None:
 
 
 def test_the_names_of_a_group_are_those_of_its_shape(clusters: Clusters) -> None:
-    assert set(clusters.get("groups")["groups"][0]) == {"cluster", *(field.name for field in GROUP.fields)}
+    assert set(clusters.get("groups")["groups"][0]) == {field.name for field in CLUSTER_GROUP.fields}
 
 
 def test_a_streams_group_is_assigned_the_partitions_of_its_tasks() -> None:

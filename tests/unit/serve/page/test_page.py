@@ -89,7 +89,9 @@ def test_the_groups_are_there_with_their_causes(tab: Tab, page: str):
     assert len(names) == 8
     assert names[0] == "g"  # the largest lag first
     first = read(tab, "#groups tbody tr:first-child td")
-    assert first[:6] == ["ERR", "g", "d", "1,200", "2 min 0 s", "2"]
+    assert first[:5] == ["ERR", "g", "d", "1,200", "2 min 0 s"]
+    label = tab.evaluate("document.querySelector('#groups tbody svg').getAttribute('aria-label')")
+    assert label == "lag in the last hour: from 0 to 1,200"
     assert first[-1].startswith("t-1 stands at offset 3,000")
     assert tab.complaints(page) == []
 
@@ -111,6 +113,10 @@ def test_one_group_has_its_causes_partitions_members_and_events(tab: Tab, page: 
     assert cause.startswith("stuck_partition explains 100 % of the lag (1,200 offsets)")
     assert "What helps: look at the record" in cause
     assert len(read(tab, "#group table:first-of-type tbody tr")) == 6  # four partitions, two members
+    assert read(tab, "figcaption") == [
+        "Lag, last hour: now 1,200, at most 1,200",
+        "Seconds, last hour: now 2 min 0 s, at most 2 min 0 s",
+    ]
     (event,) = read(tab, "#events li")
     assert event.endswith("group g: its lag <b>grows</b>")
     assert tab.evaluate("document.title") == "g \u2013 koff"

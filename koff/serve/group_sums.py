@@ -1,0 +1,34 @@
+"""The sums of the groups of a shard, as columns: those of `GroupTotal`, without an object for each group."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koff.tracker import ShardSnapshot, Snapshot
+
+Column = NDArray[np.float64]
+"""A number of each group; NaN where it is unknown."""
+
+
+def sum_lags(snapshot: Snapshot, shard: ShardSnapshot) -> Column:
+    """The total lag of each group of the shard, as `GroupTotal.lag`.
+
+    Exact below 2^53 offsets; a sum of integers could overflow.
+    """
+    lags, size = snapshot.lags(shard), len(shard.groups)
+    sums = np.bincount(shard.group, weights=lags.published, minlength=size)
+    known = np.bincount(shard.group[lags.known], minlength=size) > 0
+    return np.where(known & ~snapshot.withheld_groups(shard), sums, np.nan)
+
+
+def find_longest_time_lags(snapshot: Snapshot, shard: ShardSnapshot) -> Column:
+    """The longest time lag of each group of the shard, as `GroupTotal.time_lag_s`."""
+    times, size = snapshot.time_lags(shard), len(shard.groups)
+    if times is None:
+        return np.full(size, np.nan)
+    longest = np.full(size, -1.0)
+    np.maximum.at(longest, shard.group[times.known], np.round(times.seconds[times.known], 3))
+    undated = snapshot.lags(shard).known & ~times.known
+    longest[shard.group[undated]] = -1.0
+    return np.where((longest >= 0) & ~snapshot.withheld_groups(shard), longest, np.nan)

@@ -1,0 +1,106 @@
+"""The lags of groups over the last hour, in a ring of bounded size. Any thread may call any method."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+STEP_S, STEPS = 15, 240
+"""A value every so many seconds, for one hour."""
+MOST_GROUPS = 20_000
+"""So many groups of a cluster are kept: 2 KB each, 40 MB in all."""
+_GROW = 256
+
+Floats = NDArray[np.float64]
+
+
+class Course(NamedTuple):
+    """The lags of one group, and their times in seconds: every `STEP_S`, the newest last. NaN: unknown.
+
+    `end_ms` is when the newest was taken.
+    """
+
+    end_ms: int
+    lag: Floats
+    time_lag_s: Floats
+
+
+class LagHistory:
+    """The last hour of one cluster. Values of the same step overwrite each other."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards all below
+        self._slots: dict[str, int] = {}
+        self._free: list[int] = []
+        self._values = np.full((2, 0, STEPS), np.nan, np.float32)
+        self._step: int | None = None
+
+    def add(self, names: Sequence[str], lags: Floats, time_lags_s: Floats, now_ms: int) -> None:
+        """Adds the present lags of all groups of the cluster. NaN: unknown, or withheld."""
+        with self._lock:
+            self._advance(now_ms // (STEP_S * 1000))
+            slots = self._find_slots(names)
+            known = slots >= 0
+            at = (self._step or 0) % STEPS
+            self._values[0, slots[known], at] = lags[known]
+            self._values[1, slots[known], at] = time_lags_s[known]
+
+    def find(self, name: str) -> Course | None:
+        """The last hour of a group; None if nothing is kept of it."""
+        with self._lock:
+            slot = self._slots.get(name)
+            if slot is None or self._step is None:
+                return None
+            # The oldest step follows the newest in the ring.
+            ordered = np.roll(self._values[:, slot, :], -(self._step % STEPS) - 1, axis=1).astype(np.float64)
+            return Course((self._step + 1) * STEP_S * 1000, ordered[0], ordered[1])
+
+    def _advance(self, step: int) -> None:
+        """Moves to that step. Steps between without a value are unknown."""
+        if self._step is None or step < self._step or step - self._step >= STEPS:
+            if self._step is not None:  # the clock was set, or koff saw nothing for an hour
+                self._values[:] = np.nan
+            self._step = step
+        for passed in range(self._step + 1, step + 1):
+            self._values[:, :, passed % STEPS] = np.nan
+        self._step = step
+
+    def _find_slots(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """The slot of each group, -1 for none. New groups get one."""
+        missing = [name for name in names if name not in self._slots]
+        if missing and len(self._free) < len(missing):
+            self._release()
+        for name in missing:
+            if not self._free:
+                self._allocate()
+            if not self._free:
+                break
+            slot = self._slots[name] = self._free.pop()
+            self._values[:, slot, :] = np.nan
+        return np.array([self._slots.get(name, -1) for name in names], np.int64)
+
+    def _release(self) -> None:
+        """Frees the slots of groups of which nothing was known for an hour."""
+        known = np.asarray((~np.isnan(self._values)).any(axis=(0, 2)))
+        for name in [name for name, slot in self._slots.items() if not known[slot]]:
+            self._free.append(self._slots.pop(name))
+
+    def _allocate(self) -> None:
+        size = self._values.shape[1]
+        more = min(max(size, _GROW), MOST_GROUPS - size)
+        if more > 0:
+            new = np.full((2, more, STEPS), np.nan, np.float32)
+            self._values = np.concatenate([self._values, new], axis=1)
+            self._free.extend(range(size + more - 1, size - 1, -1))
+
+
+def shorten(values: Floats, points: int) -> Floats:
+    """The largest known value of each of `points` equal parts; NaN where none is known."""
+    parts = values.reshape(points, -1)
+    known = ~np.isnan(parts)
+    largest = np.where(known, parts, -np.inf).max(axis=1)
+    return np.where(known.any(axis=1), largest, np.nan)
