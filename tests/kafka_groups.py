@@ -32,7 +32,7 @@ def produce(kafka: KafkaCluster, topic: str, count: int, *, partition: int = 0) 
     producer = kafka.producer()
     for number in range(count):
         producer.produce(topic, str(number).encode(), partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 @contextmanager
@@ -204,4 +204,4 @@ def allow(kafka: KafkaCluster, *rights: tuple[str, ResourceType, str, AclOperati
         for user, kind, name, to in rights
     ]
     for future in kafka.admin.create_acls(bindings).values():
-        future.result(10)
+        future.result(60)

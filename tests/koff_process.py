@@ -98,9 +98,9 @@ class Monitor:
         """Ends it as Kubernetes would, which waits for 30 s; returns the exit code."""
         self.process.terminate()
         try:
-            return self.process.wait(30)
+            return self.process.wait(60)
         finally:
-            self._reading.join(5)
+            self._reading.join(60)
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def monitoring(brokers: str | None, *args: str, env: Mapping[str, str] | None = 
         if process.poll() is None:
             process.kill()
         process.wait()
-        monitor._reading.join(5)
+        monitor._reading.join(60)
         assert process.stderr is not None
         process.stderr.close()
 

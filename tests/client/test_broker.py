@@ -179,7 +179,7 @@ def test_what_retention_took_from_under_a_consumer_is_out_of_range(kafka):
         consumer = broker.consumer(ConsumerConf(topic, start_offset=2, retry_limit=2))
         deleted = kafka.admin.delete_records([Place(topic, 0, 6)])
         for each in deleted.values():
-            each.result(20)
+            each.result(60)
         with pytest.raises(OffsetOutOfRange) as caught:
             consumer.consume()
         assert (caught.value.offset, caught.value.earliest, caught.value.latest) == (2, 6, 10)
@@ -195,7 +195,7 @@ def test_a_topic_that_is_deleted_under_a_consumer_is_unknown_to_it(kafka):
         consumer = broker.consumer(ConsumerConf(topic, retry_limit=1))
         with pytest.raises(NoData):
             consumer.consume()
-        kafka.admin.delete_topics([topic])[topic].result(20)
+        kafka.admin.delete_topics([topic])[topic].result(60)
 
         def unknown() -> bool:
             try:
@@ -216,7 +216,7 @@ def test_a_consumer_of_a_topic_that_was_created_again_is_out_of_range_at_once(ka
         broker.producer().produce(topic, 0, *(Message(b"x") for _ in range(10)))
         with broker.consumer(ConsumerConf(topic, retry_limit=1)) as consumer:
             assert len(list(consumer)) == 10
-            kafka.admin.delete_topics([topic])[topic].result(20)
+            kafka.admin.delete_topics([topic])[topic].result(60)
             wait_until(lambda: topic not in broker.metadata().topics, what="the topic to be gone")
             kafka.create_topic(topic)
             error: Exception | None = None
@@ -255,7 +255,7 @@ def test_partitions_that_are_added_are_found(kafka):
     topic = kafka.create_topic(partitions=1)
     with dial(kafka.bootstrap) as broker:
         broker.producer().produce(topic, 0, Message(b"x"))
-        kafka.admin.create_partitions([NewPartitions(topic, 2)])[topic].result(20)
+        kafka.admin.create_partitions([NewPartitions(topic, 2)])[topic].result(60)
         wait_until(lambda: broker.partition_count(topic) == 2, what="the partition")
         assert broker.producer().produce(topic, 1, Message(b"y")) == 0
         with broker.consumer(ConsumerConf(topic, 1)) as consumer:
@@ -266,12 +266,12 @@ def test_partitions_that_are_added_are_found(kafka):
 def test_a_consumer_sees_no_aborted_messages_and_knows_the_end_behind_them(kafka):
     topic = kafka.create_topic()
     writer = kafka.producer({"transactional.id": f"tx-{topic}"})
-    writer.init_transactions(20)
+    writer.init_transactions(60)
     for value, end in ((b"kept", writer.commit_transaction), (b"gone", writer.abort_transaction)):
         writer.begin_transaction()
         writer.produce(topic, value)
-        writer.flush(10)
-        end(20)
+        writer.flush(60)
+        end(60)
     with dial(kafka.bootstrap) as broker:
         consumer = broker.consumer(ConsumerConf(topic, retry_limit=1))
         assert [message.value for message in consumer] == [b"kept"]
@@ -282,12 +282,12 @@ def test_a_partition_has_no_data_beyond_an_open_transaction(kafka):
     """A consumer that reads committed messages is at the end at the last stable offset."""
     topic = kafka.create_topic()
     writer = kafka.producer({"transactional.id": f"tx-{topic}"})
-    writer.init_transactions(20)
+    writer.init_transactions(60)
     with dial(kafka.bootstrap) as broker:
         broker.producer().produce(topic, 0, Message(b"before"))
         writer.begin_transaction()
         writer.produce(topic, b"held back")
-        writer.flush(10)
+        writer.flush(60)
         # The partition goes on behind the open transaction.
         broker.producer().produce(topic, 0, Message(b"behind"))
         dirty_conf = ConsumerConf(topic, retry_limit=1, isolation=Isolation.READ_UNCOMMITTED)
@@ -301,7 +301,7 @@ def test_a_partition_has_no_data_beyond_an_open_transaction(kafka):
             newest = ConsumerConf(topic, start_offset=START_OFFSET_NEWEST, retry_limit=1)
             with broker.consumer(newest) as late, pytest.raises(NoData):
                 late.consume()
-            writer.commit_transaction(20)
+            writer.commit_transaction(60)
             wait_until(lambda: broker.offset_latest(topic, 0) == 4, what="the marker")
             assert [message.value for message in consumer] == [b"held back", b"behind"]
 
@@ -411,7 +411,7 @@ def test_a_topic_is_created_only_if_the_configuration_allows_it(more_kafka):
         with pytest.raises(UnknownTopic):
             broker.partition_count("unknown")
         # The client believes that the topic exists, and then it does not.
-        kafka.admin.delete_topics([topic])[topic].result(20)
+        kafka.admin.delete_topics([topic])[topic].result(60)
         wait_until(lambda: topic not in broker.metadata().topics, what="the topic to be gone")
         with pytest.raises((ProduceError, UnknownTopic)):
             producer.produce(topic, 0, Message(b"y"))
@@ -421,7 +421,7 @@ def test_a_topic_is_created_only_if_the_configuration_allows_it(more_kafka):
     conf = WriterConf("unwritten", give_up_after_s=2.0)
     with Writer({"a": ClusterConf(kafka.bootstrap)}, conf) as writer, pytest.raises(WriteErrors):
         writer.write_messages(Message(b"x"))
-    assert "unwritten" not in kafka.admin.list_topics(timeout=10).topics
+    assert "unwritten" not in kafka.admin.list_topics(timeout=60).topics
     with dial(kafka.bootstrap, BrokerConf(allow_topic_creation=True)) as broker:
         broker.producer(ProducerConf(request_timeout_s=5.0)).produce("made", 0, Message(b"x"))
         assert broker.partition_count("made") == 1

@@ -84,7 +84,7 @@ class Reader:
 
     def __exit__(self, *_: object) -> None:
         self.mx.close()
-        self._thread.join(30)
+        self._thread.join(60)
 
     def _run(self) -> None:
         while True:

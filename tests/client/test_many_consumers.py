@@ -88,7 +88,7 @@ def test_consumers_at_the_end_of_a_partition_all_get_its_next_message(kafka):
         wait_until(lambda: [each.buffer.end_offset for each in consumers] == [10] * 3, what="the end")
         fill(broker, topic, 1)
         for reader in readers:
-            reader.join(30)
+            reader.join(60)
     assert seen == [10, 10, 10]
 
 

@@ -100,7 +100,7 @@ def kafkas_offsets(kafka: LocalKafka, names: list[str]) -> Rows:
     found = {}
     asked = [kafka.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(n)]) for n in names]
     for name, answer in zip(names, asked, strict=True):
-        for row in answer[name].result(10).topic_partitions:
+        for row in answer[name].result(60).topic_partitions:
             epoch = -1 if row.leader_epoch is None else row.leader_epoch
             found[name, row.topic, row.partition] = (row.offset, epoch)
     return found
@@ -309,7 +309,7 @@ def secured() -> Iterator[LocalKafka]:
             )
         ]
         for future in kafka.admin.create_acls(allowed).values():
-            future.result(10)
+            future.result(60)
         credentials = [
             UserScramCredentialUpsertion(
                 "admin", ScramCredentialInfo(mechanism, 4096), SCRAM_PASSWORD.encode()
@@ -317,7 +317,7 @@ def secured() -> Iterator[LocalKafka]:
             for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
         ]
         for credential in credentials:
-            kafka.admin.alter_user_scram_credentials([credential])["admin"].result(10)
+            kafka.admin.alter_user_scram_credentials([credential])["admin"].result(60)
         yield kafka
 
 

@@ -88,7 +88,7 @@ def test_a_signal_ends_the_demo_at_any_time(demo: Demo, at: str, number: signal.
             if re.match(at, line):
                 break
         running.send_signal(number)
-        rest, _ = running.communicate(timeout=30)
+        rest, _ = running.communicate(timeout=60)
     assert running.returncode == 0, "".join(seen) + rest
     assert "Traceback" not in rest
     demo.check_nothing_is_left()

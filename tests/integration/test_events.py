@@ -63,7 +63,7 @@ def test_events_come_in_the_stream_and_at_the_webhook(kafka, tmp_path: Path):
             wait_until(make_appear, timeout_s=60, every_s=1, what="the first event")
             commit(kafka, group, (topic, 0, 3))
             wait_until(lambda: ("offsets_reset", group) in told, timeout_s=30, what="the reset")
-            kafka.admin.delete_consumer_groups([group])[group].result(30)
+            kafka.admin.delete_consumer_groups([group])[group].result(60)
             wait_until(lambda: ("group_deleted", group) in told, timeout_s=30, what="the deletion")
             wait_until(
                 lambda: monitor.metrics()["koff_expected_group_present"][("here", group)] == 0,
@@ -72,7 +72,7 @@ def test_events_come_in_the_stream_and_at_the_webhook(kafka, tmp_path: Path):
             )
             assert ("expected_group_absent", group) in told
             assert monitor.stop() == 0
-            reader.join(30)
+            reader.join(60)
         sent = [event for _, _, body in receiver.requests for event in json.loads(body)["events"]]
     assert [(event["kind"], event["group"]) for event in sent] == [
         ("offsets_reset", group),

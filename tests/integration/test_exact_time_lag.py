@@ -31,7 +31,7 @@ def written(kafka: KafkaCluster, topic: str, *keys: str, at_ms: int | None = Non
     for number, key in enumerate(keys):
         when = FROM_MS + number * 1000 if at_ms is None else at_ms
         producer.produce(topic, b"x" * 100, key, partition=0, timestamp=when)
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
 
 
 def first(kafka: KafkaCluster, *places: tuple[str, int, int], timeout_s: float = 20.0) -> list:
@@ -68,7 +68,7 @@ def test_within_a_batch_of_many_the_one_record_is_found(kafka, make_topic):
     producer = kafka.producer({"linger.ms": 1000, "compression.type": "lz4"})
     for number in range(5000):
         producer.produce(topic, b"x" * 20, partition=0, timestamp=FROM_MS + number)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     assert first(kafka, (topic, 0, 4321), (topic, 0, 17)) == [
         FirstRecord(4321, FROM_MS + 4321),
         FirstRecord(17, FROM_MS + 17),
@@ -110,7 +110,7 @@ def test_below_the_log_start_it_is_the_record_that_the_log_starts_with(kafka, ma
     topic, group = make_topic(), "below-the-start"
     written(kafka, topic, *"abcdefghij")
     commit(kafka, group, (topic, 0, 2))
-    kafka.admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(10)
+    kafka.admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(60)
     assert first(kafka, (topic, 0, 2)) == [FirstRecord(6, FROM_MS + 6000)]
     row = lag_of(kafka, group)
     assert (row["lag"], row["lost"], row["time_lag_source"]) == (8, 4, "record")
@@ -124,7 +124,7 @@ def test_where_only_a_control_record_is_left_the_lag_is_an_offset_and_no_time(ka
     for commits in (True, False, True):
         producer.begin_transaction()
         producer.produce(topic, b"x", partition=0, timestamp=FROM_MS)
-        producer.flush(10)
+        producer.flush(60)
         (producer.commit_transaction if commits else producer.abort_transaction)()
     wait_until(lambda: first(kafka, (topic, 0, 5)) == [EndReached(6)], what="the last marker")
     assert first(kafka, (topic, 0, 1), (topic, 0, 2)) == [FirstRecord(2, FROM_MS), FirstRecord(2, FROM_MS)]
@@ -136,7 +136,7 @@ def test_where_only_a_control_record_is_left_the_lag_is_an_offset_and_no_time(ka
 def test_a_topic_that_is_gone_keeps_nobody_from_reading_the_others(kafka, make_topic):
     topic, gone = make_topic(), make_topic()
     written(kafka, topic, "a")
-    kafka.admin.delete_topics([gone])[gone].result(10)
+    kafka.admin.delete_topics([gone])[gone].result(60)
     wait_until(lambda: not kafka.leaders(gone), what="the topic to go")
     begun = time.monotonic()
     *unread, found = first(kafka, (gone, 0, 0), (topic, 7, 0), (topic, 0, 0), timeout_s=60)
@@ -150,7 +150,7 @@ def test_many_places_are_read_in_a_few_requests(kafka, make_topic):
     producer = kafka.producer({"linger.ms": 50})
     for number in range(50 * 40):
         producer.produce(topic, b"x" * 100, partition=number % 50, timestamp=FROM_MS + number // 50)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     places = [(topic, partition, offset) for partition in range(50) for offset in range(0, 40, 4)]
     begun = time.monotonic()
     assert first(kafka, *places) == [FirstRecord(offset, FROM_MS + offset) for _, _, offset in places]

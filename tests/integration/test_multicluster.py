@@ -283,7 +283,7 @@ def fill(kafka: LocalKafka, topic: str, numbers: range) -> None:
     producer = kafka.producer()
     for number in numbers:
         producer.produce(topic, b"%d" % number, partition=number % PARTITIONS, timestamp=1_000_000 + number)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def confs(two: Two, topic: str, **options: Any) -> list[ReaderConf]:
@@ -391,7 +391,7 @@ def test_offsets_beyond_the_log_are_told_and_those_deleted_are_counted(two: Two,
     with Reader([ReaderConf(two[0].bootstrap, topic, start_offset=500)]) as reader:
         with pytest.raises(ReadErrors, match=r"offset 500 .* out of range, it has 0 to 100; set_offset"):
             reader.read_message()
-        two[0].admin.delete_records([TopicPartition(topic, 0, 40)])[TopicPartition(topic, 0)].result(20)
+        two[0].admin.delete_records([TopicPartition(topic, 0, 40)])[TopicPartition(topic, 0)].result(60)
         reader.set_offset(0, 10)
         assert reader.read_message()[0].offset == 40
         assert (reader.stats(0).skipped, reader.stats(0).failure) == (30, "")
@@ -501,7 +501,7 @@ def test_after_close_every_call_says_so_and_iteration_ends(two: Two, topic: str)
     wait_until(lambda: lists, what="the first list")
     reader.close()
     reader.close()
-    iterating.join(10)
+    iterating.join(60)
     assert not iterating.is_alive()
     for call in (
         reader.read_message,

@@ -104,7 +104,7 @@ def test_windows_and_the_history_of_ends_are_known_at_once(groups, tmp_path):
         began = time.monotonic()
         for number in range(OFTEN):
             producer.produce(topic, b"")
-            producer.flush(10)
+            producer.flush(60)
             commit(groups, "steady", (topic, 0, min(number, 3)))
             commits = number + 1
             wait_until(
@@ -131,10 +131,10 @@ def test_after_kill_9_what_came_since_is_seen_and_what_went_is_gone(groups, tmp_
         wait_until_saved(monitor)
         commit(groups, "commits", ("orders", 0, 2))
         monitor.process.kill()
-        monitor.process.wait(10)
+        monitor.process.wait(60)
     commit(groups, "commits", ("orders", 0, 3))
     commit(groups, "is-new", ("orders", 0, 1))
-    groups.admin.delete_consumer_groups(["goes"])["goes"].result(10)
+    groups.admin.delete_consumer_groups(["goes"])["goes"].result(60)
     with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
         monitor.wait_until_ready()
         assert len(monitor.events(RESUMED)) == 1, monitor.text
@@ -182,10 +182,10 @@ def keep_tombstones_ms(kafka: LocalKafka, ms: int | None) -> None:
     operation = AlterConfigOpType.DELETE if ms is None else AlterConfigOpType.SET
     entry = ConfigEntry("delete.retention.ms", str(ms), incremental_operation=operation)
     resource = ConfigResource(ResourceType.TOPIC, "__consumer_offsets", incremental_configs=[entry])
-    kafka.admin.incremental_alter_configs([resource])[resource].result(10)
+    kafka.admin.incremental_alter_configs([resource])[resource].result(60)
 
     def known() -> bool:
-        told = kafka.admin.describe_configs([resource])[resource].result(10)["delete.retention.ms"].value
+        told = kafka.admin.describe_configs([resource])[resource].result(60)["delete.retention.ms"].value
         return told == str(ms or 86_400_000)
 
     wait_until(known, what="the broker to know it")

@@ -87,7 +87,7 @@ class View:
 
     def stop(self) -> None:
         self._monitor.stop()
-        self._running.join(15)
+        self._running.join(60)
         assert not self._running.is_alive()
 
 

@@ -146,17 +146,17 @@ def neighbour(of: str) -> str:
 def transaction(kafka: LocalKafka, group: str, *offsets: tuple[str, int, int]) -> Iterator[Producer]:
     """Commits of the group in a transaction that is left open; it is aborted when the test fails."""
     producer = kafka.producer({"transactional.id": f"of-{group}"})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     consumer = kafka.consumer(group)
     at = [TopicPartition(*offset) for offset in offsets]
-    producer.send_offsets_to_transaction(at, consumer.consumer_group_metadata(), 30)
+    producer.send_offsets_to_transaction(at, consumer.consumer_group_metadata(), 60)
     consumer.close()
     try:
         yield producer
     except BaseException:
         with suppress(KafkaException):  # it was committed before
-            producer.abort_transaction(30)
+            producer.abort_transaction(60)
         raise
 
 
@@ -190,7 +190,7 @@ def test_a_transaction_left_open_counts_once_it_commits_and_its_neighbours_are_n
             assert completeness(monitor, other) == 0
             assert not monitor.events("backfilled")
             commit(settled, other, ("orders", 0, 16))
-            producer.commit_transaction(30)
+            producer.commit_transaction(60)
             seen = watch(
                 monitor,
                 lambda: monitor.events("backfilled") and committed(monitor)[group, "orders", 0] == 8,
@@ -222,7 +222,7 @@ def committing(kafka: LocalKafka, topic: str, groups: int) -> Iterator[dict[str,
         yield last
     finally:
         done.set()
-        worker.join(30)
+        worker.join(60)
         for consumer in consumers.values():
             consumer.close()
 
@@ -263,7 +263,7 @@ def coming(kafka: LocalKafka, topic: str) -> Iterator[list[str]]:
         while not done.is_set():
             name = f"once-{len(names)}"
             one = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0, 1)])
-            kafka.admin.alter_consumer_group_offsets([one])[name].result(30)
+            kafka.admin.alter_consumer_group_offsets([one])[name].result(60)
             names.append(name)
             done.wait(0.005)  # the monitor must be able to keep up on a busy machine
 
@@ -273,7 +273,7 @@ def coming(kafka: LocalKafka, topic: str) -> Iterator[list[str]]:
         yield names
     finally:
         done.set()
-        worker.join(30)
+        worker.join(60)
 
 
 def test_no_group_that_comes_while_the_coordinators_answer_is_missed(settled, tmp_path):

@@ -45,7 +45,7 @@ def produce(kafka: KafkaCluster, topic: str, count: int, partition: int = 0) -> 
     producer = kafka.producer()
     for _ in range(count):
         producer.produce(topic, b"v", partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def commit(tree: KazooClient, group: str, topic: str, partition: int, offset: int) -> None:

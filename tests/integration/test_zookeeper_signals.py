@@ -30,7 +30,7 @@ def produce(kafka: KafkaCluster, topic: str, count: int) -> None:
     producer = kafka.producer()
     for _ in range(count):
         producer.produce(topic, b"v", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -49,7 +49,7 @@ def test_the_example_commits_and_leaves_on_a_signal(
     try:
         wait_until(lambda: output.read_text().count(f"{topic} 0 ") == 20, what="all messages")
         process.send_signal(number)
-        assert process.wait(20) == 0, output.read_text()
+        assert process.wait(60) == 0, output.read_text()
     finally:
         reap(process)
     assert "processed 20 messages" in output.read_text()

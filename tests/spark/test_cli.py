@@ -119,14 +119,14 @@ class Running:
     def wait(self) -> int:
         """The exit code, when the command has ended and all of its text is here."""
         code = self._process.wait(90)
-        self._reading.join(30)
+        self._reading.join(60)
         return code
 
     def close(self) -> None:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-        self._reading.join(30)
+        self._reading.join(60)
         assert self._process.stderr is not None
         self._process.stderr.close()
 

@@ -796,12 +796,12 @@ def test_a_process_killed_at_any_moment_leaves_a_state_that_it_saved(tmp_path, s
     rng = random.Random(20261121)
     there = dict.fromkeys(range(ORIGIN.partitions), 0)
     left_behind = kills = 0
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 150.0
     while kills < 20 or not left_behind or not min(there.values()):
         assert time.monotonic() < deadline, f"{kills} kills, {left_behind} while a file was written; {there}"
         kills += 1
         first = max(there.values()) + 1
-        last = run_and_kill(saver, first, rng.uniform(0, 0.03))
+        last = run_and_kill(saver, first, rng.uniform(0, 0.03 + 0.001 * kills))  # a busy machine saves slowly
         left_behind += any(tmp_path.glob("*.new"))
         for partition, found in loaded(tmp_path).items():
             if there[partition] == 0 and found == "nothing was saved":

@@ -68,7 +68,7 @@ def running_prometheus(folder: Path, config: str) -> Iterator[Callable[[str], li
         yield query
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def read_series(server: Server) -> dict[tuple[tuple[str, str], ...], float]:
