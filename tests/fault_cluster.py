@@ -183,7 +183,7 @@ class FaultCluster:
 
         def is_whole() -> bool:
             with _direct_admin(self.kafka) as admin:
-                listed = admin.list_topics(timeout=60).topics
+                listed = admin.list_topics(timeout=10).topics
                 parts = [(t, p) for t in (*TOPICS, OFFSETS_TOPIC) for p in listed[t].partitions.values()]
                 wrong = [TopicPartition(t, p.id) for t, p in parts if p.leader != p.replicas[0]]
                 if wrong:
@@ -217,12 +217,12 @@ def _direct_admin(kafka: LocalKafka) -> Iterator[AdminClient]:
 
 
 def _retrying(attempt: Callable[[], bool]) -> Callable[[], bool]:
-    """False where an attempt raises `KafkaException`: brokers and coordinators may be moving."""
+    """False where an attempt fails or is late: brokers and coordinators may be moving."""
 
     def succeeds() -> bool:
         try:
             return attempt()
-        except (KafkaException, KeyError):
+        except (KafkaException, KeyError, TimeoutError):
             return False
 
     return succeeds

@@ -28,7 +28,7 @@ from tests.integration.test_monitor import lag_of
 from tests.kafka_groups import allow, produce
 from tests.koff_process import Monitor, monitoring, set_properties
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 
 # Partitions without a leader

@@ -264,13 +264,13 @@ def test_a_broker_killed_in_the_middle_loses_no_group(three):
 
 
 def test_a_broker_that_does_not_answer_is_said_at_the_deadline(three):
-    conf = ClusterConf(three.nodes[0].bootstrap, request_timeout_s=1.0, connect_timeout_s=1.0)
-    before = fetch_from_coordinators(conf)
+    conf = ClusterConf(three.nodes[0].bootstrap, request_timeout_s=5.0, connect_timeout_s=5.0)
+    before = fetch_from_coordinators(ClusterConf(three.bootstrap))
     three.nodes[1].pause()
     try:
         started = time.monotonic()
-        answers = fetch_from_coordinators(conf, FetchOptions(deadline_s=2.0))
-        assert time.monotonic() - started < 10  # of two
+        answers = fetch_from_coordinators(conf, FetchOptions(deadline_s=10.0))
+        assert time.monotonic() - started < 50  # of ten
     finally:
         three.nodes[1].resume()
     assert answers.brokers == before.brokers - 1

@@ -34,7 +34,9 @@ def written(kafka) -> list[TopicPartition]:
 
 @pytest.fixture
 def open_transaction(kafka, written):
-    producer = kafka.producer({"transactional.id": f"of-{written[0].topic}"})
+    producer = kafka.producer(
+        {"transactional.id": f"of-{written[0].topic}", "transaction.timeout.ms": 600_000}
+    )
     producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(written[0].topic, b"open", partition=0)

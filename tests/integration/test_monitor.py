@@ -215,7 +215,9 @@ def test_what_an_open_transaction_holds_back_is_counted_and_aged(more_kafka):
     kafka = more_kafka()
     topic = kafka.create_topic()
     commit(kafka, "plain", (topic, 0, 0))
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "open"})
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap, "transactional.id": "open", "transaction.timeout.ms": 600_000}
+    )
     producer.init_transactions(60)
     with monitoring(kafka.bootstrap) as monitor:
         monitor.wait_until_ready()

@@ -75,7 +75,7 @@ def test_a_pipe_that_closes_early_ends_it_without_a_traceback(kafka, offsets):
     write(kafka.bootstrap, offsets, *(commit_record("g", "t", 0, n) for n in range(20_000)))
     command = f"{' '.join(KOFF)} printer --brokers {kafka.bootstrap} --offsets-topic {offsets} | head -n 3"
     result = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=30, check=False
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=120, check=False
     )
     assert result.returncode == 0, result.stderr
     assert len(result.stdout.splitlines()) == 3

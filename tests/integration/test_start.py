@@ -145,7 +145,7 @@ def neighbour(of: str) -> str:
 @contextmanager
 def transaction(kafka: LocalKafka, group: str, *offsets: tuple[str, int, int]) -> Iterator[Producer]:
     """Commits of the group in a transaction that is left open; it is aborted when the test fails."""
-    producer = kafka.producer({"transactional.id": f"of-{group}"})
+    producer = kafka.producer({"transactional.id": f"of-{group}", "transaction.timeout.ms": 600_000})
     producer.init_transactions(60)
     producer.begin_transaction()
     consumer = kafka.consumer(group)

@@ -63,7 +63,7 @@ def tree(hosts: str) -> Iterator[KazooClient]:
 def conf(kafka: KafkaCluster) -> ConsumerGroupConf:
     return ConsumerGroupConf(
         cluster=ClusterConf(kafka.bootstrap),
-        session_timeout_s=3.0,
+        session_timeout_s=10.0,
         commit_interval_s=60.0,
         processing_timeout_s=10.0,
         metadata_interval_s=0.3,
@@ -335,7 +335,7 @@ def test_offsets_may_be_kept_in_kafka(
             message.ack()
     assert stored(tree, topic) is None
     consumer = kafka.consumer(NAME)
-    (committed,) = consumer.committed([KafkaTopicPartition(topic, 0)], timeout=10)
+    (committed,) = consumer.committed([KafkaTopicPartition(topic, 0)], timeout=60)
     consumer.close()
     assert committed.offset == 4
     assert [m.offset for m in take(join(topic, offset_manager=KafkaOffsetManager), 2)] == [4, 5]
@@ -481,7 +481,9 @@ def test_a_close_while_zookeeper_is_away_does_not_hang_and_is_unclean(
     topic = make_topic()
     produce(kafka, topic, 1)
     with LocalZooKeeper() as own:
-        group = join_consumer_group(NAME, [topic], own.hosts, replace(conf, processing_timeout_s=0.5))
+        group = join_consumer_group(
+            NAME, [topic], own.hosts, replace(conf, processing_timeout_s=0.5, session_timeout_s=3.0)
+        )
         take(group, 1)[0].ack()
         own.kill()
         with pytest.raises(UncleanClose):

@@ -84,7 +84,7 @@ class RunningJob:
 
     def wait_until(self, condition: Callable[[], object], what: str) -> None:
         """Returns when the condition holds. Looks once after each batch: to look takes as long as a batch."""
-        deadline = time.monotonic() + 170
+        deadline = time.monotonic() + 250
         while True:
             with self._changed:
                 batches, ended = self._batches, self._ended
@@ -126,7 +126,7 @@ def running(tables: Tables, *clusters: WatchedCluster, listen: str = "") -> Iter
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return str(answer.read().decode())
 
 

@@ -37,7 +37,11 @@ main(["work"], prog_name="koff")
 
 
 def run(
-    command: Sequence[str], *, stdin: str = "", stdout: int | IO[str] = subprocess.PIPE, timeout_s: float = 30
+    command: Sequence[str],
+    *,
+    stdin: str = "",
+    stdout: int | IO[str] = subprocess.PIPE,
+    timeout_s: float = 120,
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,

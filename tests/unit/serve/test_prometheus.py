@@ -57,7 +57,7 @@ def running_prometheus(folder: Path, config: str) -> Iterator[Callable[[str], li
         sent = urllib.parse.urlencode({"query": expression})
         try:
             with urllib.request.urlopen(
-                f"http://127.0.0.1:{port}/api/v1/query?{sent}", timeout=10
+                f"http://127.0.0.1:{port}/api/v1/query?{sent}", timeout=60
             ) as response:
                 return json.load(response)["data"]["result"]
         except OSError:  # it is starting
