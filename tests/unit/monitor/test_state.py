@@ -279,7 +279,7 @@ def test_a_file_of_the_format_before_is_refused(tmp_path):
 SIZES = st.integers(0, 2**32 - 1), st.one_of(st.integers(0, 200), st.integers(0, 2**64 - 1))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(content=st.binary(max_size=200), head_size=SIZES[0], size=SIZES[1], genuine=st.booleans())
 def test_random_files_are_refused_and_take_no_memory(tmp_path, content, head_size, size, genuine):
     if genuine:  # as far as the sizes
