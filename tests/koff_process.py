@@ -101,7 +101,7 @@ class Monitor:
         return samples
 
     def stop(self) -> int:
-        """Ends it as Kubernetes would, which waits for 30 s; returns the exit code."""
+        """Ends it as Kubernetes does; returns the exit code."""
         self.process.terminate()
         try:
             return self.process.wait(60)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from koff.kafkatest import KafkaCluster, LocalKafka, wait_until
-from tests.kafka_groups import consuming, java_consuming, produce
+from tests.kafka_groups import consuming, is_committed, java_consuming, produce
 from tests.koff_process import describe_groups, monitoring, run_koff
 
 pytestmark = pytest.mark.kafka
@@ -21,19 +21,8 @@ def commit(
     kafka: KafkaCluster, group: str, *offsets: tuple[str, int, int] | tuple[str, int, int, str]
 ) -> None:
     """Commits as an application without membership does."""
-    consumer = kafka.consumer(group)
-
-    def committed() -> bool:
-        """A coordinator that has only just been elected refuses at first."""
-        try:
-            consumer.commit(offsets=[TopicPartition(*at) for at in offsets], asynchronous=False)
-        except KafkaException as failure:
-            if "COORDINATOR" not in failure.args[0].name():
-                raise
-            return False
-        return True
-
-    wait_until(committed, what=f"the commit of {group}")
+    consumer, to_commit = kafka.consumer(group), [TopicPartition(*at) for at in offsets]
+    wait_until(lambda: is_committed(consumer, offsets=to_commit), what=f"the commit of {group}")
     consumer.close()
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from koff.kafkatest import LocalKafka, wait_until
 from koff.records.placement import group_partition
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_monitor import write
-from tests.kafka_groups import allow, consuming, produce
+from tests.kafka_groups import allow, consuming, is_committed, produce
 from tests.koff_process import Monitor, monitoring, run_koff, set_properties
 from tests.unit.builders import commit as commit_record
 
@@ -211,7 +212,8 @@ def committing(kafka: LocalKafka, topic: str, groups: int) -> Iterator[dict[str,
     def work() -> None:
         for offset in itertools.count(1):
             for group, consumer in consumers.items():
-                consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+                at = [TopicPartition(topic, 0, offset)]
+                wait_until(partial(is_committed, consumer, offsets=at), what=f"a commit of {group}")
                 last[group] = offset
                 if done.is_set():
                     return
