@@ -105,7 +105,7 @@ class KafkaCluster:
         own = {"group.id": group, "auto.offset.reset": "earliest"}
         return Consumer({**self._client_properties(), **own, **(properties or {})})
 
-    def run_tool(self, class_name: str, *args: str, timeout_s: float = 60.0) -> str:
+    def run_tool(self, class_name: str, *args: str, timeout_s: float = 120.0) -> str:
         """The output of Kafka's tool `class_name`; raises `KafkaTestError` with its errors when it failed.
 
         `args` go to the tool unchanged: the caller adds `--bootstrap-server`.

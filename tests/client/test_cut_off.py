@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -100,7 +101,8 @@ def soon(ask: Callable[[], Any]) -> Any:
 
 
 def test_a_cluster_is_asked_again(starting, topic):
-    with Cluster(conf(starting)).connect() as cluster:
+    # In more time, `Cluster` makes a new client and asks that one.
+    with Cluster(replace(conf(starting), request_timeout_s=1.0)).connect() as cluster:
         at = TopicPartition(topic, 0)
         assert soon(lambda: cluster.fetch_offsets([at])) == {at: 5}
         forget(starting, topic, cluster.fetch_partition_counts)

@@ -62,6 +62,7 @@ def test_three_clusters_of_which_one_is_down(more_kafka, tmp_path):
     )
     with monitoring(None, "--config", file) as monitor:
         monitor.wait_until_ready()
+        wait_until(lambda: "third: not ready: cannot reach" in monitor.get("/readyz")[1], what="the third")
         status, text = monitor.get("/readyz")
         assert status == 200
         lines = text.splitlines()
@@ -83,8 +84,7 @@ def test_three_clusters_of_which_one_is_down(more_kafka, tmp_path):
         commit(third, "late", (third_topic, 0, 10))
         wait_until(lambda: read_lags(monitor).get(("third", "late")) == 0, what="a commit in the third")
         assert monitor.stop() == 0, monitor.text
-    waiting = monitor.events("waiting")
-    assert {line["cluster"] for line in waiting} == {"third"}
+    assert "third" in {line["cluster"] for line in monitor.events("waiting")}
     assert {line["cluster"] for line in monitor.events("connected")} == {"first", "second", "third"}
 
 
