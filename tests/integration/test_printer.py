@@ -98,7 +98,7 @@ def test_it_follows_and_flushes_and_ends_quietly_when_interrupted(kafka):
         assert f"{topic}/0 = 7" in line
         process.send_signal(2)
         _, err = process.communicate(timeout=60)
-        assert process.returncode == 0
+        assert process.returncode == 130
         assert err == ""
     finally:
         process.kill()
@@ -163,7 +163,7 @@ def test_watch_of_lag_repeats(kafka):
         )
         process.send_signal(2)
         process.communicate(timeout=60)
-        assert process.returncode == 0
+        assert process.returncode == 130
     finally:
         process.kill()
         process.wait()
