@@ -107,12 +107,16 @@ class BrokerProxy(Closing):
 
 
 def read_frame(source: socket.socket) -> bytes:
-    """The next request or response of a connection, without its size. Empty at the connection's end.
+    """The next request or response of a connection, without its size. Empty if the connection ends before.
 
     It reads no byte more: `select` tells whether the next frame has come.
     """
     size = source.recv(4, socket.MSG_WAITALL)
-    return source.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL) if len(size) == 4 else b""
+    if len(size) < 4:
+        return b""
+    (length,) = struct.unpack(">i", size)
+    frame = source.recv(length, socket.MSG_WAITALL)
+    return frame if len(frame) == length else b""
 
 
 def send_frame(sink: socket.socket, frame: bytes) -> None:

@@ -55,7 +55,7 @@ def browser(profile: Path) -> Iterator[Tab]:
             yield Tab(requests, answers)
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(60)
 
 
 class Tab:

@@ -108,7 +108,7 @@ class FakeBrokers(Closing):
     def conf_of(self, *numbers: int) -> ClusterConf:
         """These brokers are the bootstrap servers."""
         addresses = ",".join(f"127.0.0.1:{self.brokers[number].port}" for number in numbers)
-        return ClusterConf(addresses, connect_timeout_s=5, request_timeout_s=5)
+        return ClusterConf(addresses, connect_timeout_s=30, request_timeout_s=30)
 
     def add_topic(self, name: str, leaders: list[int]) -> FakeTopic:
         topic = self.topics[name] = FakeTopic(leaders, [0] * len(leaders))

@@ -79,7 +79,7 @@ class FaultCluster:
             self.kafka.create_topic(topic, partitions, replicas=3)
         self.ends = {(topic, p): Timeline(0) for topic, count in TOPICS.items() for p in range(count)}
         self._commit("first", {("clicks", 0): 0})  # Kafka makes the offsets topic
-        self.kafka.admin.delete_consumer_groups(["first"])["first"].result(10)
+        self.kafka.admin.delete_consumer_groups(["first"])["first"].result(60)
         self.restore()  # the leaders are the preferred ones from here on
         brokers = [node.id for node in self.kafka.nodes]
         for coordinator, leader in itertools.product(brokers, (*brokers, None)):
@@ -169,7 +169,7 @@ class FaultCluster:
         try:
             yield topic
         finally:
-            self.kafka.admin.delete_topics([topic])[topic].result(10)
+            self.kafka.admin.delete_topics([topic])[topic].result(60)
 
     def restore(self) -> None:
         """Ends all faults, and waits until all replicas are in sync and the preferred ones lead."""
@@ -183,11 +183,11 @@ class FaultCluster:
 
         def is_whole() -> bool:
             with _direct_admin(self.kafka) as admin:
-                listed = admin.list_topics(timeout=5).topics
+                listed = admin.list_topics(timeout=10).topics
                 parts = [(t, p) for t in (*TOPICS, OFFSETS_TOPIC) for p in listed[t].partitions.values()]
                 wrong = [TopicPartition(t, p.id) for t, p in parts if p.leader != p.replicas[0]]
                 if wrong:
-                    admin.elect_leaders(ElectionType.PREFERRED, wrong).result(10)
+                    admin.elect_leaders(ElectionType.PREFERRED, wrong).result(60)
                 return not wrong and all(len(p.isrs) == len(p.replicas) for _, p in parts)
 
         wait_until(_retrying(is_whole), timeout_s=90, what="all replicas in sync", every_s=0.5)
@@ -205,7 +205,7 @@ class FaultCluster:
             with _direct_admin(self.kafka) as admin:
                 request = [ConsumerGroupTopicPartitions(group, at)]
                 futures = admin.alter_consumer_group_offsets(request, request_timeout=5)
-                return all(p.error is None for p in futures[group].result(10).topic_partitions)
+                return all(p.error is None for p in futures[group].result(60).topic_partitions)
 
         wait_until(_retrying(is_committed), timeout_s=60, what=f"the commit of {group}")
 
@@ -217,12 +217,12 @@ def _direct_admin(kafka: LocalKafka) -> Iterator[AdminClient]:
 
 
 def _retrying(attempt: Callable[[], bool]) -> Callable[[], bool]:
-    """False where an attempt raises `KafkaException`: brokers and coordinators may be moving."""
+    """False where an attempt fails or is late: brokers and coordinators may be moving."""
 
     def succeeds() -> bool:
         try:
             return attempt()
-        except (KafkaException, KeyError):
+        except (KafkaException, KeyError, TimeoutError):
             return False
 
     return succeeds

@@ -32,7 +32,7 @@ def produce(kafka: KafkaCluster, topic: str, count: int, *, partition: int = 0) 
     producer = kafka.producer()
     for number in range(count):
         producer.produce(topic, str(number).encode(), partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 @contextmanager
@@ -62,11 +62,26 @@ def consuming(
 
     try:
         wait_until(enough, timeout_s=60, what=f"{group} to read {count} messages")
-        consumer.commit(asynchronous=False)
+        wait_until(lambda: is_committed(consumer), what=f"the commit of {group}")
         with _polled(consumer):
             yield consumer
     finally:
         consumer.close()
+
+
+def is_committed(consumer: Consumer, **offsets: list[TopicPartition]) -> bool:
+    """Commits. False if that may succeed the next time.
+
+    A coordinator that has only just been elected refuses, and a busy broker does not respond in time.
+    """
+    try:
+        consumer.commit(**offsets, asynchronous=False)
+    except KafkaException as failure:
+        name = failure.args[0].name()
+        if not any(word in name for word in ("COORDINATOR", "TIMED_OUT", "_TRANSPORT", "IN_PROGRESS")):
+            raise
+        return False
+    return True
 
 
 @contextmanager
@@ -204,4 +219,4 @@ def allow(kafka: KafkaCluster, *rights: tuple[str, ResourceType, str, AclOperati
         for user, kind, name, to in rights
     ]
     for future in kafka.admin.create_acls(bindings).values():
-        future.result(10)
+        future.result(60)

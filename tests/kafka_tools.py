@@ -140,10 +140,10 @@ def _rows_one_by_one(workbench: Workbench, tool: str, states: list[str]) -> Pict
 def _commits(kafka: LocalKafka, group: str) -> Picture:
     """By the admin client: kafka-streams-groups shows commits of what members read, and so none here."""
     asked = kafka.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
-    offsets = {(at.topic, at.partition): at.offset for at in asked.result(10).topic_partitions}
+    offsets = {(at.topic, at.partition): at.offset for at in asked.result(60).topic_partitions}
     wanted = {TopicPartition(*at): OffsetSpec.latest() for at in offsets}
     answers = kafka.admin.list_offsets(wanted) if wanted else {}
-    ends = {(at.topic, at.partition): answer.result(10).offset for at, answer in answers.items()}
+    ends = {(at.topic, at.partition): answer.result(60).offset for at, answer in answers.items()}
     picture: dict[str, str] = {}
     for (topic, partition), offset in offsets.items():
         said = {"committed": offset, "end": ends[topic, partition], "lag": ends[topic, partition] - offset}

@@ -20,11 +20,11 @@ from tests.scripted_life import MEMBERS_COME_AND_GO, OFFSETS_PARTITIONS, OFFSETS
 def transacting(life: Life, group: str, *offsets: tuple[str, int, int], timeout_ms: int = 60_000) -> Producer:
     """A producer in whose open transaction `group` has committed."""
     producer = life.kafka.producer({"transactional.id": group, "transaction.timeout.ms": timeout_ms})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     consumer = life.kafka.consumer(group)
     at = [TopicPartition(*offset) for offset in offsets]
-    producer.send_offsets_to_transaction(at, consumer.consumer_group_metadata(), 30)
+    producer.send_offsets_to_transaction(at, consumer.consumer_group_metadata(), 60)
     consumer.close()
     return producer
 
@@ -33,7 +33,7 @@ def stable(life: Life) -> bool:
     """Whether no partition of __consumer_offsets has an open transaction."""
     partitions = [TopicPartition(OFFSETS_TOPIC, number) for number in range(OFFSETS_PARTITIONS)]
     ends = [
-        {at.partition: answer.result(10).offset for at, answer in asked.items()}
+        {at.partition: answer.result(60).offset for at, answer in asked.items()}
         for asked in (
             life.kafka.admin.list_offsets(
                 dict.fromkeys(partitions, OffsetSpec.latest()), isolation_level=level
@@ -45,10 +45,10 @@ def stable(life: Life) -> bool:
 
 
 def transactions_commit_and_abort(life: Life) -> None:
-    transacting(life, "exactly-once", ("orders", 0, 4), ("clicks", 1, 2)).commit_transaction(30)
-    transacting(life, "exactly-once", ("orders", 0, 6), ("orders", 1, 1)).commit_transaction(30)
-    transacting(life, "exactly-once", ("orders", 0, 9), ("orders", 2, 9)).abort_transaction(30)
-    transacting(life, SIMPLE[1], ("orders", 1, 9)).abort_transaction(30)
+    transacting(life, "exactly-once", ("orders", 0, 4), ("clicks", 1, 2)).commit_transaction(60)
+    transacting(life, "exactly-once", ("orders", 0, 6), ("orders", 1, 1)).commit_transaction(60)
+    transacting(life, "exactly-once", ("orders", 0, 9), ("orders", 2, 9)).abort_transaction(60)
+    transacting(life, SIMPLE[1], ("orders", 1, 9)).abort_transaction(60)
     wait_until(lambda: stable(life), what="the ends of transactions")
     picture = life.settle()
     assert picture["exactly-once orders/0 committed"] == "6"
@@ -81,7 +81,7 @@ def a_transaction_is_left_open(life: Life) -> None:
 
 def the_open_transaction_commits(life: Life) -> None:
     assert life.open is not None
-    life.open.commit_transaction(30)
+    life.open.commit_transaction(60)
     life.open, life.held_back = None, {}
     wait_until(lambda: stable(life), what="the end of the transaction")
     assert life.settle()["open-ended orders/0 committed"] == "7"
@@ -158,13 +158,13 @@ def groups_are_deleted(life: Life) -> None:
 def records_are_deleted(life: Life) -> None:
     upto = [TopicPartition("trimmed", 0, 6), TopicPartition("orders", 0, 8)]
     for answer in life.kafka.admin.delete_records(upto).values():
-        answer.result(10)
+        answer.result(60)
     life.settle()
 
 
 def a_topic_is_deleted(life: Life) -> None:
     """Of groups with and without members; the coordinators delete what was committed to it."""
-    life.kafka.admin.delete_topics(["doomed"])["doomed"].result(10)
+    life.kafka.admin.delete_topics(["doomed"])["doomed"].result(60)
     wait_until(lambda: " doomed/" not in " ".join(life.settle()), what="commits to go")
     untold = {at.split()[0] for at, value in life.picture.items() if value == UNTOLD}
     assert untold <= {"doomed-classic", "doomed-consumer"}
@@ -233,7 +233,7 @@ def lose_commits(life: Life) -> tuple[Picture, int]:
 
 def end(life: Life, partition: int) -> int:
     at = TopicPartition(OFFSETS_TOPIC, partition)
-    return int(life.kafka.admin.list_offsets({at: OffsetSpec.latest()})[at].result(10).offset)
+    return int(life.kafka.admin.list_offsets({at: OffsetSpec.latest()})[at].result(60).offset)
 
 
 def cut(node: KafkaNode, partition: int, upto: int) -> None:

@@ -96,9 +96,9 @@ class Life:
 
         def committed() -> bool:
             """A coordinator that has only just come refuses at first."""
-            answer = self.kafka.admin.alter_consumer_group_offsets([request], request_timeout=3)[group]
+            answer = self.kafka.admin.alter_consumer_group_offsets([request], request_timeout=10)[group]
             try:
-                failures = [at.error for at in answer.result(10).topic_partitions if at.error]
+                failures = [at.error for at in answer.result(60).topic_partitions if at.error]
             except KafkaException as failure:
                 failures = [failure.args[0]]
             away = ("COORDINATOR", "_TIMED_OUT", "_TRANSPORT")

@@ -184,7 +184,7 @@ def churn(
     counts = {"joined": 0, "left": 0, "crashed": 0}
     until = time.monotonic() + seconds
     pause = threading.Event()
-    while time.monotonic() < until:
+    while time.monotonic() < until or counts["left"] < 2 or not counts["crashed"]:
         if len(workers) < 2 or (len(workers) < most and dice.random() < 0.6):
             workers.append(make())
             counts["joined"] += 1

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-_REMOVE_S = 5.0
+_REMOVE_S = 60.0
 
 
 class Guard:

@@ -44,7 +44,7 @@ class KafkaCluster:
     @property
     def cluster_id(self) -> str:
         """The cluster's id."""
-        return str(self.admin.list_topics(timeout=10).cluster_id)
+        return str(self.admin.list_topics(timeout=60).cluster_id)
 
     def create_topic(
         self,
@@ -53,7 +53,7 @@ class KafkaCluster:
         *,
         replicas: int = -1,
         config: Mapping[str, str] | None = None,
-        timeout_s: float = 30.0,
+        timeout_s: float = 60.0,
     ) -> str:
         """The name (a random name if None) of a new topic whose partitions all have a leader."""
         name = name or f"t-{uuid.uuid4().hex[:8]}"
@@ -105,7 +105,7 @@ class KafkaCluster:
         own = {"group.id": group, "auto.offset.reset": "earliest"}
         return Consumer({**self._client_properties(), **own, **(properties or {})})
 
-    def run_tool(self, class_name: str, *args: str, timeout_s: float = 60.0) -> str:
+    def run_tool(self, class_name: str, *args: str, timeout_s: float = 120.0) -> str:
         """The output of Kafka's tool `class_name`; raises `KafkaTestError` with its errors when it failed.
 
         `args` go to the tool unchanged: the caller adds `--bootstrap-server`.

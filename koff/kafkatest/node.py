@@ -103,7 +103,7 @@ class KafkaNode:
         code = self._process.returncode if self._process else None
         return f"node {self.id} of the local Kafka ended with code {code}:\n{self.tail()}"
 
-    def stop(self, timeout_s: float = 30.0) -> None:
+    def stop(self, timeout_s: float = 60.0) -> None:
         """Ends the broker cleanly (SIGTERM), by SIGKILL when that takes longer than `timeout_s`."""
         self.resume()  # a paused process does not act on SIGTERM
         self._end_process(signal.SIGTERM, timeout_s)

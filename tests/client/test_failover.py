@@ -28,7 +28,7 @@ from koff.errors import ConnectError
 from koff.kafkatest import LocalKafka, wait_until
 from koff.kafkatest.node import KafkaNode
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 PATIENT = BrokerConf(dial_timeout_s=3)
 
@@ -84,7 +84,7 @@ class Reader:
 
     def __exit__(self, *_: object) -> None:
         self.mx.close()
-        self._thread.join(30)
+        self._thread.join(60)
 
     def _run(self) -> None:
         while True:
@@ -214,7 +214,7 @@ def test_a_cluster_that_stays_away_is_an_error_in_the_end_and_the_consumer_outli
     kafka = more_kafka()
     topic = kafka.create_topic()
     with dial(kafka.bootstrap, BrokerConf(leader_retry_limit=0, dial_timeout_s=5)) as broker:
-        producer = broker.producer(ProducerConf(request_timeout_s=2, retry_limit=1))
+        producer = broker.producer(ProducerConf(request_timeout_s=5, retry_limit=1))
         producer.produce(topic, 0, Message(b"0"))
         consumer = broker.consumer(ConsumerConf(topic, retry_err_limit=2, retry_err_wait_s=0.2))
         assert consumer.consume().value == b"0"

@@ -88,7 +88,7 @@ def test_consumers_at_the_end_of_a_partition_all_get_its_next_message(kafka):
         wait_until(lambda: [each.buffer.end_offset for each in consumers] == [10] * 3, what="the end")
         fill(broker, topic, 1)
         for reader in readers:
-            reader.join(30)
+            reader.join(60)
     assert seen == [10, 10, 10]
 
 
@@ -98,7 +98,7 @@ def drop_consumers(broker: Broker, topic: str, count: int) -> None:
     assert [consumer.consume().offset for consumer in consumers] == [0] * count
     with pytest.warns(ResourceWarning, match=f"Consumer of {topic}/0> was not closed") as warned:
         consumers.clear()
-    assert len(warned) == count
+    assert sum("was not closed" in str(each.message) for each in warned) == count
 
 
 def check_dropped_consumers(broker: Broker, topic: str, *, rounds: int, count: int) -> float:
@@ -135,4 +135,4 @@ def test_a_consumer_that_the_connection_has_closed_may_be_dropped(kafka, recwarn
     with dial(kafka.bootstrap) as broker:
         consumer = broker.consumer(ConsumerConf(topic))
     del consumer
-    assert not recwarn.list
+    assert not [each for each in recwarn.list if "Consumer of" in str(each.message)]

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from koff.kafkatest import KafkaCluster, LocalKafka, wait_until
-from tests.kafka_groups import consuming, java_consuming, produce
+from tests.kafka_groups import consuming, is_committed, java_consuming, produce
 from tests.koff_process import describe_groups, monitoring, run_koff
 
 pytestmark = pytest.mark.kafka
@@ -21,19 +21,8 @@ def commit(
     kafka: KafkaCluster, group: str, *offsets: tuple[str, int, int] | tuple[str, int, int, str]
 ) -> None:
     """Commits as an application without membership does."""
-    consumer = kafka.consumer(group)
-
-    def committed() -> bool:
-        """A coordinator that has only just been elected refuses at first."""
-        try:
-            consumer.commit(offsets=[TopicPartition(*at) for at in offsets], asynchronous=False)
-        except KafkaException as failure:
-            if "COORDINATOR" not in failure.args[0].name():
-                raise
-            return False
-        return True
-
-    wait_until(committed, what=f"the commit of {group}")
+    consumer, to_commit = kafka.consumer(group), [TopicPartition(*at) for at in offsets]
+    wait_until(lambda: is_committed(consumer, offsets=to_commit), what=f"the commit of {group}")
     consumer.close()
 
 
@@ -155,13 +144,13 @@ def test_fail_above_tells_scripts_by_the_exit_code(busy, group, above, code, say
 
 
 def test_koff_leaves_no_group_behind(busy):
-    before = {g.group_id for g in busy.admin.list_consumer_groups().result(10).valid}
+    before = {g.group_id for g in busy.admin.list_consumer_groups().result(60).valid}
     with monitoring(busy.bootstrap) as monitor:
         monitor.wait_until_ready()
         run_koff("printer", "--brokers", busy.bootstrap, "--no-follow")
         run_koff("lag", "--brokers", busy.bootstrap)
         assert monitor.stop() == 0
-    assert {g.group_id for g in busy.admin.list_consumer_groups().result(10).valid} == before
+    assert {g.group_id for g in busy.admin.list_consumer_groups().result(60).valid} == before
 
 
 def test_the_table_shows_who_reads_what_and_the_csv_has_every_row(busy):
@@ -189,7 +178,7 @@ def test_what_retention_took_before_it_was_read_is_told_apart(busy):
     topic = busy.create_topic()
     produce(busy, topic, 10)
     commit(busy, "overtaken", (topic, 0, 2))
-    busy.admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(10)
+    busy.admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(60)
     row = rows_of(busy, "overtaken")[topic, 0]
     assert (row["lag"], row["readable"], row["lost"], row["reasons"]) == (8, 4, 4, "below_log_start")
 
@@ -199,13 +188,13 @@ def test_what_an_open_transaction_holds_back_is_told_apart(busy):
     produce(busy, topic, 3)
     commit(busy, "waits", (topic, 0, 1))
     producer = busy.producer({"transactional.id": topic})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=0)
-    producer.flush(10)
+    producer.flush(60)
     row = rows_of(busy, "waits")[topic, 0]
     assert (row["lag"], row["lag_to_stable"]) == (3, 2)
-    producer.abort_transaction(30)
+    producer.abort_transaction(60)
 
 
 def test_a_topic_that_was_made_again_does_not_inherit_commits(busy):
@@ -219,9 +208,9 @@ def test_a_topic_that_was_made_again_does_not_inherit_commits(busy):
     for line in raw.stdout.splitlines():
         key, value = (None if word == "-" else bytes.fromhex(word) for word in line.split())
         producer.produce(copy, value, key)
-    assert producer.flush(10) == 0
-    busy.admin.delete_topics([topic])[topic].result(10)
-    wait_until(lambda: topic not in busy.admin.list_topics(timeout=5).topics, what="deletion")
+    assert producer.flush(60) == 0
+    busy.admin.delete_topics([topic])[topic].result(60)
+    wait_until(lambda: topic not in busy.admin.list_topics(timeout=60).topics, what="deletion")
 
     def seen() -> list[tuple[int | None, str]]:
         result = run_koff("lag", "--brokers", busy.bootstrap, "--offsets-topic", copy, "--format", "json")

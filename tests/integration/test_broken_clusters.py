@@ -28,7 +28,7 @@ from tests.integration.test_monitor import lag_of
 from tests.kafka_groups import allow, produce
 from tests.koff_process import Monitor, monitoring, set_properties
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 
 # Partitions without a leader
@@ -110,7 +110,7 @@ def test_leaderless_share_state_hides_its_rows_only(fragile):
 
 def share_state_leaders(kafka: LocalKafka, group: str, topic: str) -> dict[int, int]:
     """By partition of the topic, the broker that leads the share state of the group for it."""
-    described = kafka.admin.describe_topics(TopicCollection([topic]))[topic].result(10)
+    described = kafka.admin.describe_topics(TopicCollection([topic]))[topic].result(60)
     topic_id = str(described.topic_id).rstrip("=").replace("+", "-").replace("/", "_")
     leaders = kafka.leaders(SHARE_STATE_TOPIC)
     return {
@@ -174,7 +174,7 @@ def test_without_the_right_to_read_commits_come_from_the_coordinators_until_it_i
             *(ResourceType.TOPIC, OFFSETS_TOPIC, ResourcePatternType.LITERAL, "User:koff", "*"),
             *(AclOperation.READ, AclPermissionType.ALLOW),
         )
-        assert kafka.admin.delete_acls([read])[read].result(10)
+        assert kafka.admin.delete_acls([read])[read].result(60)
         for committed in (10, 20):
             commit(kafka, "g", (topic, 0, committed))
             wait_for_lag(monitor, "g", 100 - committed)

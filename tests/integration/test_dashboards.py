@@ -25,6 +25,7 @@ scrape_configs:
 """
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus: apt-get install prometheus")
 def test_each_query_of_the_dashboards_and_each_recording_rule_returns_data(
     kafka: KafkaCluster, tmp_path: Path
@@ -59,6 +60,6 @@ def test_each_query_of_the_dashboards_and_each_recording_rule_returns_data(
                 return not missing
 
             try:
-                wait_until(has_data_for_all, timeout_s=90, every_s=0.5)
+                wait_until(has_data_for_all, timeout_s=240, every_s=0.5)
             except TimeoutError:
                 raise AssertionError("no data for:\n" + "\n".join(missing)) from None

@@ -51,7 +51,7 @@ def as_user(user: str, password: str) -> dict[str, str]:
 
 def fails(*args: str, env: dict[str, str] | None = None) -> str:
     """The one line with which `koff ARGS` ends, with code 1: soon, unless the machine is busy."""
-    result = run_koff(*args, env=env, timeout_s=25.0)
+    result = run_koff(*args, env=env, timeout_s=60.0)
     assert result.returncode == 1, result
     assert "Traceback" not in result.stderr
     lines = [line for line in result.stderr.splitlines() if not line.startswith("{")]

@@ -31,10 +31,10 @@ def written(kafka: KafkaCluster, topic: str, *keys: str, at_ms: int | None = Non
     for number, key in enumerate(keys):
         when = FROM_MS + number * 1000 if at_ms is None else at_ms
         producer.produce(topic, b"x" * 100, key, partition=0, timestamp=when)
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
 
 
-def first(kafka: KafkaCluster, *places: tuple[str, int, int], timeout_s: float = 20.0) -> list:
+def first(kafka: KafkaCluster, *places: tuple[str, int, int], timeout_s: float = 60.0) -> list:
     wanted = [Place(*place) for place in places]
     with RecordTimes(ClusterConf(kafka.bootstrap)) as times:
         answers = times.read(wanted, timeout_s)
@@ -49,6 +49,12 @@ def lag_of(kafka: KafkaCluster, group: str, *args: str) -> dict:
     assert result.returncode == 0, result.stderr
     (row,) = json.loads(result.stdout)["partitions"]
     return row
+
+
+def check_age(age_s: float, *, offset: int, since: float) -> None:
+    """Fails unless this was the age of the record at some time between `since` and now."""
+    written_at = FROM_MS / 1000 + offset
+    assert since - written_at - 1 <= age_s <= time.time() - written_at + 1
 
 
 def test_the_record_at_an_offset_is_the_one_that_was_written_there(kafka, make_topic):
@@ -68,7 +74,7 @@ def test_within_a_batch_of_many_the_one_record_is_found(kafka, make_topic):
     producer = kafka.producer({"linger.ms": 1000, "compression.type": "lz4"})
     for number in range(5000):
         producer.produce(topic, b"x" * 20, partition=0, timestamp=FROM_MS + number)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     assert first(kafka, (topic, 0, 4321), (topic, 0, 17)) == [
         FirstRecord(4321, FROM_MS + 4321),
         FirstRecord(17, FROM_MS + 17),
@@ -110,11 +116,12 @@ def test_below_the_log_start_it_is_the_record_that_the_log_starts_with(kafka, ma
     topic, group = make_topic(), "below-the-start"
     written(kafka, topic, *"abcdefghij")
     commit(kafka, group, (topic, 0, 2))
-    kafka.admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(10)
+    kafka.admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(60)
     assert first(kafka, (topic, 0, 2)) == [FirstRecord(6, FROM_MS + 6000)]
+    begun = time.time()
     row = lag_of(kafka, group)
     assert (row["lag"], row["lost"], row["time_lag_source"]) == (8, 4, "record")
-    assert row["time_lag_s"] == pytest.approx(time.time() - FROM_MS / 1000 - 6, abs=5)
+    check_age(row["time_lag_s"], offset=6, since=begun)
 
 
 def test_where_only_a_control_record_is_left_the_lag_is_an_offset_and_no_time(kafka, make_topic):
@@ -124,7 +131,7 @@ def test_where_only_a_control_record_is_left_the_lag_is_an_offset_and_no_time(ka
     for commits in (True, False, True):
         producer.begin_transaction()
         producer.produce(topic, b"x", partition=0, timestamp=FROM_MS)
-        producer.flush(10)
+        producer.flush(60)
         (producer.commit_transaction if commits else producer.abort_transaction)()
     wait_until(lambda: first(kafka, (topic, 0, 5)) == [EndReached(6)], what="the last marker")
     assert first(kafka, (topic, 0, 1), (topic, 0, 2)) == [FirstRecord(2, FROM_MS), FirstRecord(2, FROM_MS)]
@@ -136,13 +143,13 @@ def test_where_only_a_control_record_is_left_the_lag_is_an_offset_and_no_time(ka
 def test_a_topic_that_is_gone_keeps_nobody_from_reading_the_others(kafka, make_topic):
     topic, gone = make_topic(), make_topic()
     written(kafka, topic, "a")
-    kafka.admin.delete_topics([gone])[gone].result(10)
+    kafka.admin.delete_topics([gone])[gone].result(60)
     wait_until(lambda: not kafka.leaders(gone), what="the topic to go")
     begun = time.monotonic()
-    *unread, found = first(kafka, (gone, 0, 0), (topic, 7, 0), (topic, 0, 0), timeout_s=60)
+    *unread, found = first(kafka, (gone, 0, 0), (topic, 7, 0), (topic, 0, 0), timeout_s=120)
     assert [type(each) for each in unread] == [Unread, Unread]
     assert found == FirstRecord(0, FROM_MS)
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 60
 
 
 def test_many_places_are_read_in_a_few_requests(kafka, make_topic):
@@ -150,11 +157,11 @@ def test_many_places_are_read_in_a_few_requests(kafka, make_topic):
     producer = kafka.producer({"linger.ms": 50})
     for number in range(50 * 40):
         producer.produce(topic, b"x" * 100, partition=number % 50, timestamp=FROM_MS + number // 50)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     places = [(topic, partition, offset) for partition in range(50) for offset in range(0, 40, 4)]
     begun = time.monotonic()
     assert first(kafka, *places) == [FirstRecord(offset, FROM_MS + offset) for _, _, offset in places]
-    assert time.monotonic() - begun < 10  # 500 of them: a tenth of a second or two, and a busy machine
+    assert time.monotonic() - begun < 30  # 500 of them: a tenth of a second or two, and a busy machine
 
 
 def test_koff_lag_gives_the_age_of_the_record_and_says_where_it_has_it_from(kafka, make_topic):
@@ -163,11 +170,12 @@ def test_koff_lag_gives_the_age_of_the_record_and_says_where_it_has_it_from(kafk
     commit(kafka, "exactly", (topic, 0, 7))
     commit(kafka, "about", (topic, 0, 7))
     args = ("lag", "--brokers", kafka.bootstrap, "--group", "^(exactly|about)$", "--exact-time-lag", "^exact")
+    begun = time.time()
     row, other = sorted(
         json.loads(run_koff(*args, "--format", "json").stdout)["partitions"], key=lambda row: row["group"]
     )[::-1]
     assert (row["lag"], row["time_lag_source"]) == (3, "record")
-    assert row["time_lag_s"] == pytest.approx(time.time() - FROM_MS / 1000 - 7, abs=5)
+    check_age(row["time_lag_s"], offset=7, since=begun)
     assert other["time_lag_source"] == "ends"
     in_csv = list(csv.DictReader(io.StringIO(run_koff(*args, "--format", "csv").stdout)))
     assert {r["group"]: r["time_lag_source"] for r in in_csv} == {"exactly": "record", "about": "ends"}

@@ -17,7 +17,7 @@ from tests.integration.test_against_kafka import commit
 from tests.kafka_groups import produce
 from tests.koff_process import Monitor, monitoring, run_koff
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 BEFORE, AFTER, RECORDS = 5, 10, 100
 POLLING = ("--source", "coordinators")
@@ -99,13 +99,13 @@ def test_each_group_is_served_once_and_right_while_the_offsets_topic_grows(more_
 def grow(kafka: LocalKafka) -> None:
     """Gives the offsets topic more partitions, and waits until the broker lists them with a leader."""
     kafka.admin.create_partitions([NewPartitions("__consumer_offsets", AFTER)])["__consumer_offsets"].result(
-        10
+        60
     )
     wait_until(lambda: len(kafka.leaders("__consumer_offsets") or {}) == AFTER, what="the partitions")
 
 
 def run_lag(kafka: LocalKafka, *args: str) -> dict[str, int]:
-    ended = run_koff("lag", "--brokers", kafka.bootstrap, "--format", "json", *args, timeout_s=60)
+    ended = run_koff("lag", "--brokers", kafka.bootstrap, "--format", "json", *args, timeout_s=90)
     assert ended.returncode == 0, ended.stderr
     groups = json.loads(ended.stdout)["groups"]
     assert max(Counter(group["group"] for group in groups).values()) == 1

@@ -31,7 +31,7 @@ def test_a_topic_can_be_written_and_read(kafka: KafkaCluster, make_topic: Callab
     producer = kafka.producer()
     for partition in (0, 1):
         producer.produce(topic, b"value", partition=partition)
-    producer.flush(30)
+    producer.flush(60)
     consumer = kafka.consumer(f"g-{uuid.uuid4().hex[:8]}")
     consumer.subscribe([topic])
     seen: list[bytes | None] = []
@@ -98,7 +98,7 @@ def test_data_outlives_a_restart_and_a_kill(more_kafka: Callable[..., LocalKafka
     local.kill()
     local.nodes[0].start()
     local.wait_until_up()
-    assert topic in local.admin.list_topics(timeout=10).topics
+    assert topic in local.admin.list_topics(timeout=60).topics
 
 
 def test_a_paused_broker_answers_nobody_until_resumed(more_kafka: Callable[..., LocalKafka]) -> None:
@@ -151,8 +151,8 @@ def sasl(local: LocalKafka, user: str, password: str) -> AdminClient:
 def test_secured_listeners_let_in_who_may(more_kafka: Callable[..., LocalKafka]) -> None:
     local = more_kafka(security=True)
     topic = local.create_topic()
-    assert topic in sasl(local, "admin", local.users["admin"]).list_topics(timeout=10).topics
-    assert topic not in sasl(local, "alice", local.users["alice"]).list_topics(timeout=10).topics
+    assert topic in sasl(local, "admin", local.users["admin"]).list_topics(timeout=60).topics
+    assert topic not in sasl(local, "alice", local.users["alice"]).list_topics(timeout=60).topics
     with pytest.raises(KafkaException):
         sasl(local, "alice", "wrong").list_topics(timeout=2)
     tls: dict[str, str | int | float | bool] = {
@@ -160,7 +160,7 @@ def test_secured_listeners_let_in_who_may(more_kafka: Callable[..., LocalKafka])
         "security.protocol": "SSL",
         "log_level": 0,
     }
-    assert topic in AdminClient({**tls, "ssl.ca.location": str(local.ca_pem)}).list_topics(timeout=10).topics
+    assert topic in AdminClient({**tls, "ssl.ca.location": str(local.ca_pem)}).list_topics(timeout=60).topics
     with pytest.raises(KafkaException):
         AdminClient(tls).list_topics(timeout=2)
 
@@ -230,7 +230,7 @@ def test_a_group_of_javas_console_consumer_is_seen(
     topic, group = make_topic(), f"g-{uuid.uuid4().hex[:8]}"
     produce(kafka, topic, 3)
     with java_consuming(kafka, group, topic, count=3):
-        described = kafka.admin.describe_consumer_groups([group])[group].result(10)
+        described = kafka.admin.describe_consumer_groups([group])[group].result(60)
         assert len(described.members) == 1
 
 

@@ -72,7 +72,7 @@ class Following:
     def stop(self) -> None:
         """Ends it as Ctrl-C would."""
         self._process.send_signal(signal.SIGINT)
-        self._reading.join(10)
+        self._reading.join(60)
         assert reap(self._process, signal_number=signal.SIGINT) == 130
 
 
@@ -164,7 +164,7 @@ def counted(records: list[Record]) -> bool:
 
 def kafkas_commits(kafka: LocalKafka, group: str) -> dict[int, int]:
     request = [ConsumerGroupTopicPartitions(group)]
-    answer = kafka.admin.list_consumer_group_offsets(request)[group].result(10)
+    answer = kafka.admin.list_consumer_group_offsets(request)[group].result(60)
     return {each.partition: each.offset for each in answer.topic_partitions}
 
 

@@ -28,19 +28,21 @@ def written(kafka) -> list[TopicPartition]:
         producer.produce(topic, b"v", partition=0, timestamp=now - 100 + number)
         producer.produce(topic, b"v", partition=2)
     producer.flush()
-    kafka.admin.delete_records([KafkaPartition(topic, 2, 40)])[KafkaPartition(topic, 2)].result(30)
+    kafka.admin.delete_records([KafkaPartition(topic, 2, 40)])[KafkaPartition(topic, 2)].result(60)
     return [TopicPartition(topic, number) for number in range(3)]
 
 
 @pytest.fixture
 def open_transaction(kafka, written):
-    producer = kafka.producer({"transactional.id": f"of-{written[0].topic}"})
-    producer.init_transactions(30)
+    producer = kafka.producer(
+        {"transactional.id": f"of-{written[0].topic}", "transaction.timeout.ms": 600_000}
+    )
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(written[0].topic, b"open", partition=0)
     producer.flush()
     yield
-    producer.abort_transaction(30)
+    producer.abort_transaction(60)
 
 
 SPECS: list[OffsetSpec | int] = [OffsetSpec.LATEST, OffsetSpec.EARLIEST, 0, 2**60]
@@ -66,7 +68,7 @@ def test_errors_name_their_partitions(kafka, written):
         listed = lister.list_offsets(wanted)
     assert not isinstance(listed[wanted[0]], str)
     assert [listed[at] for at in wanted[1:]] == ["UNKNOWN_TOPIC_OR_PARTITION"] * 2
-    assert "never-created" not in kafka.admin.list_topics(timeout=10).topics
+    assert "never-created" not in kafka.admin.list_topics(timeout=60).topics
 
 
 @pytest.mark.parametrize("protocol", ["ssl", "sasl_plaintext"])

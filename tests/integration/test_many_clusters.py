@@ -42,7 +42,7 @@ def read_lags(monitor: Monitor) -> dict[tuple[str, str], float]:
 def reload(monitor: Monitor) -> None:
     name, before = "the configuration was read again", len(monitor.events("the configuration was read again"))
     monitor.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: len(monitor.events(name)) > before, timeout_s=30, what="the reload")
+    wait_until(lambda: len(monitor.events(name)) > before, what="the reload")
 
 
 def test_three_clusters_of_which_one_is_down(more_kafka, tmp_path):
@@ -62,6 +62,7 @@ def test_three_clusters_of_which_one_is_down(more_kafka, tmp_path):
     )
     with monitoring(None, "--config", file) as monitor:
         monitor.wait_until_ready()
+        wait_until(lambda: "third: not ready: cannot reach" in monitor.get("/readyz")[1], what="the third")
         status, text = monitor.get("/readyz")
         assert status == 200
         lines = text.splitlines()
@@ -73,7 +74,7 @@ def test_three_clusters_of_which_one_is_down(more_kafka, tmp_path):
 
         # One that dies affects no other.
         second.kill()
-        wait_until(lambda: monitor.metrics()["koff_up"][("second",)] == 0, timeout_s=30, what="koff_up 0")
+        wait_until(lambda: monitor.metrics()["koff_up"][("second",)] == 0, what="koff_up 0")
         assert monitor.get("/readyz")[0] == 200
         assert read_lags(monitor) == {("first", "g"): 6}
 
@@ -81,10 +82,9 @@ def test_three_clusters_of_which_one_is_down(more_kafka, tmp_path):
         third.restart()
         wait_until(lambda: read_lags(monitor).get(("third", "late")) == 9, timeout_s=60, what="the third")
         commit(third, "late", (third_topic, 0, 10))
-        wait_until(lambda: read_lags(monitor)["third", "late"] == 0, what="a commit in the third")
+        wait_until(lambda: read_lags(monitor).get(("third", "late")) == 0, what="a commit in the third")
         assert monitor.stop() == 0, monitor.text
-    waiting = monitor.events("waiting")
-    assert {line["cluster"] for line in waiting} == {"third"}
+    assert "third" in {line["cluster"] for line in monitor.events("waiting")}
     assert {line["cluster"] for line in monitor.events("connected")} == {"first", "second", "third"}
 
 
@@ -163,7 +163,7 @@ def test_shards_share_the_groups_of_a_cluster_and_a_sidecar_has_its_own_group_on
     for number in range(2):
         with monitoring(kafka.bootstrap, "--cluster-name", "c", "--shard", f"{number}/2") as monitor:
             monitor.wait_until_ready()
-            lags = wait_until(lambda: read_lags(monitor), what="the lags")
+            lags = read_lags(monitor)
             assert set(lags.values()) == {6}
             found.append({group for _, group in lags})
             ends = {labels[1] for labels in monitor.metrics()["koff_partition_end_offset"]}

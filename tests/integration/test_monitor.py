@@ -23,7 +23,7 @@ def write(bootstrap: str, topic: str, *pairs, partition: int = 0) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "client.id": "__admin_client"})
     for key, value in pairs:
         producer.produce(topic, value, key, partition)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def lag_of(monitor, group: str) -> float | None:
@@ -38,7 +38,7 @@ def test_without_an_offsets_topic_it_is_ready_and_takes_the_topic_up_when_it_com
     with monitoring(kafka.bootstrap, "--cluster-name", 'prod "1"') as monitor:
         monitor.wait_until_ready()
         assert monitor.get("/readyz")[1] == "ready: no __consumer_offsets yet, so no groups\n"
-        assert "__consumer_offsets" not in kafka.admin.list_topics(timeout=5).topics
+        assert "__consumer_offsets" not in kafka.admin.list_topics(timeout=60).topics
         commit(kafka, "first", (topic, 0, 4))
         wait_until(lambda: lag_of(monitor, "first") == 6, what="the first group's lag")
         monitor.wait_until_ready()
@@ -53,7 +53,7 @@ def test_it_serves_health_and_says_404_and_compresses(kafka):
         assert monitor.get("/healthz") == (200, "ok\n")
         assert monitor.get("/nothing")[0] == 404
         request = urllib.request.Request(monitor.url + "/metrics", headers={"Accept-Encoding": "gzip"})
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             assert answer.headers["Content-Encoding"] == "gzip"
             assert answer.read()[:2] == b"\x1f\x8b"
         openmetrics = {"Accept": "application/openmetrics-text; version=1.0.0"}
@@ -75,7 +75,7 @@ def test_a_commit_a_rebalance_and_a_deletion_show_up_in_the_metrics(kafka):
             wait_until(lambda: lag_of(monitor, f"g-{topic}") == 5, what="lag")
         state = (cluster, f"g-{topic}", "Empty")
         wait_until(lambda: state in monitor.metrics().get("koff_group_state", {}), what="Empty")
-        kafka.admin.delete_consumer_groups([f"g-{topic}"])[f"g-{topic}"].result(10)
+        kafka.admin.delete_consumer_groups([f"g-{topic}"])[f"g-{topic}"].result(60)
         wait_until(lambda: lag_of(monitor, f"g-{topic}") is None, what="the group to go")
         assert (cluster, f"g-{topic}") not in monitor.metrics().get("koff_group_members", {})
 
@@ -90,7 +90,7 @@ def test_a_topic_that_is_deleted_takes_its_series_along_and_is_logged_once(kafka
             lambda: end in monitor.metrics().get("koff_partition_end_offset", {}),
             what="the end offset",
         )
-        kafka.admin.delete_topics([topic])[topic].result(10)
+        kafka.admin.delete_topics([topic])[topic].result(60)
         wait_until(
             lambda: end not in monitor.metrics().get("koff_partition_end_offset", {}),
             what="the series to go",
@@ -122,8 +122,8 @@ def test_an_offsets_topic_that_was_deleted_and_made_again_is_read_anew(kafka):
     with monitoring(kafka.bootstrap, "--offsets-topic", offsets) as monitor:
         monitor.wait_until_ready()
         assert lag_of(monitor, "old-8") == 0
-        kafka.admin.delete_topics([offsets])[offsets].result(10)
-        wait_until(lambda: offsets not in kafka.admin.list_topics(timeout=5).topics, what="deletion")
+        kafka.admin.delete_topics([offsets])[offsets].result(60)
+        wait_until(lambda: offsets not in kafka.admin.list_topics(timeout=60).topics, what="deletion")
         kafka.create_topic(offsets, partitions=2)
         write(kafka.bootstrap, offsets, commit_record("new", topic, 0, 0))
         wait_until(lambda: lag_of(monitor, "new") == 0, timeout_s=60, what="the new topic's group")
@@ -136,7 +136,7 @@ def test_an_offsets_topic_that_was_deleted_and_made_again_is_read_anew(kafka):
 def test_a_log_whose_front_was_deleted_is_read_from_where_it_starts(kafka):
     offsets, topic = kafka.create_topic(partitions=1), kafka.create_topic()
     write(kafka.bootstrap, offsets, commit_record("cut-off", topic, 0, 0), commit_record("kept", topic, 0, 0))
-    kafka.admin.delete_records([TopicPartition(offsets, 0, 1)])[TopicPartition(offsets, 0)].result(10)
+    kafka.admin.delete_records([TopicPartition(offsets, 0, 1)])[TopicPartition(offsets, 0)].result(60)
     with monitoring(kafka.bootstrap, "--offsets-topic", offsets) as monitor:
         monitor.wait_until_ready()
         assert (lag_of(monitor, "kept"), lag_of(monitor, "cut-off")) == (0, None)
@@ -146,13 +146,13 @@ def test_it_is_ready_when_a_partition_ends_in_transaction_markers(kafka):
     """A marker is no record: a reader that waits for the last record's offset waits for ever."""
     offsets, topic = kafka.create_topic(partitions=1), kafka.create_topic()
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"t-{offsets}"})
-    producer.init_transactions(10)
+    producer.init_transactions(60)
     for group, end in (("committed", producer.commit_transaction), ("aborted", producer.abort_transaction)):
         producer.begin_transaction()
         key, value = commit_record(group, topic, 0, 0)
         producer.produce(offsets, value, key, 0)
-        producer.flush(10)
-        end(10)
+        producer.flush(60)
+        end(60)
     with monitoring(kafka.bootstrap, "--offsets-topic", offsets) as monitor:
         monitor.wait_until_ready()
         assert (lag_of(monitor, "committed"), lag_of(monitor, "aborted")) == (0, None)
@@ -180,7 +180,7 @@ def test_it_survives_a_broker_restart_and_says_so(more_kafka):
     assert monitor.events("brokers lost")
 
 
-def test_it_stops_within_two_seconds_while_the_brokers_are_away(more_kafka):
+def test_it_stops_while_the_brokers_are_away(more_kafka):
     kafka = more_kafka()
     commit(kafka, "g", (kafka.create_topic(), 0, 0))
     with monitoring(kafka.bootstrap) as monitor:
@@ -215,8 +215,10 @@ def test_what_an_open_transaction_holds_back_is_counted_and_aged(more_kafka):
     kafka = more_kafka()
     topic = kafka.create_topic()
     commit(kafka, "plain", (topic, 0, 0))
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "open"})
-    producer.init_transactions(30)
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap, "transactional.id": "open", "transaction.timeout.ms": 600_000}
+    )
+    producer.init_transactions(60)
     with monitoring(kafka.bootstrap) as monitor:
         monitor.wait_until_ready()
 
@@ -232,11 +234,11 @@ def test_what_an_open_transaction_holds_back_is_counted_and_aged(more_kafka):
         member = kafka.consumer("transactional")
         producer.begin_transaction()
         producer.send_offsets_to_transaction(
-            [TopicPartition(topic, 0, 5)], member.consumer_group_metadata(), 30
+            [TopicPartition(topic, 0, 5)], member.consumer_group_metadata(), 60
         )
         wait_until(lambda: held()[0] == 1 and held()[1] > 0.5, what="the held back record")
         assert lag_of(monitor, "transactional") is None
-        producer.commit_transaction(30)
+        producer.commit_transaction(60)
         wait_until(lambda: held() == (0, 0), what="the end of the transaction")
         wait_until(lambda: lag_of(monitor, "transactional") == 0, what="the commit")
         member.close()

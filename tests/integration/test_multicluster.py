@@ -150,7 +150,7 @@ class Writing:
 
 def test_no_acknowledged_message_is_lost_when_clusters_are_killed_frozen_and_restarted(two: Two, topic: str):
     a, b = two
-    with Writer(clusters(two), WriterConf(topic, write_timeout_s=2.0)) as writer:
+    with Writer(clusters(two), WriterConf(topic, write_timeout_s=4.0)) as writer:
         writing = Writing(writer)
         writing.wait_for(300)
         with killed(a):
@@ -166,7 +166,7 @@ def test_no_acknowledged_message_is_lost_when_clusters_are_killed_frozen_and_res
     assert set(writing.acknowledged) <= set(written)
     in_doubt = {number for number, doubt in writing.failed.items() if doubt}
     assert set(written) <= set(writing.acknowledged) | in_doubt
-    assert written.total() - len(written) <= duplicates <= 40
+    assert written.total() - len(written) <= duplicates <= 100
     assert given_up == len(writing.failed)
     assert writing.total("messages") == len(writing.acknowledged)
     places: dict[tuple[str, int], list[int]] = {}
@@ -177,7 +177,7 @@ def test_no_acknowledged_message_is_lost_when_clusters_are_killed_frozen_and_res
 
 
 def test_write_errors_are_exact_when_no_cluster_can_be_reached(two: Two, topic: str):
-    with Writer(clusters(two), WriterConf(topic, give_up_after_s=3.0, write_timeout_s=1.0)) as writer:
+    with Writer(clusters(two), WriterConf(topic, give_up_after_s=15.0, write_timeout_s=2.0)) as writer:
         writer.write_messages(Message(b"1"))
         with killed(*two):
             with pytest.raises(WriteErrors, match="3 of 3 messages") as raised:
@@ -196,7 +196,7 @@ def test_write_errors_are_exact_when_no_cluster_can_be_reached(two: Two, topic: 
 
 
 def test_the_backup_is_written_to_only_while_the_primary_cannot_be(two: Two, topic: str):
-    conf = WriterConf(topic, mode=RWMode.PRIMARY_BACKUP, write_timeout_s=1.5)
+    conf = WriterConf(topic, mode=RWMode.PRIMARY_BACKUP, write_timeout_s=6.0)
     with Writer(clusters(two), conf) as writer:
         first, second, third = Message(b"1"), Message(b"2"), Message(b"3")
         writer.write_messages(first)
@@ -259,7 +259,7 @@ def test_an_asynchronous_writer_tells_of_each_message_and_close_waits_for_all(tw
         outcome = errors or [None] * len(messages)
         told.extend((int(m.value or b""), e is None) for m, e in zip(messages, outcome, strict=True))
 
-    conf = WriterConf(topic, asynchronous=True, on_completion=tell, write_timeout_s=2.0)
+    conf = WriterConf(topic, asynchronous=True, on_completion=tell, write_timeout_s=6.0)
     writer = Writer(clusters(two), conf)
     writer.write_messages(*(Message(b"%d" % number) for number in range(100)))
     wait_until(lambda: len(told) == 100, what="the first hundred")
@@ -283,7 +283,7 @@ def fill(kafka: LocalKafka, topic: str, numbers: range) -> None:
     producer = kafka.producer()
     for number in numbers:
         producer.produce(topic, b"%d" % number, partition=number % PARTITIONS, timestamp=1_000_000 + number)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def confs(two: Two, topic: str, **options: Any) -> list[ReaderConf]:
@@ -332,11 +332,11 @@ def test_all_clusters_are_read_once_and_in_order_though_one_is_killed_and_one_fr
             fill(b, topic, range(1000, 1500))
             read_until(reader, lambda: read.has("b", 1500), read.take)
             read_until(reader, lambda: bool(reader.stats(0).failure), read.take)
-            assert not reader.stats(2).failure
+            wait_until(lambda: not reader.stats(2).failure, what="a cluster that is up")
         fill(a, topic, range(1000, 1500))
         with b.paused():
             read_until(reader, lambda: read.has("a", 1500), read.take)
-            assert not reader.stats(0).failure
+            wait_until(lambda: not reader.stats(0).failure, what="a cluster that is up again")
         fill(b, topic, range(1500, 1600))
         read_until(reader, lambda: read.has("b", 1600), read.take)
         wait_until(lambda: threading.active_count() <= threads, what="the threads of attempts to end")
@@ -348,7 +348,7 @@ def test_all_clusters_are_read_once_and_in_order_though_one_is_killed_and_one_fr
 def test_when_all_readers_have_failed_the_errors_of_all_are_raised_and_reading_goes_on_later(
     two: Two, topic: str
 ):
-    with Reader(confs(two, topic, fail_after_s=0.5)) as reader:
+    with Reader(confs(two, topic, fail_after_s=8.0)) as reader:
         assert reader.read_message(timeout_s=1.0) == []
         with two[0].paused(), two[1].paused():
             with pytest.raises(ReadErrors, match="none of 4 readers can read: cannot reach Kafka") as raised:
@@ -391,7 +391,7 @@ def test_offsets_beyond_the_log_are_told_and_those_deleted_are_counted(two: Two,
     with Reader([ReaderConf(two[0].bootstrap, topic, start_offset=500)]) as reader:
         with pytest.raises(ReadErrors, match=r"offset 500 .* out of range, it has 0 to 100; set_offset"):
             reader.read_message()
-        two[0].admin.delete_records([TopicPartition(topic, 0, 40)])[TopicPartition(topic, 0)].result(20)
+        two[0].admin.delete_records([TopicPartition(topic, 0, 40)])[TopicPartition(topic, 0)].result(60)
         reader.set_offset(0, 10)
         assert reader.read_message()[0].offset == 40
         assert (reader.stats(0).skipped, reader.stats(0).failure) == (30, "")
@@ -400,7 +400,7 @@ def test_offsets_beyond_the_log_are_told_and_those_deleted_are_counted(two: Two,
 def committed(kafka: LocalKafka, group: str, topic: str) -> list[int]:
     consumer = kafka.consumer(group)
     try:
-        found = consumer.committed([TopicPartition(topic, p) for p in range(PARTITIONS)], timeout=5)
+        found = consumer.committed([TopicPartition(topic, p) for p in range(PARTITIONS)], timeout=60)
         return [each.offset for each in found]
     except KafkaException:
         return []
@@ -501,7 +501,7 @@ def test_after_close_every_call_says_so_and_iteration_ends(two: Two, topic: str)
     wait_until(lambda: lists, what="the first list")
     reader.close()
     reader.close()
-    iterating.join(10)
+    iterating.join(60)
     assert not iterating.is_alive()
     for call in (
         reader.read_message,

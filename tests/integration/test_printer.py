@@ -75,7 +75,7 @@ def test_a_pipe_that_closes_early_ends_it_without_a_traceback(kafka, offsets):
     write(kafka.bootstrap, offsets, *(commit_record("g", "t", 0, n) for n in range(20_000)))
     command = f"{' '.join(KOFF)} printer --brokers {kafka.bootstrap} --offsets-topic {offsets} | head -n 3"
     result = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=30, check=False
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=120, check=False
     )
     assert result.returncode == 0, result.stderr
     assert len(result.stdout.splitlines()) == 3
@@ -97,8 +97,8 @@ def test_it_follows_and_flushes_and_ends_quietly_when_interrupted(kafka):
         line = process.stdout.readline()
         assert f"{topic}/0 = 7" in line
         process.send_signal(2)
-        _, err = process.communicate(timeout=5)
-        assert process.returncode == 0
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 130
         assert err == ""
     finally:
         process.kill()
@@ -162,8 +162,8 @@ def test_watch_of_lag_repeats(kafka):
             what="the new lag",
         )
         process.send_signal(2)
-        process.communicate(timeout=5)
-        assert process.returncode == 0
+        process.communicate(timeout=60)
+        assert process.returncode == 130
     finally:
         process.kill()
         process.wait()
@@ -220,7 +220,7 @@ def test_a_span_of_time_is_chosen_by_from_and_until(kafka):
     for number in range(5):
         key, value = commit_record(f"g{number}", "t", 0, 0)
         producer.produce(topic, value, key, 0, timestamp=1_700_000_000_000 + number * 60_000)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     groups = [line.split()[3] for line in printed(kafka, topic, "--from", "2023-11-14T22:14:20")]
     assert groups == ["g1", "g2", "g3", "g4"]
     assert len(printed(kafka, topic, "--until", "1700000120000")) == 2
@@ -245,13 +245,13 @@ def test_segments_off_a_stopped_broker_say_what_the_printer_said(more_kafka):
     commit(kafka, "plain", (topic, 0, 1))
     for group, end in (("committed", Producer.commit_transaction), ("aborted", Producer.abort_transaction)):
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": group})
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         producer.begin_transaction()
         member = kafka.consumer(group)
         producer.send_offsets_to_transaction(
-            [TopicPartition(topic, 0, 5)], member.consumer_group_metadata(), 30
+            [TopicPartition(topic, 0, 5)], member.consumer_group_metadata(), 60
         )
-        end(producer, 30)
+        end(producer, 60)
         member.close()
     live = run_koff("printer", "--brokers", kafka.bootstrap, "--no-follow")
     assert live.returncode == 0, live.stderr

@@ -41,7 +41,7 @@ def test_partitions_that_are_added_later_are_read_too(kafka):
     write(kafka.bootstrap, offsets, commit("g", "t", 0, 0))
     with reading(kafka, TailReaderConf(topic=offsets, growth_interval_s=0.2)) as reader:
         assert read_until(reader, 1) == [(0, 0)]
-        kafka.admin.create_partitions([NewPartitions(offsets, 2)])[offsets].result(10)
+        kafka.admin.create_partitions([NewPartitions(offsets, 2)])[offsets].result(60)
         wait_until(lambda: reader.poll(0.1) and reader.partitions == [0, 1], what="the partition")
         write(kafka.bootstrap, offsets, commit("late", "t", 0, 0), partition=1)
         assert read_until(reader, 1) == [(1, 0)]
@@ -88,8 +88,8 @@ def test_a_partition_whose_position_was_cut_off_starts_anew_and_says_so(kafka):
     write(kafka.bootstrap, offsets, commit("h", "t", 0, 1), partition=1)
     with reading(kafka, TailReaderConf(topic=offsets)) as reader:
         read_until(reader, 6)
-        kafka.admin.delete_topics([offsets])[offsets].result(10)
-        wait_until(lambda: offsets not in kafka.admin.list_topics(timeout=5).topics, what="deletion")
+        kafka.admin.delete_topics([offsets])[offsets].result(60)
+        wait_until(lambda: offsets not in kafka.admin.list_topics(timeout=60).topics, what="deletion")
         kafka.create_topic(offsets, partitions=2)
         write(kafka.bootstrap, offsets, commit("new", "t", 0, 1))
         lost: set[int] = set()

@@ -101,10 +101,11 @@ def test_windows_and_the_history_of_ends_are_known_at_once(groups, tmp_path):
     producer = groups.producer()
     with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
         monitor.wait_until_ready()
-        began = time.monotonic()
+        began, produced_s = time.monotonic(), list[float]()
         for number in range(OFTEN):
+            produced_s.append(time.monotonic())
             producer.produce(topic, b"")
-            producer.flush(10)
+            producer.flush(60)
             commit(groups, "steady", (topic, 0, min(number, 3)))
             commits = number + 1
             wait_until(
@@ -118,8 +119,10 @@ def test_windows_and_the_history_of_ends_are_known_at_once(groups, tmp_path):
         monitor.wait_until_ready()
         resumed(monitor)
         assert completeness(monitor, "steady") == 1
-        oldest_s = time.monotonic() - began - 4 * 1.1  # the record behind the fourth came then
-        assert abs(monitor.metrics()["koff_group_lag_seconds"][labels] - oldest_s) < 2.5
+        # The age of the oldest record that is not committed. koff knows it from two samples of the end.
+        youngest_s = time.monotonic() - produced_s[4]
+        lag_s = monitor.metrics()["koff_group_lag_seconds"][labels]
+        assert youngest_s - 4 < lag_s < time.monotonic() - produced_s[3] + 4
 
 
 def test_after_kill_9_what_came_since_is_seen_and_what_went_is_gone(groups, tmp_path, saving_often):
@@ -131,10 +134,10 @@ def test_after_kill_9_what_came_since_is_seen_and_what_went_is_gone(groups, tmp_
         wait_until_saved(monitor)
         commit(groups, "commits", ("orders", 0, 2))
         monitor.process.kill()
-        monitor.process.wait(10)
+        monitor.process.wait(60)
     commit(groups, "commits", ("orders", 0, 3))
     commit(groups, "is-new", ("orders", 0, 1))
-    groups.admin.delete_consumer_groups(["goes"])["goes"].result(10)
+    groups.admin.delete_consumer_groups(["goes"])["goes"].result(60)
     with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
         monitor.wait_until_ready()
         assert len(monitor.events(RESUMED)) == 1, monitor.text
@@ -182,10 +185,10 @@ def keep_tombstones_ms(kafka: LocalKafka, ms: int | None) -> None:
     operation = AlterConfigOpType.DELETE if ms is None else AlterConfigOpType.SET
     entry = ConfigEntry("delete.retention.ms", str(ms), incremental_operation=operation)
     resource = ConfigResource(ResourceType.TOPIC, "__consumer_offsets", incremental_configs=[entry])
-    kafka.admin.incremental_alter_configs([resource])[resource].result(10)
+    kafka.admin.incremental_alter_configs([resource])[resource].result(60)
 
     def known() -> bool:
-        told = kafka.admin.describe_configs([resource])[resource].result(10)["delete.retention.ms"].value
+        told = kafka.admin.describe_configs([resource])[resource].result(60)["delete.retention.ms"].value
         return told == str(ms or 86_400_000)
 
     wait_until(known, what="the broker to know it")
@@ -270,6 +273,6 @@ def test_a_cut_off_that_outlasts_deletions_begins_the_log_anew(groups, tmp_path)
                 what="it",
             )
             monitor.wait_until_ready(60)
-            assert committed(monitor) == before
+            wait_until(lambda: committed(monitor) == before, what="all rows")
     finally:
         keep_tombstones_ms(groups, None)

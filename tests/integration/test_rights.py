@@ -63,12 +63,12 @@ def find_denied(kafka: LocalKafka, user: str) -> set[str]:
 
 def take_state(kafka: LocalKafka) -> dict[str, Any]:
     """What a client could have changed: the end of each log, topics, groups and their configuration."""
-    topics = kafka.admin.list_topics(timeout=10).topics
+    topics = kafka.admin.list_topics(timeout=60).topics
     partitions = [TopicPartition(topic, number) for topic, of in topics.items() for number in of.partitions]
     ends = kafka.admin.list_offsets({partition: OffsetSpec.latest() for partition in partitions})
-    groups = kafka.admin.list_consumer_groups().result(10).valid
+    groups = kafka.admin.list_consumer_groups().result(60).valid
     return {
-        **{f"{at.topic} {at.partition}": end.result(10).offset for at, end in ends.items()},
+        **{f"{at.topic} {at.partition}": end.result(60).offset for at, end in ends.items()},
         "groups": {(group.group_id, group.state) for group in groups},
     }
 

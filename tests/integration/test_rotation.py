@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kafka
 def set_password(kafka: LocalKafka, password: str) -> None:
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     change = UserScramCredentialUpsertion("admin", info, password.encode())
-    kafka.admin.alter_user_scram_credentials([change])["admin"].result(10)
+    kafka.admin.alter_user_scram_credentials([change])["admin"].result(60)
 
 
 def test_a_new_password_is_read_from_its_file_without_a_restart(more_kafka, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from koff.kafkatest import LocalKafka, wait_until
 from koff.records.placement import group_partition
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_monitor import write
-from tests.kafka_groups import allow, consuming, produce
+from tests.kafka_groups import allow, consuming, is_committed, produce
 from tests.koff_process import Monitor, monitoring, run_koff, set_properties
 from tests.unit.builders import commit as commit_record
 
@@ -145,18 +146,18 @@ def neighbour(of: str) -> str:
 @contextmanager
 def transaction(kafka: LocalKafka, group: str, *offsets: tuple[str, int, int]) -> Iterator[Producer]:
     """Commits of the group in a transaction that is left open; it is aborted when the test fails."""
-    producer = kafka.producer({"transactional.id": f"of-{group}"})
-    producer.init_transactions(30)
+    producer = kafka.producer({"transactional.id": f"of-{group}", "transaction.timeout.ms": 600_000})
+    producer.init_transactions(60)
     producer.begin_transaction()
     consumer = kafka.consumer(group)
     at = [TopicPartition(*offset) for offset in offsets]
-    producer.send_offsets_to_transaction(at, consumer.consumer_group_metadata(), 30)
+    producer.send_offsets_to_transaction(at, consumer.consumer_group_metadata(), 60)
     consumer.close()
     try:
         yield producer
     except BaseException:
         with suppress(KafkaException):  # it was committed before
-            producer.abort_transaction(30)
+            producer.abort_transaction(60)
         raise
 
 
@@ -190,7 +191,7 @@ def test_a_transaction_left_open_counts_once_it_commits_and_its_neighbours_are_n
             assert completeness(monitor, other) == 0
             assert not monitor.events("backfilled")
             commit(settled, other, ("orders", 0, 16))
-            producer.commit_transaction(30)
+            producer.commit_transaction(60)
             seen = watch(
                 monitor,
                 lambda: monitor.events("backfilled") and committed(monitor)[group, "orders", 0] == 8,
@@ -211,7 +212,8 @@ def committing(kafka: LocalKafka, topic: str, groups: int) -> Iterator[dict[str,
     def work() -> None:
         for offset in itertools.count(1):
             for group, consumer in consumers.items():
-                consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+                at = [TopicPartition(topic, 0, offset)]
+                wait_until(partial(is_committed, consumer, offsets=at), what=f"a commit of {group}")
                 last[group] = offset
                 if done.is_set():
                     return
@@ -222,7 +224,7 @@ def committing(kafka: LocalKafka, topic: str, groups: int) -> Iterator[dict[str,
         yield last
     finally:
         done.set()
-        worker.join(30)
+        worker.join(60)
         for consumer in consumers.values():
             consumer.close()
 
@@ -263,7 +265,7 @@ def coming(kafka: LocalKafka, topic: str) -> Iterator[list[str]]:
         while not done.is_set():
             name = f"once-{len(names)}"
             one = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0, 1)])
-            kafka.admin.alter_consumer_group_offsets([one])[name].result(30)
+            kafka.admin.alter_consumer_group_offsets([one])[name].result(60)
             names.append(name)
             done.wait(0.005)  # the monitor must be able to keep up on a busy machine
 
@@ -273,7 +275,7 @@ def coming(kafka: LocalKafka, topic: str) -> Iterator[list[str]]:
         yield names
     finally:
         done.set()
-        worker.join(30)
+        worker.join(60)
 
 
 def test_no_group_that_comes_while_the_coordinators_answer_is_missed(settled, tmp_path):

@@ -89,7 +89,10 @@ def test_a_zookeeper_that_is_killed_and_paused_costs_no_message_and_no_partition
         wait_until(lambda: not any(w.group.session.trusted for w in workers), what="the leases to end")
         silent = len(record.handed)
         wait_until(lambda: len(source.acknowledged - record.values) > 1600, what="sessions to be over")
-        assert len(record.handed) == silent, "messages were handed out without a session to trust"
+        # Each worker may note one more, which it was handed before.
+        assert len(record.handed) <= silent + len(workers), (
+            "messages were handed out without a session to trust"
+        )
     all_arrive(source, record)
     for worker in workers:
         worker.leave()

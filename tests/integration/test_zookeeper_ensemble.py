@@ -13,21 +13,21 @@ pytestmark = pytest.mark.kafka
 
 
 def test_the_session_uses_the_timeout_that_the_server_granted() -> None:
-    with LocalZooKeeper(tick_ms=100) as zookeeper, Session(zookeeper.hosts, timeout_s=20.0) as session:
+    with LocalZooKeeper(tick_ms=500) as zookeeper, Session(zookeeper.hosts, timeout_s=20.0) as session:
         session.connect()
-        assert session.timeout_s == pytest.approx(2.0)  # 20 ticks are the most
+        assert session.timeout_s == pytest.approx(10.0)  # 20 ticks are the most
         before = time.monotonic()
         session.renew_lease("/")
         assert session.trusted
-        assert session.lease_until < time.monotonic() + 2.0
-        assert session.lease_until >= before + 1.5
+        assert session.lease_until < time.monotonic() + 10.0
+        assert session.lease_until >= before + 7.5
 
 
 def test_a_follower_that_is_cut_off_answers_reads_but_renews_no_lease() -> None:
-    with run_ensemble(tick_ms=500, sync_limit=60) as ensemble:
+    with run_ensemble(tick_ms=500, sync_limit=120) as ensemble:
         follower = ensemble.find("follower")
         others = [ensemble.host(server) for server in (1, 2, 3) if server != follower]
-        session = Session(ensemble.host(follower), timeout_s=3.0)
+        session = Session(ensemble.host(follower), timeout_s=6.0)
         watcher = KazooClient(",".join(others))
         watcher.start()
         try:
@@ -35,7 +35,7 @@ def test_a_follower_that_is_cut_off_answers_reads_but_renews_no_lease() -> None:
             session.call("create", "/member", b"", ephemeral=True)
             assert session.renew_lease("/member")
             ensemble.cut_off(follower)
-            wait_until(lambda: watcher.exists("/member") is None, timeout_s=30, what="the session to expire")
+            wait_until(lambda: watcher.exists("/member") is None, what="the session to expire")
             # The follower does not know, and still answers from its own copy.
             assert session.call("exists", "/member") is not None
             assert not session.trusted

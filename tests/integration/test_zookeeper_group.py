@@ -63,7 +63,7 @@ def tree(hosts: str) -> Iterator[KazooClient]:
 def conf(kafka: KafkaCluster) -> ConsumerGroupConf:
     return ConsumerGroupConf(
         cluster=ClusterConf(kafka.bootstrap),
-        session_timeout_s=3.0,
+        session_timeout_s=10.0,
         commit_interval_s=60.0,
         processing_timeout_s=10.0,
         metadata_interval_s=0.3,
@@ -81,7 +81,7 @@ def produce(kafka: KafkaCluster, topic: str, count: int, *, partition: int = 0) 
     producer = kafka.producer()
     for number in range(count):
         producer.produce(topic, b"v%d" % number, b"k", partition=partition, headers={"h": b"x"})
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def stored(tree: KazooClient, topic: str, partition: int = 0) -> bytes | None:
@@ -269,7 +269,7 @@ def test_a_message_that_fails_for_good_is_a_dead_letter_before_it_is_passed_over
     group.flush_offsets()
     assert stored(tree, topic) == b"1"
     group.close()
-    worker.join(30)
+    worker.join(60)
     with dial(kafka.bootstrap) as broker, broker.consumer(ConsumerConf(dead, retry_limit=1)) as consumer:
         (letter,) = consumer
     headers = dict(letter.headers)
@@ -297,13 +297,13 @@ def test_a_group_that_begins_at_the_newest_gets_the_messages_of_open_transaction
     topic = make_topic()
     produce(kafka, topic, 1)
     writer = kafka.producer({"transactional.id": f"tx-{topic}"})
-    writer.init_transactions(20)
+    writer.init_transactions(60)
     writer.begin_transaction()
     writer.produce(topic, b"open")
-    writer.flush(10)
+    writer.flush(60)
     group = join(topic, initial_offset=InitialOffset.NEWEST, reset_offsets=reset)
     wait_until(lambda: stored(tree, topic) == b"1", what="the last stable offset to be noted")
-    writer.commit_transaction(20)
+    writer.commit_transaction(60)
     assert [m.offset for m in take(group, 1)] == [1]
 
 
@@ -335,7 +335,7 @@ def test_offsets_may_be_kept_in_kafka(
             message.ack()
     assert stored(tree, topic) is None
     consumer = kafka.consumer(NAME)
-    (committed,) = consumer.committed([KafkaTopicPartition(topic, 0)], timeout=10)
+    (committed,) = consumer.committed([KafkaTopicPartition(topic, 0)], timeout=60)
     consumer.close()
     assert committed.offset == 4
     assert [m.offset for m in take(join(topic, offset_manager=KafkaOffsetManager), 2)] == [4, 5]
@@ -420,7 +420,7 @@ def test_closing_ends_the_iterators_and_a_second_time_is_an_error(
         thread.start()
     group.close()
     for thread in ended:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
     assert group.wait_closed(0)
     with pytest.raises(AlreadyClosing):
@@ -445,7 +445,7 @@ def test_records_that_left_the_log_are_named_and_reading_goes_on_behind_them(
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 10)
-    kafka.admin.delete_records([KafkaTopicPartition(topic, 0, 6)])[KafkaTopicPartition(topic, 0)].result(10)
+    kafka.admin.delete_records([KafkaTopicPartition(topic, 0, 6)])[KafkaTopicPartition(topic, 0)].result(60)
     tree.create(f"/consumers/{NAME}/offsets/{topic}/0", b"2", makepath=True)
     group = join(topic)
     assert [m.offset for m in take(group, 4)] == [6, 7, 8, 9]
@@ -460,7 +460,7 @@ def test_partitions_that_come_later_are_read_too(
     topic, other = make_topic(), make_topic()
     group = join(topic, other)
     wait_until(lambda: len(group.claims) == 2, what="both topics")
-    kafka.admin.create_partitions([NewPartitions(topic, 3)])[topic].result(10)
+    kafka.admin.create_partitions([NewPartitions(topic, 3)])[topic].result(60)
     wait_until(lambda: len(group.claims) == 4, what="the new partitions")
     produce(kafka, topic, 1, partition=2)
     produce(kafka, other, 1)
@@ -481,7 +481,9 @@ def test_a_close_while_zookeeper_is_away_does_not_hang_and_is_unclean(
     topic = make_topic()
     produce(kafka, topic, 1)
     with LocalZooKeeper() as own:
-        group = join_consumer_group(NAME, [topic], own.hosts, replace(conf, processing_timeout_s=0.5))
+        group = join_consumer_group(
+            NAME, [topic], own.hosts, replace(conf, processing_timeout_s=0.5, session_timeout_s=3.0)
+        )
         take(group, 1)[0].ack()
         own.kill()
         with pytest.raises(UncleanClose):

@@ -100,7 +100,7 @@ def test_brokers_that_are_found_in_zookeeper_get_the_tls_and_sasl_properties_of_
     topic = kafka.create_topic()
     producer = kafka.producer()
     producer.produce(topic, b"v", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     found = {
         "endpoints": [f"SSL://{kafka.ssl_bootstrap}", f"LOGIN://{kafka.sasl_bootstrap}"],
         "listener_security_protocol_map": {"SSL": "SSL", "LOGIN": "SASL_PLAINTEXT"},

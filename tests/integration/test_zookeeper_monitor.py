@@ -45,7 +45,7 @@ def produce(kafka: KafkaCluster, topic: str, count: int, partition: int = 0) -> 
     producer = kafka.producer()
     for _ in range(count):
         producer.produce(topic, b"v", partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def commit(tree: KazooClient, group: str, topic: str, partition: int, offset: int) -> None:
@@ -99,7 +99,7 @@ def test_a_group_that_commits_to_kafka_too_is_shown_once_as_kafka_has_it(
     commit(tree, "both-ways", topic, 0, 1)
     consumer = kafka.consumer("both-ways")
     consumer.subscribe([topic])
-    assert consumer.consume(5, 30)
+    assert consumer.consume(5, 60)
     consumer.commit(asynchronous=False)
     consumer.close()
     total, rows = lag_of(kafka, hosts, "both-ways")

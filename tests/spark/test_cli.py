@@ -40,7 +40,7 @@ def only_line(text: str) -> str:
 def test_a_cluster_that_cannot_be_reached_is_named_before_anything_is_written(tmp_path: Path) -> None:
     tables, port = tmp_path / "t", free_ports(1)[0]
     done = run_koff(
-        "pipeline", "run", "--brokers", f"127.0.0.1:{port}", "--tables", str(tables), timeout_s=60
+        "pipeline", "run", "--brokers", f"127.0.0.1:{port}", "--tables", str(tables), timeout_s=150
     )
     assert done.returncode == 1
     assert only_line(done.stderr).startswith(f"Error: cluster 127.0.0.1:{port}: ")
@@ -56,7 +56,7 @@ def test_wrong_tables_are_said_in_a_line_without_a_word_of_sparks(tmp_path: Path
 
 def test_missing_java_is_told_with_the_cure(tmp_path: Path) -> None:
     env = {"JAVA_HOME": str(tmp_path)}
-    done = run_koff("pipeline", "maintain", "--tables", str(tmp_path / "t"), env=env, timeout_s=60)
+    done = run_koff("pipeline", "maintain", "--tables", str(tmp_path / "t"), env=env, timeout_s=150)
     assert done.returncode == 1
     assert "install a JDK 17" in last_line(done.stderr)
 
@@ -71,7 +71,7 @@ def test_missing_java_is_told_with_the_cure(tmp_path: Path) -> None:
     ],
 )
 def test_options_that_contradict_are_refused(tmp_path: Path, args: tuple[str, ...], told: str) -> None:
-    done = run_koff("pipeline", *args, "--tables", str(tmp_path / "t"), timeout_s=60)
+    done = run_koff("pipeline", *args, "--tables", str(tmp_path / "t"), timeout_s=150)
     assert done.returncode == 2
     assert told in done.stderr
 
@@ -110,7 +110,7 @@ class Running:
     def stop(self, number: signal.Signals) -> int:
         """Sends the signal to all of the group; the exit code."""
         os.killpg(self._process.pid, number)
-        return self._process.wait(90)
+        return self._process.wait(150)
 
     @property
     def pid(self) -> int:
@@ -118,20 +118,20 @@ class Running:
 
     def wait(self) -> int:
         """The exit code, when the command has ended and all of its text is here."""
-        code = self._process.wait(90)
-        self._reading.join(30)
+        code = self._process.wait(150)
+        self._reading.join(60)
         return code
 
     def close(self) -> None:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-        self._reading.join(30)
+        self._reading.join(60)
         assert self._process.stderr is not None
         self._process.stderr.close()
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, signal.SIGTERM], ids=["idle, Ctrl-C", "in a batch, SIGTERM"]
 )
@@ -156,7 +156,7 @@ def test_a_job_that_is_stopped_says_so_and_nothing_else(
     assert "Traceback" not in running.text
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_a_second_job_and_a_java_that_is_killed_end_with_one_line(
     kafka: KafkaCluster, tmp_path: Path
 ) -> None:

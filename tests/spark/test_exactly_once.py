@@ -81,7 +81,7 @@ def topic(kafka: KafkaCluster) -> str:
         producer.produce(name, key=key, value=value, partition=home % 2, timestamp=at_ms)
         if number % 100 == 0:
             producer.produce(name, key=b"\x00", value=b"no record", partition=0, timestamp=at_ms)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return name
 
 

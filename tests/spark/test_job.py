@@ -48,7 +48,7 @@ def commit(kafka: LocalKafka, group: str, topic: str, partition: int, offset: in
     def committed() -> bool:
         answer = kafka.admin.alter_consumer_group_offsets([request], request_timeout=3)[group]
         try:
-            return not any(at.error for at in answer.result(10).topic_partitions)
+            return not any(at.error for at in answer.result(60).topic_partitions)
         except Exception:
             return False
 
@@ -84,7 +84,7 @@ class RunningJob:
 
     def wait_until(self, condition: Callable[[], object], what: str) -> None:
         """Returns when the condition holds. Looks once after each batch: to look takes as long as a batch."""
-        deadline = time.monotonic() + 170
+        deadline = time.monotonic() + 250
         while True:
             with self._changed:
                 batches, ended = self._batches, self._ended
@@ -126,7 +126,7 @@ def running(tables: Tables, *clusters: WatchedCluster, listen: str = "") -> Iter
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return str(answer.read().decode())
 
 
@@ -266,7 +266,7 @@ def test_a_cluster_with_an_error_that_stays_does_not_end_the_others(
         write(broker, topic, commit_record("g", "t", 0, 1))
     with running(tables, *clusters) as job:
         job.wait_until(lambda: list_committed("one") == list_committed("two") == [1], "the first commits")
-        broker.admin.delete_topics([topics["two"]])[topics["two"]].result(30)
+        broker.admin.delete_topics([topics["two"]])[topics["two"]].result(60)
         wait_until(lambda: topics["two"] not in broker.admin.list_topics().topics, what="the topic to go")
         broker.create_topic(topics["two"])
         wait_until(lambda: 1 in job.job.errors, timeout_s=120, what="the error of the second cluster")
@@ -303,7 +303,7 @@ def test_a_topic_that_was_created_again_is_an_error_and_not_caught_up(
     run()
     samples = tables.frame("end_offsets").count()
     assert samples > 0
-    broker.admin.delete_topics([topic])[topic].result(30)
+    broker.admin.delete_topics([topic])[topic].result(60)
     wait_until(lambda: topic not in broker.admin.list_topics().topics, what="the topic to go")
     broker.create_topic(topic)
     write(broker, topic, *(commit_record("g", "t", 0, 100 + number) for number in range(records)))

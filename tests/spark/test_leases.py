@@ -94,7 +94,7 @@ def test_maintenance_and_backfills_do_not_run_beside_a_job(tables: Tables) -> No
 
 def test_the_lease_of_a_process_that_was_killed_on_this_machine_is_free_at_once(tables: Tables) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait(30)
+    ended.wait(60)
     row = (7, "a job", socket.gethostname(), ended.pid, "x", False, datetime.now(UTC))
     frame = tables.spark.createDataFrame([("killed", *row)], f"cluster STRING, {TABLES['leases'].columns}")
     tables.append_rows("leases", frame)

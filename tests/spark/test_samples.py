@@ -25,17 +25,17 @@ def test_tasks_give_the_rows_that_the_driver_gives(spark: SparkSession, kafka: K
     produce(kafka, orders, 5)
     produce(kafka, clicks, 4, partition=1)
     (deleted,) = kafka.admin.delete_records([Place(orders, 0, 2)]).values()
-    deleted.result(30)
+    deleted.result(60)
     producer = kafka.producer({"transactional.id": f"{clicks}-open"})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(clicks, b"undecided", partition=0)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     watched = [(orders, number) for number in range(4)] + [(clicks, 0), (clicks, 1), ("never-made", 0)]
     with Cluster(ClusterConf(kafka.bootstrap)) as cluster:
         drivers = EndOffsetSampler(cluster).take_sample(watched)
         tasks = EndOffsetSampler(cluster, spark, sharded_above=4, partitions_per_task=2).take_sample(watched)
-    producer.abort_transaction(30)
+    producer.abort_transaction(60)
     assert [each[1:] for each in tasks] == [each[1:] for each in drivers]
     offsets = {each[1:3]: (each.start_offset, each.end_offset, each.stable_offset) for each in tasks}
     assert offsets[orders, 0] == (2, 5, 5)

@@ -36,7 +36,7 @@ def test_segments_of_a_broker_give_what_the_broker_gives(spark, kafka):
     write(kafka, topic, *bulk[:10_000])  # the marker of the next is in another file than its records
     spanning = transact(kafka, topic, "s", commit("spanning", "t", 0, 2), end=None)
     write(kafka, topic, *bulk[:20_000])
-    spanning.commit_transaction(30)
+    spanning.commit_transaction(60)
     write(kafka, topic, *bulk[:100], partition=1)
     held = transact(kafka, topic, "c", commit("g", "t", 0, 4), end=None, partition=1)
     logs = Path(kafka.folder).rglob(f"{topic}-0")
@@ -48,7 +48,7 @@ def test_segments_of_a_broker_give_what_the_broker_gives(spark, kafka):
     assert found.count() == expected.count() == len(EVERY) + 60_101
     assert found.where("`group` = 'spanning'").count() == 1
     assert found.exceptAll(expected).count() == expected.exceptAll(found).count() == 0
-    held.abort_transaction(30)
+    held.abort_transaction(60)
 
 
 @pytest.mark.parametrize("name", ["none", "gzip", "snappy", "lz4", "zstd"])

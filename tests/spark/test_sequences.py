@@ -142,7 +142,7 @@ def test_records_that_kafka_removed_after_an_interruption_count_all_the_same(
     write(life.kafka, life.topic, commit("g0", life.orders, 0, None), commit("g1", life.orders, 0, 40))
     life.interrupt("merge_commits", monkeypatch)  # after the commits
     (removed,) = life.kafka.admin.delete_records([TopicPartition(life.topic, 0, -1)]).values()
-    removed.result(30)
+    removed.result(60)
     life.run(sample=False, fail_on_data_loss=False)
     current = life.tables.cluster_frame("current", "c").select("group", "committed", "deleted").collect()
     assert sorted(map(tuple, current)) == [("g0", None, True), ("g1", 40, False), ("g2", 2, False)]

@@ -22,18 +22,18 @@ def write(kafka, topic: str, *pairs, partition: int = 0) -> None:
     producer = kafka.producer()
     for key, value in pairs:
         producer.produce(topic, value, key, partition)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def transact(kafka, topic: str, name: str, *pairs, end: str | None, partition: int = 0) -> Producer:
     """Writes in a transaction; the producer, whose transaction is open without an `end`."""
     # One request in flight: with more, a batch that the partition refused may be reported as delivered.
     producer = kafka.producer({"transactional.id": f"{topic}-{name}", "max.in.flight": 1})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     for key, value in pairs:
         producer.produce(topic, value, key, partition)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     if end:
         getattr(producer, f"{end}_transaction")(30)
     return producer
@@ -114,7 +114,7 @@ def test_aborted_commits_never_come_and_those_of_an_open_transaction_and_behind_
     assert committed(reader(spark, kafka, topic)) == [1, 3]
     stream.run()
     assert stream.seen == places(0, [0, 4])
-    held.commit_transaction(30)
+    held.commit_transaction(60)
     assert committed(reader(spark, kafka, topic)) == [1, 3, 4, 5]
     stream.run()
     assert stream.seen == places(0, [0, 4, 6, 7])
@@ -161,7 +161,7 @@ def test_groups_topics_and_times_are_filtered(spark, kafka):
     producer = kafka.producer()
     for number, (key, value) in enumerate(pairs):
         producer.produce(topic, value, key, 0, timestamp=1_700_000_000_000 + 1000 * number)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
     def offsets(**options: object) -> list[int]:
         rows = reader(spark, kafka, topic, **options).load().select("log_offset").collect()
@@ -197,7 +197,7 @@ def test_records_that_were_deleted_are_an_error_that_says_so_or_are_passed_over(
 def _delete_before(kafka, topic: str, offset: int) -> None:
     from confluent_kafka import TopicPartition
 
-    kafka.admin.delete_records([TopicPartition(topic, 0, offset)])[TopicPartition(topic, 0)].result(30)
+    kafka.admin.delete_records([TopicPartition(topic, 0, offset)])[TopicPartition(topic, 0)].result(60)
 
 
 def test_frames_that_came_another_way_are_decoded_too(spark):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 
-from koff.kafkatest.ports import is_free
+from koff.kafkatest.ports import free_ports, is_free
 
 
 def test_a_port_is_taken_while_a_server_listens_and_free_again_when_it_has_ended() -> None:
@@ -16,3 +18,30 @@ def test_a_port_is_taken_while_a_server_listens_and_free_again_when_it_has_ended
             connection.close()  # first, as servers do at their end: TIME_WAIT stays at this port
             assert client.recv(1) == b""
     assert is_free(port)
+
+
+def test_two_processes_are_given_no_port_in_common() -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from koff.kafkatest import free_ports; print(*free_ports(300)); input()",
+    ]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other,
+    ):
+        assert one.stdout is not None
+        assert other.stdout is not None
+        given = [
+            one.stdout.readline().split(),
+            other.stdout.readline().split(),
+            list(map(str, free_ports(300))),
+        ]
+        one.communicate("\n")
+        other.communicate("\n")
+    assert [len(set(ports)) for ports in given] == [300] * 3
+    assert len(set().union(*given)) == 900
+
+
+def test_a_port_is_not_given_again_soon() -> None:
+    assert not set(free_ports(200)) & set(free_ports(200))

@@ -62,16 +62,16 @@ def koffs_rows(brokers: str, *args: str) -> Rows:
 def commit_in_transaction(kafka: LocalKafka, group: str, topic: str, offset: int, *, ends: str) -> object:
     """A transaction that commits the offset, and is committed, aborted or left open. Returns its producer."""
     producer = kafka.producer({"transactional.id": f"{group}-{ends}"})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     consumer = kafka.consumer(group)
     metadata = consumer.consumer_group_metadata()
     producer.send_offsets_to_transaction([TopicPartition(topic, 0, offset)], metadata, 30)
     consumer.close()
     if ends == "commit":
-        producer.commit_transaction(30)
+        producer.commit_transaction(60)
     elif ends == "abort":
-        producer.abort_transaction(30)
+        producer.abort_transaction(60)
     return producer
 
 
@@ -142,7 +142,7 @@ def test_the_monitor_follows_and_leaves_out_what_an_open_transaction_holds_back(
         )
         assert lags(monitor)["simple", "clicks", 0] == 1
         assert lags(monitor)["transactional", "orders", 0] == 17
-        held.abort_transaction(30)  # type: ignore[attr-defined]
+        held.abort_transaction(60)  # type: ignore[attr-defined]
         assert monitor.stop() == 0
 
 
@@ -188,7 +188,7 @@ def wait_for_full_isr(kafka: LocalKafka) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
 
     def is_full() -> bool:
-        topics = admin.list_topics(timeout=10).topics.values()
+        topics = admin.list_topics(timeout=60).topics.values()
         partitions = [partition for topic in topics for partition in topic.partitions.values()]
         return all(len(each.isrs) == len(each.replicas) and each.leader >= 0 for each in partitions)
 

@@ -37,7 +37,11 @@ main(["work"], prog_name="koff")
 
 
 def run(
-    command: Sequence[str], *, stdin: str = "", stdout: int | IO[str] = subprocess.PIPE, timeout_s: float = 30
+    command: Sequence[str],
+    *,
+    stdin: str = "",
+    stdout: int | IO[str] = subprocess.PIPE,
+    timeout_s: float = 120,
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
@@ -107,14 +111,14 @@ def stuck(end: str, stdout: int | IO[str] = subprocess.PIPE) -> Iterator[subproc
 @pytest.mark.parametrize(("end", "code"), [(end, code) for end, code, _ in ENDS])
 def test_a_thread_that_cannot_write_its_log_line_does_not_keep_koff_from_ending(end, code):
     with stuck(end) as process:
-        assert process.wait(30) == code
+        assert process.wait(60) == code
         assert process.stdout is not None
         assert process.stdout.read() == b"result\n"
 
 
 def test_a_full_disk_ends_koff_although_the_error_cannot_be_printed():
     with open("/dev/full", "w") as full, stuck("return", full) as process:
-        assert process.wait(30) == 1
+        assert process.wait(60) == 1
 
 
 def test_an_error_is_printed_although_no_thread_can_be_started():
@@ -192,7 +196,7 @@ def test_a_pipe_that_another_program_has_made_non_blocking_gets_all_output():
     ):
         os.close(writer)
         assert len(pipe.read()) == len("result\n") + size
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, b"")
 
 

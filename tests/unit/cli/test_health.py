@@ -40,7 +40,7 @@ def listening() -> Iterator[int]:
 
 def ask(*args: str) -> tuple[int, str]:
     """The exit code and the output, which is one line."""
-    result = CliRunner().invoke(main, ["health", *args])
+    result = CliRunner().invoke(main, ["health", "--timeout", "60", *args])  # the last --timeout counts
     assert result.output.endswith("\n")
     return result.exit_code, result.output[:-1]
 

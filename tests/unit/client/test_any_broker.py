@@ -24,7 +24,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr("koff.client.cluster.PATIENCE_S", 0.05)
     numbers = itertools.count()
     monkeypatch.setattr(Cluster, "_new_admin", lambda _: next(numbers))
-    with Cluster(ClusterConf("b:1", request_timeout_s=30.0)) as cluster:
+    with Cluster(ClusterConf("b:1", request_timeout_s=60.0)) as cluster:
         yield cluster
 
 
@@ -32,22 +32,27 @@ def test_the_first_response_counts_and_its_client_is_kept(cluster):
     release = threading.Event()
 
     def respond(client: int, timeout_s: float) -> str:
-        if client < 2:
+        if client != 2:  # on a busy machine, more than two others are asked
             release.wait(timeout_s)
         return f"from {client}"
 
     assert cluster._ask_any_broker(respond) == "from 2"
-    assert cluster._ask_any_broker(lambda client, _: client) == 2
+    assert cluster._ask_any_broker(respond) == "from 2"
     release.set()
 
 
 def test_a_client_that_gives_up_early_is_followed_by_another_one(cluster):
+    release = threading.Event()
+
     def respond(client: int, timeout_s: float) -> int:
         if client < 3:
             raise TIMED_OUT
+        if client > 3:  # asked on a busy machine
+            release.wait(timeout_s)
         return client
 
     assert cluster._ask_any_broker(respond) == 3
+    release.set()
 
 
 def test_an_error_other_than_a_timeout_is_raised_at_once(cluster):
@@ -97,7 +102,7 @@ def test_close_ends_a_request_for_offsets_that_is_under_way(monkeypatch):
     monkeypatch.setattr(Cluster, "_new_admin", lambda _: Silent())
     cluster = Cluster(ClusterConf("b:1", request_timeout_s=600.0))
     asking = call_in_thread(cluster.fetch_offsets, [TopicPartition("t", 0)])
-    assert sent.wait(30)
+    assert sent.wait(60)
     cluster.close()
     with pytest.raises(Closed):
-        asking.result(30)
+        asking.result(60)

@@ -79,14 +79,20 @@ def listening(respond: Respond) -> Iterator[int]:
         accepting.start()
         yield server.getsockname()[1]
         server.shutdown(socket.SHUT_RDWR)
-    accepting.join(10)
+    accepting.join(60)
 
 
 @pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Silence is waited for as long as this. A response on loopback comes sooner on any machine.
+def _long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A response comes sooner on any machine. Tests where none comes set a shorter time."""
+    monkeypatch.setattr(probe_module, "RESPONSE_S", 60.0)
+    monkeypatch.setattr(probe_module, "REST_S", 60.0)
+
+
+@pytest.fixture
+def silent_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server says nothing before a line ends: it is waited for in vain."""
     monkeypatch.setattr(probe_module, "RESPONSE_S", 0.5)
-    monkeypatch.setattr(probe_module, "REST_S", 0.5)
 
 
 @pytest.mark.parametrize(
@@ -104,23 +110,29 @@ def test_what_answers_is_found_out(respond: Respond, plain: Finding, with_tls: F
         assert probe_address("127.0.0.1", port, tls=True) is with_tls
 
 
+@pytest.mark.usefixtures("silent_at_first")
 def test_a_program_with_a_protocol_of_lines_is_not_kafka() -> None:
     with listening(respond_as_web) as port:
         assert probe_address("127.0.0.1", port, tls=False) is Finding.IS_NOT_KAFKA
 
 
+@pytest.mark.usefixtures("silent_at_first")
 @pytest.mark.parametrize("respond", [stay_silent, close_at_once])
-def test_an_address_that_says_nothing_may_be_a_broker(respond: Respond) -> None:
+def test_an_address_that_says_nothing_may_be_a_broker(
+    respond: Respond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe_module, "REST_S", 0.5)
     with listening(respond) as port:
         assert probe_address("127.0.0.1", port, tls=False) is Finding.UNKNOWN
 
 
+@pytest.mark.usefixtures("silent_at_first")
 def test_there_is_a_cause_only_if_no_address_may_be_a_broker() -> None:
     refusing = f"127.0.0.1:{free_ports(1)[0]}"
     with listening(respond_as_broker) as broker, listening(respond_as_web) as web:
         both = f"{refusing},127.0.0.1:{web}"
-        assert Probe(f"{both},127.0.0.1:{broker}", tls=False).find_cause(wait_s=30) is None
-        cause = Probe(both, tls=False).find_cause(wait_s=30) or ""
+        assert Probe(f"{both},127.0.0.1:{broker}", tls=False).find_cause(wait_s=60) is None
+        cause = Probe(both, tls=False).find_cause(wait_s=60) or ""
     assert f"{refusing} refuses the connection" in cause
     assert f"127.0.0.1:{web} answers, but does not speak Kafka" in cause
 
@@ -156,6 +168,7 @@ def test_a_listener_without_tls_is_named_where_tls_was_meant() -> None:
     assert "speaks Kafka without TLS: set security.protocol to plaintext" in said
 
 
+@pytest.mark.usefixtures("silent_at_first")
 def test_another_program_is_named() -> None:
     with listening(respond_as_web) as port:
         assert f"127.0.0.1:{port} answers, but does not speak Kafka" in connect(f"127.0.0.1:{port}")

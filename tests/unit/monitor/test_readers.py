@@ -80,7 +80,7 @@ def running(reader: _Reader) -> Iterator[_Reader]:
         yield reader
     finally:
         reader.close()
-        reader.join(10)
+        reader.join(60)
         assert not reader._thread.is_alive()
 
 
@@ -229,7 +229,7 @@ def test_a_reader_that_waits_for_the_owner_can_be_closed(feeds: list[FakeFeed], 
 def test_a_reader_that_was_never_started_can_be_closed(inbox: Inbox) -> None:
     for reader in (make_reader(inbox), make_history_reader(FakeCluster(), inbox)):
         reader.close()
-        reader.join(1)
+        reader.join(60)
 
 
 # --- Partitions that are lost -------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def test_a_cluster_that_is_not_there_ends_the_monitor_unless_it_waits() -> None:
 
 
 def test_a_monitor_that_waits_says_why_and_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "RETRY_S", 60.0)
+    monkeypatch.setattr(run_module, "RETRY_S", 3600.0)
     monitor = make_monitor(wait=True)
     assert monitor.take_view().readiness.text.startswith("not ready: connecting to 127.0.0.1:")
     with capture_logs():
@@ -47,7 +47,7 @@ def test_a_monitor_that_waits_says_why_and_stops_at_once(monkeypatch: pytest.Mon
         assert monitor.find_stall() is None
         assert not monitor.take_view().stats.up
         monitor.stop()
-        thread.join(10)
+        thread.join(60)
     assert not thread.is_alive()
 
 
@@ -71,7 +71,7 @@ def test_a_monitor_that_was_stopped_before_does_not_connect() -> None:
 
 
 def test_a_signal_handler_stops_a_monitor_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "RETRY_S", 60.0)
+    monkeypatch.setattr(run_module, "RETRY_S", 3600.0)
     monitor = make_monitor(wait=True)
 
     is_handled: list[bool] = []  # an Event is not for signal handlers
@@ -97,9 +97,9 @@ def test_a_signal_handler_stops_a_monitor_that_waits(monkeypatch: pytest.MonkeyP
         with capture_logs():
             monitor.run()
     finally:
-        sender.join(10)
+        sender.join(60)
         signal.signal(signal.SIGUSR1, before)
-    assert time.monotonic() - began_s < 30
+    assert time.monotonic() - began_s < 120
 
 
 def test_what_is_shown_has_changed_when_show_returns() -> None:

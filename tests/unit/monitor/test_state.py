@@ -279,7 +279,7 @@ def test_a_file_of_the_format_before_is_refused(tmp_path):
 SIZES = st.integers(0, 2**32 - 1), st.one_of(st.integers(0, 200), st.integers(0, 2**64 - 1))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(content=st.binary(max_size=200), head_size=SIZES[0], size=SIZES[1], genuine=st.booleans())
 def test_random_files_are_refused_and_take_no_memory(tmp_path, content, head_size, size, genuine):
     if genuine:  # as far as the sizes
@@ -796,12 +796,12 @@ def test_a_process_killed_at_any_moment_leaves_a_state_that_it_saved(tmp_path, s
     rng = random.Random(20261121)
     there = dict.fromkeys(range(ORIGIN.partitions), 0)
     left_behind = kills = 0
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 150.0
     while kills < 20 or not left_behind or not min(there.values()):
         assert time.monotonic() < deadline, f"{kills} kills, {left_behind} while a file was written; {there}"
         kills += 1
         first = max(there.values()) + 1
-        last = run_and_kill(saver, first, rng.uniform(0, 0.03))
+        last = run_and_kill(saver, first, rng.uniform(0, 0.03 + 0.001 * kills))  # a busy machine saves slowly
         left_behind += any(tmp_path.glob("*.new"))
         for partition, found in loaded(tmp_path).items():
             if there[partition] == 0 and found == "nothing was saved":

@@ -347,11 +347,11 @@ def test_nothing_is_posted_after_the_final_result() -> None:
         for p in (0, 1)
     )
     first.start()
-    assert is_posting.wait(10)
+    assert is_posting.wait(60)
     second.start()
     may_post.set()
     for thread in (first, second):
-        thread.join(10)
+        thread.join(60)
     assert posted == [False, True]
 
 
@@ -547,7 +547,7 @@ def started(worker: InOrder) -> Iterator[InOrder]:
     try:
         yield worker
     finally:
-        worker.finish(10)
+        worker.finish(60)
         assert not worker._thread.is_alive()
 
 
@@ -592,7 +592,7 @@ def test_finish_does_not_wait_for_a_disk_that_hangs() -> None:
     worker.finish(0.02)
     assert worker._thread.is_alive()
     release.set()
-    worker.join(10)
+    worker.join(60)
     assert inbox.inputs == [Done(1)]
 
 
@@ -608,7 +608,7 @@ def test_requests_behind_one_that_hangs_fail_instead_of_filling_the_memory(
 
     with started(InOrder("disk", work, inbox.post)) as worker:
         worker.send(FetchTopics(1))
-        assert is_working.wait(10)
+        assert is_working.wait(60)
         worker.send(FetchTopics(2))  # it does not hang yet
         monkeypatch.setattr(in_order, "HANG_S", 0.0)
         worker.send(FetchTopics(3))
@@ -642,7 +642,7 @@ def test_zookeeper_that_hangs_delays_neither_the_disk_nor_the_records(
         workers.start()
         try:
             workers.send(FetchStoredGroups(1))
-            assert is_working.wait(10)
+            assert is_working.wait(60)
             workers.send(ForgetSaved(2, frozenset({0})))
             workers.send(ReadFirstRecords(3, frozenset()))
             wait_until(lambda: {given.id for given in inbox.inputs} == {2, 3}, every_s=0.01)

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 
 from koff.serve import Server
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 def find_address(server: Server) -> tuple[str, int]:

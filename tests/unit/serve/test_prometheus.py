@@ -57,7 +57,7 @@ def running_prometheus(folder: Path, config: str) -> Iterator[Callable[[str], li
         sent = urllib.parse.urlencode({"query": expression})
         try:
             with urllib.request.urlopen(
-                f"http://127.0.0.1:{port}/api/v1/query?{sent}", timeout=10
+                f"http://127.0.0.1:{port}/api/v1/query?{sent}", timeout=60
             ) as response:
                 return json.load(response)["data"]["result"]
         except OSError:  # it is starting
@@ -68,7 +68,7 @@ def running_prometheus(folder: Path, config: str) -> Iterator[Callable[[str], li
         yield query
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def read_series(server: Server) -> dict[tuple[tuple[str, str], ...], float]:

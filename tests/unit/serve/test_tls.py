@@ -294,7 +294,7 @@ def test_a_handshake_has_the_deadline_of_a_request(
 
 
 def test_a_request_after_the_handshake_has_what_is_left(server: Server, limits: Callable[..., None]) -> None:
-    limits(REQUEST_S=0.3)
+    limits(REQUEST_S=3.0)  # the handshake must take less
     with encrypt(server, HEALTH[:-2]) as half:
         assert read_all(half) == b""
     wait_until_all_are_gone(server)
@@ -309,7 +309,8 @@ def test_half_handshakes_are_limited_and_keep_no_scrape_out(
         for number in range(300):
             open_.enter_context(connect(server, hello[: number % len(hello)]))
         assert get(server, "/metrics")[0] == 200
-        assert count_connections(server) <= protocol_module.CLIENT_CONNECTIONS
+        most = protocol_module.CLIENT_CONNECTIONS
+        wait_until(lambda: count_connections(server) <= most, what="the end of the others")
     wait_until_all_are_gone(server)
 
 

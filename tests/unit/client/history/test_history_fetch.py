@@ -53,6 +53,12 @@ def log(count: int, a_batch: int = 10) -> bytes:
     return b"".join(batch(first, min(a_batch, count - first)) for first in range(0, count, a_batch))
 
 
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that does not hang is not late on a busy machine."""
+    monkeypatch.setattr(history_fetch, "RESPONSE_S", 60.0)
+
+
 @pytest.fixture
 def brokers() -> Iterator[FakeBrokers]:
     with FakeBrokers() as made:
@@ -105,7 +111,7 @@ class Read:
             self.fetch()
             return self.ended.keys() >= set(partitions)
 
-        wait_until(is_done, timeout_s=30, every_s=0.001, what=f"the end of {partitions}")
+        wait_until(is_done, every_s=0.001, what=f"the end of {partitions}")
         return self
 
 
@@ -355,14 +361,14 @@ def make_leader() -> Any:
 def test_a_broker_that_hangs_is_given_up_and_others_are_read_meanwhile(
     brokers: FakeBrokers, history: HistoryFetch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_fetch, "RESPONSE_S", 1.0)
+    monkeypatch.setattr(history_fetch, "RESPONSE_S", 4.0)  # broker 2 must respond sooner
     brokers[1].hangs = {Api.FETCH}
     began_s = time.monotonic()
     read = Read(history, p0=(0, 300), p1=(0, 300)).until_ended(1)
     assert read.ended == {1: (300, 5)}
     read.until_ended(0)
     assert read.ended[0] == (0, -1)
-    assert time.monotonic() - began_s < 20
+    assert time.monotonic() - began_s < 60
 
 
 def test_records_that_came_before_the_connection_failed_are_returned(
@@ -494,7 +500,7 @@ def test_a_connection_that_opens_after_the_end_is_closed(
     release = threading.Event()
 
     def delay(address: Any, *, timeout_s: float) -> Any:
-        release.wait(30)
+        release.wait(60)
         opened.append(connect(address, timeout_s=timeout_s))
         return opened[-1]
 

@@ -15,6 +15,7 @@ from koff.client.cluster import ListedOffset
 from koff.client.offsets import known_leaders, lister
 from koff.client.offsets.lister import CHUNK, Listed, OffsetLister
 from koff.errors import Closed, ConfigError, ConnectError, KoffError
+from koff.kafkatest import wait_until
 from koff.proto.requests import Api
 from tests.fake_brokers import FakeBrokers, FakeTopic
 
@@ -80,7 +81,7 @@ def test_the_addresses_of_leaders_are_known_without_a_request(brokers, offsets):
     # A leader that has failed is not used until other metadata comes.
     offsets._known.doubt(at("t", 0))
     assert offsets.find_leader_addresses("t").keys() == {1}
-    with offsets.connect(one, timeout_s=5) as connection:
+    with offsets.connect(one, timeout_s=30) as connection:
         assert not connection.closed
 
 
@@ -213,10 +214,10 @@ def test_a_leader_that_is_cut_off_is_not_asked_for_ever(brokers, offsets):
     topic.move(0, 2)
     topic.ends[0] = 5000
     assert ends(offsets.list_offsets(at("t", 0))) == {("t", 0): 1000}  # nobody can know it yet
-    offsets.refresh_leaders(timeout_s=5)
+    offsets.refresh_leaders(timeout_s=30)
     assert ends(offsets.list_offsets(at("t", 0))) == {("t", 0): 5000}
     for _ in range(6):  # and broker 1's metadata changes nothing any more
-        offsets.refresh_leaders(timeout_s=5)
+        offsets.refresh_leaders(timeout_s=30)
         assert ends(offsets.list_offsets(at("t", 0))) == {("t", 0): 5000}
     assert brokers[1].count(Api.METADATA) > 1
 
@@ -234,7 +235,7 @@ def test_a_broker_that_is_cut_off_is_not_the_only_one_asked_after_a_short_fault_
     topic.move(0, 2)
     topic.ends[0] = 5000
     for _ in range(2):
-        offsets.refresh_leaders(timeout_s=5)
+        offsets.refresh_leaders(timeout_s=30)
     assert ends(offsets.list_offsets(at("t", 0)))["t", 0] == 5000
 
 
@@ -245,7 +246,7 @@ def test_a_topic_that_is_created_again_is_found_and_the_old_one_does_not_come_ba
     brokers.add_topic("t", [2]).ends[0] = 5
     found = []
     for _ in range(8):
-        offsets.refresh_leaders(timeout_s=5)
+        offsets.refresh_leaders(timeout_s=30)
         found.append(ends(offsets.list_offsets(at("t", 0)))["t", 0])
     first = found.index(5)
     assert first <= 2
@@ -254,6 +255,7 @@ def test_a_topic_that_is_created_again_is_found_and_the_old_one_does_not_come_ba
 
 def test_each_refresh_asks_two_brokers_and_the_next_one_two_others(brokers, monkeypatch):
     monkeypatch.setattr(lister, "CHUNK", 1)
+    monkeypatch.setattr(lister, "PATIENCE_S", 60.0)  # a busy machine is no reason to ask another broker
     with FakeBrokers(4) as four, make_lister(four, 1) as offsets:
         for name in ("a", "b", "c"):
             four.add_topic(name, [1])
@@ -261,7 +263,7 @@ def test_each_refresh_asks_two_brokers_and_the_next_one_two_others(brokers, monk
         pairs = []
         for _ in range(4):
             before = metadata_requests(four)
-            offsets.refresh_leaders(timeout_s=5)
+            offsets.refresh_leaders(timeout_s=30)
             now = metadata_requests(four)
             pairs.append({number for number in now if now[number] > before[number]})
             assert sum(now.values()) - sum(before.values()) == 6  # three topics, two brokers
@@ -279,13 +281,13 @@ def test_topics_are_found_again_in_every_chunk_although_two_of_four_brokers_are_
         for topic in topics:
             topic.move(0, 3)
         for _ in range(2):
-            offsets.refresh_leaders(timeout_s=5)
+            offsets.refresh_leaders(timeout_s=30)
         assert (offsets.find_leaders("a"), offsets.find_leaders("b")) == ((3,), (3,))
 
 
 def test_one_broker_that_hangs_delays_a_refresh_once(brokers, monkeypatch):
     monkeypatch.setattr(lister, "CHUNK", 1)
-    monkeypatch.setattr(lister, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(lister, "PATIENCE_S", 2.0)  # broker 1 must respond sooner
     with FakeBrokers(2) as two, make_lister(two, 1) as offsets:
         for number in range(20):
             two.add_topic(f"t{number}", [1])
@@ -305,16 +307,16 @@ def test_metadata_of_another_cluster_is_refused(brokers, offsets, monkeypatch):
         others.add_topic("t", [1]).ends[0] = 777
         brokers[2].view, brokers[2].cluster_id = others.topics, "other"
         for _ in range(4):
-            offsets.refresh_leaders(timeout_s=5)
+            offsets.refresh_leaders(timeout_s=30)
             assert ends(offsets.list_offsets(at("t", 0))) == {("t", 0): 1000}
         assert brokers[2].count(Api.METADATA)
         # koff believes a new cluster at the same addresses after a while.
         for broker in brokers.brokers.values():
             broker.cluster_id = "new"
         with pytest.raises(ConnectError, match="belongs to another cluster, new, not fake"):
-            offsets.refresh_leaders(timeout_s=5)
+            offsets.refresh_leaders(timeout_s=30)
         monkeypatch.setattr(lister, "BELIEVE_OLDER_S", 0.0)
-        offsets.refresh_leaders(timeout_s=5)
+        offsets.refresh_leaders(timeout_s=30)
 
 
 def test_a_single_broker_of_another_cluster_is_not_believed_after_an_outage_either(
@@ -326,7 +328,7 @@ def test_a_single_broker_of_another_cluster_is_not_believed_after_an_outage_eith
     brokers[2].cluster_id = "other"
     topic.move(0, 3)
     for _ in range(4):
-        offsets.refresh_leaders(timeout_s=5)
+        offsets.refresh_leaders(timeout_s=30)
     assert offsets.find_leaders("t") == (3,)
 
 
@@ -350,7 +352,7 @@ def test_a_fault_of_one_chunk_of_topics_does_not_keep_the_others_from_being_refr
         brokers.topics["b"].move(0, 2)
         brokers.topics["c"].move(0, 3)
         with pytest.raises(ConnectError, match="Invalid response"):
-            offsets.refresh_leaders(timeout_s=5)
+            offsets.refresh_leaders(timeout_s=30)
         assert [offsets.find_leaders(name) for name in ("a", "b", "c")] == [(1,), (2,), (3,)]
 
 
@@ -366,7 +368,7 @@ def test_metadata_without_brokers_is_not_believed(brokers, offsets):
     for broker in brokers.brokers.values():
         broker.lists_brokers = False
     with pytest.raises(ConnectError, match="knows no brokers yet"):
-        offsets.refresh_leaders(timeout_s=5)
+        offsets.refresh_leaders(timeout_s=30)
     assert ends(offsets.list_offsets(at("t", 0))) == {("t", 0): 1000}
 
 
@@ -422,7 +424,7 @@ def test_known_leaders_are_asked_soon_although_nobody_returns_metadata(brokers, 
     brokers.add_topic("t", [1, 2])
     offsets.list_offsets(at("t", 0, 1))
     brokers[2].hangs = {Api.LIST_OFFSETS}
-    offsets.list_offsets(at("t", 1, 0), timeout_s=0.5)
+    offsets.list_offsets(at("t", 1, 0), timeout_s=3.0)
     for broker in brokers.brokers.values():
         broker.hangs |= {Api.METADATA}
     began = time.monotonic()
@@ -435,11 +437,11 @@ def test_a_broker_that_fails_keeps_no_call_to_other_leaders_waiting_for_metadata
     brokers.add_topic("t", [1, 2])
     offsets.list_offsets(at("t", 0, 1))
     brokers[1].hangs = {Api.LIST_OFFSETS}
-    offsets.list_offsets(at("t", 0, 1), timeout_s=0.5)
+    offsets.list_offsets(at("t", 0, 1), timeout_s=3.0)
     before = metadata_requests(brokers)
     assert ends(offsets.list_offsets(at("t", 1))) == {("t", 1): 1001}
     assert metadata_requests(brokers) == before
-    offsets.list_offsets(at("t", 0, 1), timeout_s=0.5)
+    offsets.list_offsets(at("t", 0, 1), timeout_s=3.0)
     assert metadata_requests(brokers) != before
 
 
@@ -493,7 +495,8 @@ def test_leaders_come_from_a_broker_that_responds_although_most_hang(monkeypatch
         for number in range(1, 6):
             brokers[number].hangs = hanging
         assert ends(offsets.list_offsets(at("t", 0))) == {("t", 0): 1000}
-        # From now on, the brokers that hang come last.
+        # From now on, the brokers that hang come last. Broker 6 responds sooner than this.
+        monkeypatch.setattr(lister, "PATIENCE_S", 60.0)
         asked = [len(brokers[number].requests) for number in range(1, 6)]
         for number in range(2, 5):
             offsets._known.doubt(at("t", 0))
@@ -501,10 +504,14 @@ def test_leaders_come_from_a_broker_that_responds_although_most_hang(monkeypatch
             assert brokers[6].count(Api.METADATA) == number
         assert [len(brokers[number].requests) for number in range(1, 6)] == asked
         # Later they get another chance.
+        monkeypatch.setattr(lister, "PATIENCE_S", 0.1)
         monkeypatch.setattr(lister, "FAILED_S", 0.0)
         offsets._known.doubt(at("t", 0))
         offsets.list_offsets(at("t", 0))
-        assert sum(len(brokers[number].requests) for number in range(1, 6)) > sum(asked)
+        wait_until(
+            lambda: sum(len(brokers[number].requests) for number in range(1, 6)) > sum(asked),
+            what="a request to a broker that hangs",
+        )
 
 
 def metadata_requests(brokers: FakeBrokers) -> dict[int, int]:
@@ -520,7 +527,7 @@ def test_leaders_that_nobody_returns_are_an_error_in_time(brokers, offsets):
         offsets.list_offsets(at("t", 0), timeout_s=0.5)
     with pytest.raises(ConnectError, match="in time"):
         offsets.refresh_leaders(timeout_s=0.5)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_known_leaders_are_asked_although_metadata_cannot_be_fetched(brokers, offsets):

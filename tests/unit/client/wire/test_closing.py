@@ -40,7 +40,7 @@ def test_closing_wakes_a_thread_that_waits_for_a_response():
     with brokers:
         waiting = threading.Thread(target=wait, daemon=True)
         waiting.start()
-        assert ours.waits.wait(20)
+        assert ours.waits.wait(60)
         connection.close()
-        waiting.join(20)
+        waiting.join(60)
     assert len(ended) == 1

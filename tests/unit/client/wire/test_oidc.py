@@ -82,6 +82,7 @@ def test_another_secret_gets_another_token(provider: Provider) -> None:
 def test_a_provider_that_gives_no_token_is_named(
     provider: Provider, monkeypatch: pytest.MonkeyPatch, status: int, answer: bytes, says: str
 ) -> None:
+    monkeypatch.setattr(oidc, "RETRY_S", 3600.0)
     provider.answers = [(status, answer)]
     properties = make_properties(provider)
     for _ in range(2):  # the second time without a request

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -255,7 +256,7 @@ def broker(answer: Answer) -> Iterator[tuple[ClusterConf, str, int]]:
         thread.start()
         host, port = server.getsockname()
         try:
-            yield ClusterConf(f"{host}:{port}", {}, request_timeout_s=0.3, connect_timeout_s=5), host, port
+            yield ClusterConf(f"{host}:{port}", {}, request_timeout_s=60, connect_timeout_s=60), host, port
         finally:
             thread.join()
 
@@ -315,7 +316,7 @@ def test_a_name_with_several_addresses_is_reached_through_the_one_that_responds(
         addresses = [silent.getsockname(), (host, port)]
         found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *args: found if silent_first else found[::-1])
-        with Connection.connect(conf, "two.example", port, timeout_s=2.0) as wire:
+        with Connection.connect(conf, "two.example", port, timeout_s=6.0) as wire:
             assert wire.highest_version(Api.LIST_GROUPS) == 5
         for each in waiting:
             each.close()
@@ -366,8 +367,10 @@ def test_answers_come_in_order_and_few_questions_are_under_way():
     ],
 )
 def test_an_answer_that_is_none_is_said_in_one_line_and_ends_the_connection(answer, words):
-    with broker(versions_then(answer)) as (conf, host, port), Connection.connect(conf, host, port) as wire:
-        with pytest.raises(ConnectError, match=words) as failure:
+    with broker(versions_then(answer)) as (conf, host, port):
+        timeout_s = 0.3 if words == "no response in time" else 60
+        wire = Connection.connect(replace(conf, request_timeout_s=timeout_s), host, port)
+        with wire, pytest.raises(ConnectError, match=words) as failure:
             wire.send_request(ListGroupsRequest())
         assert wire.closed
         assert "\n" not in str(failure.value)

@@ -55,7 +55,7 @@ def test_an_offset_is_tried_again_until_the_timeout_and_then_forgotten(
     offsets.initialize_partition("t", 0)
     assert offsets.mark_as_processed("t", 0, 7)
     with pytest.raises(ZooKeeperLost):
-        offsets.finalize_partition("t", 0, 7, 0.5)
+        offsets.finalize_partition("t", 0, 7, 2.0)
     tried = offsets.tried
     assert tried > 1
     offsets.error = None

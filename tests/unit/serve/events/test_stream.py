@@ -300,7 +300,7 @@ def test_a_pattern_takes_little_time_whatever_it_is(server, events):
     began_s = time.monotonic()
     pattern = "*a" * 149 + "b"
     assert request(server, f"/api/v1/events?group={pattern}", Accept="application/json")[0] == 200
-    assert time.monotonic() - began_s < 10
+    assert time.monotonic() - began_s < 25
 
 
 def test_other_requests_have_their_turn_while_a_list_is_filtered(events, monkeypatch):

@@ -151,9 +151,9 @@ def test_a_look_that_hangs_does_not_delay_the_stop(clusters, monkeypatch):
     watcher = EventWatcher(hang, lambda: 0.0, clusters.events)
     watcher._clusters = clusters.watcher._clusters
     watcher.start()
-    entered.wait(30)
+    entered.wait(60)
     watcher.stop()
     leave.set()
-    watcher._thread.join(30)
+    watcher._thread.join(60)
     assert not watcher._thread.is_alive()
     assert clusters.list_kinds() == []  # what comes after the stop is no event
