@@ -1,0 +1,59 @@
+"""Takes the pictures of the README from live data: `python docs/take_screenshots.py`. Needs Chromium.
+
+Runs `koff demo`, and takes pictures of its page once the incidents of the demo are named.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from koff.kafkatest import wait_until
+from tests.chromium import Tab, browser
+
+IMAGES = Path(__file__).parent / "images"
+INCIDENTS = 3
+
+
+def take(tab: Tab, name: str) -> None:
+    """A picture of what the tab shows."""
+    (IMAGES / f"{name}.png").write_bytes(tab.screenshot())
+
+
+def find_page(demo: subprocess.Popen[str]) -> str:
+    """The address of the page, which the demo prints."""
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if found := re.search(r"^ +page +(\S+)", line):
+            return found[1]
+    raise RuntimeError("the demo has ended")
+
+
+def main() -> None:
+    """Takes all pictures."""
+    command = [sys.executable, "-m", "koff", "demo", "--seconds", "150"]
+    with (
+        tempfile.TemporaryDirectory() as profile,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo,  # noqa: S603 - our own command
+        browser(Path(profile)) as tab,
+    ):
+        url = find_page(demo)
+        tab.open(url, colors="light")
+        explained = "[...document.querySelectorAll('#groups td.why')].filter((cell) => cell.innerText).length"
+        wait_until(lambda: tab.evaluate(explained) == INCIDENTS, timeout_s=120, what="the causes")
+        take(tab, "groups")
+        address = tab.evaluate("[...document.links].find((link) => link.text === 'stuck').href")
+        tab.open("about:blank", colors="dark")
+        tab.open(address, colors="dark")
+        wait_until(lambda: tab.evaluate("document.querySelector('.cause') !== null"), what="the group")
+        take(tab, "group")
+        demo.terminate()
+
+
+if __name__ == "__main__":
+    main()
