@@ -81,7 +81,7 @@ class GroupStream(MessageStream):
         def commit() -> None:
             try:
                 self._commit_and_wait(offsets)
-            except Exception as error:
+            except BaseException as error:  # whatever it is, the caller waits for it
                 done.set_exception(error)
             else:
                 done.set_result(None)
@@ -237,7 +237,7 @@ class GroupStream(MessageStream):
             return
         try:
             callback([cluster.TopicPartition(each.topic, each.partition) for each in partitions])
-        except Exception:
+        except BaseException:
             log.exception("a callback for assignments raised an error", topic=self._conf.topic)
 
     def _build_error(self, error: KafkaError) -> KoffError:

@@ -93,6 +93,7 @@ class Inbox:
         self._room_freed = threading.Condition(self.lock)
         self._subscriptions = subscriptions
         self._batches: deque[InboxBatch] = deque()
+        self._unreported_end: KoffError | None = None
 
     def put_batches(self, batches: Iterable[InboxBatch]) -> None:
         """Adds the batches, except batches of an older generation: `set_offset` has moved away from them."""
@@ -119,11 +120,17 @@ class Inbox:
             subscription.add_count("errors")
             self._changed.notify_all()
 
-    def report_end(self, subscription: ReaderSubscription, error: KoffError) -> None:
-        """Keeps the reason why the subscription is not read any more. `take_batches` returns it each time."""
+    def report_end(self, subscriptions: Iterable[ReaderSubscription], error: KoffError) -> None:
+        """Keeps the reason why the subscriptions are not read any more. The next `take_batches` returns it.
+
+        From then on it counts as an error of these subscriptions at each call.
+        """
         with self.lock:
-            subscription.ended = error
-            self.report_error(subscription, error)
+            self._unreported_end = error
+            for subscription in subscriptions:
+                subscription.ended, subscription.failure = error, str(error)
+                subscription.add_count("errors")
+            self._changed.notify_all()
 
     def clear_error(self, subscription: ReaderSubscription) -> None:
         """Clears the subscription's error, because it can be read again."""
@@ -139,14 +146,17 @@ class Inbox:
     def take_batches(self, timeout_s: float | None) -> tuple[list[InboxBatch], list[KoffError]]:
         """The next batches of one cluster, or the errors of all subscriptions if all have failed.
 
-        Both are empty after `timeout_s` or once the inbox is closed. Only adjacent batches of one cluster
-        are returned together, so that each cluster has its turn.
+        Returns the errors of ended subscriptions once also while others can be read. Both are empty after
+        `timeout_s` or once the inbox is closed. Only adjacent batches of one cluster are returned together,
+        so that each cluster has its turn.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self.lock:
             while not self.closed:
                 if self._batches:
                     return self._pop_batches(), []
+                if self._unreported_end is not None:  # also if others can be read: it is no outage
+                    return [], self._take_ends()
                 # No messages. If every reader has failed, raise the errors instead of waiting.
                 # A reader whose thread has ended counts as failed each time.
                 errors = [
@@ -191,6 +201,10 @@ class Inbox:
             self._batches.clear()
             self._changed.notify_all()
             self._room_freed.notify_all()
+
+    def _take_ends(self) -> list[KoffError]:
+        self._unreported_end = None
+        return [each.ended for each in self._subscriptions if each.ended is not None]
 
     def _pop_batches(self) -> list[InboxBatch]:
         taken = [self._batches.popleft()]

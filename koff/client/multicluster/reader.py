@@ -49,7 +49,8 @@ class Reader(Closing):
 
         With a group, the offsets of the returned messages are committed soon, perhaps before the caller has
         processed the messages (see `fetch_message`). Raises `ReadErrors` when all readers have
-        failed, once for each failure, and `Closed` after `close`.
+        failed, once for each failure, and once when a reader has ended for good because of an error that koff
+        does not know. Raises `Closed` after `close`.
         """
         batches = self._take_batches(timeout_s)
         for batch in batches:
@@ -191,7 +192,7 @@ class Reader(Closing):
         self._check_open()
         batches, errors = self._inbox.take_batches(timeout_s)
         if errors:
-            raise ReadErrors(errors)
+            raise ReadErrors(errors, readers=len(self._subscriptions))
         if not batches:  # after the timeout, or because another thread has closed the reader
             self._check_open()
         return batches

@@ -49,7 +49,7 @@ class MessageStream(Closing, ABC):
         self._tasks_lock = threading.Lock()  # guards `_ended`: after it is set, no task may be added
         self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = threading.Event()
-        self._ended = False
+        self._ended: KoffError | None = None
         self._response_at = dict.fromkeys(subscriptions, time.monotonic())
         self._error_reported_at: dict[ReaderSubscription, float] = {}
         self._next_check_at = 0.0
@@ -72,10 +72,13 @@ class MessageStream(Closing, ABC):
         return result
 
     def run_in_thread(self, task: Callable[[], None]) -> None:
-        """Queues a task that the thread runs between two fetches. Raises `Closed` if the thread has ended."""
+        """Queues a task that the thread runs between two fetches.
+
+        Raises `Closed` if the reader is closed, and `ReadError` if the thread has ended with an error.
+        """
         with self._tasks_lock:
-            if self._ended:
-                raise Closed("the reader is closed")
+            if self._ended is not None:
+                raise self._ended
             self._tasks.put(task)
 
     def _fetch_offsets(self, partitions: Iterable[int], spec: OffsetSpec | int) -> dict[int, int | KoffError]:
@@ -102,19 +105,28 @@ class MessageStream(Closing, ABC):
                 except (KoffError, KafkaException) as error:  # reported; the next try may succeed
                     self._report_error(self._map_error(error))
                     self._stopping.wait(_RETRY_S)
-        except Exception as error:  # a bug: without this report, callers of the reader would wait for ever
-            log.exception("reading thread ended with an error", cluster=self._cluster_name)
-            end = ReadError(f"reading {self._cluster_name} ended: {error!r}; make a new reader")
-            for subscription in self.subscriptions:
-                self._inbox.report_end(subscription, end)
+        except BaseException as error:  # without this report, callers of the reader would wait for ever
+            self._report_end(error)
         finally:
             # No task can be added after `_ended` is set, so this last `_run_tasks` runs all of them.
             with self._tasks_lock:
-                self._ended = True
+                self._ended = self._ended or Closed("the reader is closed")
+            self._end()
+
+    def _report_end(self, error: BaseException) -> None:
+        """Makes the error that ended the thread one of each caller."""
+        end = ReadError(f"reading {self._cluster_name} ended: {error!r}; make a new reader")
+        self._ended = end
+        self._inbox.report_end(self.subscriptions, end)
+        log.exception("reading thread ended with an error", cluster=self._cluster_name)
+
+    def _end(self) -> None:
+        """Runs the last tasks, and closes the client."""
+        for step in (self._run_tasks, self._close_client):
             try:
-                self._run_tasks()
-            finally:
-                self._close_client()
+                step()
+            except BaseException:  # nobody waits for this thread any more: the log has it
+                log.exception("a reader did not end cleanly", cluster=self._cluster_name)
 
     def _map_error(self, error: KoffError | KafkaException) -> KoffError:
         if isinstance(error, KoffError):
@@ -123,8 +135,13 @@ class MessageStream(Closing, ABC):
         return make_connect_error(self._conf.brokers, [kafka_error] if kafka_error else [], was_up=True)
 
     def _run_tasks(self) -> None:
-        while not self._tasks.empty():
-            self._tasks.get()()
+        """Runs all tasks, also those behind a task that fails; then raises its error."""
+        try:
+            while not self._tasks.empty():
+                self._tasks.get()()
+        finally:
+            if not self._tasks.empty():
+                self._run_tasks()
 
     @abstractmethod
     def _fetch_once(self) -> None:

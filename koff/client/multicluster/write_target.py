@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -16,9 +16,9 @@ from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.foreign_errors import extract_kafka_error, make_connect_error
 from koff.client.librdkafka import ONE_IN_FLIGHT, SilenceTimer, new_client
-from koff.client.message import Message
 from koff.client.message_check import find_fault
 from koff.client.multicluster.conf import WriterConf
+from koff.client.multicluster.pending_writes import PendingWrite
 from koff.errors import ConfigError
 from koff.logs import get_logger
 
@@ -68,29 +68,6 @@ class Reach(Enum):
     DOWN = "down"
 
 
-@dataclass(slots=True, eq=False)
-class PendingWrite:
-    """A message that no cluster has acknowledged yet.
-
-    - `sequence`: its number among all messages of the writer; `index`: its index in its `call`.
-    - `due_at`: when to try again (monotonic).
-    - `in_doubt`: a cluster may have written it, but its acknowledgement did not arrive.
-    - `refused_by`: clusters that will never take it.
-    """
-
-    message: Message
-    sequence: int
-    index: int
-    call: Any
-    started_at: float
-    attempts: int = 0
-    due_at: float = 0.0
-    in_doubt: bool = False
-    reason: str = ""
-    last_target: WriteTarget | None = None
-    refused_by: set[WriteTarget] = field(default_factory=set)
-
-
 SettleWrite = Callable[["WriteTarget", PendingWrite, "KafkaError | None", Any], None]
 """Called with the result of a write: the error or None, and librdkafka's message, which is None if librdkafka
 never accepted the message."""
@@ -126,6 +103,8 @@ class WriteTarget(Closing):
         self._send_lock = threading.Lock()
         self._stopping = threading.Event()
         self._producer = self._create_producer()
+        self._replaced: list[Producer] = []
+        """Producers that were replaced, and still have results to report."""
         self._thread = threading.Thread(target=self._run, name=f"koff-write-{name}", daemon=True)
 
     def start(self) -> None:
@@ -140,20 +119,26 @@ class WriteTarget(Closing):
     def send_writes(self, writes: Sequence[PendingWrite]) -> None:
         """Gives the messages to librdkafka, next to each other and in this order. Each is settled later."""
         with self._send_lock:
-            failed = [(write, error) for write in writes if (error := self._send_one(write)) is not None]
+            failed = [
+                (write, error)
+                for write in writes
+                if not write.settled and (error := self._send_one(write)) is not None
+            ]
         # Settle without the lock: `_settle` may run `on_completion`, which is the user's code.
         for write, error in failed:
+            write.in_librdkafka = False
             self._settle(self, write, error, None)
 
     def _send_one(self, write: PendingWrite) -> KafkaError | None:
         """Gives one message to librdkafka. Returns an error if librdkafka does not accept it."""
         message, deadline = write.message, time.monotonic() + self._conf.write_timeout_s
         write.last_target = self
-        if fault := find_fault(message):
-            return KafkaError(KafkaError._INVALID_ARG, fault)
         while True:
             try:
+                if fault := find_fault(message):
+                    return KafkaError(KafkaError._INVALID_ARG, fault)
                 partition = self._balancer.balance(message, self._partitions)
+                write.in_librdkafka = True  # before the call: the report may come within it
                 self._producer.produce(
                     self._conf.topic,
                     value=message.value,
@@ -163,6 +148,7 @@ class WriteTarget(Closing):
                     timestamp=message.timestamp_ms or 0,
                     on_delivery=partial(self._on_delivery, write),
                 )
+                return None
             except BufferError as full:  # too many bytes in librdkafka's queue (queue.buffering.max.kbytes)
                 if self._stopping.wait(_QUEUE_FULL_WAIT_S) or time.monotonic() > deadline:
                     return KafkaError(KafkaError._QUEUE_FULL, str(full))
@@ -172,10 +158,9 @@ class WriteTarget(Closing):
                 return kafka_error
             except Exception as error:  # the user's balancer failed, or a key or value is not bytes
                 return KafkaError(KafkaError._INVALID_ARG, f"{type(error).__name__}: {error}")
-            else:
-                return None
 
     def _on_delivery(self, write: PendingWrite, error: KafkaError | None, delivered: Any) -> None:
+        write.in_librdkafka = False
         if error is not None:
             self._broken = self._broken or error.fatal()
             if error.code() not in _MESSAGE_REFUSED:  # otherwise the error is about this message only
@@ -185,15 +170,23 @@ class WriteTarget(Closing):
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._producer.poll(_POLL_S)
-                if self._broken:
-                    self._replace_producer()
+                self._serve_producers()
                 if time.monotonic() >= self._next_probe_at:
                     self._probe_cluster()
-            except Exception as error:  # the thread must not end: it settles the messages
-                log.warning("a write thread continues after an error", cluster=self.name, exc_info=error)
-                self._mark_down(f"{type(error).__name__}: {error}")
+            except BaseException as error:  # the thread must not end: it settles the messages
+                with suppress(BaseException):  # the log of the application may fail, too
+                    log.warning("a write thread continues after an error", cluster=self.name, exc_info=error)
+                    self._mark_down(f"{type(error).__name__}: {error}")
                 self._stopping.wait(_PROBE_S)
+
+    def _serve_producers(self) -> None:
+        """Runs delivery callbacks, also those of replaced producers, and replaces a broken producer."""
+        self._producer.poll(_POLL_S)
+        for replaced in self._replaced:
+            replaced.poll(0)
+        self._replaced = [replaced for replaced in self._replaced if len(replaced)]
+        if self._broken:
+            self._replace_producer()
 
     def _probe_cluster(self) -> None:
         """Requests the topic's metadata: how many partitions it has, and whether the cluster responds."""
@@ -257,9 +250,9 @@ class WriteTarget(Closing):
         """Replaces a broken producer by a new one. The messages of the broken one are settled as failed."""
         with self._send_lock:
             broken, self._producer, self._broken = self._producer, self._create_producer(), False
-        # Flush without the lock: `flush` runs delivery callbacks, which settle messages.
+        # The thread polls the broken producer until each of its messages was reported.
         broken.purge()
-        broken.flush(_PROBE_S)
+        self._replaced.append(broken)
 
     def _create_producer(self) -> Producer:
         conf, user_properties = self._conf, self._cluster.properties

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
@@ -17,9 +17,10 @@ from koff.client.cluster import ClusterConf
 from koff.client.message import NO_OFFSET, Message
 from koff.client.multicluster.balancers import payload_bytes
 from koff.client.multicluster.conf import RWMode, WriterConf
-from koff.client.multicluster.errors import WriteError, WriteErrors
+from koff.client.multicluster.errors import WriteError
+from koff.client.multicluster.pending_writes import PendingWrite, RetryQueue, WriteCall
 from koff.client.multicluster.stats import ClusterWrites, WriterStats
-from koff.client.multicluster.write_target import PendingWrite, Reach, WriteTarget, is_refusal
+from koff.client.multicluster.write_target import Reach, WriteTarget, is_refusal
 from koff.errors import Closed, ConfigError
 from koff.logs import get_logger
 
@@ -30,20 +31,6 @@ _NO_TARGET_WAIT_S = 1.0
 _COLLECT_S = 0.02
 """The messages of a failed batch are reported one by one. Each waits for this time, so that all of them are
 retried together and in their order."""
-
-
-class _WriteCall:
-    """The messages of one `write_messages` call, and the result of each."""
-
-    def __init__(self, messages: Sequence[Message]) -> None:
-        self.messages = messages
-        self.errors: list[WriteError | None] = [None] * len(messages)
-        self.unsettled = len(messages)
-        self.done = threading.Event()
-
-    def build_errors(self) -> WriteErrors | None:
-        """The errors of the call, None if all messages were written."""
-        return WriteErrors(self.errors) if any(self.errors) else None
 
 
 class Writer(Closing):
@@ -67,7 +54,8 @@ class Writer(Closing):
         self._turn = 0
         self._sequence = itertools.count()
         self._in_flight = 0
-        self._retries: list[tuple[float, int, PendingWrite]] = []  # a heap, by time and sequence
+        self._retries = RetryQueue()
+        self._all_due = False
         self._closing = self._stopped = False
         self._counts = _zero_counts()
         self._targets = [
@@ -91,7 +79,7 @@ class Writer(Closing):
         """
         if not messages:
             return
-        call, started_at = _WriteCall(messages), time.monotonic()
+        call, started_at = WriteCall(messages), time.monotonic()
         with self._lock:
             self._room_freed.wait_for(lambda: self._closing or self._has_room(len(messages)))
             if self._closing:
@@ -101,6 +89,21 @@ class Writer(Closing):
                 PendingWrite(message, next(self._sequence), index, call, started_at)
                 for index, message in enumerate(messages)
             ]
+        try:
+            self._start_writes(writes)
+        except BaseException as error:  # `close` would wait for ever for messages that nobody sends
+            with self._lock:
+                self._retries.remove(call)
+            self._fail_after_fault(writes, error)
+            raise
+        if not self._conf.asynchronous:
+            call.done.wait()
+            errors = call.build_errors()
+            if errors is not None:
+                raise errors
+
+    def _start_writes(self, writes: Sequence[PendingWrite]) -> None:
+        with self._lock:
             turn, self._turn = self._turn, self._turn + 1
             target = self._choose_target(writes[0], turn)
             if target is None:
@@ -108,11 +111,6 @@ class Writer(Closing):
         # Without the lock: `send_writes` may wait for room in librdkafka's queue.
         if target is not None:
             target.send_writes(writes)
-        if not self._conf.asynchronous:
-            call.done.wait()
-            errors = call.build_errors()
-            if errors is not None:
-                raise errors
 
     def stats(self) -> WriterStats:
         """The statistics since the last call, or since the writer was made."""
@@ -166,17 +164,29 @@ class Writer(Closing):
         self, target: WriteTarget, write: PendingWrite, error: KafkaError | None, delivered: Any
     ) -> None:
         """Takes the result of one attempt: the message is written, retried, or failed for good."""
-        if error is None:
-            self._settle_written(target, write, delivered)
-            return
+        try:
+            if error is None:
+                self._settle_written(target, write, delivered)
+            else:
+                self._settle_attempt(target, write, error, was_sent=delivered is not None)
+        except BaseException as fault:  # without a result, the caller would wait for ever
+            self._fail_after_fault([write], fault, in_doubt=delivered is not None)
+            if not isinstance(fault, Exception):
+                raise
+
+    def _settle_attempt(
+        self, target: WriteTarget, write: PendingWrite, error: KafkaError, *, was_sent: bool
+    ) -> None:
+        """Takes the error of one attempt. `was_sent` is false if librdkafka did not accept the message."""
         write.reason = f"{target.name}: {error.str()}"
         with self._lock:
+            if write.settled:
+                return
             self._by_target[target]["failures"] += 1
-            # `delivered` is None if librdkafka never accepted the message: then the cluster cannot have it.
             if is_refusal(error):
                 write.refused_by.add(target)
             else:
-                write.in_doubt = write.in_doubt or delivered is not None
+                write.in_doubt = write.in_doubt or was_sent
             write.attempts += 1
             failed_for_good = (
                 len(write.refused_by) == len(self._targets)
@@ -184,22 +194,24 @@ class Writer(Closing):
                 or self._is_too_late(write)
             )
             if not failed_for_good:
-                write.due_at = time.monotonic() + _COLLECT_S
-                self._queue_retry(write)
+                self._queue_retry(write, time.monotonic() + _COLLECT_S)
         if failed_for_good:
             self._settle_failed(write)
 
     def _settle_written(self, target: WriteTarget, write: PendingWrite, delivered: Any) -> None:
         message, seconds = write.message, time.monotonic() - write.started_at
-        message.topic, message.cluster = self._conf.topic, target.name
-        message.partition, offset = delivered.partition(), delivered.offset()
-        message.offset = NO_OFFSET if offset is None else offset
+        size = payload_bytes(message)
         with self._lock:
+            if write.settled:
+                return
+            message.topic, message.cluster = self._conf.topic, target.name
+            message.partition, offset = delivered.partition(), delivered.offset()
+            message.offset = NO_OFFSET if offset is None else offset
             target_counts = self._by_target[target]
             self._counts["messages"] += 1
-            self._counts["bytes"] += payload_bytes(message)
+            self._counts["bytes"] += size
             target_counts["messages"] += 1
-            target_counts["bytes"] += payload_bytes(message)
+            target_counts["bytes"] += size
             self._counts["possible_duplicates"] += write.in_doubt
             self._counts["seconds"] += seconds
             self._counts["longest_s"] = max(self._counts["longest_s"], seconds)
@@ -208,32 +220,50 @@ class Writer(Closing):
     def _settle_failed(self, write: PendingWrite) -> None:
         seconds = time.monotonic() - write.started_at
         reason = f"{write.reason}; gave up after {write.attempts} attempts in {seconds:.1f} s"
-        with self._lock:
-            self._counts["errors"] += 1
-            self._counts["in_doubt"] += write.in_doubt
         self._finish(write, WriteError(reason, in_doubt=write.in_doubt))
 
+    def _fail_after_fault(
+        self, writes: Sequence[PendingWrite], fault: BaseException, *, in_doubt: bool = False
+    ) -> None:
+        """Settles the writes as failed because of an error that nobody expected."""
+        with suppress(Exception):  # the log of the application may fail, too
+            log.exception("messages failed because of an unexpected error", messages=len(writes))
+        for write in writes:
+            may_be_written = in_doubt or write.in_doubt or write.in_librdkafka
+            self._finish(write, WriteError(f"unexpected error: {fault!r}", in_doubt=may_be_written))
+
     def _finish(self, write: PendingWrite, error: WriteError | None) -> None:
-        call: _WriteCall = write.call
+        """Gives the write's call its result, once: a later result does not count."""
+        call = write.call
         with self._lock:
+            if write.settled:
+                return
+            write.settled = True
+            if error is not None:
+                self._counts["errors"] += 1
+                self._counts["in_doubt"] += error.in_doubt
             call.errors[write.index] = error
             call.unsettled -= 1
             finished = call.unsettled == 0
         # Without the lock: `on_completion` is the user's code.
-        if finished:
-            if self._conf.on_completion is not None:
+        try:
+            if finished and self._conf.on_completion is not None:
                 self._run_on_completion(call)
-            call.done.set()
-        # Do this last: `close` returns when nothing is in flight, and then `on_completion` must have run.
-        with self._lock:
-            self._in_flight -= 1
-            self._room_freed.notify_all()
+        finally:
+            if finished:
+                call.done.set()
+            # Do this last: `close` returns when nothing is in flight, and then `on_completion` must have run.
+            with self._lock:
+                self._in_flight -= 1
+                self._room_freed.notify_all()
 
-    def _run_on_completion(self, call: _WriteCall) -> None:
+    def _run_on_completion(self, call: WriteCall) -> None:
         assert self._conf.on_completion is not None
         try:
             self._conf.on_completion(call.messages, call.build_errors())
-        except Exception:  # must not end this thread: it serves other messages too
+        except KeyboardInterrupt:  # Ctrl-C is for the main thread, not for this function
+            raise
+        except BaseException:  # must not end this thread: it serves other messages too
             log.exception("on_completion raised an error", messages=len(call.messages))
 
     def _retry_later(self, writes: Sequence[PendingWrite]) -> None:
@@ -241,48 +271,50 @@ class Writer(Closing):
         now = time.monotonic()
         for write in writes:
             give_up_at = write.started_at + self._conf.give_up_after_s
-            write.due_at = min(now + _NO_TARGET_WAIT_S, max(now, give_up_at))
-            self._queue_retry(write)
+            self._queue_retry(write, min(now + _NO_TARGET_WAIT_S, max(now, give_up_at)))
 
-    def _queue_retry(self, write: PendingWrite) -> None:
-        # The sequence makes the entries unique: `PendingWrite` itself cannot be compared.
-        heapq.heappush(self._retries, (write.due_at, write.sequence, write))
+    def _queue_retry(self, write: PendingWrite, due_at: float) -> None:
+        self._retries.add(write, due_at)
         self._retries_changed.notify_all()
 
     def _retry_now(self) -> None:
         """Makes all retries due: a cluster came up or went down, so they may have another target."""
         with self._lock:
-            now = time.monotonic()
-            # All times become equal, so the list is a heap by time. `_wait_until_due` sorts by sequence.
-            self._retries = [(now, sequence, write) for _, sequence, write in sorted(self._retries)]
+            self._all_due = True
             self._retries_changed.notify_all()
 
     def _run_retries(self) -> None:
-        while True:
-            with self._lock:
-                writes = self._wait_until_due()
-                if writes is None:
-                    return
-                by_target, exhausted = self._assign_targets(writes)
-            for target, target_writes in by_target.items():
-                target.send_writes(target_writes)
-            for write in exhausted:
-                self._settle_failed(write)
+        due: list[PendingWrite] = []
+        while not self._stopped:
+            try:
+                with self._lock:
+                    due = self._wait_until_due()
+                    by_target, exhausted = self._assign_targets(due)
+                for target, target_writes in by_target.items():
+                    target.send_writes(target_writes)
+                for write in exhausted:
+                    self._settle_failed(write)
+            except BaseException as fault:  # the thread must not end: the callers wait for their results
+                with suppress(BaseException):
+                    with self._lock:
+                        due += self._retries.pop_all()
+                    self._fail_after_fault([write for write in due if not write.in_librdkafka], fault)
 
-    def _wait_until_due(self) -> list[PendingWrite] | None:
-        """Waits for writes that are due; returns them in their original order. None after `close`.
+    def _wait_until_due(self) -> list[PendingWrite]:
+        """Waits for writes that are due; returns them in their original order. Empty after `close`.
 
         The caller holds the lock; the wait releases it.
         """
         while not self._stopped:
             now = time.monotonic()
-            due: list[PendingWrite] = []
-            while self._retries and self._retries[0][0] <= now:
-                due.append(heapq.heappop(self._retries)[2])
-            if due:
-                return sorted(due, key=lambda write: write.sequence)
-            self._retries_changed.wait(self._retries[0][0] - now if self._retries else None)
-        return None
+            if self._all_due:
+                self._all_due = False
+                self._retries.make_due(now)
+            if due := self._retries.pop_due(now):
+                return due
+            next_due_at = self._retries.next_due_at()
+            self._retries_changed.wait(None if next_due_at is None else next_due_at - now)
+        return []
 
     def _assign_targets(
         self, writes: Sequence[PendingWrite]

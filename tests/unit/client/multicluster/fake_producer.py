@@ -1,0 +1,96 @@
+"""A librdkafka producer without a cluster: the test says when it sends and what it reports."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+
+@dataclass
+class Given:
+    """A message that the writer gave to librdkafka."""
+
+    value: Any
+    on_delivery: Callable[[Any, Any], None]
+
+
+class FakeProducer:
+    """Acknowledges messages while `responds`. Otherwise the first `in_flight` of them are in flight."""
+
+    def __init__(self) -> None:
+        self.responds = True
+        self.in_flight = 1
+        self.written: list[Any] = []
+        self.given: deque[Given] = deque()
+        self.before_report: Callable[[Given], None] = lambda given: None
+        self._reports: deque[Callable[[], None]] = deque()
+        self._changed = threading.Condition()
+
+    def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
+        partitions = {0: SimpleNamespace(leader=1)}
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=partitions)})
+
+    def produce(self, topic: str, *, value: Any, on_delivery: Callable[..., None], **rest: Any) -> None:
+        with self._changed:
+            self.given.append(Given(value, on_delivery))
+            self._changed.notify_all()
+
+    def set_responding(self, responds: bool) -> None:
+        with self._changed:
+            self.responds = responds
+            self._changed.notify_all()
+
+    def fail(self, code: int) -> None:
+        """Reports this error for all messages."""
+        with self._changed:
+            self._report_errors(len(self.given), code)
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        with self._changed:
+            kept = [] if in_flight else [self.given.popleft() for _ in range(self.in_flight) if self.given]
+            self._report_errors(len(self.given), KafkaError._PURGE_QUEUE)
+            self.given.extend(kept)
+
+    def _report_errors(self, count: int, code: int) -> None:
+        for _ in range(count):
+            given = self.given.popleft()
+            self._reports.append(partial(given.on_delivery, KafkaError(code), SimpleNamespace()))
+        self._changed.notify_all()
+
+    def poll(self, timeout: float) -> int:
+        deadline, served = time.monotonic() + timeout, 0
+        while True:
+            with self._changed:
+                while self.responds and self.given:
+                    self._reports.append(self._write(self.given.popleft()))
+                if not self._reports:
+                    left_s = deadline - time.monotonic()
+                    if served or left_s <= 0:
+                        return served
+                    self._changed.wait(left_s)
+                    continue
+                report = self._reports.popleft()
+            report()
+            served += 1
+
+    def _write(self, given: Given) -> Callable[[], None]:
+        self.written.append(given.value)
+        offset = len(self.written) - 1
+        report = SimpleNamespace(partition=lambda: 0, offset=lambda: offset)
+
+        def deliver() -> None:
+            self.before_report(given)
+            given.on_delivery(None, report)
+
+        return deliver
+
+    def __len__(self) -> int:
+        return len(self.given) + len(self._reports)

@@ -1,0 +1,184 @@
+"""Errors that koff does not know, in the threads and callbacks of a reader or writer, reach the caller."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from koff.client.cluster import ClusterConf
+from koff.client.message import Message
+from koff.client.multicluster import (
+    Reader,
+    ReaderConf,
+    ReadError,
+    ReadErrors,
+    WriteErrors,
+    Writer,
+    WriterConf,
+    reading_threads,
+    write_target,
+)
+from koff.client.multicluster.reading_threads import FeedStream
+from tests.unit.client.multicluster.fake_producer import FakeProducer, Given
+
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.fixture
+def producer(monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
+    made = FakeProducer()
+    monkeypatch.setattr(write_target, "new_client", lambda *args, **options: made)
+    monkeypatch.setattr(write_target, "_PROBE_S", 0.1)
+    return made
+
+
+def new_writer(**options: Any) -> Writer:
+    return Writer({"a": ClusterConf(NOWHERE)}, WriterConf("t", **options))
+
+
+class Rescue:
+    """Runs a call in a thread: the test fails if the call does not return, and does not hang."""
+
+    def __init__(self, call: Any) -> None:
+        self.raised: BaseException | None = None
+        self._call = call
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._call()
+        except BaseException as error:
+            self.raised = error
+
+    def wait(self) -> BaseException | None:
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        return self.raised
+
+
+def test_an_error_in_the_retry_thread_fails_the_messages_that_wait(producer, monkeypatch):
+    writer = new_writer()
+
+    def fail(*args: Any) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    writer.write_messages(Message(b"0"))
+    monkeypatch.setattr(writer, "_assign_targets", fail)
+    producer.set_responding(False)
+    call = Rescue(lambda: writer.write_messages(Message(b"1"), Message(b"2")))
+    monkeypatch.setattr(producer, "produce", lambda *args, **options: (_ for _ in ()).throw(refusal()))
+    second = Rescue(lambda: writer.write_messages(Message(b"3")))
+    assert "a bug" in str(second.wait())
+    producer.fail(KafkaError._TIMED_OUT)
+    error = call.wait()
+    assert isinstance(error, WriteErrors)
+    assert [each is not None and each.in_doubt for each in error] == [True, True]
+    assert Rescue(writer.close).wait() is None
+
+
+def refusal() -> KafkaException:
+    return KafkaException(KafkaError(KafkaError._STATE, "not now"))
+
+
+def test_an_error_in_a_delivery_report_fails_its_message_only(producer):
+    def spoil(given: Given) -> None:
+        if given.value == b"1":
+            first.value = 7  # type: ignore[assignment]  # the application changes a message meanwhile
+
+    first, second = Message(b"1"), Message(b"2")
+    producer.before_report = spoil
+    writer = new_writer()
+    error = Rescue(lambda: writer.write_messages(first, second)).wait()
+    assert isinstance(error, WriteErrors)
+    assert [each is None for each in error] == [False, True]
+    assert error[0] is not None
+    assert error[0].in_doubt
+    assert "unexpected error: TypeError" in str(error[0])
+    assert Rescue(writer.close).wait() is None
+
+
+def test_on_completion_may_raise_whatever_it_likes(producer):
+    def leave(messages: Sequence[Message], errors: WriteErrors | None) -> None:
+        sys.exit(1)
+
+    writer = new_writer(on_completion=leave)
+    for _ in range(2):
+        assert Rescue(lambda: writer.write_messages(Message(b"1"))).wait() is None
+    assert Rescue(writer.close).wait() is None
+
+
+def test_a_call_that_is_interrupted_while_it_sends_leaves_nothing_to_wait_for(producer, monkeypatch):
+    def interrupt(*args: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    writer = new_writer()
+    writer.write_messages(Message(b"0"))
+    monkeypatch.setattr(producer, "produce", interrupt)
+    assert isinstance(Rescue(lambda: writer.write_messages(Message(b"1"))).wait(), KeyboardInterrupt)
+    assert Rescue(writer.close).wait() is None
+
+
+def test_a_replaced_producer_is_served_until_it_has_reported_everything(monkeypatch):
+    """Its results come late: the thread does not forget it after some time."""
+
+    class Slow(FakeProducer):
+        polls = 0
+
+        def poll(self, timeout: float) -> int:
+            self.polls += 1
+            return super().poll(timeout) if self.polls > 20 else 0
+
+    class Fatal(KafkaError):
+        def fatal(self) -> bool:
+            return True
+
+    made: list[FakeProducer] = []
+
+    def make(*args: Any, **options: Any) -> FakeProducer:
+        made.append(FakeProducer() if made else Slow())
+        return made[-1]
+
+    monkeypatch.setattr(write_target, "new_client", make)
+    writer = new_writer()
+    made[0].set_responding(False)
+    call = Rescue(lambda: writer.write_messages(Message(b"1")))
+    writer._targets[0]._on_client_error(Fatal(KafkaError._FATAL))
+    assert call.wait() is None
+    assert made[-1].written == [b"1"]
+    writer.close()
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> Reader:
+    """A reader of a and b. Reading a ends with an error at once."""
+
+    def fetch_once(stream: FeedStream) -> None:
+        if stream.subscriptions[0].cluster == "a":
+            raise SystemExit(3)
+        stream._stopping.wait(0.01)
+
+    monkeypatch.setattr(reading_threads.FeedStream, "_fetch_once", fetch_once)
+    return Reader([ReaderConf(NOWHERE, "t", name=name, fail_after_s=600) for name in "ab"])
+
+
+def test_a_thread_that_ended_is_an_error_of_the_next_call_though_others_can_be_read(ended: Reader):
+    with ended:
+        with pytest.raises(ReadErrors, match=r"1 of 2 readers cannot read: reading a ended: SystemExit\(3\)"):
+            ended.read_message(30)
+        assert ended.read_message(0) == []
+        assert "make a new reader" in ended.stats(0).failure
+
+
+def test_a_reader_whose_thread_ended_cannot_be_set(ended: Reader):
+    with ended:
+        with pytest.raises(ReadErrors):
+            ended.read_message(30)
+        with pytest.raises(ReadError, match="reading a ended"):
+            ended.set_offset(0, 5)
+        ended.set_offset(1, 5)
