@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -21,12 +22,12 @@ from koff.client.multicluster import (
     Reader,
     ReaderConf,
     ReadErrors,
+    RoundRobin,
     RWMode,
     Unavailable,
     WriteErrors,
     Writer,
     WriterConf,
-    WriterStats,
 )
 from koff.errors import Closed
 from koff.kafkatest import LocalKafka, wait_until
@@ -101,7 +102,6 @@ class Writing:
         self.acknowledged: dict[int, Message] = {}
         self.failed: dict[int, bool] = {}
         self.errors: list[BaseException] = []
-        self.stats: list[WriterStats] = []
         self._writer = writer
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._write)
@@ -144,8 +144,8 @@ class Writing:
         assert not self.errors
 
     def total(self, what: str) -> int:
-        self.stats.append(self._writer.stats())
-        return sum(getattr(stats, what) for stats in self.stats)
+        count: int = getattr(self._writer.stats(), what)
+        return count
 
 
 def test_no_acknowledged_message_is_lost_when_clusters_are_killed_frozen_and_restarted(two: Two, topic: str):
@@ -381,7 +381,7 @@ def test_a_reader_goes_where_it_is_set(two: Two, topic: str):
         assert reader.read_message(0.3) == []
         stats = reader.stats(1)
         assert stats.messages > 0
-        assert reader.stats(1).messages == 0
+        assert reader.stats(1).messages == stats.messages  # counts stay
         with pytest.raises(ValueError, match="no offset"):
             reader.set_offset(1, -5)
 
@@ -490,6 +490,51 @@ def test_a_member_is_told_which_partitions_it_gets_and_gives_up(two: Two, topic:
             assert owned["first"] | owned["second"] == {0, 1}
         wait_until(lambda: owned["first"] == {0, 1}, what="both partitions again")
     assert owned == {"first": set(), "second": set()}
+
+
+def test_statistics_of_writer_and_readers_have_what_librdkafka_knows(two: Two, topic: str):
+    often = {"statistics.interval.ms": "100"}
+    targets = {name: ClusterConf(each.brokers, often) for name, each in clusters(two).items()}
+    with Writer(targets, WriterConf(topic, balancer=RoundRobin)) as writer:
+        wait_until(lambda: all(each.reachable for each in writer.stats().clusters.values()), what="clusters")
+        for number in range(4):
+            writer.write_messages(*(Message(b"%d" % number) for _ in range(10)))
+        wait_until(
+            lambda: writer.stats().client.batch_messages.total >= 40,
+            what="librdkafka's report of all batches",
+        )
+        stats = writer.stats()
+    for each in stats.clusters.values():
+        client = each.client
+        assert client.dials >= 1
+        assert client.fetches == client.timeouts == 0
+        assert 1 <= client.writes <= client.batch_messages.count  # a request may have both partitions
+        assert client.batch_messages.total == each.messages > 0
+        assert 1 <= client.batch_messages.minimum <= client.batch_messages.average <= 10
+        assert client.batch_bytes.minimum > 20
+        assert client.queue_s.count > 0
+        assert 0 < client.rtt_s.average < 60
+    assert (stats.write_s.count, stats.wait_s.count) == (40, 4)
+    assert 0 < stats.write_s.minimum <= stats.write_s.average <= stats.write_s.maximum < 60
+
+    def has_report(reader: Reader, i: int) -> bool:
+        return reader.stats(i).client.batch_messages.total >= writer.stats().clusters["a"].messages
+
+    one = ReaderConf(two[0].bootstrap, topic, name="a", properties=often)
+    group = replace(one, name="g", group_id=topic)
+    read = Readings()
+    count = stats.clusters["a"].messages
+    with Reader([one, replace(one, partition=1), group]) as reader:
+        read_until(reader, lambda: read.has("a", count) and read.has("g", count), read.take)
+        for i in range(3):
+            wait_until(partial(has_report, reader, i), what="librdkafka's report")
+            own, client = reader.stats(i), reader.stats(i).client
+            assert client.dials >= 1
+            assert client.fetches >= 1
+            assert client.writes == 0
+            assert client.batch_bytes.total > 0
+            assert own.wait_s.count == own.read_s.count >= 1
+        assert reader.stats(0).client.fetches == reader.stats(1).client.fetches  # they share a client
 
 
 def test_after_close_every_call_says_so_and_iteration_ends(two: Two, topic: str):

@@ -1,6 +1,7 @@
 """Many clusters as one: a reader of all clusters, and a writer that uses another cluster when one fails."""
 
 from koff.client.multicluster.balancers import CRC32, Balancer, Hash, LeastBytes, Murmur2, RoundRobin
+from koff.client.multicluster.client_statistics import ClientStats, Summary
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf, RWMode, WriterConf
 from koff.client.multicluster.errors import (
     CommitError,
@@ -19,6 +20,7 @@ __all__ = [
     "FIRST_OFFSET",
     "LAST_OFFSET",
     "Balancer",
+    "ClientStats",
     "ClusterWrites",
     "CommitError",
     "Hash",
@@ -31,6 +33,7 @@ __all__ = [
     "ReaderConf",
     "ReaderStats",
     "RoundRobin",
+    "Summary",
     "Unavailable",
     "WriteError",
     "WriteErrors",

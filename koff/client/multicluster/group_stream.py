@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -15,6 +16,7 @@ from koff.client.cluster import OffsetSpec
 from koff.client.foreign_errors import FATAL_AT_START, extract_kafka_error, make_connect_error
 from koff.client.librdkafka import SilenceTimer, new_client
 from koff.client.message import Message
+from koff.client.multicluster.client_statistics import INTERVAL
 from koff.client.multicluster.conf import LAST_OFFSET, PartitionsChanged, ReaderConf
 from koff.client.multicluster.errors import CommitError, ReadError
 from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
@@ -41,7 +43,9 @@ class GroupStream(MessageStream):
         self._join_group()
 
     def _join_group(self) -> None:
-        self._consumer: Consumer = new_client(Consumer, _build_group_properties(self._conf))
+        self._consumer: Consumer = new_client(
+            Consumer, _build_group_properties(self._conf), stats_cb=self.statistics.make_callback()
+        )
         self._consumer.subscribe([self._conf.topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
 
     @property
@@ -154,7 +158,10 @@ class GroupStream(MessageStream):
             self._note_response(self.subscriptions)  # the caller is slow: this is no silence of the cluster
             return
         by_partition: dict[int, list[Any]] = {}
-        for message in self._consume(room):
+        started_at = time.monotonic()
+        fetched = self._consume(room)
+        fetched_at = time.monotonic()
+        for message in fetched:
             error = message.error()
             if error is not None:
                 self._inbox.report_error(self._subscription, self._build_error(error))
@@ -174,6 +181,8 @@ class GroupStream(MessageStream):
             InboxBatch(subscription, subscription.generation, self._build_messages(partition, raw))
             for partition, raw in by_partition.items()
         )
+        if by_partition:
+            self._note_fetch(self.subscriptions, started_at, fetched_at)
 
     def _consume(self, max_messages: int) -> list[Any]:
         """The first message that comes within `FETCH_S`, and the messages that are queued behind it.
@@ -261,6 +270,7 @@ def _next_offsets(messages: Sequence[Message]) -> dict[tuple[int, int], int]:
 def _build_group_properties(conf: ReaderConf) -> dict[str, Any]:
     own = build_feed_conf(conf).librdkafka_properties(conf.cluster_conf())
     return {
+        **INTERVAL,
         **own,  # enable.auto.offset.store=false: commits stored offsets only
         "group.id": conf.group_id,
         "enable.auto.commit": "true",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from koff.client.message import Message
 from koff.client.multicluster.balancers import payload_bytes
+from koff.client.multicluster.client_statistics import ClientStats, SummaryBuilder
 from koff.client.multicluster.conf import ReaderConf
 from koff.client.multicluster.stats import ReaderStats
 from koff.errors import KoffError
@@ -39,6 +40,8 @@ class ReaderSubscription:
     ended: KoffError | None = None
     queued: int = 0
     counts: dict[str, int] = field(default_factory=dict)
+    wait_s: SummaryBuilder = field(default_factory=SummaryBuilder)
+    read_s: SummaryBuilder = field(default_factory=SummaryBuilder)
 
     @property
     def cluster(self) -> str:
@@ -53,9 +56,8 @@ class ReaderSubscription:
     def add_count(self, name: str, number: int = 1) -> None:
         self.counts[name] = self.counts.get(name, 0) + number
 
-    def take_stats(self) -> ReaderStats:
-        """The statistics since the last call. Sets the counts to 0."""
-        counts, self.counts = self.counts, {}
+    def build_stats(self, client: ClientStats) -> ReaderStats:
+        """The statistics now, with those of its client."""
         return ReaderStats(
             cluster=self.cluster,
             topic=self.conf.topic,
@@ -65,7 +67,10 @@ class ReaderSubscription:
             queue_length=self.queued,
             queue_capacity=self.conf.queue_capacity,
             failure=self.failure,
-            **counts,
+            wait_s=self.wait_s.build(),
+            read_s=self.read_s.build(),
+            client=client,
+            **self.counts,
         )
 
 

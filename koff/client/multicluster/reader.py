@@ -151,9 +151,11 @@ class Reader(Closing):
         self.set_offset(i, offset)
 
     def stats(self, i: int) -> ReaderStats:
-        """The statistics of reader `i` since the last call, or since the reader was made."""
+        """The statistics of reader `i`. Counts grow: the difference of two calls is what came between."""
+        subscription = self._subscriptions[i]
+        client = self._streams[subscription].statistics.read()
         with self._inbox.lock:
-            return self._subscriptions[i].take_stats()
+            return subscription.build_stats(client)
 
     def close(self) -> None:
         """Stops reading. Safe to call twice.

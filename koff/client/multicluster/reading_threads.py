@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from koff.client.batch import FetchedBatch
 from koff.client.closing import Closing
@@ -18,7 +18,9 @@ from koff.client.cluster import TopicPartition as KoffTopicPartition
 from koff.client.feed.feed import Feed, PartitionLost
 from koff.client.feed.source import FeedConf
 from koff.client.foreign_errors import extract_kafka_error, make_connect_error
+from koff.client.librdkafka import new_client
 from koff.client.message import Message
+from koff.client.multicluster.client_statistics import INTERVAL, ClientStatistics
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import ReadError
 from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
@@ -44,6 +46,7 @@ class MessageStream(Closing, ABC):
         self._inbox = inbox
         self._conf = subscriptions[0].conf
         self._cluster_name = subscriptions[0].cluster
+        self.statistics = ClientStatistics()
         self._cluster = Cluster(self._conf.cluster_conf())
         self._request_lock = threading.Lock()  # one request of `_cluster` at a time
         self._tasks_lock = threading.Lock()  # guards `_ended`: after it is set, no task may be added
@@ -158,6 +161,16 @@ class MessageStream(Closing, ABC):
     def _note_response(self, subscriptions: Iterable[ReaderSubscription]) -> None:
         self._response_at.update(dict.fromkeys(subscriptions, time.monotonic()))
 
+    def _note_fetch(
+        self, subscriptions: Iterable[ReaderSubscription], started_at: float, fetched_at: float
+    ) -> None:
+        """Adds the times of a fetch to the statistics of the subscriptions whose messages it returned."""
+        wait_s, read_s = fetched_at - started_at, time.monotonic() - fetched_at
+        with self._inbox.lock:
+            for subscription in subscriptions:
+                subscription.wait_s.add(wait_s)
+                subscription.read_s.add(read_s)
+
     def _expects_data(self, subscription: ReaderSubscription) -> bool:
         """Whether silence of this subscription is a reason to check the cluster."""
         return True
@@ -205,9 +218,7 @@ class FeedStream(MessageStream):
     def __init__(self, subscriptions: Sequence[ReaderSubscription], inbox: Inbox) -> None:
         super().__init__(subscriptions, inbox)
         self._by_partition = {subscription.partition: subscription for subscription in subscriptions}
-        self._feed = _FeedWithEndOffsets(
-            self._conf.cluster_conf(), self._conf.topic, build_feed_conf(self._conf)
-        )
+        self._feed = _ReaderFeed(self._conf, self.statistics)
         self._generation: dict[int, int] = {}
         self._position: dict[int, int] = {}
         self._to_start = {
@@ -238,13 +249,16 @@ class FeedStream(MessageStream):
         if not room:
             self._note_response(self.subscriptions)  # the caller is slow: this is no silence of the cluster
             return
+        started_at = time.monotonic()
         fetched = self._feed.fetch(room, FETCH_S)
+        fetched_at = time.monotonic()
         batches = [self._build_batch(run.partition, run.messages) for run in fetched.runs]
         at_end = [self._by_partition[partition] for partition in fetched.ends]
         self._note_response([*at_end, *(batch.subscription for batch in batches)])
         for subscription in at_end:
             self._inbox.clear_error(subscription)
         self._inbox.put_batches(batches)
+        self._note_fetch({batch.subscription for batch in batches}, started_at, fetched_at)
         for lost in fetched.lost:
             self._handle_lost(lost)
 
@@ -356,7 +370,19 @@ class FeedStream(MessageStream):
             )
 
 
-class _FeedWithEndOffsets(Feed):
+class _ReaderFeed(Feed):
+    """A feed with statistics and end offsets."""
+
+    def __init__(self, conf: ReaderConf, statistics: ClientStatistics) -> None:
+        self._statistics = statistics
+        super().__init__(conf.cluster_conf(), conf.topic, build_feed_conf(conf))
+
+    def _new_consumer(self) -> Consumer:
+        properties = self._feed_conf.librdkafka_properties(self._cluster_conf)
+        callbacks = {"error_cb": self._note_error, "stats_cb": self._statistics.make_callback()}
+        consumer: Consumer = new_client(Consumer, {**INTERVAL, **properties}, **callbacks)
+        return consumer
+
     def last_end_offset(self, partition: int) -> int:
         """The end offset in the last fetch response, -1 if unknown. Sends no request."""
         watermarks = self._get_consumer().get_watermark_offsets(

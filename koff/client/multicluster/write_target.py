@@ -17,6 +17,7 @@ from koff.client.cluster import ClusterConf
 from koff.client.foreign_errors import extract_kafka_error, make_connect_error
 from koff.client.librdkafka import ONE_IN_FLIGHT, SilenceTimer, new_client
 from koff.client.message_check import find_fault
+from koff.client.multicluster.client_statistics import INTERVAL, ClientStatistics
 from koff.client.multicluster.conf import WriterConf
 from koff.client.multicluster.pending_writes import PendingWrite
 from koff.errors import ConfigError
@@ -99,6 +100,7 @@ class WriteTarget(Closing):
         self._connect_deadline = time.monotonic() + cluster.connect_timeout_s
         self._broken = False
         self._silence = SilenceTimer()
+        self.statistics = ClientStatistics()
         # Guards `_producer` and the balancer, and keeps the messages of different calls apart.
         self._send_lock = threading.Lock()
         self._stopping = threading.Event()
@@ -265,6 +267,7 @@ class WriteTarget(Closing):
         timeout_ms = max(int(conf.write_timeout_s * 1000), 1)
         properties = self._cluster.librdkafka_properties(
             **{
+                **INTERVAL,
                 "linger.ms": conf.batch_timeout_s * 1000,
                 "batch.num.messages": conf.batch_size,
                 "batch.size": conf.batch_bytes,
@@ -277,7 +280,8 @@ class WriteTarget(Closing):
             }
         )
         reserved = {"acks": "all", "enable.idempotence": True, "message.timeout.ms": timeout_ms}
-        producer: Producer = new_client(Producer, {**properties, **reserved}, error_cb=self._on_client_error)
+        callbacks = {"error_cb": self._on_client_error, "stats_cb": self.statistics.make_callback()}
+        producer: Producer = new_client(Producer, {**properties, **reserved}, **callbacks)
         return producer
 
 

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from typing import Any
 
 from confluent_kafka import KafkaError
@@ -16,6 +15,7 @@ from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.message import NO_OFFSET, Message
 from koff.client.multicluster.balancers import payload_bytes
+from koff.client.multicluster.client_statistics import SummaryBuilder
 from koff.client.multicluster.conf import RWMode, WriterConf
 from koff.client.multicluster.errors import WriteError
 from koff.client.multicluster.pending_writes import PendingWrite, RetryQueue, WriteCall
@@ -26,6 +26,8 @@ from koff.logs import get_logger
 
 log = get_logger("client.multicluster")
 
+_COUNTS = ("messages", "bytes", "errors", "retries", "failovers", "possible_duplicates", "in_doubt")
+"""The numbers of `WriterStats` that are counted one by one."""
 _NO_TARGET_WAIT_S = 1.0
 """The pause between two looks for a cluster that can be reached, unless one reports itself before."""
 _COLLECT_S = 0.02
@@ -57,7 +59,8 @@ class Writer(Closing):
         self._retries = RetryQueue()
         self._all_due = False
         self._closing = self._stopped = False
-        self._counts = _zero_counts()
+        self._counts = dict.fromkeys(_COUNTS, 0)
+        self._write_s, self._wait_s = SummaryBuilder(), SummaryBuilder()
         self._targets = [
             WriteTarget(name, cluster, conf, self._settle, self._retry_now)
             for name, cluster in clusters.items()
@@ -82,6 +85,7 @@ class Writer(Closing):
         call, started_at = WriteCall(messages), time.monotonic()
         with self._lock:
             self._room_freed.wait_for(lambda: self._closing or self._has_room(len(messages)))
+            self._wait_s.add(time.monotonic() - started_at)
             if self._closing:
                 raise Closed("the writer is closed")
             self._in_flight += len(messages)
@@ -113,20 +117,20 @@ class Writer(Closing):
             target.send_writes(writes)
 
     def stats(self) -> WriterStats:
-        """The statistics since the last call, or since the writer was made."""
+        """The statistics. Counts grow: the difference of two calls is what came between."""
         with self._lock:
             clusters = {
                 target.name: ClusterWrites(
                     **self._by_target[target],
                     reachable=target.reach is Reach.UP,
                     failure=target.failure,
+                    client=target.statistics.read(),
                 )
                 for target in self._targets
             }
-            counts, self._counts = self._counts, _zero_counts()
-            for target_counts in self._by_target.values():
-                target_counts.update(dict.fromkeys(target_counts, 0))
-        return WriterStats(**{**counts, "clusters": clusters})
+            counts: dict[str, Any] = dict(self._counts)
+            write_s, wait_s = self._write_s.build(), self._wait_s.build()
+        return WriterStats(**counts, write_s=write_s, wait_s=wait_s, clusters=clusters)
 
     def close(self) -> None:
         """Refuses new messages, and waits until all messages in flight are settled. Safe to call twice."""
@@ -213,8 +217,7 @@ class Writer(Closing):
             target_counts["messages"] += 1
             target_counts["bytes"] += size
             self._counts["possible_duplicates"] += write.in_doubt
-            self._counts["seconds"] += seconds
-            self._counts["longest_s"] = max(self._counts["longest_s"], seconds)
+            self._write_s.add(seconds)
         self._finish(write, None)
 
     def _settle_failed(self, write: PendingWrite) -> None:
@@ -341,8 +344,3 @@ class Writer(Closing):
 
     def _is_too_late(self, write: PendingWrite) -> bool:
         return time.monotonic() - write.started_at >= self._conf.give_up_after_s
-
-
-def _zero_counts() -> dict[str, Any]:
-    """Each number of `WriterStats` with its default, which is zero."""
-    return {field.name: field.default for field in fields(WriterStats) if field.name != "clusters"}
