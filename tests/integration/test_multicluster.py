@@ -1,5 +1,6 @@
 """Two real clusters, of which one is killed, frozen or restarted while messages go in and out."""
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -208,6 +209,57 @@ def test_the_backup_is_written_to_only_while_the_primary_cannot_be(two: Two, top
     assert [message.cluster for message in (first, second, third)] == ["a", "b", "a"]
     assert (stats.failovers, stats.possible_duplicates) == (1, 1)
     assert (first.topic, third.offset >= 0) == (topic, True)
+
+
+def test_what_timeouts_say_of_each_message_is_what_the_log_has(two: Two, topic: str):
+    """Calls with short timeouts and calls without one share a writer whose cluster is frozen twice."""
+    calls: list[tuple[list[int], WriteErrors | None]] = []
+    over = threading.Event()
+
+    def write(first: int, timeout_s: float | None) -> None:
+        for start in itertools.count(first, 10_000):
+            if over.is_set():
+                return
+            numbers = list(range(start, start + 20))
+            try:
+                writer.write_messages(*(Message(b"%d" % n, b"k") for n in numbers), timeout_s=timeout_s)
+                calls.append((numbers, None))
+            except WriteErrors as errors:
+                calls.append((numbers, errors))
+
+    target = {"a": ClusterConf(two[0].bootstrap)}
+    with Writer(target, WriterConf(topic, batch_size=5, write_timeout_s=30.0)) as writer:
+        writer.write_messages(Message(b"9999999", b"k"))
+        threads = [
+            threading.Thread(target=write, args=(1000 * index, timeout_s))
+            for index, timeout_s in enumerate((None, 0.05, 0.1, None, 0.2))
+        ]
+        for thread in threads:
+            thread.start()
+        for _ in range(2):
+            with two[0].paused():
+                seen = len(calls)
+                wait_until(lambda seen=seen: len(calls) >= seen + 10, what="timeouts")  # type: ignore[misc]  # a default argument binds the variable of the loop
+            seen = len(calls)
+            wait_until(lambda seen=seen: len(calls) >= seen + 100, what="calls")  # type: ignore[misc]  # the same
+        over.set()
+        for thread in threads:
+            thread.join()
+        stats = writer.stats()
+    outcomes = [(numbers, errors or WriteErrors([None] * 20)) for numbers, errors in calls]
+    written = {numbers[i] for numbers, errors in outcomes for i in errors.written}
+    failed = {numbers[i] for numbers, errors in outcomes for i in errors.failed}
+    unknown = {numbers[i] for numbers, errors in outcomes for i in errors.unknown}
+    log = [number for each in log_of(two[0], topic).values() for number in each if number != 9999999]
+    assert set(log) - unknown == written
+    assert not failed & set(log)
+    assert len(failed) > 0
+    assert len(log) - len(set(log)) <= stats.possible_duplicates
+    assert stats.errors == len(failed) + len(unknown)
+    for first in (0, 3000):  # the calls without a timeout
+        ours = [number for number in log if number % 10_000 // 1000 * 1000 == first]
+        assert stats.possible_duplicates or ours == sorted(ours)
+        assert not {number for number in failed if number % 10_000 // 1000 * 1000 == first}
 
 
 def test_what_one_cluster_refuses_goes_to_another_and_doubles_nothing(two: Two):

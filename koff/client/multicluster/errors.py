@@ -21,11 +21,16 @@ class WriteError(KoffError):
 class WriteErrors(KoffError):
     """Not all messages of a call were written. Has one entry for each message, in order.
 
-    An entry is the message's `WriteError`, or None if the message was written.
+    An entry is the message's `WriteError`, or None if the message was written. `written`, `failed` and
+    `unknown` hold the indices of the messages: a failed message is in no log and will be in none; an unknown
+    message is in doubt.
     """
 
     def __init__(self, errors: Sequence[WriteError | None]) -> None:
         self.errors = tuple(errors)
+        self.written = tuple(i for i, error in enumerate(self.errors) if error is None)
+        self.failed = tuple(i for i, error in enumerate(self.errors) if error and not error.in_doubt)
+        self.unknown = tuple(i for i, error in enumerate(self.errors) if error and error.in_doubt)
         first = next(filter(None, self.errors), None)
         super().__init__(f"{self.count()} of {len(self.errors)} messages were not written: {first}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,12 +16,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.foreign_errors import extract_kafka_error, make_connect_error
-from koff.client.librdkafka import ONE_IN_FLIGHT, SilenceTimer, new_client
+from koff.client.librdkafka import SilenceTimer, new_client
 from koff.client.message_check import find_fault
-from koff.client.multicluster.client_statistics import INTERVAL, ClientStatistics
+from koff.client.multicluster.client_statistics import ClientStatistics
 from koff.client.multicluster.conf import WriterConf
-from koff.client.multicluster.pending_writes import PendingWrite
-from koff.errors import ConfigError
+from koff.client.multicluster.pending_writes import PendingWrite, WriteCall
+from koff.client.multicluster.producer_properties import MESSAGE_REFUSED, build_producer_properties
 from koff.logs import get_logger
 
 log = get_logger("client.multicluster")
@@ -31,34 +32,10 @@ _PROBE_S = 1.0
 _METADATA_AGE_S = 60.0
 """After this time the metadata of a cluster that is up is requested again: its topic may have grown."""
 _QUEUE_FULL_WAIT_S = 0.01
-_RESERVED_PROPERTIES = (
-    "acks",
-    "request.required.acks",
-    "enable.idempotence",
-    "message.timeout.ms",
-    "delivery.timeout.ms",
-)
-
-_TOPIC_REFUSED = frozenset(
-    {
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    }
-)
-_MESSAGE_REFUSED = frozenset(
-    {
-        KafkaError._INVALID_ARG,
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.INVALID_RECORD,
-        KafkaError.POLICY_VIOLATION,
-    }
-)
-_REFUSED = _TOPIC_REFUSED | _MESSAGE_REFUSED
-"""After these errors a message is certainly not in the log, and another try at the cluster cannot help."""
+_TAKE_BACK_S = 1.0
+"""How long a call that was given up waits for a thread that sends."""
+_REPEATED_ERROR_S = 30.0
+"""librdkafka reports an error of a connection again only if it did not report the same one in this time."""
 
 
 class Reach(Enum):
@@ -72,6 +49,9 @@ class Reach(Enum):
 SettleWrite = Callable[["WriteTarget", PendingWrite, "KafkaError | None", Any], None]
 """Called with the result of a write: the error or None, and librdkafka's message, which is None if librdkafka
 never accepted the message."""
+
+
+_FailedWrite = tuple[PendingWrite, KafkaError]
 
 
 class WriteTarget(Closing):
@@ -103,6 +83,12 @@ class WriteTarget(Closing):
         self.statistics = ClientStatistics()
         # Guards `_producer` and the balancer, and keeps the messages of different calls apart.
         self._send_lock = threading.Lock()
+        # Held while a thread polls. Who waits for it holds `_poll_turn`, or the thread would always be first.
+        self._poll_lock, self._poll_turn = threading.Lock(), threading.Lock()
+        self._purged: list[PendingWrite] | None = None
+        """Messages that librdkafka has given back, while `_purge_unsent` polls."""
+        self._purges = 0
+        self._client_error_at = -math.inf
         self._stopping = threading.Event()
         self._producer = self._create_producer()
         self._replaced: list[Producer] = []
@@ -118,29 +104,114 @@ class WriteTarget(Closing):
         if self._thread.is_alive():
             self._thread.join()
 
-    def send_writes(self, writes: Sequence[PendingWrite]) -> None:
-        """Gives the messages to librdkafka, next to each other and in this order. Each is settled later."""
-        with self._send_lock:
-            failed = [
-                (write, error)
-                for write in writes
-                if not write.settled and (error := self._send_one(write)) is not None
-            ]
-        # Settle without the lock: `_settle` may run `on_completion`, which is the user's code.
+    def send_writes(self, writes: Sequence[PendingWrite], timeout_s: float | None = None) -> None:
+        """Gives the messages to librdkafka, next to each other and in this order. Each is settled later.
+
+        `timeout_s`: how long to wait for another thread that sends.
+        """
+        if not self._send_lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            full = KafkaError(KafkaError._QUEUE_FULL, "another call waits for room in librdkafka's queue")
+            failed = [(write, full) for write in writes]
+        else:
+            try:
+                until = time.monotonic() + self._conf.write_timeout_s
+                failed = self._send_all(writes, until)
+            finally:
+                self._send_lock.release()
+        self._settle_failed(failed)
+
+    def take_back(self, call: WriteCall) -> None:
+        """Takes those messages of a call that was given up from librdkafka that were not sent yet.
+
+        They are settled as failed. Messages of the call that librdkafka has after that are in flight. (Or
+        another thread sends for so long that koff does not wait for it.)
+        """
+        if not self._send_lock.acquire(timeout=_TAKE_BACK_S):
+            return
+        try:
+            if not any(each.in_librdkafka and self._may_be_unsent(each) for each in call.writes):
+                return
+            failed = self._purge_unsent()
+        finally:
+            self._send_lock.release()
+        self._settle_failed(failed)
+
+    def _may_be_unsent(self, write: PendingWrite) -> bool:
+        # A message that was here at the last purge and still is, was in flight then.
+        return write.last_target is self and write.purges == self._purges
+
+    def _purge_unsent(self) -> list[_FailedWrite]:
+        """Takes all unsent messages from librdkafka, and sends those again that were not given up.
+
+        They keep their order, and their place before those of later calls: the caller holds `_send_lock`.
+        Returns the others.
+        """
+        with self._poll_turn, self._poll_lock:
+            purged: list[PendingWrite] = []
+            self._purged, self._purges = purged, self._purges + 1
+            try:
+                # `blocking` has the opposite meaning in confluent-kafka 2.16: False waits for the purge. The
+                # reports are there after that.
+                self._producer.purge(in_queue=True, in_flight=False, blocking=False)
+                while self._producer.poll(0):
+                    pass
+            finally:
+                self._purged = None
+        try:
+            return self._send_again(purged)
+        except BaseException as fault:  # Ctrl-C: these messages have no other thread that settles them
+            error = KafkaError(KafkaError._FAIL, repr(fault))
+            self._settle_failed([(each, error) for each in purged if not each.in_librdkafka])
+            raise
+
+    def _send_again(self, purged: list[PendingWrite]) -> list[_FailedWrite]:
+        purged.sort(key=lambda write: write.sequence)
+        failed: list[_FailedWrite] = []
+        now = time.monotonic()
+        for write in purged:
+            # librdkafka may have sent the message before, and queued it again after an error.
+            write.in_doubt = write.in_doubt or self._had_error_since(write.given_at)
+            if write.call.is_given_up():
+                failed.append((write, KafkaError(KafkaError._PURGE_QUEUE)))
+            elif write.attempt_until <= now:
+                failed.append((write, KafkaError(KafkaError._MSG_TIMED_OUT)))
+            else:
+                failed += self._send_all([write], write.attempt_until)
+        return failed
+
+    def _had_error_since(self, at: float) -> bool:
+        return self._client_error_at >= at - _REPEATED_ERROR_S
+
+    def _send_all(self, writes: Sequence[PendingWrite], until: float) -> list[_FailedWrite]:
+        """Gives the messages to librdkafka; returns those that it does not accept. Needs `_send_lock`."""
+        failed: list[_FailedWrite] = []
+        for write in writes:
+            if write.settled:
+                continue
+            write.attempt_until, write.last_target = until, self
+            error = self._send_one(write)
+            if error is not None:
+                write.in_librdkafka = False
+                failed.append((write, error))
+        return failed
+
+    def _settle_failed(self, failed: Sequence[_FailedWrite]) -> None:
+        # Without a lock: `_settle` may run `on_completion`, which is the user's code.
         for write, error in failed:
-            write.in_librdkafka = False
             self._settle(self, write, error, None)
 
     def _send_one(self, write: PendingWrite) -> KafkaError | None:
         """Gives one message to librdkafka. Returns an error if librdkafka does not accept it."""
-        message, deadline = write.message, time.monotonic() + self._conf.write_timeout_s
-        write.last_target = self
+        message = write.message
         while True:
             try:
                 if fault := find_fault(message):
                     return KafkaError(KafkaError._INVALID_ARG, fault)
                 partition = self._balancer.balance(message, self._partitions)
-                write.in_librdkafka = True  # before the call: the report may come within it
+                if write.call.is_given_up():
+                    return KafkaError(KafkaError._PURGE_QUEUE)
+                # Before the call: the report may come within it.
+                write.in_librdkafka, write.given_at, write.purges = True, time.monotonic(), self._purges
                 self._producer.produce(
                     self._conf.topic,
                     value=message.value,
@@ -152,7 +223,7 @@ class WriteTarget(Closing):
                 )
                 return None
             except BufferError as full:  # too many bytes in librdkafka's queue (queue.buffering.max.kbytes)
-                if self._stopping.wait(_QUEUE_FULL_WAIT_S) or time.monotonic() > deadline:
+                if self._stopping.wait(_QUEUE_FULL_WAIT_S) or time.monotonic() > write.attempt_until:
                     return KafkaError(KafkaError._QUEUE_FULL, str(full))
             except KafkaException as error:
                 kafka_error = extract_kafka_error(error) or KafkaError(KafkaError._FAIL, str(error))
@@ -163,9 +234,15 @@ class WriteTarget(Closing):
 
     def _on_delivery(self, write: PendingWrite, error: KafkaError | None, delivered: Any) -> None:
         write.in_librdkafka = False
-        if error is not None:
+        if error is not None and error.code() == KafkaError._PURGE_QUEUE:
+            if self._purged is not None:
+                self._purged.append(write)
+                return
+            if not self._had_error_since(write.given_at):
+                delivered = None  # it was never sent
+        elif error is not None:
             self._broken = self._broken or error.fatal()
-            if error.code() not in _MESSAGE_REFUSED:  # otherwise the error is about this message only
+            if error.code() not in MESSAGE_REFUSED:  # otherwise the error is about this message only
                 self._mark_down(error.str())
         self._settle(self, write, error, delivered)
 
@@ -183,9 +260,12 @@ class WriteTarget(Closing):
 
     def _serve_producers(self) -> None:
         """Runs delivery callbacks, also those of replaced producers, and replaces a broken producer."""
-        self._producer.poll(_POLL_S)
-        for replaced in self._replaced:
-            replaced.poll(0)
+        with self._poll_turn:
+            pass
+        with self._poll_lock:
+            self._producer.poll(_POLL_S)
+            for replaced in self._replaced:
+                replaced.poll(0)
         self._replaced = [replaced for replaced in self._replaced if len(replaced)]
         if self._broken:
             self._replace_producer()
@@ -245,6 +325,7 @@ class WriteTarget(Closing):
 
     def _on_client_error(self, error: KafkaError) -> None:
         self._broken = self._broken or error.fatal()
+        self._client_error_at = time.monotonic()
         if error.code() == KafkaError._ALL_BROKERS_DOWN or error.fatal():
             self._mark_down(str(make_connect_error(self._cluster.brokers, [error], was_up=True)))
 
@@ -257,34 +338,7 @@ class WriteTarget(Closing):
         self._replaced.append(broken)
 
     def _create_producer(self) -> Producer:
-        conf, user_properties = self._conf, self._cluster.properties
-        # The writer's guarantees depend on these properties.
-        for name in _RESERVED_PROPERTIES:
-            if name in user_properties:
-                raise ConfigError(
-                    f"{name} is the writer's own: leave it out of the properties of {self.name}"
-                )
-        timeout_ms = max(int(conf.write_timeout_s * 1000), 1)
-        properties = self._cluster.librdkafka_properties(
-            **{
-                **INTERVAL,
-                "linger.ms": conf.batch_timeout_s * 1000,
-                "batch.num.messages": conf.batch_size,
-                "batch.size": conf.batch_bytes,
-                "compression.type": conf.compression,
-                "queue.buffering.max.messages": 0,  # no limit: the writer limits messages in flight
-                "socket.timeout.ms": max(timeout_ms, 1_000),
-                "retry.backoff.ms": 50,
-                "retry.backoff.max.ms": 500,
-                **ONE_IN_FLIGHT,
-            }
-        )
-        reserved = {"acks": "all", "enable.idempotence": True, "message.timeout.ms": timeout_ms}
+        properties = build_producer_properties(self.name, self._cluster, self._conf)
         callbacks = {"error_cb": self._on_client_error, "stats_cb": self.statistics.make_callback()}
-        producer: Producer = new_client(Producer, {**properties, **reserved}, **callbacks)
+        producer: Producer = new_client(Producer, properties, **callbacks)
         return producer
-
-
-def is_refusal(error: KafkaError) -> bool:
-    """Whether the cluster certainly did not write the message, and never will."""
-    return error.code() in _REFUSED

@@ -17,10 +17,12 @@ from koff.client.message import NO_OFFSET, Message
 from koff.client.multicluster.balancers import payload_bytes
 from koff.client.multicluster.client_statistics import SummaryBuilder
 from koff.client.multicluster.conf import RWMode, WriterConf
-from koff.client.multicluster.errors import WriteError
-from koff.client.multicluster.pending_writes import PendingWrite, RetryQueue, WriteCall
+from koff.client.multicluster.errors import WriteError, WriteErrors
+from koff.client.multicluster.pending_writes import PendingWrite, WriteCall
+from koff.client.multicluster.producer_properties import is_refusal
+from koff.client.multicluster.retries import RetryThread
 from koff.client.multicluster.stats import ClusterWrites, WriterStats
-from koff.client.multicluster.write_target import Reach, WriteTarget, is_refusal
+from koff.client.multicluster.write_target import Reach, WriteTarget
 from koff.errors import Closed, ConfigError
 from koff.logs import get_logger
 
@@ -51,60 +53,96 @@ class Writer(Closing):
         self._conf = conf
         # Guards all below. Not held while messages are given to librdkafka, nor while `on_completion` runs.
         self._lock = threading.RLock()
-        self._retries_changed = threading.Condition(self._lock)
         self._room_freed = threading.Condition(self._lock)  # fewer messages are in flight
         self._turn = 0
         self._sequence = itertools.count()
         self._in_flight = 0
-        self._retries = RetryQueue()
-        self._all_due = False
-        self._closing = self._stopped = False
+        self._calls: set[WriteCall] = set()  # those with messages in flight
+        self._closing = False
+        self._retries = RetryThread(self._lock, self._send_due, self._fail_after_fault)
         self._counts = dict.fromkeys(_COUNTS, 0)
         self._write_s, self._wait_s = SummaryBuilder(), SummaryBuilder()
         self._targets = [
-            WriteTarget(name, cluster, conf, self._settle, self._retry_now)
+            WriteTarget(name, cluster, conf, self._settle, self._retries.make_due)
             for name, cluster in clusters.items()
         ]
         self._by_target = {
             target: dict.fromkeys(("messages", "bytes", "failures"), 0) for target in self._targets
         }
-        self._thread = threading.Thread(target=self._run_retries, name="koff-write-again", daemon=True)
         for target in self._targets:
             target.start()
-        self._thread.start()
+        self._retries.start()
 
-    def write_messages(self, *messages: Message) -> None:
+    def write_messages(self, *messages: Message, timeout_s: float | None = None) -> None:
         """Writes the messages; returns when all are acknowledged. Sets `cluster`, partition and offset.
 
         Raises `WriteErrors`, with one entry for each message, when a message was not acknowledged within
-        `max_attempts` and `give_up_after_s`. An asynchronous writer returns before the acknowledgements, and
-        never raises `WriteErrors`. Raises `Closed`.
+        `max_attempts`, `give_up_after_s` and `timeout_s`, or when `close` did not wait for it. After that,
+        koff sends none of the failed messages; those that were in flight are in doubt. The same is done with
+        the messages when Ctrl-C interrupts the call. An asynchronous writer returns before the
+        acknowledgements: it raises `WriteErrors` only if there is no room for the messages within
+        `timeout_s`. Raises `Closed`.
         """
         if not messages:
             return
-        call, started_at = WriteCall(messages), time.monotonic()
+        call = WriteCall(messages, time.monotonic(), timeout_s)
+        if not self._admit_call(call):
+            raise self._refuse_call(call)
+        try:
+            self._start_writes(call.writes)
+            if self._conf.asynchronous:
+                return
+            if not call.done.wait(call.left_s()):
+                self._give_up(call, f"timeout_s ({timeout_s:g} s) has passed")
+        except BaseException as error:  # `close` would wait for ever for messages that nobody sends
+            self._give_up(call, f"interrupted by {error!r}")
+            raise
+        errors = call.build_errors()
+        if errors is not None:
+            raise errors
+
+    def _admit_call(self, call: WriteCall) -> bool:
+        """Waits for room for the call's messages. False if there is none in time. Raises `Closed`."""
+        count = len(call.messages)
         with self._lock:
-            self._room_freed.wait_for(lambda: self._closing or self._has_room(len(messages)))
-            self._wait_s.add(time.monotonic() - started_at)
+            has_room = self._room_freed.wait_for(
+                lambda: self._closing or self._has_room(count), call.left_s()
+            )
+            self._wait_s.add(time.monotonic() - call.started_at)
             if self._closing:
                 raise Closed("the writer is closed")
-            self._in_flight += len(messages)
-            writes = [
-                PendingWrite(message, next(self._sequence), index, call, started_at)
-                for index, message in enumerate(messages)
-            ]
+            if has_room:
+                if self._conf.asynchronous:
+                    call.timeout_s = None  # the call returns now: `give_up_after_s` limits its messages
+                self._in_flight += count
+                self._calls.add(call)
+                call.writes = [
+                    PendingWrite(message, next(self._sequence), index, call, call.started_at)
+                    for index, message in enumerate(call.messages)
+                ]
+        return has_room
+
+    def _refuse_call(self, call: WriteCall) -> WriteErrors:
+        text = (
+            f"not sent: no room for it within {call.timeout_s:g} s, {self._in_flight} messages are in flight"
+        )
+        with self._lock:
+            self._counts["errors"] += len(call.messages)
+        return WriteErrors([WriteError(text) for _ in call.messages])
+
+    def _give_up(self, call: WriteCall, why: str) -> None:
+        """Settles all messages of the call now. After that, none of them is sent that is not in flight."""
+        with self._lock:
+            call.given_up = call.given_up or why
+            self._retries.remove(call)
         try:
-            self._start_writes(writes)
-        except BaseException as error:  # `close` would wait for ever for messages that nobody sends
-            with self._lock:
-                self._retries.remove(call)
-            self._fail_after_fault(writes, error)
-            raise
-        if not self._conf.asynchronous:
-            call.done.wait()
-            errors = call.build_errors()
-            if errors is not None:
-                raise errors
+            for target in self._targets:
+                target.take_back(call)
+        finally:
+            for write in call.writes:
+                if not write.settled:
+                    write.in_doubt = write.in_doubt or write.in_librdkafka
+                    self._settle_failed(write)
 
     def _start_writes(self, writes: Sequence[PendingWrite]) -> None:
         with self._lock:
@@ -114,7 +152,7 @@ class Writer(Closing):
                 self._retry_later(writes)
         # Without the lock: `send_writes` may wait for room in librdkafka's queue.
         if target is not None:
-            target.send_writes(writes)
+            target.send_writes(writes, writes[0].call.left_s())
 
     def stats(self) -> WriterStats:
         """The statistics. Counts grow: the difference of two calls is what came between."""
@@ -132,15 +170,20 @@ class Writer(Closing):
             write_s, wait_s = self._write_s.build(), self._wait_s.build()
         return WriterStats(**counts, write_s=write_s, wait_s=wait_s, clusters=clusters)
 
-    def close(self) -> None:
-        """Refuses new messages, and waits until all messages in flight are settled. Safe to call twice."""
+    def close(self, timeout_s: float | None = None) -> None:
+        """Refuses new messages, and waits until all messages in flight are settled. Safe to call twice.
+
+        After `timeout_s` it gives up the messages that are left, as `write_messages` does after its own. So
+        another thread cancels all calls with `close(0)`: each raises `WriteErrors`.
+        """
         with self._lock:
             self._closing = True
             self._room_freed.notify_all()
-            self._room_freed.wait_for(lambda: self._in_flight == 0)
-            self._stopped = True
-            self._retries_changed.notify_all()
-        self._thread.join()
+            self._room_freed.wait_for(lambda: self._in_flight == 0, timeout_s)
+            left = list(self._calls)
+        for call in left:
+            self._give_up(call, "the writer was closed")
+        self._retries.stop()
         for target in self._targets:
             target.close()
 
@@ -196,9 +239,10 @@ class Writer(Closing):
                 len(write.refused_by) == len(self._targets)
                 or write.attempts >= self._conf.max_attempts
                 or self._is_too_late(write)
+                or write.call.is_given_up()
             )
             if not failed_for_good:
-                self._queue_retry(write, time.monotonic() + _COLLECT_S)
+                self._retries.add(write, time.monotonic() + _COLLECT_S)
         if failed_for_good:
             self._settle_failed(write)
 
@@ -218,11 +262,16 @@ class Writer(Closing):
             target_counts["bytes"] += size
             self._counts["possible_duplicates"] += write.in_doubt
             self._write_s.add(seconds)
-        self._finish(write, None)
+            finished = self._record_result(write, None)
+        self._complete(write.call, finished=finished)
 
     def _settle_failed(self, write: PendingWrite) -> None:
         seconds = time.monotonic() - write.started_at
-        reason = f"{write.reason}; gave up after {write.attempts} attempts in {seconds:.1f} s"
+        if not write.reason:
+            failures = (f"{each.name}: {each.failure or 'no response yet'}" for each in self._targets)
+            write.reason = "; ".join(failures)
+        reasons = filter(None, (write.call.given_up, write.reason))
+        reason = f"{'; '.join(reasons)}; gave up after {write.attempts} attempts in {seconds:.1f} s"
         self._finish(write, WriteError(reason, in_doubt=write.in_doubt))
 
     def _fail_after_fault(
@@ -237,26 +286,36 @@ class Writer(Closing):
 
     def _finish(self, write: PendingWrite, error: WriteError | None) -> None:
         """Gives the write's call its result, once: a later result does not count."""
-        call = write.call
         with self._lock:
             if write.settled:
                 return
-            write.settled = True
-            if error is not None:
-                self._counts["errors"] += 1
-                self._counts["in_doubt"] += error.in_doubt
-            call.errors[write.index] = error
-            call.unsettled -= 1
-            finished = call.unsettled == 0
+            finished = self._record_result(write, error)
+        self._complete(write.call, finished=finished)
+
+    def _record_result(self, write: PendingWrite, error: WriteError | None) -> bool:
+        """Whether it is the call's last result. The caller holds the lock, and calls `_complete` after it."""
+        write.settled = True
+        if error is not None:
+            self._counts["errors"] += 1
+            self._counts["in_doubt"] += error.in_doubt
+        write.call.errors[write.index] = error
+        write.call.unsettled -= 1
+        return write.call.unsettled == 0
+
+    def _complete(self, call: WriteCall, *, finished: bool) -> None:
+        """Wakes those that wait: for the call if it is finished, and for room."""
         # Without the lock: `on_completion` is the user's code.
         try:
             if finished and self._conf.on_completion is not None:
                 self._run_on_completion(call)
         finally:
             if finished:
+                call.writes = ()  # they refer to the call: Python frees both sooner
                 call.done.set()
             # Do this last: `close` returns when nothing is in flight, and then `on_completion` must have run.
             with self._lock:
+                if finished:
+                    self._calls.discard(call)
                 self._in_flight -= 1
                 self._room_freed.notify_all()
 
@@ -270,54 +329,20 @@ class Writer(Closing):
             log.exception("on_completion raised an error", messages=len(call.messages))
 
     def _retry_later(self, writes: Sequence[PendingWrite]) -> None:
-        """Queues writes without a target for a later try. `_retry_now` brings it forward."""
+        """Queues writes without a target for a later try. A change of a target brings it forward."""
         now = time.monotonic()
         for write in writes:
             give_up_at = write.started_at + self._conf.give_up_after_s
-            self._queue_retry(write, min(now + _NO_TARGET_WAIT_S, max(now, give_up_at)))
+            self._retries.add(write, min(now + _NO_TARGET_WAIT_S, max(now, give_up_at)))
 
-    def _queue_retry(self, write: PendingWrite, due_at: float) -> None:
-        self._retries.add(write, due_at)
-        self._retries_changed.notify_all()
-
-    def _retry_now(self) -> None:
-        """Makes all retries due: a cluster came up or went down, so they may have another target."""
+    def _send_due(self, writes: Sequence[PendingWrite]) -> None:
+        """Tries the writes again, or gives up those whose time is used up."""
         with self._lock:
-            self._all_due = True
-            self._retries_changed.notify_all()
-
-    def _run_retries(self) -> None:
-        due: list[PendingWrite] = []
-        while not self._stopped:
-            try:
-                with self._lock:
-                    due = self._wait_until_due()
-                    by_target, exhausted = self._assign_targets(due)
-                for target, target_writes in by_target.items():
-                    target.send_writes(target_writes)
-                for write in exhausted:
-                    self._settle_failed(write)
-            except BaseException as fault:  # the thread must not end: the callers wait for their results
-                with suppress(BaseException):
-                    with self._lock:
-                        due += self._retries.pop_all()
-                    self._fail_after_fault([write for write in due if not write.in_librdkafka], fault)
-
-    def _wait_until_due(self) -> list[PendingWrite]:
-        """Waits for writes that are due; returns them in their original order. Empty after `close`.
-
-        The caller holds the lock; the wait releases it.
-        """
-        while not self._stopped:
-            now = time.monotonic()
-            if self._all_due:
-                self._all_due = False
-                self._retries.make_due(now)
-            if due := self._retries.pop_due(now):
-                return due
-            next_due_at = self._retries.next_due_at()
-            self._retries_changed.wait(None if next_due_at is None else next_due_at - now)
-        return []
+            by_target, exhausted = self._assign_targets(writes)
+        for target, target_writes in by_target.items():
+            target.send_writes(target_writes)
+        for write in exhausted:
+            self._settle_failed(write)
 
     def _assign_targets(
         self, writes: Sequence[PendingWrite]
@@ -330,13 +355,14 @@ class Writer(Closing):
         exhausted: list[PendingWrite] = []
         turn, self._turn = self._turn, self._turn + 1
         for write in writes:
+            if write.call.given_up:  # another thread settles it
+                continue
             target = self._choose_target(write, turn)
             if target is not None:
                 self._counts["retries"] += write.attempts > 0
                 self._counts["failovers"] += write.last_target not in (None, target)
                 by_target.setdefault(target, []).append(write)
             elif self._is_too_late(write):
-                write.reason = write.reason or "; ".join(f"{t.name}: {t.failure}" for t in self._targets)
                 exhausted.append(write)
             else:
                 self._retry_later([write])

@@ -23,10 +23,11 @@ class Given:
 
 
 class FakeProducer:
-    """Acknowledges messages while `responds`. Otherwise the first `in_flight` of them are in flight."""
+    """Acknowledges messages while `responds`, at most `allowed`. Of the others, `in_flight` are in flight."""
 
     def __init__(self) -> None:
         self.responds = True
+        self.allowed = 1_000_000
         self.in_flight = 1
         self.written: list[Any] = []
         self.given: deque[Given] = deque()
@@ -69,7 +70,8 @@ class FakeProducer:
         deadline, served = time.monotonic() + timeout, 0
         while True:
             with self._changed:
-                while self.responds and self.given:
+                while self.responds and self.given and self.allowed:
+                    self.allowed -= 1
                     self._reports.append(self._write(self.given.popleft()))
                 if not self._reports:
                     left_s = deadline - time.monotonic()

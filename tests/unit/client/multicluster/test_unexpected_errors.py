@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from koff.client.cluster import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster import (
     Reader,
@@ -18,48 +16,14 @@ from koff.client.multicluster import (
     ReadError,
     ReadErrors,
     WriteErrors,
-    Writer,
-    WriterConf,
     reading_threads,
     write_target,
 )
 from koff.client.multicluster.reading_threads import FeedStream
 from tests.unit.client.multicluster.fake_producer import FakeProducer, Given
+from tests.unit.client.multicluster.writer_calls import Rescue, new_writer
 
 NOWHERE = "127.0.0.1:1"
-
-
-@pytest.fixture
-def producer(monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
-    made = FakeProducer()
-    monkeypatch.setattr(write_target, "new_client", lambda *args, **options: made)
-    monkeypatch.setattr(write_target, "_PROBE_S", 0.1)
-    return made
-
-
-def new_writer(**options: Any) -> Writer:
-    return Writer({"a": ClusterConf(NOWHERE)}, WriterConf("t", **options))
-
-
-class Rescue:
-    """Runs a call in a thread: the test fails if the call does not return, and does not hang."""
-
-    def __init__(self, call: Any) -> None:
-        self.raised: BaseException | None = None
-        self._call = call
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._call()
-        except BaseException as error:
-            self.raised = error
-
-    def wait(self) -> BaseException | None:
-        self._thread.join(30)
-        assert not self._thread.is_alive()
-        return self.raised
 
 
 def test_an_error_in_the_retry_thread_fails_the_messages_that_wait(producer, monkeypatch):
