@@ -3,11 +3,12 @@
 Needs the extra `koff[zookeeper]` (kazoo).
 """
 
+from koff.client.redelivery.conf import Redelivery, RedeliveryCounts
+from koff.client.redelivery.errors import PartitionError
 from koff.client.zookeeper.conf import ConsumerGroupConf, InitialOffset
 from koff.client.zookeeper.errors import (
     AlreadyClosing,
     ClaimLost,
-    PartitionError,
     UncleanClose,
     ZooKeeperLost,
 )
@@ -15,7 +16,6 @@ from koff.client.zookeeper.group import ConsumerGroup, join_consumer_group
 from koff.client.zookeeper.offset_manager import OffsetManager, OffsetManagerConf
 from koff.client.zookeeper.offsets_in_kafka import KafkaOffsetManager
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
-from koff.client.zookeeper.redelivery import Redelivery, RedeliveryCounts
 from koff.client.zookeeper.session import ZooKeeperLogin
 
 __all__ = [

@@ -1,13 +1,12 @@
-"""A partition that this member owns for a while, and how far its messages were processed."""
+"""A partition that this member owns for a while, until another member does."""
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from koff.client.cluster import TopicPartition
+from koff.client.redelivery.delivered_partition import DeliveredPartition
 
 
 class ClaimState(Enum):
@@ -22,26 +21,14 @@ class ClaimState(Enum):
     LOST = "lost"
 
 
-@dataclass(slots=True)
-class _DeliveredMessage:
-    raw: Any
-    """confluent-kafka's message."""
-    deliveries: int = 0
-    in_progress: bool = False
-    processed: bool = False
-
-
 @dataclass(slots=True, eq=False)
-class Claim:
+class Claim(DeliveredPartition):
     """This member's ownership of one partition.
 
     The claim holds in the ZooKeeper session `session_number`. `czxid` is the transaction that created the
-    partition's owner node. Not safe for threads: the caller of `drained`, and of every method from `deliver`
-    on, holds the lock of `Delivery`.
+    partition's owner node. Not safe for threads: the caller of its methods holds the lock of `Delivery`.
     """
 
-    topic: str
-    partition: int
     session_number: int
     czxid: int
     state: ClaimState = ClaimState.READING
@@ -56,79 +43,8 @@ class Claim:
     """
     failed: bool = False
     """Whether an error ended the reading of the partition. The member then releases the claim."""
-    last_delivered: int | None = None
-    """The offset of the last message that was handed out for the first time."""
-    processed_up_to: int | None = None
-    """The offset up to which all delivered messages were processed; None before the first."""
-    _order: deque[int] = field(default_factory=deque)  # offsets, in the order of their first delivery
-    _delivered: dict[int, _DeliveredMessage] = field(default_factory=dict)
 
     @property
     def topic_partition(self) -> TopicPartition:
         """The topic and the partition."""
         return TopicPartition(self.topic, self.partition)
-
-    @property
-    def drained(self) -> bool:
-        """Whether each handed-out message came back, acknowledged or not."""
-        return not any(message.in_progress for message in self._delivered.values())
-
-    def deliver(self, offset: int, raw: Any) -> int:
-        """Notes that the message is handed out; returns how often it was handed out, this time included."""
-        message = self._delivered.get(offset)
-        # Offsets have gaps (compaction, transaction markers), so the order of delivery is kept, not computed.
-        # A redelivered message keeps its place in that order.
-        if message is None:
-            message = self._delivered[offset] = _DeliveredMessage(raw)
-            self._order.append(offset)
-            self.last_delivered = offset
-        message.deliveries += 1
-        message.in_progress = True
-        return message.deliveries
-
-    def mark_processed(self, offset: int) -> int | None:
-        """Notes that one message was processed; returns `processed_up_to` if it moved, else None."""
-        message = self._delivered.get(offset)
-        if message is not None:
-            message.processed, message.in_progress = True, False
-        return self._advance()
-
-    def mark_processed_up_to(self, offset: int) -> int | None:
-        """Notes that all messages up to `offset` were processed; returns `processed_up_to` if it moved."""
-        for delivered in self._order:
-            if delivered > offset:
-                break
-            message = self._delivered[delivered]
-            message.processed, message.in_progress = True, False
-        return self._advance()
-
-    def was_processed(self, offset: int) -> bool:
-        """Whether the message was handed out and is processed."""
-        if self.last_delivered is None or offset > self.last_delivered:
-            return False
-        message = self._delivered.get(offset)
-        return message is None or message.processed
-
-    def mark_failed(self, offset: int) -> tuple[Any, int] | None:
-        """Notes that the application could not process the message.
-
-        Returns confluent-kafka's message and how often it was handed out; None if it was processed already.
-        """
-        message = self._delivered.get(offset)
-        if message is None or message.processed:
-            return None
-        message.in_progress = False
-        return message.raw, message.deliveries
-
-    def mark_in_progress(self, offset: int) -> None:
-        """Notes that a message that failed is not done with yet."""
-        self._delivered[offset].in_progress = True
-
-    def _advance(self) -> int | None:
-        """Moves `processed_up_to` over the processed messages at the front; returns it if it moved."""
-        # Only the processed messages at the front count: a gap keeps all later ones from being committed.
-        before = self.processed_up_to
-        while self._order and self._delivered[self._order[0]].processed:
-            self.processed_up_to = self._order.popleft()
-            del self._delivered[self.processed_up_to]
-        return self.processed_up_to if self.processed_up_to != before else None

@@ -8,8 +8,8 @@ from enum import Enum
 
 from koff.client.cluster import ClusterConf
 from koff.client.feed.source import FeedConf
+from koff.client.redelivery.conf import Redelivery
 from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManager
-from koff.client.zookeeper.redelivery import Redelivery
 from koff.client.zookeeper.session import ZooKeeperLogin
 
 

@@ -10,15 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from koff.client.message import Message
+from koff.client.redelivery.acknowledgements import Acknowledgements, WriteDeadLetter
+from koff.client.redelivery.conf import Redelivery, RedeliveryCounts
+from koff.client.redelivery.errors import PartitionError
 from koff.client.zookeeper.claims import Claim, ClaimState
-from koff.client.zookeeper.errors import ClaimLost, PartitionError
-from koff.client.zookeeper.redelivery import Redelivery, RedeliveryCounts
+from koff.client.zookeeper.errors import ClaimLost
 from koff.errors import KoffError
-from koff.logs import get_logger
 
-log = get_logger("client.zookeeper")
-WriteDeadLetter = Callable[[Any, int, BaseException | None], None]
-"""Writes confluent-kafka's message elsewhere, with how often it was delivered and the last cause."""
 _LEASE_CHECK_S = 0.1
 """How often a waiting `take_message` checks the session's lease: it gets no notification of a change."""
 _TIMESTAMP_NOT_AVAILABLE = 0
@@ -56,18 +54,33 @@ class Delivery:
         write_dead_letter: WriteDeadLetter | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.counts = RedeliveryCounts()
-        self._limit, self._max_redeliveries, self._redelivery = limit, max_redeliveries, redelivery
-        self._write_dead_letter, self._clock = write_dead_letter, clock
-        self._is_trusted, self._on_processed, self._on_error = is_trusted, on_processed, on_error
+        self._limit, self._clock, self._is_trusted = limit, clock, is_trusted
         # Threads of the application and of the intakes wait on the same condition. Each wait has a short time
         # limit, so a notification that wakes the wrong thread only delays the right thread.
         self._lock = threading.Condition()
+        # The lock is kept until the offset manager has noted an offset. Otherwise the claim could be lost
+        # meanwhile, and the partition claimed again: the offset would count for the newer claim.
+        self._acknowledgements: Acknowledgements[Claim] = Acknowledgements(
+            self._lock,
+            max_redeliveries=max_redeliveries,
+            redelivery=redelivery,
+            is_lost=lambda claim: claim.state is ClaimState.LOST,
+            delay=self._delay,
+            on_processed=on_processed,
+            on_error=on_error,
+            on_change=self._lock.notify_all,
+            write_dead_letter=write_dead_letter,
+        )
         self._buffers: dict[Claim, deque[Any]] = {}
         self._turns: deque[Claim] = deque()
         self._delayed: dict[Claim, list[tuple[float, Any]]] = {}
         """Messages that failed, each with the time of its next delivery."""
         self._closed = False
+
+    @property
+    def counts(self) -> RedeliveryCounts:
+        """What became of messages that failed."""
+        return self._acknowledgements.counts
 
     def close(self) -> None:
         """Drops the buffers and hands out no more messages: waiting calls of `take_message` return None."""
@@ -116,10 +129,10 @@ class Delivery:
                         del self._buffers[claim]
                     if claim.was_processed(raw.offset()):  # by `commit_up_to`, since it failed
                         continue
-                    if claim.deliver(raw.offset(), raw) > 1:
-                        self._count(redelivered=1)
+                    message = _make_message(claim, raw)
+                    self._acknowledgements.hand_out(claim, message, raw)
                     self._lock.notify_all()
-                    return self._make_message(claim, raw)
+                    return message
                 self._lock.wait(min(wait_s, _LEASE_CHECK_S))
             return None
 
@@ -154,7 +167,7 @@ class Delivery:
                     f"{claim.topic}/{claim.partition} was lost after offset {message.offset} was handed out: "
                     "the offset is not marked as processed, and the owner resumes from the committed offset"
                 )
-            self._note_processed(claim, claim.mark_processed_up_to(message.offset))
+            self._acknowledgements.mark_processed_up_to(claim, message.offset)
 
     def _get_buffer(self, claim: Claim) -> deque[Any]:
         """The claim's buffer, to which the caller adds messages."""
@@ -173,76 +186,11 @@ class Delivery:
                 self._turns.remove(claim)
             self._lock.notify_all()
 
-    def _make_message(self, claim: Claim, raw: Any) -> Message:
-        timestamp_type, timestamp_ms = raw.timestamp()
-        return ClaimedMessage(
-            value=raw.value(),
-            key=raw.key(),
-            topic=claim.topic,
-            partition=claim.partition,
-            offset=raw.offset(),
-            headers=tuple(raw.headers() or ()),
-            timestamp_ms=None if timestamp_type == _TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
-            on_ack=lambda message: self._ack(claim, message.offset),
-            on_nack=lambda message, cause: self._nack(claim, message, cause),
-            claim=claim,
-        )
-
-    def _ack(self, claim: Claim, offset: int) -> None:
-        with self._lock:
-            if claim.state is ClaimState.LOST:
-                log.debug(
-                    "acknowledgement ignored: the claim is lost",
-                    topic=claim.topic,
-                    partition=claim.partition,
-                    offset=offset,
-                )
-                return
-            self._note_processed(claim, claim.mark_processed(offset))
-
-    def _nack(self, claim: Claim, message: Message, cause: BaseException | None) -> None:
-        """Hands out the message again later; after its last delivery, passes it over."""
-        with self._lock:
-            failed = claim.mark_failed(message.offset)
-            if failed is None or claim.state is ClaimState.LOST:
-                return
-            raw, deliveries = failed
-            if deliveries <= self._max_redeliveries:
-                self._delay(claim, raw, self._redelivery.delay_s(deliveries))
-                return
-            if self._write_dead_letter is None:
-                self._pass_over(claim, message, deliveries, cause)
-                return
-            claim.mark_in_progress(message.offset)  # a claim that drains waits for the write
-        # Without the lock: the write may take seconds.
-        try:
-            self._write_dead_letter(raw, deliveries, cause)
-        except Exception as error:  # the message must not stay in progress
-            with self._lock:
-                claim.mark_failed(message.offset)
-                text = f"offset {message.offset} failed {deliveries} times, and is delivered again: {error}"
-                self._on_error(_make_error(claim, text, message, error))
-                self._delay(claim, raw, self._redelivery.longest_s)
-            return
-        with self._lock:
-            self._count(dead_letters=1)
-            if not _is_lost(claim):  # else the next owner delivers the message, too
-                self._pass_over(claim, message, deliveries, cause)
-
     def _delay(self, claim: Claim, raw: Any, delay_s: float) -> None:
         # While the claim drains, the next owner gets the message.
         if claim.state is ClaimState.READING and not self._closed:
             self._delayed.setdefault(claim, []).append((self._clock() + delay_s, raw))
         self._lock.notify_all()
-
-    def _pass_over(
-        self, claim: Claim, message: Message, deliveries: int, cause: BaseException | None
-    ) -> None:
-        """Reports the message, and counts it as processed."""
-        self._count(passed_over=1)
-        text = f"offset {message.offset} failed {deliveries} times and is passed over: {cause!r}"
-        self._on_error(_make_error(claim, text, message, cause))
-        self._note_processed(claim, claim.mark_processed(message.offset))
 
     def _release_delayed(self) -> float:
         """Buffers the failed messages that are due; returns how long the next one has to wait."""
@@ -263,32 +211,21 @@ class Delivery:
                 del self._delayed[claim]
         return max(0.0, next_due_s - now)
 
-    def _count(self, *, redelivered: int = 0, passed_over: int = 0, dead_letters: int = 0) -> None:
-        """Adds to `counts`. The caller holds the lock."""
-        old = self.counts
-        self.counts = RedeliveryCounts(
-            old.redelivered + redelivered, old.passed_over + passed_over, old.dead_letters + dead_letters
-        )
-
-    def _note_processed(self, claim: Claim, processed: int | None) -> None:
-        """Passes on the claim's `processed_up_to` if it moved. The caller holds the lock."""
-        # The lock is kept until the offset manager has noted the offset. Otherwise the claim could be lost
-        # meanwhile, and the partition claimed again: the offset would count for the newer claim.
-        self._lock.notify_all()
-        if processed is not None:
-            self._on_processed(claim, processed)
-
-
-def _is_lost(claim: Claim) -> bool:
-    return claim.state is ClaimState.LOST
-
-
-def _make_error(claim: Claim, text: str, message: Message, cause: BaseException | None) -> PartitionError:
-    error = PartitionError(claim.topic, claim.partition, text, message)
-    error.__cause__ = cause
-    return error
-
 
 def _read_offset(raw: Any) -> int:
     offset: int = raw.offset()
     return offset
+
+
+def _make_message(claim: Claim, raw: Any) -> Message:
+    timestamp_type, timestamp_ms = raw.timestamp()
+    return ClaimedMessage(
+        value=raw.value(),
+        key=raw.key(),
+        topic=claim.topic,
+        partition=claim.partition,
+        offset=raw.offset(),
+        headers=tuple(raw.headers() or ()),
+        timestamp_ms=None if timestamp_type == _TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
+        claim=claim,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from koff.client.message import Message
 from koff.errors import Closed, ConnectError, KoffError
 
 
@@ -20,16 +19,6 @@ class UncleanClose(KoffError):
 
 class ClaimLost(KoffError):
     """This member does not own the partition any more. The next owner gets the uncommitted messages."""
-
-
-class PartitionError(KoffError):
-    """An error in one partition; its cause is chained. `message` is the message that failed, if any."""
-
-    def __init__(self, topic: str, partition: int, text: str, message: Message | None = None) -> None:
-        super().__init__(f"{topic}/{partition}: {text}")
-        self.topic = topic
-        self.partition = partition
-        self.message = message
 
 
 def make_koff_error(what: str, error: BaseException) -> KoffError:

@@ -12,6 +12,9 @@ from typing import Any
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster, ClusterConf, TopicPartition
 from koff.client.message import Message
+from koff.client.redelivery.conf import RedeliveryCounts
+from koff.client.redelivery.dead_letters import DeadLetters
+from koff.client.redelivery.errors import PartitionError
 from koff.client.topic_names import find_topic_fault
 from koff.client.zookeeper.brokers import find_brokers
 from koff.client.zookeeper.claims import Claim
@@ -20,7 +23,6 @@ from koff.client.zookeeper.delivery import Delivery
 from koff.client.zookeeper.error_queue import ErrorQueue
 from koff.client.zookeeper.errors import (
     AlreadyClosing,
-    PartitionError,
     UncleanClose,
     ZooKeeperLost,
     make_koff_error,
@@ -30,7 +32,6 @@ from koff.client.zookeeper.membership import Membership
 from koff.client.zookeeper.offset_manager import OffsetManager
 from koff.client.zookeeper.offset_reset import reset_offsets
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
-from koff.client.zookeeper.redelivery import DeadLetters, RedeliveryCounts
 from koff.client.zookeeper.session import NoNode, Session
 from koff.client.zookeeper.znodes import GroupPaths, Registration, new_member_id
 from koff.errors import ConfigError, ConnectError, KoffError

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster, Isolation, OffsetSpec, TopicPartition
 from koff.client.feed.feed import Feed, PartitionLost
+from koff.client.redelivery.errors import PartitionError
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.conf import ConsumerGroupConf, InitialOffset
 from koff.client.zookeeper.delivery import Delivery
-from koff.client.zookeeper.errors import ClaimLost, PartitionError
+from koff.client.zookeeper.errors import ClaimLost
 from koff.client.zookeeper.offset_manager import OffsetManager
 from koff.errors import ConnectError, KoffError
 from koff.logs import get_logger

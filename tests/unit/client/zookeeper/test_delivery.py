@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from koff.client.message import Message
+from koff.client.redelivery.acknowledgements import WriteDeadLetter
+from koff.client.redelivery.conf import Redelivery, RedeliveryCounts
 from koff.client.zookeeper import ClaimLost, PartitionError
 from koff.client.zookeeper.claims import Claim
-from koff.client.zookeeper.delivery import Delivery, WriteDeadLetter
-from koff.client.zookeeper.redelivery import Redelivery, RedeliveryCounts
+from koff.client.zookeeper.delivery import Delivery
 from koff.errors import ConfigError, ConnectError, KoffError
 
 

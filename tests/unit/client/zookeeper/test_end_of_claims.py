@@ -7,9 +7,10 @@ import pytest
 
 from koff.client import ClusterConf, TopicPartition
 from koff.client.cluster import Cluster
+from koff.client.redelivery.errors import PartitionError
 from koff.client.zookeeper import ConsumerGroupConf
 from koff.client.zookeeper.claims import Claim, ClaimState
-from koff.client.zookeeper.errors import PartitionError, ZooKeeperLost
+from koff.client.zookeeper.errors import ZooKeeperLost
 from koff.client.zookeeper.intake import Intake
 from koff.client.zookeeper.offset_manager import OffsetManagerConf, PeriodicOffsets
 from koff.errors import KoffError

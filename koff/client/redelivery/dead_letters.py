@@ -1,11 +1,10 @@
-"""What happens to messages that the application could not process: later deliveries, then a dead letter."""
+"""Writes messages that the application could not process to a dead-letter topic."""
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import confluent_kafka
 from confluent_kafka import KafkaException
@@ -13,53 +12,10 @@ from confluent_kafka import KafkaException
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.librdkafka import ONE_IN_FLIGHT, new_client
-from koff.errors import Closed, ConfigError, ConnectError
+from koff.errors import Closed, ConnectError
 
 _WRITE_TIMEOUT_S = 10.0
 _FLUSH_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Redelivery:
-    """When a message is delivered again after `nack`.
-
-    The first time after `first_s`, then each time after `factor` times as long, at most `longest_s`. Messages
-    of a partition that are due together are delivered in the order of their offsets.
-
-    After its last delivery, a message is written to `dead_letter_topic`, a topic of the same cluster, before
-    it counts as processed. While that fails, the message is delivered again every `longest_s`. "": it is
-    reported by `errors` only.
-    """
-
-    first_s: float = 1.0
-    factor: float = 2.0
-    longest_s: float = 60.0
-    dead_letter_topic: str = ""
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.first_s <= self.longest_s and self.factor >= 1):
-            raise ConfigError(
-                f"redelivery after {self.first_s} to {self.longest_s} s by factor {self.factor} is not "
-                "possible: use 0 <= first_s <= longest_s, and a factor of 1 or more"
-            )
-
-    def delay_s(self, deliveries: int) -> float:
-        """The delay before the next delivery of a message that was delivered `deliveries` times."""
-        delay_s = self.first_s
-        for _ in range(deliveries - 1):
-            delay_s = min(delay_s * self.factor, self.longest_s)
-        return delay_s
-
-
-class RedeliveryCounts(NamedTuple):
-    """How often a member delivered a message again, passed one over, and wrote one as a dead letter.
-
-    Each dead letter is also counted as passed over.
-    """
-
-    redelivered: int = 0
-    passed_over: int = 0
-    dead_letters: int = 0
 
 
 class DeadLetters(Closing):

@@ -1,0 +1,1 @@
+"""What happens to messages after they were handed out: acknowledged, delivered again, or passed over."""
