@@ -20,9 +20,12 @@ from koff.client.multicluster import (
     FIRST_OFFSET,
     LAST_OFFSET,
     CommitError,
+    PartitionError,
     Reader,
     ReaderConf,
     ReadErrors,
+    Redelivery,
+    RedeliveryCounts,
     RoundRobin,
     RWMode,
     Unavailable,
@@ -494,6 +497,69 @@ def test_groups_commit_what_was_read_and_their_next_readers_go_on_there(two: Two
     with in_group() as reader:
         read_until(reader, lambda: again.has("a", 10) and again.has("b", 10), again.take)
     assert again.numbers == {(name, 0): list(range(100, 120, 2)) for name in "ab"}
+
+
+def test_a_message_that_fails_is_delivered_again_and_then_becomes_a_dead_letter(two: Two, topic: str):
+    """Number 7 of each cluster always fails. What is acknowledged around it is committed in the end."""
+    dead = f"{topic}-dead"
+    for kafka in two:
+        kafka.create_topic(dead, partitions=PARTITIONS)
+        fill(kafka, topic, range(20))
+    redelivery = Redelivery(first_s=0.1, dead_letter_topic=dead)
+    members = [
+        ReaderConf(
+            kafka.bootstrap,
+            topic,
+            group_id=topic,
+            name=name,
+            redelivery=redelivery,
+            max_redeliveries=2,
+            commit_interval_s=0.1,
+        )
+        for name, kafka in zip("ab", two, strict=True)
+    ]
+    deliveries: Counter[tuple[str, int]] = Counter()
+
+    def process(message: Message) -> None:
+        number = int(message.value or b"")
+        deliveries[message.cluster, number] += 1
+        if number == 7:
+            message.nack(ValueError("seven"))
+        else:
+            message.ack()
+
+    with Reader(members) as reader:
+        read_until(reader, lambda: all(deliveries[name, 7] == 3 for name in "ab"), process)
+        errors = list(itertools.islice(reader.errors(), 2))
+        wait_until(lambda: committed(two[0], topic, topic) == [10, 10], what="commits of a")
+        wait_until(lambda: committed(two[1], topic, topic) == [10, 10], what="commits of b")
+        assert [reader.stats(i).redelivery for i in range(2)] == [RedeliveryCounts(2, 1, 1)] * 2
+    assert deliveries == {(name, n): 3 if n == 7 else 1 for name in "ab" for n in range(20)}
+    failed = [error.message for error in errors if isinstance(error, PartitionError)]
+    assert {message.cluster for message in failed if message} == {"a", "b"}
+    for kafka in two:
+        assert [*itertools.chain(*log_of(kafka, dead).values())] == [7]
+
+
+def test_a_reader_without_a_group_gets_failed_messages_again_until_its_offset_is_set(two: Two, topic: str):
+    fill(two[0], topic, range(10))
+    conf = ReaderConf(two[0].bootstrap, topic, redelivery=Redelivery(first_s=0.1))
+    with Reader([conf]) as reader:
+        numbers: list[int] = []
+
+        def process(message: Message) -> None:
+            numbers.append(int(message.value or b""))
+            if message.offset == 2:
+                message.nack()
+            else:
+                message.ack()
+
+        read_until(reader, lambda: numbers.count(4) == 3, process)
+        assert (reader.offset(0), reader.lag(0)) == (5, 0)  # not moved back by a message that comes again
+        reader.set_offset(0, 3)
+        numbers.clear()
+        read_until(reader, lambda: 8 in numbers, process)
+        assert numbers == [6, 8]
 
 
 def test_what_another_member_has_now_is_not_committed(two: Two, topic: str):

@@ -14,6 +14,8 @@ from koff.client.multicluster.errors import (
 from koff.client.multicluster.reader import Reader
 from koff.client.multicluster.stats import ClusterWrites, ReaderStats, WriterStats
 from koff.client.multicluster.writer import Writer
+from koff.client.redelivery.conf import Redelivery, RedeliveryCounts
+from koff.client.redelivery.errors import PartitionError
 
 __all__ = [
     "CRC32",
@@ -26,12 +28,15 @@ __all__ = [
     "Hash",
     "LeastBytes",
     "Murmur2",
+    "PartitionError",
     "RWMode",
     "ReadError",
     "ReadErrors",
     "Reader",
     "ReaderConf",
     "ReaderStats",
+    "Redelivery",
+    "RedeliveryCounts",
     "RoundRobin",
     "Summary",
     "Unavailable",

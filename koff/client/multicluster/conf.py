@@ -11,6 +11,7 @@ from koff.client.members import normalize_members
 from koff.client.message import Message
 from koff.client.multicluster.balancers import Balancer, Hash
 from koff.client.multicluster.errors import WriteErrors
+from koff.client.redelivery.conf import Redelivery
 from koff.client.topic_names import find_topic_fault
 from koff.errors import ConfigError
 
@@ -35,6 +36,10 @@ class ReaderConf:
     - `on_assigned`, `on_revoked`: called with the partitions that a group's member got or gave up, by the
       thread that reads. Unread messages of revoked partitions are dropped before `on_revoked`. They must not
       use the reader; an error that they raise is logged.
+    - `redelivery`: the application calls `ack` or `nack` once for each message. A group commits what is
+      acknowledged, up to the first message that is not; a message that failed is delivered again after the
+      delays of `redelivery`, up to `max_redeliveries` times, and then passed over (`Reader.errors`). None:
+      both calls have no effect.
     - `properties`: librdkafka's (TLS, SASL; `group.protocol` "consumer" for KIP-848).
     - `min_bytes`, `max_bytes`, `max_wait_s`: of a fetch request.
     - `queue_capacity`: about how many fetched messages may wait to be read.
@@ -58,6 +63,8 @@ class ReaderConf:
     on_assigned: PartitionsChanged | None = None
     on_revoked: PartitionsChanged | None = None
     isolation: Isolation = Isolation.READ_COMMITTED
+    redelivery: Redelivery | None = None
+    max_redeliveries: int = 3
 
     def __post_init__(self) -> None:
         normalize_members(self, isolation=Isolation)

@@ -19,7 +19,7 @@ from koff.client.message import Message
 from koff.client.multicluster.client_statistics import INTERVAL
 from koff.client.multicluster.conf import LAST_OFFSET, PartitionsChanged, ReaderConf
 from koff.client.multicluster.errors import CommitError, ReadError
-from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
+from koff.client.multicluster.inbox import Inbox, ReaderSubscription
 from koff.client.multicluster.reading_threads import FETCH_S, MessageStream, build_feed_conf
 from koff.errors import ConnectError, KoffError
 from koff.logs import get_logger
@@ -93,6 +93,14 @@ class GroupStream(MessageStream):
         self.run_in_thread(commit)
         return done
 
+    def mark_processed(self, messages: Sequence[Message]) -> None:
+        """Marks the messages, and all before them, as processed: an `ack` of them has no effect any more."""
+        if self._subscription.tracker is None:
+            return
+        for (partition, assignment), offset in _next_offsets(messages).items():
+            if assignment in (0, self._assignments.get(partition)):
+                self._subscription.tracker.mark_processed_up_to(partition, offset - 1)
+
     def _split_by_assignment(
         self, offsets: Mapping[tuple[int, int], int]
     ) -> tuple[list[TopicPartition], list[TopicPartition], list[int]]:
@@ -152,7 +160,18 @@ class GroupStream(MessageStream):
                 "again"
             )
 
+    def _store_processed(self) -> None:
+        """Stores the offsets after the messages that the application has acknowledged."""
+        if self._subscription.tracker is None:
+            return
+        for partition, offset in self._subscription.tracker.pop_processed().items():
+            try:
+                self._consumer.store_offsets(offsets=[TopicPartition(self._conf.topic, partition, offset)])
+            except KafkaException:  # the assignment was lost: the next owner reads the messages again
+                log.info("acknowledged offset not committed", topic=self._conf.topic, partition=partition)
+
     def _fetch_once(self) -> None:
+        self._store_processed()
         room = self._inbox.wait_for_room(self.subscriptions, FETCH_S)
         if not room:
             self._note_response(self.subscriptions)  # the caller is slow: this is no silence of the cluster
@@ -178,8 +197,7 @@ class GroupStream(MessageStream):
             self._join_group()
         subscription = self._subscription
         self._inbox.put_batches(
-            InboxBatch(subscription, subscription.generation, self._build_messages(partition, raw))
-            for partition, raw in by_partition.items()
+            self._build_batch(subscription, partition, raw) for partition, raw in by_partition.items()
         )
         if by_partition:
             self._note_fetch(self.subscriptions, started_at, fetched_at)
@@ -217,6 +235,7 @@ class GroupStream(MessageStream):
         return True
 
     def _close_client(self) -> None:
+        self._store_processed()
         self._consumer.close()
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -231,13 +250,20 @@ class GroupStream(MessageStream):
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Drops unread messages of revoked partitions: the next owner reads them, after the last commit."""
-        self._run_tasks()  # stores the offsets of returned messages while this member may still commit them
+        # Store the offsets of returned messages while this member may still commit them.
+        self._run_tasks()
+        self._store_processed()
         revoked = {partition.partition for partition in partitions}
         for partition in revoked:
             self._assignments.pop(partition, None)
-        self._inbox.drop_batches(
-            lambda batch: batch.subscription is self._subscription and batch.messages[0].partition in revoked
-        )
+        with self._inbox.lock:  # no message of these partitions may be handed out in between
+            if self._subscription.tracker is not None:
+                self._subscription.tracker.drop_partitions(revoked)
+            self._inbox.drop_batches(
+                lambda batch: (
+                    batch.subscription is self._subscription and batch.messages[0].partition in revoked
+                )
+            )
         self._call_back(self._conf.on_revoked, partitions)
 
     def _call_back(self, callback: PartitionsChanged | None, partitions: list[TopicPartition]) -> None:

@@ -7,12 +7,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from koff.client.message import Message
 from koff.client.multicluster.balancers import payload_bytes
 from koff.client.multicluster.client_statistics import ClientStats, SummaryBuilder
 from koff.client.multicluster.conf import ReaderConf
+from koff.client.multicluster.message_tracker import MessageTracker
 from koff.client.multicluster.stats import ReaderStats
+from koff.client.redelivery.conf import RedeliveryCounts
 from koff.errors import KoffError
 from koff.logs import get_logger
 
@@ -28,7 +31,8 @@ class ReaderSubscription:
     - `unreported_error`: an error that `take_batches` has not returned yet. `failure` is the error's text;
       it stays until the subscription can be read again.
     - `ended`: why its thread has ended; nothing more is read.
-    - `queued`: how many of its messages are in the inbox.
+    - `queued`: how many of its messages are in the inbox. `tracker` has more that wait to be delivered again.
+    - `tracker`: with `ReaderConf.redelivery`.
     """
 
     conf: ReaderConf
@@ -39,6 +43,7 @@ class ReaderSubscription:
     failure: str = ""
     ended: KoffError | None = None
     queued: int = 0
+    tracker: MessageTracker | None = None
     counts: dict[str, int] = field(default_factory=dict)
     wait_s: SummaryBuilder = field(default_factory=SummaryBuilder)
     read_s: SummaryBuilder = field(default_factory=SummaryBuilder)
@@ -53,6 +58,11 @@ class ReaderSubscription:
         """The partition that is read; -1 with a group."""
         return -1 if self.conf.group_id else self.conf.partition or 0
 
+    @property
+    def waiting(self) -> int:
+        """How many messages wait to be read, those included that wait to be delivered again."""
+        return self.queued + (self.tracker.delayed if self.tracker else 0)
+
     def add_count(self, name: str, number: int = 1) -> None:
         self.counts[name] = self.counts.get(name, 0) + number
 
@@ -64,24 +74,31 @@ class ReaderSubscription:
             partition=self.partition,
             offset=self.offset,
             lag=self.lag,
-            queue_length=self.queued,
+            queue_length=self.waiting,
             queue_capacity=self.conf.queue_capacity,
             failure=self.failure,
             wait_s=self.wait_s.build(),
             read_s=self.read_s.build(),
             client=client,
+            redelivery=self.tracker.counts if self.tracker else RedeliveryCounts(),
             **self.counts,
         )
 
 
 @dataclass(slots=True, eq=False)
 class InboxBatch:
-    """Messages of one partition in log order, fetched when the partition ended at `end_offset`."""
+    """Messages of one partition in log order, fetched when the partition ended at `end_offset`.
+
+    `raws` are confluent-kafka's messages, with `ReaderConf.redelivery`. `again`: the messages were handed out
+    before, and failed.
+    """
 
     subscription: ReaderSubscription
     generation: int
     messages: Sequence[Message]
     end_offset: int = -1
+    raws: Sequence[Any] = ()
+    again: bool = False
 
 
 class Inbox:
@@ -109,6 +126,14 @@ class Inbox:
                     batch.subscription.queued += len(batch.messages)
                     self._batches.append(batch)
                     self.clear_error(batch.subscription)
+            self._changed.notify_all()
+
+    def put_again(self, subscription: ReaderSubscription, batches: Iterable[InboxBatch]) -> None:
+        """Adds batches of failed messages, before all others: they are the oldest."""
+        with self.lock:
+            for batch in batches:
+                subscription.queued += len(batch.messages)
+                self._batches.appendleft(batch)
             self._changed.notify_all()
 
     def report_error(self, subscription: ReaderSubscription, error: KoffError) -> None:
@@ -223,7 +248,9 @@ class Inbox:
             subscription.queued -= len(batch.messages)
             subscription.add_count("messages", len(batch.messages))
             subscription.add_count("bytes", sum(map(payload_bytes, batch.messages)))
-            if not subscription.conf.group_id:  # a group's offsets are at its coordinator
+            if subscription.tracker is not None:
+                subscription.tracker.hand_out(batch.messages, batch.raws)
+            if not (subscription.conf.group_id or batch.again):  # a group's offsets are at its coordinator
                 subscription.offset = last.offset + 1
                 is_known = batch.end_offset >= 0
                 subscription.lag = max(batch.end_offset - subscription.offset, 0) if is_known else -1
@@ -233,4 +260,4 @@ class Inbox:
 
 def _free_capacity(subscriptions: Sequence[ReaderSubscription]) -> int:
     """The free places in the queues; negative if a fetch returned more messages than there was room for."""
-    return sum(subscription.conf.queue_capacity - subscription.queued for subscription in subscriptions)
+    return sum(subscription.conf.queue_capacity - subscription.waiting for subscription in subscriptions)

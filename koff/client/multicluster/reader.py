@@ -11,11 +11,18 @@ from koff.client.cluster import OffsetSpec
 from koff.client.message import Message
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import CommitError, ReadErrors, Unavailable
+from koff.client.multicluster.feed_stream import FeedStream
 from koff.client.multicluster.group_stream import GroupStream
 from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
-from koff.client.multicluster.reading_threads import FeedStream, MessageStream
+from koff.client.multicluster.message_tracker import MessageTracker
+from koff.client.multicluster.reading_threads import MessageStream
 from koff.client.multicluster.stats import ReaderStats
-from koff.errors import Closed, ConfigError
+from koff.client.redelivery.error_queue import ErrorQueue
+from koff.client.redelivery.errors import PartitionError
+from koff.errors import Closed, ConfigError, KoffError
+from koff.logs import get_logger
+
+log = get_logger("client.multicluster")
 
 
 class Reader(Closing):
@@ -34,6 +41,13 @@ class Reader(Closing):
             ReaderSubscription(conf, -1 if conf.group_id else conf.start_offset) for conf in configs
         ]
         self._inbox = Inbox(self._subscriptions)
+        self._errors = ErrorQueue()
+        for subscription in self._subscriptions:
+            conf = subscription.conf
+            if conf.redelivery is not None:
+                subscription.tracker = MessageTracker(
+                    conf, conf.redelivery, self._inbox.lock, self._report_passed_over
+                )
         self._streams: dict[ReaderSubscription, FeedStream | GroupStream] = {}
         self._groups: dict[tuple[str, str], GroupStream] = {}
         _refuse_duplicates(self._subscriptions)
@@ -55,12 +69,16 @@ class Reader(Closing):
         batches = self._take_batches(timeout_s)
         for batch in batches:
             stream = self._streams[batch.subscription]
-            if isinstance(stream, GroupStream):
+            if isinstance(stream, GroupStream) and batch.subscription.tracker is None:
                 stream.store_offsets(batch.messages)
         return [message for batch in batches for message in batch.messages]
 
     def fetch_message(self, timeout_s: float | None = None) -> list[Message]:
-        """As `read_message`, but a group's offsets are committed only by `commit_messages`."""
+        """As `read_message`, but a group's offsets are committed only by `commit_messages`.
+
+        With `ReaderConf.redelivery` both methods are the same: offsets are committed by `Message.ack` (and by
+        `commit_messages`), and messages of which the application calls `nack` are returned again later.
+        """
         return [message for batch in self._take_batches(timeout_s) for message in batch.messages]
 
     def commit_messages(self, *messages: Message, timeout_s: float = 10.0) -> None:
@@ -81,6 +99,8 @@ class Reader(Closing):
                 )
             by_stream.setdefault(stream, []).append(message)
         self._check_open()
+        for stream, committed in by_stream.items():
+            stream.mark_processed(committed)
         # Start the commits of all groups, then wait for them.
         commits = [stream.commit_offsets(messages) for stream, messages in by_stream.items()]
         errors, deadline = [], time.monotonic() + timeout_s
@@ -96,6 +116,14 @@ class Reader(Closing):
                 errors.append(error)
         if errors:
             raise errors[0]
+
+    def errors(self) -> Iterator[KoffError]:
+        """The messages that were passed over, each as a `PartitionError`, as they occur; ends after `close`.
+
+        Only with `ReaderConf.redelivery`. The application need not read them: all are logged.
+        """
+        while (error := self._errors.take_error(lambda: self._inbox.closed)) is not None:
+            yield error
 
     def lag(self, i: int) -> int:
         """How many offsets followed the last returned message when it was fetched.
@@ -135,6 +163,8 @@ class Reader(Closing):
             subscription.offset, subscription.lag = offset, -1
             subscription.unreported_error, subscription.failure = None, ""
             self._inbox.drop_batches(lambda batch: batch.subscription is subscription)
+            if subscription.tracker is not None:
+                subscription.tracker.drop_partitions([subscription.partition])
             stream.seek(subscription, offset)
 
     def set_offset_at(self, i: int, at: datetime | float) -> None:
@@ -168,8 +198,16 @@ class Reader(Closing):
         if was_closed:
             return
         self._inbox.close()
+        self._errors.wake_all()
         for stream in dict.fromkeys(self._streams.values()):
             stream.close()
+        for subscription in self._subscriptions:
+            if subscription.tracker is not None:
+                subscription.tracker.close()
+
+    def _report_passed_over(self, error: PartitionError) -> None:
+        log.warning("a message failed", reason=str(error))
+        self._errors.put_error(error)
 
     def __iter__(self) -> Iterator[list[Message]]:
         """The lists that `read_message` returns, until the reader is closed."""

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from koff.client.multicluster.client_statistics import NO_VALUES, ClientStats, Summary
+from koff.client.redelivery.conf import RedeliveryCounts
 
-_NO_CLIENT = ClientStats()
+_NO_CLIENT, _NO_REDELIVERIES = ClientStats(), RedeliveryCounts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class ReaderStats:
     - `skipped`: offsets that retention deleted before the reader could read them.
     - `wait_s`: seconds that a fetch waited until messages of this reader came, from librdkafka.
     - `read_s`: seconds that it took to make messages of one fetch ready to be read.
+    - `redelivery`: messages that were delivered again, passed over, and written as dead letters.
     - `client`: librdkafka's own statistics. Readers of one topic in one cluster with the same settings share
       a client, and so have the same ones.
     """
@@ -42,6 +44,7 @@ class ReaderStats:
     skipped: int = 0
     wait_s: Summary = NO_VALUES
     read_s: Summary = NO_VALUES
+    redelivery: RedeliveryCounts = _NO_REDELIVERIES
     client: ClientStats = _NO_CLIENT
 
 

@@ -14,13 +14,13 @@ from koff.client.cluster import Cluster, ClusterConf, TopicPartition
 from koff.client.message import Message
 from koff.client.redelivery.conf import RedeliveryCounts
 from koff.client.redelivery.dead_letters import DeadLetters
+from koff.client.redelivery.error_queue import ErrorQueue
 from koff.client.redelivery.errors import PartitionError
 from koff.client.topic_names import find_topic_fault
 from koff.client.zookeeper.brokers import find_brokers
 from koff.client.zookeeper.claims import Claim
 from koff.client.zookeeper.conf import ConsumerGroupConf
 from koff.client.zookeeper.delivery import Delivery
-from koff.client.zookeeper.error_queue import ErrorQueue
 from koff.client.zookeeper.errors import (
     AlreadyClosing,
     UncleanClose,

@@ -1,10 +1,11 @@
-"""A writer whose producer has no cluster."""
+"""A writer whose producer has no cluster, and a group's member without a cluster."""
 
 from __future__ import annotations
 
 import pytest
 
-from koff.client.multicluster import write_target
+from koff.client.multicluster import group_stream, write_target
+from tests.unit.client.multicluster.fake_member import Coordinator, Member
 from tests.unit.client.multicluster.fake_producer import FakeProducer
 
 
@@ -13,4 +14,12 @@ def producer(monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
     made = FakeProducer()
     monkeypatch.setattr(write_target, "new_client", lambda *args, **options: made)
     monkeypatch.setattr(write_target, "_PROBE_S", 0.1)
+    return made
+
+
+@pytest.fixture
+def member(monkeypatch: pytest.MonkeyPatch) -> Member:
+    made = Member()
+    monkeypatch.setattr(group_stream, "new_client", lambda *args, **options: made)
+    monkeypatch.setattr(group_stream, "GroupCoordinator", lambda *args: Coordinator(made))
     return made

@@ -3,106 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
-from koff.client.closing import Closing
 from koff.client.message import Message
-from koff.client.multicluster import CommitError, Reader, ReaderConf, ReadErrors, group_stream
-from koff.errors import ConnectError, KoffError
-from koff.kafkatest import wait_until
-
-
-class Member:
-    """A librdkafka consumer. Each entry of `script` is what one call of `consume` does and returns."""
-
-    def __init__(self) -> None:
-        self.script: list[Callable[[], list[Any]]] = []
-        self.commits: list[tuple[int, int]] = []
-        self.other_committed = -1
-        self.committed_error: KoffError | None = None
-        self.stored: list[tuple[int, int]] = []
-        self.coordinator_responds = threading.Event()
-        self.coordinator_responds.set()
-
-    def subscribe(self, topics: list[str], on_assign: Any, on_revoke: Any) -> None:
-        self.assign = lambda: on_assign(self, [TopicPartition("t", 0)])
-        self.revoke = lambda: on_revoke(self, [TopicPartition("t", 0)])
-
-    def consume(self, max_messages: int, timeout_s: float) -> list[Any]:
-        return self.script.pop(0)() if self.script else []
-
-    def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> list[Any]:
-        self.coordinator_responds.wait(60)
-        self.commits += [(each.partition, each.offset) for each in offsets]
-        return []
-
-    def store_offsets(self, offsets: list[TopicPartition]) -> None:
-        self.stored += [(each.partition, each.offset) for each in offsets]
-
-    def list_topics(self, *names: str, timeout: float) -> None:
-        return None
-
-    def close(self) -> None:
-        self.coordinator_responds.set()
-
-    def then(self, *steps: Callable[[], list[Any]]) -> None:
-        """Adds steps: each second one is the call for the messages behind the first message."""
-        self.script += steps
-
-    def records(self, *offsets: int, after: Callable[[], None] = lambda: None) -> Callable[[], list[Any]]:
-        def consume() -> list[Any]:
-            after()
-            return [
-                confluent_kafka.Message(topic="t", partition=0, offset=offset, value=b"v")
-                for offset in offsets
-            ]
-
-        return consume
-
-
-class Coordinator(Closing):
-    """The group's coordinator: the offset that another member has committed, or that this one has."""
-
-    def __init__(self, member: Member) -> None:
-        self.member = member
-
-    def offset(self, topic: str, partition: int) -> tuple[int, str]:
-        if self.member.committed_error is not None:
-            raise self.member.committed_error
-        return max([self.member.other_committed, *(offset for _, offset in self.member.commits)]), ""
-
-    def close(self) -> None:
-        pass
-
-
-@pytest.fixture
-def member(monkeypatch: pytest.MonkeyPatch) -> Member:
-    made = Member()
-    monkeypatch.setattr(group_stream, "new_client", lambda *args, **options: made)
-    monkeypatch.setattr(group_stream, "GroupCoordinator", lambda *args: Coordinator(made))
-    return made
+from koff.client.multicluster import CommitError, Reader, ReaderConf, ReadErrors
+from koff.errors import ConnectError
+from tests.unit.client.multicluster.fake_member import Member, fetched
 
 
 @pytest.fixture
 def reader(member: Member) -> Iterator[Reader]:
     with Reader([ReaderConf("127.0.0.1:1", "t", group_id="g", name="a", fail_after_s=60)]) as reader:
         yield reader
-
-
-def fetched(reader: Reader, count: int) -> list[Message]:
-    messages: list[Message] = []
-
-    def enough() -> bool:
-        messages.extend(reader.fetch_message(0.1))
-        return len(messages) >= count
-
-    wait_until(enough, what="the messages")
-    return messages
 
 
 def fetch_revoke_and_assign_again(member: Member, reader: Reader) -> list[Message]:
@@ -152,7 +68,7 @@ def test_a_message_of_a_revoked_partition_is_not_committed(member: Member, reade
         revoked.set()
 
     member.then(member.records(after=revoke))
-    assert revoked.wait(60)
+    assert revoked.wait(30)
     with pytest.raises(CommitError, match=r"partitions \[0\]: other members have them now"):
         reader.commit_messages(*early)
     assert member.commits == []
@@ -183,7 +99,7 @@ def test_a_thread_that_ended_is_an_error_of_each_call(member: Member, reader: Re
     member.then(fail)
     for _ in range(2):
         with pytest.raises(ReadErrors, match="a bug"):
-            reader.read_message(60)
+            reader.read_message(10)
 
 
 def test_an_error_of_librdkafka_does_not_end_the_thread(
@@ -194,5 +110,5 @@ def test_an_error_of_librdkafka_does_not_end_the_thread(
 
     member.then(fail, member.records(0, after=member.assign), member.records())
     with pytest.raises(ReadErrors, match="not now"):
-        reader.read_message(60)
+        reader.read_message(10)
     assert [message.offset for message in fetched(reader, 1)] == [0]

@@ -16,10 +16,9 @@ from koff.client.multicluster import (
     ReadError,
     ReadErrors,
     WriteErrors,
-    reading_threads,
     write_target,
 )
-from koff.client.multicluster.reading_threads import FeedStream
+from koff.client.multicluster.feed_stream import FeedStream
 from tests.unit.client.multicluster.fake_producer import FakeProducer, Given
 from tests.unit.client.multicluster.writer_calls import Rescue, new_writer
 
@@ -127,7 +126,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Reader:
             raise SystemExit(3)
         stream._stopping.wait(0.01)
 
-    monkeypatch.setattr(reading_threads.FeedStream, "_fetch_once", fetch_once)
+    monkeypatch.setattr(FeedStream, "_fetch_once", fetch_once)
     return Reader([ReaderConf(NOWHERE, "t", name=name, fail_after_s=600) for name in "ab"])
 
 

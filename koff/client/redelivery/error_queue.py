@@ -1,4 +1,4 @@
-"""The errors of a group's member that wait for the application."""
+"""The errors of a reader or of a group's member that wait for the application."""
 
 from __future__ import annotations
 
