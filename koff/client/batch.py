@@ -72,9 +72,12 @@ class Batch(Sequence[Message]):
 class FetchedBatch(Batch):
     """A batch of confluent-kafka's message objects, which become `Message`s on first use."""
 
-    __slots__ = ("_raw",)
+    __slots__ = ("_cluster", "_raw")
 
-    def __init__(self, topic: str, partition: int, raw: list[confluent_kafka.Message]) -> None:
+    def __init__(
+        self, topic: str, partition: int, raw: list[confluent_kafka.Message], cluster: str = ""
+    ) -> None:
+        self._cluster = cluster
         self.topic = topic
         self.partition = partition
         self._raw = raw
@@ -110,17 +113,17 @@ class FetchedBatch(Batch):
         """The messages, built some at a time, which is faster. Only for a batch that nobody else has."""
         raw, count = self._raw, _DRAINED_MESSAGES
         return chain.from_iterable(
-            _build_messages(self.topic, self.partition, raw[start : start + count])
+            _build_messages(self._cluster, self.topic, self.partition, raw[start : start + count])
             for start in range(0, len(raw), count)
         )
 
     def _get_messages(self) -> list[Message]:
         if self._messages is None:
-            self._messages = _build_messages(self.topic, self.partition, self._raw)
+            self._messages = _build_messages(self._cluster, self.topic, self.partition, self._raw)
         return self._messages
 
 
-def _build_messages(topic: str, partition: int, raw: list[Any]) -> list[Message]:
+def _build_messages(cluster: str, topic: str, partition: int, raw: list[Any]) -> list[Message]:
     # `map` over the unbound C methods is faster than a method call on each message.
     fetched = confluent_kafka.Message
     columns: Any = zip(
@@ -142,7 +145,7 @@ def _build_messages(topic: str, partition: int, raw: list[Any]) -> list[Message]
         message.offset = offset
         message.headers = tuple(headers) if headers else ()
         message.timestamp_ms = timestamp_ms if kind else None  # kind 0: the message has no timestamp
-        message.cluster = ""
+        message.cluster = cluster
         message.assignment = 0
         message.on_ack = message.on_nack = None
         messages.append(message)

@@ -80,7 +80,8 @@ class TopicInfo:
 class ClusterConf:
     """How to reach a cluster. `properties` are librdkafka's, and override koff's own choices.
 
-    A property that is a `SecretFile` is read again for each connection.
+    A property that is a `SecretFile` is read again for each connection. `name` is what messages have as
+    `cluster`; by default `brokers`.
     """
 
     brokers: str
@@ -88,6 +89,12 @@ class ClusterConf:
     client_id: str = "koff"
     connect_timeout_s: float = 8.0
     request_timeout_s: float = 10.0
+    name: str = ""
+
+    @property
+    def cluster_name(self) -> str:
+        """The name of the cluster, or its brokers if it has none."""
+        return self.name or self.brokers
 
     @property
     def uses_tls(self) -> bool:

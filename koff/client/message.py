@@ -15,11 +15,13 @@ class Message:
     """A message that was read from a topic, or that will be written to it.
 
     `key` and `value` may be changed in place. `timestamp_ms` counts from the epoch; it is None if the
-    message has no timestamp. `cluster` names the cluster that the message was read from, and is "" when
-    only one cluster is read. The application calls `ack` or `nack` once to report the result to the source
-    of the message; a second call has no effect. Consumer
-    groups on ZooKeeper and readers with `ReaderConf.redelivery` track their messages: both calls have no
-    effect on messages of other sources.
+    message has no timestamp. `cluster` names the cluster that the message was read from, or that a writer of
+    many clusters has written it to: by the name in the configuration, or else by the addresses of its
+    brokers. It is "" if the source of the message does not know that.
+
+    The application calls `ack` or `nack` once to report the result to the source of the message; a second
+    call has no effect. Consumer groups on ZooKeeper and readers with `ReaderConf.redelivery` track their
+    messages: both calls have no effect on messages of other sources.
 
     `assignment` numbers the assignments of partitions to the group's member that read the message; 0 without
     a group. So a commit can tell whether the partition was revoked since then.

@@ -104,6 +104,19 @@ def test_the_whole_client_runs_over_sasl_and_over_tls(more_kafka):
 
 
 @pytest.mark.kafka
+@pytest.mark.parametrize("name", ["", "east"])
+def test_each_message_says_which_cluster_it_is_from(kafka, make_topic, name):
+    topic = make_topic()
+    with dial(kafka.bootstrap, BrokerConf(name=name)) as broker:
+        broker.producer().produce(topic, 0, *(Message(b"%d" % number) for number in range(4)))
+        with broker.consumer(ConsumerConf(topic)) as consumer:
+            read = [consumer.consume(), next(iter(consumer)), *consumer.consume_batch()]
+        with merge(broker.consumer(ConsumerConf(topic))) as mx:
+            read.append(mx.consume())
+    assert {message.cluster for message in read} == {name or kafka.bootstrap}
+
+
+@pytest.mark.kafka
 def test_a_hundred_consumers_share_the_threads_of_one(kafka):
     topic = kafka.create_topic(partitions=100)
     with dial(kafka.bootstrap) as broker:

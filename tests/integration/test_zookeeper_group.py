@@ -112,6 +112,7 @@ def test_messages_come_whole_and_those_before_are_committed_when_one_is(
     assert (first.key, first.value, first.topic, first.partition, first.offset) == (b"k", b"v0", topic, 0, 0)
     assert first.headers == (("h", b"x"),)
     assert first.timestamp_ms
+    assert first.cluster == group.cluster.cluster_name
     assert (group.name, group.topics, group.closed) == (NAME, (topic,), False)
     group.commit_up_to(messages[3])
     group.flush_offsets()

@@ -41,6 +41,7 @@ class BrokerConf:
     """How to connect to a cluster, and how often to retry.
 
     - `properties`: librdkafka's (TLS, SASL); they override koff's own choices.
+    - `name`: the cluster's name, set as `cluster` in each message that is read; by default the addresses.
     - `dial_retry_*`: of `dial`, which connects and fetches the first metadata.
     - `leader_retry_*`: of requests for metadata and offsets.
     - `allow_topic_creation`: a producer does not check that a topic exists, so the cluster may create it.
@@ -56,6 +57,7 @@ class BrokerConf:
     dial_retry_limit: int = 10
     dial_retry_wait_s: float = 0.5
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # holds secrets
+    name: str = ""
 
     def cluster_conf(self, addresses: str) -> ClusterConf:
         """The same settings for koff's cluster connection to `addresses` (comma-separated "host:port")."""
@@ -65,6 +67,7 @@ class BrokerConf:
             client_id=self.client_id,
             connect_timeout_s=self.dial_timeout_s,
             request_timeout_s=self.dial_timeout_s,
+            name=self.name,
         )
 
 

@@ -171,7 +171,7 @@ class PartitionConsumer(Closing):
         if messages:
             self._failing_since, self._check = None, None
             self.start_waiting()
-            return FetchedBatch(buffer.topic, buffer.partition, messages)
+            return FetchedBatch(buffer.topic, buffer.partition, messages, self.feed.cluster_name)
         # Nothing was fetched: there is an error, the leader does not respond, or the partition is at its end.
         if buffer.lost_reason or buffer.error:
             raise self._take_buffer_error()

@@ -49,6 +49,7 @@ class SharedFeed(Source):
     def __init__(self, cluster: Cluster, conf: FeedConf) -> None:
         super().__init__(cluster.conf, conf, f"the connection to {cluster.conf.brokers}")
         self._cluster = cluster
+        self.cluster_name = cluster.conf.cluster_name
         self._isolation = Isolation(conf.isolation)
         self._partitions: dict[tuple[str, int], SharedPartition] = {}
         self._end_requests = OffsetRequests(self._fetch_ends)

@@ -239,10 +239,7 @@ class MessageStream(Closing, ABC):
         )
 
     def _build_messages(self, partition: int, raw: list[Any]) -> list[Message]:
-        messages = list(FetchedBatch(self._conf.topic, partition, raw))
-        for message in messages:
-            message.cluster = self._cluster_name
-        return messages
+        return list(FetchedBatch(self._conf.topic, partition, raw, self._cluster_name))
 
 
 def build_feed_conf(conf: ReaderConf) -> FeedConf:

@@ -54,6 +54,8 @@ class Delivery:
         write_dead_letter: WriteDeadLetter | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.cluster_name = ""
+        """What messages have as `cluster`: known once the member has joined."""
         self._limit, self._clock, self._is_trusted = limit, clock, is_trusted
         # Threads of the application and of the intakes wait on the same condition. Each wait has a short time
         # limit, so a notification that wakes the wrong thread only delays the right thread.
@@ -129,7 +131,7 @@ class Delivery:
                         del self._buffers[claim]
                     if claim.was_processed(raw.offset()):  # by `commit_up_to`, since it failed
                         continue
-                    message = _make_message(claim, raw)
+                    message = _make_message(self.cluster_name, claim, raw)
                     self._acknowledgements.hand_out(claim, message, raw)
                     self._lock.notify_all()
                     return message
@@ -217,7 +219,7 @@ def _read_offset(raw: Any) -> int:
     return offset
 
 
-def _make_message(claim: Claim, raw: Any) -> Message:
+def _make_message(cluster_name: str, claim: Claim, raw: Any) -> Message:
     timestamp_type, timestamp_ms = raw.timestamp()
     return ClaimedMessage(
         value=raw.value(),
@@ -227,5 +229,6 @@ def _make_message(claim: Claim, raw: Any) -> Message:
         offset=raw.offset(),
         headers=tuple(raw.headers() or ()),
         timestamp_ms=None if timestamp_type == _TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
+        cluster=cluster_name,
         claim=claim,
     )

@@ -269,6 +269,7 @@ class ConsumerGroup(Closing):
         self.session.connect(make_chroot=True)
         cluster = self.conf.cluster or ClusterConf("")
         self._cluster = Cluster(cluster if cluster.brokers else find_brokers(self.session, cluster)).connect()
+        self._delivery.cluster_name = self._cluster.conf.cluster_name
         self._dead_letters = DeadLetters(self.cluster, self.conf.redelivery.dead_letter_topic, self.name)
         self._refresh_topics()
         # Prepare the offsets. A reset comes before this member is registered, so that `_reset_offsets` sees

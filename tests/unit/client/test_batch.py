@@ -17,7 +17,7 @@ def fetch(count: int) -> FetchedBatch:
         )
         for offset in range(count)
     ]
-    return FetchedBatch("t", 3, raw)
+    return FetchedBatch("t", 3, raw, "east")
 
 
 def read_attributes(message: Message) -> list[object]:
@@ -26,7 +26,7 @@ def read_attributes(message: Message) -> list[object]:
 
 def test_a_fetched_message_has_every_attribute_of_a_message():
     (built,) = fetch(1)
-    expected = Message(b"0", b"k", "t", 3, 0, timestamp_ms=7)
+    expected = Message(b"0", b"k", "t", 3, 0, timestamp_ms=7, cluster="east")
     assert read_attributes(built) == read_attributes(expected)
 
 
