@@ -169,8 +169,8 @@ def test_a_producer_writes_again_after_a_call_that_failed(kafka, starting, topic
 @pytest.mark.parametrize("group", ["", "a-group"])
 def test_a_reader_of_many_clusters_reads_on(kafka, starting, topic, group):
     properties = {**UNLUCKY, **({"session.timeout.ms": "6000"} if group else {})}
-    only = ReaderConf(starting.bootstrap, topic, group_id=group, properties=properties, fail_after_s=1.0)
-    with Reader([only]) as reader:
+    cluster = ClusterConf(starting.bootstrap, properties)
+    with Reader({"only": cluster}, ReaderConf(topic, group_id=group, fail_after_s=1.0)) as reader:
         offsets: list[int] = []
 
         def read(until: int) -> bool:

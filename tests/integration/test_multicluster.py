@@ -71,6 +71,10 @@ def clusters(two: Two) -> dict[str, ClusterConf]:
     return dict(zip("ab", (ClusterConf(kafka.bootstrap) for kafka in two), strict=True))
 
 
+def only_a(two: Two) -> dict[str, ClusterConf]:
+    return {"a": ClusterConf(two[0].bootstrap)}
+
+
 def fetch(reader: Reader, fetched: list[Message], count: int) -> bool:
     """Fetches once more; whether `fetched` has so many messages now."""
     fetched.extend(reader.fetch_message(0.2))
@@ -341,10 +345,10 @@ def fill(kafka: LocalKafka, topic: str, numbers: range) -> None:
     assert producer.flush(60) == 0
 
 
-def confs(two: Two, topic: str, **options: Any) -> list[ReaderConf]:
+def confs(topic: str, **options: Any) -> list[ReaderConf]:
     return [
-        ReaderConf(kafka.bootstrap, topic, partition=partition, name=name, **options)
-        for name, kafka in zip("ab", two, strict=True)
+        ReaderConf(topic, partition=partition, cluster=name, **options)
+        for name in "ab"
         for partition in range(PARTITIONS)
     ]
 
@@ -380,7 +384,7 @@ def test_all_clusters_are_read_once_and_in_order_though_one_is_killed_and_one_fr
     for kafka in two:
         fill(kafka, topic, range(1000))
     read = Readings()
-    with Reader(confs(two, topic, queue_capacity=50, fail_after_s=1.0)) as reader:
+    with Reader(clusters(two), confs(topic, queue_capacity=50, fail_after_s=1.0)) as reader:
         threads = threading.active_count()
         read_until(reader, lambda: read.has("a", 100) and read.has("b", 100), read.take)
         with killed(a):
@@ -403,7 +407,7 @@ def test_all_clusters_are_read_once_and_in_order_though_one_is_killed_and_one_fr
 def test_when_all_readers_have_failed_the_errors_of_all_are_raised_and_reading_goes_on_later(
     two: Two, topic: str
 ):
-    with Reader(confs(two, topic, fail_after_s=8.0)) as reader:
+    with Reader(clusters(two), confs(topic, fail_after_s=8.0)) as reader:
         assert reader.read_message(timeout_s=1.0) == []
         with two[0].paused(), two[1].paused():
             with pytest.raises(ReadErrors, match="none of 4 readers can read: cannot reach Kafka") as raised:
@@ -417,7 +421,7 @@ def test_when_all_readers_have_failed_the_errors_of_all_are_raised_and_reading_g
 
 def test_a_reader_goes_where_it_is_set(two: Two, topic: str):
     fill(two[0], topic, range(200))  # 100 a partition
-    with Reader(confs(two, topic, start_offset=LAST_OFFSET, queue_capacity=30)) as reader:
+    with Reader(clusters(two), confs(topic, start_offset=LAST_OFFSET, queue_capacity=30)) as reader:
         wait_until(lambda: reader.offset(1) == 100, what="the end to be known")
         assert (reader.read_lag(1), reader.lag(1)) == (0, -1)
 
@@ -443,7 +447,7 @@ def test_a_reader_goes_where_it_is_set(two: Two, topic: str):
 
 def test_offsets_beyond_the_log_are_told_and_those_deleted_are_counted(two: Two, topic: str):
     fill(two[0], topic, range(200))
-    with Reader([ReaderConf(two[0].bootstrap, topic, start_offset=500)]) as reader:
+    with Reader(only_a(two), ReaderConf(topic, start_offset=500)) as reader:
         with pytest.raises(ReadErrors, match=r"offset 500 .* out of range, it has 0 to 100; set_offset"):
             reader.read_message()
         two[0].admin.delete_records([TopicPartition(topic, 0, 40)])[TopicPartition(topic, 0)].result(60)
@@ -465,12 +469,7 @@ def committed(kafka: LocalKafka, group: str, topic: str) -> list[int]:
 
 def test_groups_commit_what_was_read_and_their_next_readers_go_on_there(two: Two, topic: str):
     def in_group() -> Reader:
-        return Reader(
-            [
-                ReaderConf(kafka.bootstrap, topic, group_id=topic, name=name)
-                for name, kafka in zip("ab", two, strict=True)
-            ]
-        )
+        return Reader(clusters(two), ReaderConf(topic, group_id=topic))
 
     for kafka in two:
         fill(kafka, topic, range(100))
@@ -506,18 +505,7 @@ def test_a_message_that_fails_is_delivered_again_and_then_becomes_a_dead_letter(
         kafka.create_topic(dead, partitions=PARTITIONS)
         fill(kafka, topic, range(20))
     redelivery = Redelivery(first_s=0.1, dead_letter_topic=dead)
-    members = [
-        ReaderConf(
-            kafka.bootstrap,
-            topic,
-            group_id=topic,
-            name=name,
-            redelivery=redelivery,
-            max_redeliveries=2,
-            commit_interval_s=0.1,
-        )
-        for name, kafka in zip("ab", two, strict=True)
-    ]
+    conf = ReaderConf(topic, group_id=topic, redelivery=redelivery, max_redeliveries=2, commit_interval_s=0.1)
     deliveries: Counter[tuple[str, int]] = Counter()
 
     def process(message: Message) -> None:
@@ -528,7 +516,7 @@ def test_a_message_that_fails_is_delivered_again_and_then_becomes_a_dead_letter(
         else:
             message.ack()
 
-    with Reader(members) as reader:
+    with Reader(clusters(two), conf) as reader:
         read_until(reader, lambda: all(deliveries[name, 7] == 3 for name in "ab"), process)
         errors = list(itertools.islice(reader.errors(), 2))
         wait_until(lambda: committed(two[0], topic, topic) == [10, 10], what="commits of a")
@@ -543,8 +531,8 @@ def test_a_message_that_fails_is_delivered_again_and_then_becomes_a_dead_letter(
 
 def test_a_reader_without_a_group_gets_failed_messages_again_until_its_offset_is_set(two: Two, topic: str):
     fill(two[0], topic, range(10))
-    conf = ReaderConf(two[0].bootstrap, topic, redelivery=Redelivery(first_s=0.1))
-    with Reader([conf]) as reader:
+    conf = ReaderConf(topic, redelivery=Redelivery(first_s=0.1))
+    with Reader(only_a(two), conf) as reader:
         numbers: list[int] = []
 
         def process(message: Message) -> None:
@@ -564,11 +552,11 @@ def test_a_reader_without_a_group_gets_failed_messages_again_until_its_offset_is
 
 def test_what_another_member_has_now_is_not_committed(two: Two, topic: str):
     fill(two[0], topic, range(100))
-    conf = ReaderConf(two[0].bootstrap, topic, group_id=topic, name="a")
-    with Reader([conf]) as first:
+    conf = ReaderConf(topic, group_id=topic)
+    with Reader(only_a(two), conf) as first:
         fetched: list[Message] = []
         wait_until(partial(fetch, first, fetched, 100), what="fetched")
-        with Reader([conf]) as second:
+        with Reader(only_a(two), conf) as second:
             got: list[Message] = []
             wait_until(partial(fetch, second, got, 50), what="a partition")
             with pytest.raises(CommitError, match="other members have them now"):
@@ -579,6 +567,7 @@ def test_what_another_member_has_now_is_not_committed(two: Two, topic: str):
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_member_is_told_which_partitions_it_gets_and_gives_up(two: Two, topic: str, protocol: str):
     """The same with the classic protocol and with that of KIP-848, whose assignments are incremental."""
+    target = {"a": ClusterConf(two[0].bootstrap, {"group.protocol": protocol})}
     owned: dict[str, set[int]] = {"first": set(), "second": set()}
 
     def conf(member: str) -> ReaderConf:
@@ -590,20 +579,18 @@ def test_a_member_is_told_which_partitions_it_gets_and_gives_up(two: Two, topic:
             owned[member].difference_update(each.partition for each in partitions)
 
         return ReaderConf(
-            two[0].bootstrap,
             topic,
             group_id=topic,
-            properties={"group.protocol": protocol},
             on_assigned=on_assigned,
             on_revoked=on_revoked,
         )
 
     fill(two[0], topic, range(10))
-    with Reader([conf("first")]) as first:
+    with Reader(target, conf("first")) as first:
         fetched: list[Message] = []
         wait_until(partial(fetch, first, fetched, 10), what="fetched")
         assert owned == {"first": {0, 1}, "second": set()}
-        with Reader([conf("second")]):
+        with Reader(target, conf("second")):
             wait_until(lambda: [len(each) for each in owned.values()] == [1, 1], what="a partition each")
             assert owned["first"] | owned["second"] == {0, 1}
         wait_until(lambda: owned["first"] == {0, 1}, what="both partitions again")
@@ -638,11 +625,12 @@ def test_statistics_of_writer_and_readers_have_what_librdkafka_knows(two: Two, t
     def has_report(reader: Reader, i: int) -> bool:
         return reader.stats(i).client.batch_messages.total >= writer.stats().clusters["a"].messages
 
-    one = ReaderConf(two[0].bootstrap, topic, name="a", properties=often)
-    group = replace(one, name="g", group_id=topic)
+    names = {"a": targets["a"], "g": targets["a"]}
+    one = ReaderConf(topic, partition=0, cluster="a")
+    group = ReaderConf(topic, group_id=topic, cluster="g")
     read = Readings()
     count = stats.clusters["a"].messages
-    with Reader([one, replace(one, partition=1), group]) as reader:
+    with Reader(names, [one, replace(one, partition=1), group]) as reader:
         read_until(reader, lambda: read.has("a", count) and read.has("g", count), read.take)
         for i in range(3):
             wait_until(partial(has_report, reader, i), what="librdkafka's report")
@@ -656,7 +644,7 @@ def test_statistics_of_writer_and_readers_have_what_librdkafka_knows(two: Two, t
 
 
 def test_after_close_every_call_says_so_and_iteration_ends(two: Two, topic: str):
-    reader = Reader(confs(two, topic))
+    reader = Reader(clusters(two), confs(topic))
     lists: list[list[Message]] = []
     iterating = threading.Thread(target=lambda: lists.extend(reader))
     iterating.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
+from enum import IntEnum, StrEnum
 
 from koff.client.cluster import ClusterConf, Isolation
 from koff.client.members import normalize_members
@@ -15,7 +15,7 @@ START_OFFSET_OLDEST = -2
 """Start at the oldest message of the partition."""
 
 
-class Compression(Enum):
+class Compression(StrEnum):
     """How the producer compresses record batches."""
 
     NONE = "none"

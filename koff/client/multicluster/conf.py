@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 
-from koff.client.cluster import ClusterConf, Isolation, TopicPartition
+from koff.client.broker.conf import Compression
+from koff.client.cluster import Isolation, TopicPartition
 from koff.client.members import normalize_members
 from koff.client.message import Message
 from koff.client.multicluster.balancers import Balancer, Hash
@@ -25,10 +26,10 @@ PartitionsChanged = Callable[[Sequence[TopicPartition]], None]
 
 @dataclass(frozen=True, slots=True)
 class ReaderConf:
-    """What to read from one cluster: a partition of a topic, or the partitions assigned to a group's member.
+    """What to read from each cluster: a partition of a topic, or the partitions assigned to a group's member.
 
+    - `cluster`: the name of the only cluster to read it from; "": from each of the reader's clusters.
     - `partition`: 0 by default. `group_id`: joins this group, and reads the partitions that it is assigned.
-    - `name`: the cluster's name, set as `cluster` in each message; by default `brokers`.
     - `fail_after_s`: the reader has failed when the cluster has not responded for this time. It recovers at
       the next response.
     - `commit_interval_s`: how often a group's member commits the offsets of messages that `read_message`
@@ -40,19 +41,16 @@ class ReaderConf:
       acknowledged, up to the first message that is not; a message that failed is delivered again after the
       delays of `redelivery`, up to `max_redeliveries` times, and then passed over (`Reader.errors`). None:
       both calls have no effect.
-    - `properties`: librdkafka's (TLS, SASL; `group.protocol` "consumer" for KIP-848).
     - `min_bytes`, `max_bytes`, `max_wait_s`: of a fetch request.
     - `queue_capacity`: about how many fetched messages may wait to be read.
 
     Raises `ConfigError` when the values contradict each other.
     """
 
-    brokers: str
     topic: str
     partition: int | None = None
     group_id: str = ""
-    name: str = ""
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # holds secrets
+    cluster: str = ""
     start_offset: int = FIRST_OFFSET
     min_bytes: int = 1
     max_bytes: int = 1 << 20
@@ -85,16 +83,6 @@ class ReaderConf:
         if self.queue_capacity < 1:
             raise ConfigError("queue_capacity must be at least 1")
 
-    def cluster_conf(self) -> ClusterConf:
-        """The `ClusterConf` for this reader's connections.
-
-        The socket timeout is short (10 s more than a fetch may wait), so that librdkafka leaves a broker
-        that hangs and uses another one.
-        """
-        max_wait_ms = int(self.max_wait_s * 1000)
-        defaults = {"socket.timeout.ms": str(max_wait_ms + 10_000)}
-        return ClusterConf(self.brokers, {**defaults, **self.properties}, request_timeout_s=2.0)
-
 
 class RWMode(Enum):
     """Which cluster a writer uses: all clusters in turn, or the first cluster while it can be reached."""
@@ -118,7 +106,6 @@ class WriterConf:
     - `batch_size`, `batch_bytes`, `batch_timeout_s`: a batch has messages of one partition. It is sent when
       it has `batch_size` messages or `batch_bytes` bytes, or after `batch_timeout_s`.
     - `balancer`: called once for each cluster; makes that cluster's `Balancer`.
-    - `compression`: librdkafka's `compression.type`.
     - `queue_capacity`: the most messages in flight; `write_messages` waits until its messages fit.
     - `asynchronous`: `write_messages` does not wait for acknowledgements.
     - `on_completion` gets the result of each call. It usually runs in a thread of the writer: it must not
@@ -137,12 +124,12 @@ class WriterConf:
     batch_bytes: int = 1 << 20
     batch_timeout_s: float = 0.01
     queue_capacity: int = 100_000
-    compression: str = "none"
+    compression: Compression = Compression.NONE
     asynchronous: bool = False
     on_completion: Completion | None = None
 
     def __post_init__(self) -> None:
-        normalize_members(self, mode=RWMode)
+        normalize_members(self, mode=RWMode, compression=Compression)
         if fault := find_topic_fault(self.topic):
             raise ConfigError(fault)
         if self.max_attempts < 1 or self.queue_capacity < 1:

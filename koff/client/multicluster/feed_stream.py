@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from koff.client.cluster import OffsetSpec
+from koff.client.cluster import ClusterConf, OffsetSpec
 from koff.client.feed.feed import Feed, PartitionLost
 from koff.client.librdkafka import new_client
 from koff.client.multicluster.client_statistics import INTERVAL, ClientStatistics
@@ -28,7 +28,7 @@ class FeedStream(MessageStream):
     def __init__(self, subscriptions: Sequence[ReaderSubscription], inbox: Inbox) -> None:
         super().__init__(subscriptions, inbox)
         self._by_partition = {subscription.partition: subscription for subscription in subscriptions}
-        self._feed = _ReaderFeed(self._conf, self.statistics)
+        self._feed = _ReaderFeed(self._cluster_conf, self._conf, self.statistics)
         self._generation: dict[int, int] = {}
         self._position: dict[int, int] = {}
         self._to_start = {
@@ -184,9 +184,9 @@ class FeedStream(MessageStream):
 class _ReaderFeed(Feed):
     """A feed with statistics and end offsets."""
 
-    def __init__(self, conf: ReaderConf, statistics: ClientStatistics) -> None:
+    def __init__(self, cluster: ClusterConf, conf: ReaderConf, statistics: ClientStatistics) -> None:
         self._statistics = statistics
-        super().__init__(conf.cluster_conf(), conf.topic, build_feed_conf(conf))
+        super().__init__(cluster, conf.topic, build_feed_conf(conf))
 
     def _new_consumer(self) -> Consumer:
         properties = self._feed_conf.librdkafka_properties(self._cluster_conf)

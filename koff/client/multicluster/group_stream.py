@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from koff.client import cluster
 from koff.client.broker.conf import OffsetCoordinatorConf
 from koff.client.broker.group_offsets import GroupCoordinator
-from koff.client.cluster import OffsetSpec
+from koff.client.cluster import ClusterConf, OffsetSpec
 from koff.client.foreign_errors import FATAL_AT_START, extract_kafka_error, make_connect_error
 from koff.client.librdkafka import SilenceTimer, new_client
 from koff.client.message import Message
@@ -44,7 +44,9 @@ class GroupStream(MessageStream):
 
     def _join_group(self) -> None:
         self._consumer: Consumer = new_client(
-            Consumer, _build_group_properties(self._conf), stats_cb=self.statistics.make_callback()
+            Consumer,
+            _build_group_properties(self._cluster_conf, self._conf),
+            stats_cb=self.statistics.make_callback(),
         )
         self._consumer.subscribe([self._conf.topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
 
@@ -129,7 +131,7 @@ class GroupStream(MessageStream):
             return []
         # Not by confluent-kafka: it reads past the end of metadata that another client has committed.
         conf = OffsetCoordinatorConf(self._conf.group_id, retry_err_limit=2)
-        with GroupCoordinator(self._conf.cluster_conf(), conf) as coordinator:
+        with GroupCoordinator(self._cluster_conf, conf) as coordinator:
             committed = [coordinator.offset(each.topic, each.partition)[0] for each in offsets]
         return [each for each, now in zip(offsets, committed, strict=True) if each.offset > now]
 
@@ -278,7 +280,7 @@ class GroupStream(MessageStream):
     def _build_error(self, error: KafkaError) -> KoffError:
         conf = self._conf
         if error.code() in FATAL_AT_START or error.code() == KafkaError._ALL_BROKERS_DOWN:
-            return make_connect_error(conf.brokers, [error], was_up=True)
+            return make_connect_error(self._cluster_conf.brokers, [error], was_up=True)
         return ReadError(
             f"group {conf.group_id} cannot read {conf.topic} at {self._cluster_name}: {error.str()}"
         )
@@ -293,8 +295,8 @@ def _next_offsets(messages: Sequence[Message]) -> dict[tuple[int, int], int]:
     return offsets
 
 
-def _build_group_properties(conf: ReaderConf) -> dict[str, Any]:
-    own = build_feed_conf(conf).librdkafka_properties(conf.cluster_conf())
+def _build_group_properties(cluster_conf: ClusterConf, conf: ReaderConf) -> dict[str, Any]:
+    own = build_feed_conf(conf).librdkafka_properties(cluster_conf)
     return {
         **INTERVAL,
         **own,  # enable.auto.offset.store=false: commits stored offsets only

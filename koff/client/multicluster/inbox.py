@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from koff.client.cluster import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster.balancers import payload_bytes
 from koff.client.multicluster.client_statistics import ClientStats, SummaryBuilder
@@ -24,7 +25,7 @@ log = get_logger("client.multicluster")
 
 @dataclass(slots=True, eq=False)
 class ReaderSubscription:
-    """The state of one `ReaderConf` of a reader: its position, its counts, and its error.
+    """The state of one `ReaderConf` in one cluster: its position, its counts, and its error.
 
     - `generation`: raised by each `set_offset`. Messages that were fetched for an older generation are
       dropped.
@@ -36,6 +37,7 @@ class ReaderSubscription:
     """
 
     conf: ReaderConf
+    cluster_conf: ClusterConf
     offset: int
     lag: int = -1
     generation: int = 0
@@ -51,7 +53,7 @@ class ReaderSubscription:
     @property
     def cluster(self) -> str:
         """The name of the cluster."""
-        return self.conf.name or self.conf.brokers
+        return self.cluster_conf.cluster_name
 
     @property
     def partition(self) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from koff.client.closing import Closing
+from koff.client.cluster import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster.conf import ReaderConf
 from koff.client.redelivery.acknowledgements import Acknowledgements
@@ -34,6 +35,7 @@ class MessageTracker(Closing):
 
     def __init__(
         self,
+        cluster: ClusterConf,
         conf: ReaderConf,
         redelivery: Redelivery,
         lock: threading.RLock,
@@ -47,7 +49,7 @@ class MessageTracker(Closing):
         self._dead_letters: DeadLetters | None = None
         if redelivery.dead_letter_topic:
             topic, group = redelivery.dead_letter_topic, conf.group_id
-            self._dead_letters = DeadLetters(conf.cluster_conf(), topic, group)
+            self._dead_letters = DeadLetters(cluster, topic, group)
         self._acknowledgements: Acknowledgements[_ReadPartition] = Acknowledgements(
             lock,
             max_redeliveries=conf.max_redeliveries,

@@ -60,7 +60,7 @@ def build_producer_properties(name: str, cluster: ClusterConf, conf: WriterConf)
             "linger.ms": conf.batch_timeout_s * 1000,
             "batch.num.messages": conf.batch_size,
             "batch.size": conf.batch_bytes,
-            "compression.type": conf.compression,
+            "compression.type": conf.compression.value,
             "queue.buffering.max.messages": 0,  # no limit: the writer limits messages in flight
             "socket.timeout.ms": max(timeout_ms, 1_000),
             "retry.backoff.ms": 50,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from koff.client.closing import Closing
-from koff.client.cluster import OffsetSpec
+from koff.client.cluster import ClusterConf, OffsetSpec
 from koff.client.message import Message
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import CommitError, ReadErrors, Unavailable
@@ -26,27 +27,31 @@ log = get_logger("client.multicluster")
 
 
 class Reader(Closing):
-    """Reads the partitions and groups that `configs` name. Each of `configs` is a reader, with its index `i`.
+    """Reads the partitions and groups of `confs` from `clusters`, which are named by their keys.
 
-    A context manager, and an iterator of lists of messages. Threads may share it. When a cluster does not
-    respond, reading continues with the other clusters. When the cluster responds again, reading resumes at
-    the same offset; a group may resume at its last committed offset, and so repeat messages. Raises
-    `ConfigError` for configurations that contradict each other and for refused librdkafka properties.
+    Each conf in each of its clusters is a reader with an index `i`, in the order of the confs, and then of
+    the clusters. A context manager, and an iterator of lists of messages. Threads may share it. When a
+    cluster does not respond, reading continues with the other clusters. When the cluster responds again,
+    reading resumes at the same offset; a group may resume at its last committed offset, and so repeat
+    messages. Raises `ConfigError` for configurations that contradict each other and for refused librdkafka
+    properties.
     """
 
-    def __init__(self, configs: Sequence[ReaderConf]) -> None:
-        if not configs:
-            raise ConfigError("a reader needs at least one configuration: pass one ReaderConf or more")
-        self._subscriptions = [
-            ReaderSubscription(conf, -1 if conf.group_id else conf.start_offset) for conf in configs
-        ]
+    def __init__(self, clusters: Mapping[str, ClusterConf], confs: ReaderConf | Sequence[ReaderConf]) -> None:
+        self._subscriptions = _make_subscriptions(
+            clusters, [confs] if isinstance(confs, ReaderConf) else confs
+        )
         self._inbox = Inbox(self._subscriptions)
         self._errors = ErrorQueue()
         for subscription in self._subscriptions:
             conf = subscription.conf
             if conf.redelivery is not None:
                 subscription.tracker = MessageTracker(
-                    conf, conf.redelivery, self._inbox.lock, self._report_passed_over
+                    subscription.cluster_conf,
+                    conf,
+                    conf.redelivery,
+                    self._inbox.lock,
+                    self._report_passed_over,
                 )
         self._streams: dict[ReaderSubscription, FeedStream | GroupStream] = {}
         self._groups: dict[tuple[str, str], GroupStream] = {}
@@ -253,6 +258,43 @@ class Reader(Closing):
         return subscription, stream
 
 
+def _make_subscriptions(
+    clusters: Mapping[str, ClusterConf], confs: Sequence[ReaderConf]
+) -> list[ReaderSubscription]:
+    """One for each conf in each of its clusters. Raises `ConfigError`."""
+    if not clusters or not confs:
+        raise ConfigError(
+            "a reader needs at least one cluster and one configuration: pass names with their ClusterConf, "
+            "and a ReaderConf or more"
+        )
+    for conf in confs:
+        if conf.cluster and conf.cluster not in clusters:
+            raise ConfigError(f"no cluster is named {conf.cluster!r}: use one of {', '.join(clusters)}")
+    return [
+        ReaderSubscription(
+            conf, _adapt_conf(name, clusters[name], conf), -1 if conf.group_id else conf.start_offset
+        )
+        for conf in confs
+        for name in clusters
+        if conf.cluster in ("", name)
+    ]
+
+
+def _adapt_conf(name: str, cluster: ClusterConf, conf: ReaderConf) -> ClusterConf:
+    """The cluster's configuration for a reader.
+
+    The timeouts are short, so that librdkafka leaves a broker that hangs and uses another one, and so that a
+    check of the cluster does not delay reading for long.
+    """
+    socket_timeout_ms = int(conf.max_wait_s * 1000) + 10_000
+    return replace(
+        cluster,
+        name=name,
+        properties={"socket.timeout.ms": str(socket_timeout_ms), **cluster.properties},
+        request_timeout_s=min(cluster.request_timeout_s, 2.0),
+    )
+
+
 def _group_by_client(subscriptions: Sequence[ReaderSubscription]) -> list[list[ReaderSubscription]]:
     """The subscriptions that can share a client: partitions of one topic with the same settings.
 
@@ -263,7 +305,7 @@ def _group_by_client(subscriptions: Sequence[ReaderSubscription]) -> list[list[R
     for subscription in subscriptions:
         conf = subscription.conf
         settings = (
-            *(conf.brokers, conf.topic, conf.name, tuple(sorted(conf.properties.items()))),
+            *(subscription.cluster, conf.topic),
             *(conf.min_bytes, conf.max_bytes, conf.max_wait_s, conf.fail_after_s, conf.isolation),
         )
         by_key.setdefault(subscription if conf.group_id else settings, []).append(subscription)
@@ -277,7 +319,7 @@ def _refuse_duplicates(subscriptions: Sequence[ReaderSubscription]) -> None:
         source = (subscription.cluster, subscription.conf.topic, subscription.partition)
         if source in seen:
             raise ConfigError(
-                f"two configurations read {subscription.conf.topic} at {subscription.cluster}: give each "
-                "configuration with a group_id a `name` of its own, and read each partition only once"
+                f"two configurations read {subscription.conf.topic} at {subscription.cluster}: read each "
+                "partition once, and for a second group give the cluster a second name"
             )
         seen.add(source)

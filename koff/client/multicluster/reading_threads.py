@@ -45,7 +45,8 @@ class MessageStream(Closing, ABC):
         self._conf = subscriptions[0].conf
         self._cluster_name = subscriptions[0].cluster
         self.statistics = ClientStatistics()
-        self._cluster = Cluster(self._conf.cluster_conf())
+        self._cluster_conf = subscriptions[0].cluster_conf
+        self._cluster = Cluster(self._cluster_conf)
         self._request_lock = threading.Lock()  # one request of `_cluster` at a time
         self._tasks_lock = threading.Lock()  # guards `_ended`: after it is set, no task may be added
         self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -149,7 +150,9 @@ class MessageStream(Closing, ABC):
         if isinstance(error, KoffError):
             return error
         kafka_error = extract_kafka_error(error)
-        return make_connect_error(self._conf.brokers, [kafka_error] if kafka_error else [], was_up=True)
+        return make_connect_error(
+            self._cluster_conf.brokers, [kafka_error] if kafka_error else [], was_up=True
+        )
 
     def _run_tasks(self) -> None:
         """Runs all tasks, also those behind a task that fails; then raises its error."""

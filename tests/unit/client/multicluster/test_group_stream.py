@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from koff.client.cluster import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster import CommitError, Reader, ReaderConf, ReadErrors
 from koff.errors import ConnectError
@@ -17,7 +18,7 @@ from tests.unit.client.multicluster.fake_member import Member, fetched
 
 @pytest.fixture
 def reader(member: Member) -> Iterator[Reader]:
-    with Reader([ReaderConf("127.0.0.1:1", "t", group_id="g", name="a", fail_after_s=60)]) as reader:
+    with Reader({"a": ClusterConf("127.0.0.1:1")}, ReaderConf("t", group_id="g", fail_after_s=60)) as reader:
         yield reader
 
 

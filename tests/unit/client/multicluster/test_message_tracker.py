@@ -9,6 +9,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from koff.client.cluster import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster import (
     PartitionError,
@@ -23,15 +24,21 @@ from koff.kafkatest import wait_until
 from tests.unit.client.multicluster.fake_member import Member, fetched
 
 NOWHERE = "127.0.0.1:1"
+A = {"a": ClusterConf(NOWHERE)}
 
 
 class Fixture:
     def __init__(self, redelivery: Redelivery | None = None) -> None:
         self.now = 0.0
         self.errors: list[PartitionError] = []
-        conf = ReaderConf(NOWHERE, "t", max_redeliveries=2)
+        conf = ReaderConf("t", max_redeliveries=2)
         self.tracker = MessageTracker(
-            conf, redelivery or Redelivery(), threading.RLock(), self.errors.append, lambda: self.now
+            ClusterConf(NOWHERE),
+            conf,
+            redelivery or Redelivery(),
+            threading.RLock(),
+            self.errors.append,
+            lambda: self.now,
         )
 
     def hand_out(self, offsets: Iterable[int], partition: int = 0) -> list[Message]:
@@ -123,10 +130,8 @@ def test_a_commit_up_to_a_message_settles_all_before_it():
 
 def conf(**options: Any) -> ReaderConf:
     return ReaderConf(
-        NOWHERE,
         "t",
         group_id="g",
-        name="a",
         fail_after_s=60,
         redelivery=Redelivery(first_s=0.0),
         **options,
@@ -134,7 +139,7 @@ def conf(**options: Any) -> ReaderConf:
 
 
 def test_a_group_stores_what_was_acknowledged_whichever_method_returned_it(member: Member):
-    with Reader([conf()]) as reader:
+    with Reader(A, conf()) as reader:
         member.then(member.records(0, after=member.assign), member.records(1, 2))
         messages = reader.read_message(30)
         while len(messages) < 3:
@@ -148,7 +153,7 @@ def test_a_group_stores_what_was_acknowledged_whichever_method_returned_it(membe
 
 
 def test_a_group_delivers_a_failed_message_again_and_then_passes_it_over(member: Member):
-    with Reader([conf(max_redeliveries=1)]) as reader:
+    with Reader(A, conf(max_redeliveries=1)) as reader:
         member.then(member.records(0, after=member.assign), member.records(1))
         first, second = fetched(reader, 2)
         second.ack()
@@ -164,7 +169,7 @@ def test_a_group_delivers_a_failed_message_again_and_then_passes_it_over(member:
 
 
 def test_what_was_acknowledged_before_a_revocation_is_stored_and_nothing_after_it(member: Member):
-    with Reader([conf()]) as reader:
+    with Reader(A, conf()) as reader:
         member.then(member.records(0, after=member.assign), member.records(1, 2))
         early = fetched(reader, 3)
 
@@ -182,7 +187,7 @@ def test_what_was_acknowledged_before_a_revocation_is_stored_and_nothing_after_i
 
 
 def test_an_acknowledgement_does_not_set_back_what_commit_messages_has_committed(member: Member):
-    with Reader([conf()]) as reader:
+    with Reader(A, conf()) as reader:
         member.then(member.records(0, after=member.assign), member.records(1, 2))
         messages = fetched(reader, 3)
         reader.commit_messages(messages[2])
@@ -192,7 +197,7 @@ def test_an_acknowledgement_does_not_set_back_what_commit_messages_has_committed
 
 
 def test_failed_messages_count_as_waiting(member: Member):
-    with Reader([conf(queue_capacity=1)]) as reader:
+    with Reader(A, conf(queue_capacity=1)) as reader:
         slow = Redelivery(first_s=60.0)
         tracker = reader._subscriptions[0].tracker
         assert tracker is not None

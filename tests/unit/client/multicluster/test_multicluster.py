@@ -37,6 +37,7 @@ from koff.errors import ConfigError
 from koff.kafkatest import wait_until
 
 NOWHERE = "127.0.0.1:1"
+A = {"a": ClusterConf(NOWHERE)}
 
 
 def test_round_robin_goes_through_all_partitions_and_begins_again():
@@ -85,25 +86,29 @@ def test_write_errors_stand_at_the_places_of_their_messages():
 
 def test_what_contradicts_itself_is_refused():
     with pytest.raises(ConfigError, match="not both"):
-        ReaderConf(NOWHERE, "t", partition=1, group_id="g")
+        ReaderConf("t", partition=1, group_id="g")
     with pytest.raises(ConfigError, match="FIRST_OFFSET or LAST_OFFSET"):
-        ReaderConf(NOWHERE, "t", group_id="g", start_offset=7)
+        ReaderConf("t", group_id="g", start_offset=7)
     with pytest.raises(ConfigError, match="no offset"):
-        ReaderConf(NOWHERE, "t", start_offset=-7)
+        ReaderConf("t", start_offset=-7)
     with pytest.raises(ConfigError, match="two configurations read t"):
-        Reader([ReaderConf(NOWHERE, "t"), ReaderConf(NOWHERE, "t", partition=0)])
+        Reader(A, [ReaderConf("t"), ReaderConf("t", partition=0)])
     with pytest.raises(ConfigError, match="mode 'backup' is not valid"):
         WriterConf("t", mode="backup")  # type: ignore[arg-type]  # that is the mistake
     with pytest.raises(ConfigError, match="'a b' cannot be the name of a topic"):
-        ReaderConf(NOWHERE, "a b")
+        ReaderConf("a b")
     with pytest.raises(ConfigError, match="cannot be the name of a topic"):
         WriterConf("\ud800")
     with pytest.raises(ConfigError, match="at least"):
-        Reader([])
+        Reader(A, [])
+    with pytest.raises(ConfigError, match="at least"):
+        Reader({}, ReaderConf("t"))
+    with pytest.raises(ConfigError, match="no cluster is named 'b': use one of a"):
+        Reader(A, ReaderConf("t", cluster="b"))
     with pytest.raises(ConfigError, match="acks is the writer's own"):
         Writer({"a": ClusterConf(NOWHERE, {"acks": "1"})}, WriterConf("t"))
     with pytest.raises(ConfigError, match="compression"):
-        Writer({"a": ClusterConf(NOWHERE)}, WriterConf("t", compression="tar"))
+        WriterConf("t", compression="tar")  # type: ignore[arg-type]  # that is the mistake
 
 
 def test_a_writer_that_reaches_nobody_gives_up_surely_unwritten_messages():
@@ -179,7 +184,7 @@ def test_a_write_thread_survives_an_error_that_nobody_expected(monkeypatch):
 
 
 def test_the_lag_is_unknown_while_the_end_of_the_partition_is():
-    subscription = ReaderSubscription(ReaderConf(NOWHERE, "t"), offset=0)
+    subscription = ReaderSubscription(ReaderConf("t"), A["a"], offset=0)
     inbox = Inbox([subscription])
     for end, lag in ((-1, -1), (10, 9)):
         batch = InboxBatch(subscription, subscription.generation, [Message(b"x", offset=0)], end)
@@ -197,7 +202,10 @@ def test_the_offset_of_an_acknowledgement_without_an_offset_is_unknown(monkeypat
 
 
 def _subscriptions(*names: str) -> list[ReaderSubscription]:
-    return [ReaderSubscription(ReaderConf(NOWHERE, "t", name=name, queue_capacity=3), 0) for name in names]
+    return [
+        ReaderSubscription(ReaderConf("t", queue_capacity=3), ClusterConf(NOWHERE, name=name), 0)
+        for name in names
+    ]
 
 
 def _batch(subscription: ReaderSubscription, *offsets: int, end: int = 100) -> InboxBatch:
@@ -276,7 +284,7 @@ def test_closing_wakes_whoever_waits():
 
 
 def test_a_group_has_no_offset_of_its_own():
-    subscription = ReaderSubscription(ReaderConf(NOWHERE, "t", group_id="g", start_offset=LAST_OFFSET), -1)
+    subscription = ReaderSubscription(ReaderConf("t", group_id="g", start_offset=LAST_OFFSET), A["a"], -1)
     inbox = Inbox([subscription])
     inbox.put_batches([_batch(subscription, 7)])
     inbox.take_batches(0)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from koff.client.cluster import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster import (
     Reader,
@@ -127,7 +128,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Reader:
         stream._stopping.wait(0.01)
 
     monkeypatch.setattr(FeedStream, "_fetch_once", fetch_once)
-    return Reader([ReaderConf(NOWHERE, "t", name=name, fail_after_s=600) for name in "ab"])
+    return Reader({name: ClusterConf(NOWHERE) for name in "ab"}, ReaderConf("t", fail_after_s=600))
 
 
 def test_a_thread_that_ended_is_an_error_of_the_next_call_though_others_can_be_read(ended: Reader):
