@@ -80,8 +80,9 @@ class TopicInfo:
 class ClusterConf:
     """How to reach a cluster. `properties` are librdkafka's, and override koff's own choices.
 
-    A property that is a `SecretFile` is read again for each connection. `name` is what messages have as
-    `cluster`; by default `brokers`.
+    `connect_timeout_s` is of each connection, with TLS and the log-in, and of the first response of the
+    cluster. A property that is a `SecretFile` is read again for each connection. `name` is what messages have
+    as `cluster`; by default `brokers`.
     """
 
     brokers: str
@@ -122,6 +123,8 @@ class ClusterConf:
             }
         return {
             "client.id": self.client_id,
+            # librdkafka allows no less than a second.
+            "socket.connection.setup.timeout.ms": max(int(self.connect_timeout_s * 1000), 1000),
             "reconnect.backoff.ms": 100,
             "reconnect.backoff.max.ms": 5000,
             # Otherwise a metadata request of a producer or an admin client for an unknown topic creates it.

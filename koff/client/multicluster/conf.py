@@ -30,8 +30,9 @@ class ReaderConf:
 
     - `cluster`: the name of the only cluster to read it from; "": from each of the reader's clusters.
     - `partition`: 0 by default. `group_id`: joins this group, and reads the partitions that it is assigned.
-    - `fail_after_s`: the reader has failed when the cluster has not responded for this time. It recovers at
-      the next response.
+    - `fail_after_s`: when the cluster has not responded for this time, koff requests an end offset, every
+      second until there is a response. `max_attempts`: the reader has failed when so many requests or
+      attempts to read in a row had no result or an error. It recovers at the next response.
     - `commit_interval_s`: how often a group's member commits the offsets of messages that `read_message`
       returned; it also commits at rebalances and when the reader is closed.
     - `on_assigned`, `on_revoked`: called with the partitions that a group's member got or gave up, by the
@@ -58,6 +59,7 @@ class ReaderConf:
     queue_capacity: int = 1_000
     commit_interval_s: float = 1.0
     fail_after_s: float = 10.0
+    max_attempts: int = 1
     on_assigned: PartitionsChanged | None = None
     on_revoked: PartitionsChanged | None = None
     isolation: Isolation = Isolation.READ_COMMITTED
@@ -80,8 +82,8 @@ class ReaderConf:
             raise ConfigError(
                 f"start_offset {self.start_offset} is no offset: use 0 or more, FIRST_OFFSET or LAST_OFFSET"
             )
-        if self.queue_capacity < 1:
-            raise ConfigError("queue_capacity must be at least 1")
+        if self.queue_capacity < 1 or self.max_attempts < 1:
+            raise ConfigError("queue_capacity and max_attempts must each be at least 1")
 
 
 class RWMode(Enum):

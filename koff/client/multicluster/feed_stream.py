@@ -72,6 +72,12 @@ class FeedStream(MessageStream):
         for lost in fetched.lost:
             self._handle_lost(lost)
 
+    def _get_assignment(self) -> tuple[Consumer, set[int]]:
+        return self._feed.get_client(), set(self._position)
+
+    def _is_paused(self, partition: int) -> bool:
+        return self._by_partition[partition].is_paused(partition)
+
     def _close_client(self) -> None:
         self._feed.close()
 
@@ -87,7 +93,8 @@ class FeedStream(MessageStream):
         return batch
 
     def _expects_data(self, subscription: ReaderSubscription) -> bool:
-        return subscription.partition not in self._out_of_range
+        partition = subscription.partition
+        return not (partition in self._out_of_range or subscription.is_paused(partition))
 
     def _start_partitions(self) -> None:
         """Starts to fetch the partitions of `_to_start`. A partition without an offset stays there."""
@@ -119,6 +126,7 @@ class FeedStream(MessageStream):
     def _stop_partition(self, partition: int) -> None:
         if self._position.pop(partition, None) is not None:
             self._feed.remove([partition])
+            self._paused.discard(partition)
 
     def _handle_lost(self, lost: PartitionLost) -> None:
         """Resumes a lost partition: at its log start offset if the position is older than that.
@@ -193,6 +201,10 @@ class _ReaderFeed(Feed):
         callbacks = {"error_cb": self._note_error, "stats_cb": self._statistics.make_callback()}
         consumer: Consumer = new_client(Consumer, {**INTERVAL, **properties}, **callbacks)
         return consumer
+
+    def get_client(self) -> Consumer:
+        """The librdkafka client."""
+        return self._get_consumer()
 
     def last_end_offset(self, partition: int) -> int:
         """The end offset in the last fetch response, -1 if unknown. Sends no request."""

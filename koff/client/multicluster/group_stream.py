@@ -236,6 +236,12 @@ class GroupStream(MessageStream):
             return False
         return True
 
+    def _get_assignment(self) -> tuple[Consumer, set[int]]:
+        return self._consumer, set(self._assignments)
+
+    def _is_paused(self, partition: int) -> bool:
+        return self._subscription.is_paused(partition)
+
     def _close_client(self) -> None:
         self._store_processed()
         self._consumer.close()
@@ -258,6 +264,7 @@ class GroupStream(MessageStream):
         revoked = {partition.partition for partition in partitions}
         for partition in revoked:
             self._assignments.pop(partition, None)
+        self._paused -= revoked
         with self._inbox.lock:  # no message of these partitions may be handed out in between
             if self._subscription.tracker is not None:
                 self._subscription.tracker.drop_partitions(revoked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,9 +31,12 @@ class ReaderSubscription:
       dropped.
     - `unreported_error`: an error that `take_batches` has not returned yet. `failure` is the error's text;
       it stays until the subscription can be read again.
+    - `failed_attempts`: how often in a row it could not be read.
     - `ended`: why its thread has ended; nothing more is read.
     - `queued`: how many of its messages are in the inbox. `tracker` has more that wait to be delivered again.
     - `tracker`: with `ReaderConf.redelivery`.
+    - `paused`: no message is handed out; `paused_partitions`: none of these. `held` is how many such messages
+      were fetched.
     """
 
     conf: ReaderConf
@@ -43,9 +46,13 @@ class ReaderSubscription:
     generation: int = 0
     unreported_error: KoffError | None = None
     failure: str = ""
+    failed_attempts: int = 0
     ended: KoffError | None = None
     queued: int = 0
     tracker: MessageTracker | None = None
+    paused: bool = False
+    paused_partitions: set[int] = field(default_factory=set)
+    held: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     wait_s: SummaryBuilder = field(default_factory=SummaryBuilder)
     read_s: SummaryBuilder = field(default_factory=SummaryBuilder)
@@ -60,9 +67,16 @@ class ReaderSubscription:
         """The partition that is read; -1 with a group."""
         return -1 if self.conf.group_id else self.conf.partition or 0
 
+    def is_paused(self, partition: int) -> bool:
+        """Whether no message of the partition may be handed out."""
+        return self.paused or partition in self.paused_partitions
+
     @property
     def waiting(self) -> int:
-        """How many messages wait to be read, those included that wait to be delivered again."""
+        """How many messages wait to be read, those included that wait to be delivered again.
+
+        Those of paused partitions do not count: they must not keep the others from being fetched.
+        """
         return self.queued + (self.tracker.delayed if self.tracker else 0)
 
     def add_count(self, name: str, number: int = 1) -> None:
@@ -76,7 +90,7 @@ class ReaderSubscription:
             partition=self.partition,
             offset=self.offset,
             lag=self.lag,
-            queue_length=self.waiting,
+            queue_length=self.waiting + self.held,
             queue_capacity=self.conf.queue_capacity,
             failure=self.failure,
             wait_s=self.wait_s.build(),
@@ -102,6 +116,11 @@ class InboxBatch:
     raws: Sequence[Any] = ()
     again: bool = False
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether the batch may not be handed out."""
+        return self.subscription.is_paused(self.messages[0].partition)
+
 
 class Inbox:
     """Messages that were fetched by all subscriptions and not read yet. Threads may share it.
@@ -117,6 +136,8 @@ class Inbox:
         self._room_freed = threading.Condition(self.lock)
         self._subscriptions = subscriptions
         self._batches: deque[InboxBatch] = deque()
+        self._held: deque[InboxBatch] = deque()
+        """Batches of paused partitions."""
         self._unreported_end: KoffError | None = None
 
     def put_batches(self, batches: Iterable[InboxBatch]) -> None:
@@ -125,8 +146,7 @@ class Inbox:
             for batch in batches:
                 # `set_offset` may have come while the fetch was in progress.
                 if batch.generation == batch.subscription.generation:
-                    batch.subscription.queued += len(batch.messages)
-                    self._batches.append(batch)
+                    self._add_batch(batch)
                     self.clear_error(batch.subscription)
             self._changed.notify_all()
 
@@ -134,13 +154,47 @@ class Inbox:
         """Adds batches of failed messages, before all others: they are the oldest."""
         with self.lock:
             for batch in batches:
-                subscription.queued += len(batch.messages)
-                self._batches.appendleft(batch)
+                self._add_batch(batch, first=True)
             self._changed.notify_all()
 
-    def report_error(self, subscription: ReaderSubscription, error: KoffError) -> None:
-        """Keeps the reason why the subscription cannot be read. Logs it, once until `clear_error`."""
+    def set_paused(
+        self, subscription: ReaderSubscription, partitions: Collection[int] | None, *, paused: bool
+    ) -> None:
+        """Pauses or resumes these partitions of the subscription; None: the subscription.
+
+        Fetched messages of paused partitions wait, apart from the others, until they are resumed.
+        """
         with self.lock:
+            if partitions is not None:
+                known = subscription.paused_partitions
+                subscription.paused_partitions = (
+                    known.union(partitions) if paused else known.difference(partitions)
+                )
+            else:
+                subscription.paused = paused
+                if not paused:
+                    subscription.paused_partitions = set()
+            # Held batches of a partition are older than its other batches.
+            batches = [*self._held, *self._batches]
+            self._held.clear()
+            self._batches.clear()
+            for each in self._subscriptions:
+                each.queued = each.held = 0
+            for batch in batches:
+                self._add_batch(batch)
+            self._changed.notify_all()
+            self._room_freed.notify_all()
+
+    def report_error(self, subscription: ReaderSubscription, error: KoffError) -> bool:
+        """Notes a failed attempt to read the subscription. Returns whether the subscription has failed now.
+
+        It has after `max_attempts` in a row: then keeps the reason, and logs it, once until `clear_error`.
+        """
+        with self.lock:
+            subscription.add_count("errors")
+            subscription.failed_attempts += 1
+            if subscription.failed_attempts < subscription.conf.max_attempts:
+                return False
             if not subscription.failure:
                 log.warning(
                     "reader cannot read its cluster: the reader continues with the other clusters",
@@ -149,8 +203,8 @@ class Inbox:
                     reason=str(error),
                 )
             subscription.unreported_error, subscription.failure = error, str(error)
-            subscription.add_count("errors")
             self._changed.notify_all()
+            return True
 
     def report_end(self, subscriptions: Iterable[ReaderSubscription], error: KoffError) -> None:
         """Keeps the reason why the subscriptions are not read any more. The next `take_batches` returns it.
@@ -174,6 +228,7 @@ class Inbox:
                     topic=subscription.conf.topic,
                 )
             subscription.unreported_error, subscription.failure = None, ""
+            subscription.failed_attempts = 0
 
     def take_batches(self, timeout_s: float | None) -> tuple[list[InboxBatch], list[KoffError]]:
         """The next batches of one cluster, or the errors of all subscriptions if all have failed.
@@ -219,11 +274,12 @@ class Inbox:
     def drop_batches(self, should_drop: Callable[[InboxBatch], bool]) -> None:
         """Drops the batches for which `should_drop` is true."""
         with self.lock:
-            kept = deque(batch for batch in self._batches if not should_drop(batch))
-            for batch in self._batches:
-                if should_drop(batch):
-                    batch.subscription.queued -= len(batch.messages)
-            self._batches = kept
+            for batches in (self._batches, self._held):
+                kept = [batch for batch in batches if not should_drop(batch)]
+                for batch in filter(should_drop, batches):
+                    self._count_batch(batch, -len(batch.messages))
+                batches.clear()
+                batches.extend(kept)
             self._room_freed.notify_all()
 
     def close(self) -> None:
@@ -231,8 +287,20 @@ class Inbox:
         with self.lock:
             self.closed = True
             self._batches.clear()
+            self._held.clear()
             self._changed.notify_all()
             self._room_freed.notify_all()
+
+    def _add_batch(self, batch: InboxBatch, *, first: bool = False) -> None:
+        batches = self._held if batch.is_paused else self._batches
+        (batches.appendleft if first else batches.append)(batch)
+        self._count_batch(batch, len(batch.messages))
+
+    def _count_batch(self, batch: InboxBatch, number: int) -> None:
+        if batch.is_paused:
+            batch.subscription.held += number
+        else:
+            batch.subscription.queued += number
 
     def _take_ends(self) -> list[KoffError]:
         self._unreported_end = None

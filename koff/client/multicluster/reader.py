@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -167,6 +167,7 @@ class Reader(Closing):
             subscription.generation += 1
             subscription.offset, subscription.lag = offset, -1
             subscription.unreported_error, subscription.failure = None, ""
+            subscription.failed_attempts = 0
             self._inbox.drop_batches(lambda batch: batch.subscription is subscription)
             if subscription.tracker is not None:
                 subscription.tracker.drop_partitions([subscription.partition])
@@ -184,6 +185,26 @@ class Reader(Closing):
         if offset < 0:  # no message at or after that time
             offset = stream.fetch_offset(subscription.partition, OffsetSpec.LATEST)
         self.set_offset(i, offset)
+
+    def pause(self, i: int | None = None, partitions: Collection[int] | None = None) -> None:
+        """Returns no messages of reader `i`, or of these partitions of it, until `resume`. None: all readers.
+
+        Nothing is lost, and a group's member stays in its group. A paused partition stays paused when it is
+        revoked and assigned again. Safe to call twice.
+        """
+        self._set_paused(i, partitions, paused=True)
+
+    def resume(self, i: int | None = None, partitions: Collection[int] | None = None) -> None:
+        """Ends a `pause`. With `partitions`, only one of these partitions, not one of the whole reader.
+
+        Without them, partitions of the reader that were paused by number are resumed, too.
+        """
+        self._set_paused(i, partitions, paused=False)
+
+    def _set_paused(self, i: int | None, partitions: Collection[int] | None, *, paused: bool) -> None:
+        self._check_open()
+        for subscription in self._subscriptions if i is None else [self._subscriptions[i]]:
+            self._inbox.set_paused(subscription, partitions, paused=paused)
 
     def stats(self, i: int) -> ReaderStats:
         """The statistics of reader `i`. Counts grow: the difference of two calls is what came between."""

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from koff.client.batch import FetchedBatch
 from koff.client.closing import Closing
@@ -55,6 +55,9 @@ class MessageStream(Closing, ABC):
         self._response_at = dict.fromkeys(subscriptions, time.monotonic())
         self._error_reported_at: dict[ReaderSubscription, float] = {}
         self._next_check_at = 0.0
+        self._paused: set[int] = set()
+        """Partitions that `_paused_client` does not fetch now."""
+        self._paused_client: Consumer | None = None
         self._thread = threading.Thread(target=self._run, name=f"koff-read-{self._cluster_name}", daemon=True)
 
     def start(self) -> None:
@@ -103,6 +106,7 @@ class MessageStream(Closing, ABC):
                 try:
                     self._run_tasks()
                     self._release_failed_messages()
+                    self._apply_pauses()
                     self._fetch_once()
                     self._check_silent()
                 except (KoffError, KafkaException) as error:  # reported; the next try may succeed
@@ -168,6 +172,31 @@ class MessageStream(Closing, ABC):
         """Fetches once, and puts the messages into the inbox."""
 
     @abstractmethod
+    def _get_assignment(self) -> tuple[Consumer, set[int]]:
+        """The librdkafka client, and the partitions that it may fetch."""
+
+    def _apply_pauses(self) -> None:
+        """Has librdkafka fetch no messages of paused partitions. It keeps their positions."""
+        if not self._paused and not any(each.paused or each.paused_partitions for each in self.subscriptions):
+            return
+        client, assigned = self._get_assignment()
+        if client is not self._paused_client:
+            self._paused, self._paused_client = set(), client
+        self._paused &= assigned
+        wanted = {p for p in assigned if self._is_paused(p)}
+        try:
+            client.pause([TopicPartition(self._conf.topic, p) for p in wanted - self._paused])
+            client.resume([TopicPartition(self._conf.topic, p) for p in self._paused - wanted])
+        except KafkaException as error:  # the next call tries again; the inbox holds the messages back
+            log.debug("partitions not paused or resumed yet", reason=str(error))
+        else:
+            self._paused = wanted
+
+    @abstractmethod
+    def _is_paused(self, partition: int) -> bool:
+        """Whether no messages of the partition may be handed out."""
+
+    @abstractmethod
     def _close_client(self) -> None:
         """Closes the librdkafka client."""
 
@@ -195,7 +224,7 @@ class MessageStream(Closing, ABC):
     def _check_silent(self) -> None:
         """Requests end offsets for subscriptions without a response for `fail_after_s`.
 
-        Reports an error for each subscription without an end offset, and again after every `fail_after_s`.
+        Reports each subscription without an end offset, and again after every `fail_after_s` once it failed.
         """
         now, fail_after_s = time.monotonic(), self._conf.fail_after_s
         silent = {
@@ -218,9 +247,10 @@ class MessageStream(Closing, ABC):
                 self._error_reported_at.pop(subscription, None)
                 self._note_response([subscription])
                 self._inbox.clear_error(subscription)
-            elif now - self._error_reported_at.get(subscription, 0.0) >= fail_after_s:
+            elif now - self._error_reported_at.get(
+                subscription, 0.0
+            ) >= fail_after_s and self._inbox.report_error(subscription, result):
                 self._error_reported_at[subscription] = now
-                self._inbox.report_error(subscription, result)
 
     def _build_batch(
         self,

@@ -19,7 +19,7 @@ class ReaderStats:
     - `queue_length`: messages that were fetched and wait to be read.
     - `failure`: why the reader cannot read now; "" when it can.
     - `messages`, `bytes`: returned to the caller; bytes of keys and values.
-    - `errors`: how often the reader could not read; also an outage that lasts counts again and again.
+    - `errors`: failed attempts to read; an outage that lasts counts again and again.
     - `rebalances`: assignments that the group's member got.
     - `skipped`: offsets that retention deleted before the reader could read them.
     - `wait_s`: seconds that a fetch waited until messages of this reader came, from librdkafka.

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from koff.client import Cluster, ClusterConf, TopicPartition
+from koff.client.cluster import check_properties
 from koff.client.foreign_errors import make_denied_error
 from koff.errors import ConnectError, Denied
 
@@ -138,3 +139,18 @@ def _done() -> Future[Any]:
     future: Future[Any] = Future()
     future.set_result(SimpleNamespace(partitions=[1], topic_id="id"))
     return future
+
+
+@pytest.mark.parametrize(("timeout_s", "expected_ms"), [(3.5, 3500), (0.1, 1000)])
+def test_each_connection_has_the_connect_timeout(timeout_s: float, expected_ms: int) -> None:
+    properties = ClusterConf("h:9092", connect_timeout_s=timeout_s).librdkafka_properties()
+    check_properties(ClusterConf("h:9092", connect_timeout_s=timeout_s))  # librdkafka takes it
+    assert properties["socket.connection.setup.timeout.ms"] == expected_ms
+
+
+def test_a_connect_timeout_of_the_user_s_own_stays() -> None:
+    own = {"socket.connection.setup.timeout.ms": "60000"}
+    assert (
+        ClusterConf("h:9092", own).librdkafka_properties() | own
+        == ClusterConf("h:9092", own).librdkafka_properties()
+    )

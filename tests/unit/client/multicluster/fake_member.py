@@ -24,6 +24,7 @@ class Member:
         self.commits: list[tuple[int, int]] = []
         self.other_committed = -1
         self.committed_error: KoffError | None = None
+        self.paused: set[int] = set()
         self.stored: list[tuple[int, int]] = []
         self.coordinator_responds = threading.Event()
         self.coordinator_responds.set()
@@ -34,6 +35,12 @@ class Member:
 
     def consume(self, max_messages: int, timeout_s: float) -> list[Any]:
         return self.script.pop(0)() if self.script else []
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self.paused |= {each.partition for each in partitions}
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        self.paused -= {each.partition for each in partitions}
 
     def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> list[Any]:
         self.coordinator_responds.wait(30)

@@ -13,6 +13,7 @@ from koff.client.cluster import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster import CommitError, Reader, ReaderConf, ReadErrors
 from koff.errors import ConnectError
+from koff.kafkatest import wait_until
 from tests.unit.client.multicluster.fake_member import Member, fetched
 
 
@@ -82,6 +83,25 @@ def test_a_message_that_was_taken_before_the_revocation_is_not_handed_out_after_
     member.then(member.records(7, after=member.assign), member.records(after=member.revoke))
     member.then(member.records(9, after=member.assign), member.records())
     assert [message.offset for message in fetched(reader, 1)] == [9]
+
+
+def test_a_partition_is_paused_again_after_it_was_revoked_and_assigned(member: Member, reader: Reader):
+    member.then(member.records(0, after=member.assign), member.records())
+    fetched(reader, 1)
+    reader.pause(partitions=[0])
+    wait_until(lambda: member.paused == {0}, what="the pause")
+
+    def revoke() -> None:
+        member.revoke()
+        member.paused = set()  # as librdkafka does
+
+    member.then(member.records(after=revoke), member.records(1, after=member.assign), member.records())
+    wait_until(lambda: reader.stats(0).rebalances == 2 and member.paused == {0}, what="the pause again")
+    assert reader.fetch_message(0) == []
+    assert reader.stats(0).queue_length == 1
+    reader.resume()
+    assert [message.offset for message in fetched(reader, 1)] == [1]
+    wait_until(lambda: member.paused == set(), what="the end of the pause")
 
 
 def test_a_commit_without_a_response_ends_at_its_timeout(member: Member, reader: Reader):

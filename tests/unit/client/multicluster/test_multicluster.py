@@ -245,6 +245,68 @@ def test_what_was_fetched_before_an_offset_was_set_never_arrives():
     assert [message.offset for message in taken.messages] == [50]
 
 
+def _take_all(inbox: Inbox) -> list[tuple[str, int]]:
+    taken = []
+    while batches := inbox.take_batches(0)[0]:
+        taken += [
+            (each.subscription.cluster, message.offset) for each in batches for message in each.messages
+        ]
+    return taken
+
+
+def test_messages_of_a_paused_reader_wait_in_their_order_and_do_not_fill_the_queue():
+    a, b = subscriptions = _subscriptions("a", "b")
+    inbox = Inbox(subscriptions)
+    inbox.put_batches([_batch(a, 1), _batch(b, 1), _batch(a, 2)])
+    inbox.set_paused(a, None, paused=True)
+    inbox.put_batches([_batch(a, 3), _batch(b, 2)])
+    assert inbox.wait_for_room(subscriptions, 0) == 4  # of six, b has used two
+    assert _take_all(inbox) == [("b", 1), ("b", 2)]
+    assert a.build_stats(ClientStats()).queue_length == 3
+    inbox.set_paused(a, None, paused=False)
+    inbox.put_batches([_batch(a, 4)])
+    assert (a.queued, a.held, inbox.wait_for_room([a], 0)) == (4, 0, 0)
+    assert _take_all(inbox) == [("a", 1), ("a", 2), ("a", 3), ("a", 4)]
+
+
+def test_single_partitions_may_be_paused_and_resuming_the_reader_resumes_all():
+    subscription = ReaderSubscription(ReaderConf("t", group_id="g"), A["a"], -1)
+    inbox = Inbox([subscription])
+
+    def put() -> None:
+        for partition in range(3):
+            messages = [Message(b"", None, "t", partition, 7)]
+            inbox.put_batches([InboxBatch(subscription, subscription.generation, messages)])
+
+    def take() -> list[int]:
+        batches = iter(lambda: inbox.take_batches(0)[0], [])
+        return sorted(each.messages[0].partition for taken in batches for each in taken)
+
+    inbox.set_paused(subscription, [0, 2], paused=True)
+    put()
+    assert take() == [1]
+    inbox.set_paused(subscription, [2], paused=False)
+    assert take() == [2]
+    inbox.set_paused(subscription, None, paused=True)
+    put()
+    inbox.set_paused(subscription, [1], paused=False)  # the whole reader is still paused
+    assert take() == []
+    inbox.set_paused(subscription, None, paused=False)
+    assert take() == [0, 0, 1, 2]
+
+
+def test_what_waits_of_a_paused_reader_is_dropped_with_the_rest():
+    (subscription,) = subscriptions = _subscriptions("a")
+    inbox = Inbox(subscriptions)
+    inbox.put_batches([_batch(subscription, 1)])
+    inbox.set_paused(subscription, None, paused=True)
+    inbox.put_batches([_batch(subscription, 2)])
+    inbox.drop_batches(lambda batch: batch.messages[0].offset == 1)
+    assert (subscription.queued, subscription.held) == (0, 1)
+    inbox.set_paused(subscription, None, paused=False)
+    assert _take_all(inbox) == [("a", 2)]
+
+
 def test_errors_are_told_once_and_only_when_all_readers_failed():
     a, b = subscriptions = _subscriptions("a", "b")
     inbox = Inbox(subscriptions)
@@ -256,6 +318,24 @@ def test_errors_are_told_once_and_only_when_all_readers_failed():
     assert inbox.take_batches(0) == ([], [])
     stats = a.build_stats(ClientStats())
     assert (stats.failure, stats.errors) == ("first", 1)
+
+
+def test_a_reader_has_failed_after_as_many_attempts_in_a_row_as_it_may_make():
+    subscription = ReaderSubscription(ReaderConf("t", max_attempts=3), A["a"], 0)
+    inbox = Inbox([subscription])
+    gone = ReadError("gone")
+    assert [inbox.report_error(subscription, gone) for _ in range(2)] == [False, False]
+    inbox.put_batches([_batch(subscription, 1)])  # it can be read again
+    inbox.take_batches(0)
+    assert [inbox.report_error(subscription, gone) for _ in range(2)] == [False, False]
+    assert (inbox.take_batches(0), subscription.failure) == (([], []), "")
+    assert inbox.report_error(subscription, gone)
+    assert inbox.take_batches(0) == ([], [gone])
+    stats = subscription.build_stats(ClientStats())
+    assert (stats.failure, stats.errors) == ("gone", 5)
+    assert inbox.report_error(subscription, gone)  # still
+    with pytest.raises(ConfigError, match="max_attempts must each be at least 1"):
+        ReaderConf("t", max_attempts=0)
 
 
 def test_what_waits_is_read_before_errors_are_told():
