@@ -146,20 +146,20 @@ class WriteTarget(Closing):
         They keep their order, and their place before those of later calls: the caller holds `_send_lock`.
         Returns the others.
         """
-        with self._poll_turn, self._poll_lock:
-            purged: list[PendingWrite] = []
-            self._purged, self._purges = purged, self._purges + 1
-            try:
-                # `blocking` has the opposite meaning in confluent-kafka 2.16: False waits for the purge. The
-                # reports are there after that.
-                self._producer.purge(in_queue=True, in_flight=False, blocking=False)
-                while self._producer.poll(0):
-                    pass
-            finally:
-                self._purged = None
+        purged: list[PendingWrite] = []
         try:
+            with self._poll_turn, self._poll_lock:
+                self._purged, self._purges = purged, self._purges + 1
+                try:
+                    # `blocking` has the opposite meaning in confluent-kafka 2.16: False waits for the purge.
+                    # The reports are there after that.
+                    self._producer.purge(in_queue=True, in_flight=False, blocking=False)
+                    while self._producer.poll(0):
+                        pass
+                finally:
+                    self._purged = None
             return self._send_again(purged)
-        except BaseException as fault:  # Ctrl-C: these messages have no other thread that settles them
+        except BaseException as fault:  # such as Ctrl-C: no other thread settles these messages
             error = KafkaError(KafkaError._FAIL, repr(fault))
             self._settle_failed([(each, error) for each in purged if not each.in_librdkafka])
             raise

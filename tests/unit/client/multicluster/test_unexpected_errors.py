@@ -20,6 +20,7 @@ from koff.client.multicluster import (
     write_target,
 )
 from koff.client.multicluster.feed_stream import FeedStream
+from koff.kafkatest import wait_until
 from tests.unit.client.multicluster.fake_producer import FakeProducer, Given
 from tests.unit.client.multicluster.writer_calls import Rescue, new_writer
 
@@ -116,6 +117,30 @@ def test_a_replaced_producer_is_served_until_it_has_reported_everything(monkeypa
     assert call.wait() is None
     assert made[-1].written == [b"1"]
     writer.close()
+
+
+def test_an_error_while_messages_are_taken_back_delays_those_of_other_calls_only(producer, monkeypatch):
+    writer = new_writer()
+    writer.write_messages(Message(b"0"))
+    producer.set_responding(False)
+    other = Rescue(lambda: writer.write_messages(Message(b"1"), Message(b"2"), Message(b"3")))
+    wait_until(lambda: len(producer.given) == 3, what="the messages in librdkafka")
+    poll = producer.poll
+
+    def fail_once(timeout: float) -> int:
+        served = poll(timeout)
+        if timeout == 0 and not served:
+            monkeypatch.setattr(producer, "poll", poll)
+            raise ZeroDivisionError("a bug")
+        return served
+
+    monkeypatch.setattr(producer, "poll", fail_once)
+    with pytest.raises(ZeroDivisionError):
+        writer.write_messages(Message(b"4"), timeout_s=0.2)
+    producer.set_responding(True)
+    assert other.wait() is None
+    assert Rescue(writer.close).wait() is None
+    assert producer.written == [b"0", b"1", b"2", b"3"]
 
 
 @pytest.fixture
