@@ -218,8 +218,9 @@ def test_the_backup_is_written_to_only_while_the_primary_cannot_be(two: Two, top
     assert (first.topic, third.offset >= 0) == (topic, True)
 
 
-def test_what_timeouts_say_of_each_message_is_what_the_log_has(two: Two, topic: str):
-    """Calls with short timeouts and calls without one share a writer whose cluster is frozen twice."""
+@pytest.mark.parametrize("outage", ["frozen", "killed"])
+def test_what_timeouts_say_of_each_message_is_what_the_log_has(two: Two, topic: str, outage: str):
+    """Calls with short timeouts and calls without one share a writer whose cluster is away twice."""
     calls: list[tuple[list[int], WriteErrors | None]] = []
     over = threading.Event()
 
@@ -244,7 +245,7 @@ def test_what_timeouts_say_of_each_message_is_what_the_log_has(two: Two, topic: 
         for thread in threads:
             thread.start()
         for _ in range(2):
-            with two[0].paused():
+            with two[0].paused() if outage == "frozen" else killed(two[0]):
                 seen = len(calls)
                 wait_until(lambda seen=seen: len(calls) >= seen + 10, what="timeouts")  # type: ignore[misc]  # a default argument binds the variable of the loop
             seen = len(calls)
