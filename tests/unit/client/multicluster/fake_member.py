@@ -43,7 +43,7 @@ class Member:
         self.paused -= {each.partition for each in partitions}
 
     def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> list[Any]:
-        self.coordinator_responds.wait(30)
+        self.coordinator_responds.wait(60)
         self.commits += [(each.partition, each.offset) for each in offsets]
         return []
 

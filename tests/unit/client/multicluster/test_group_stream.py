@@ -70,7 +70,7 @@ def test_a_message_of_a_revoked_partition_is_not_committed(member: Member, reade
         revoked.set()
 
     member.then(member.records(after=revoke))
-    assert revoked.wait(30)
+    assert revoked.wait(60)
     with pytest.raises(CommitError, match=r"partitions \[0\]: other members have them now"):
         reader.commit_messages(*early)
     assert member.commits == []
@@ -120,7 +120,7 @@ def test_a_thread_that_ended_is_an_error_of_each_call(member: Member, reader: Re
     member.then(fail)
     for _ in range(2):
         with pytest.raises(ReadErrors, match="a bug"):
-            reader.read_message(10)
+            reader.read_message(60)
 
 
 def test_an_error_of_librdkafka_does_not_end_the_thread(
@@ -131,5 +131,5 @@ def test_an_error_of_librdkafka_does_not_end_the_thread(
 
     member.then(fail, member.records(0, after=member.assign), member.records())
     with pytest.raises(ReadErrors, match="not now"):
-        reader.read_message(10)
+        reader.read_message(60)
     assert [message.offset for message in fetched(reader, 1)] == [0]

@@ -141,9 +141,9 @@ def conf(**options: Any) -> ReaderConf:
 def test_a_group_stores_what_was_acknowledged_whichever_method_returned_it(member: Member):
     with Reader(A, conf()) as reader:
         member.then(member.records(0, after=member.assign), member.records(1, 2))
-        messages = reader.read_message(30)
+        messages = reader.read_message(60)
         while len(messages) < 3:
-            messages += reader.read_message(30)
+            messages += reader.read_message(60)
         messages[1].ack()
         messages[0].ack()
         wait_until(lambda: member.stored == [(0, 2)], what="the acknowledged offset")

@@ -136,7 +136,7 @@ def test_an_error_while_messages_are_taken_back_delays_those_of_other_calls_only
 
     monkeypatch.setattr(producer, "poll", fail_once)
     with pytest.raises(ZeroDivisionError):
-        writer.write_messages(Message(b"4"), timeout_s=0.2)
+        writer.write_messages(Message(b"4"), timeout_s=2.0)
     producer.set_responding(True)
     assert other.wait() is None
     assert Rescue(writer.close).wait() is None
@@ -159,7 +159,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Reader:
 def test_a_thread_that_ended_is_an_error_of_the_next_call_though_others_can_be_read(ended: Reader):
     with ended:
         with pytest.raises(ReadErrors, match=r"1 of 2 readers cannot read: reading a ended: SystemExit\(3\)"):
-            ended.read_message(30)
+            ended.read_message(60)
         assert ended.read_message(0) == []
         assert "make a new reader" in ended.stats(0).failure
 
@@ -167,7 +167,7 @@ def test_a_thread_that_ended_is_an_error_of_the_next_call_though_others_can_be_r
 def test_a_reader_whose_thread_ended_cannot_be_set(ended: Reader):
     with ended:
         with pytest.raises(ReadErrors):
-            ended.read_message(30)
+            ended.read_message(60)
         with pytest.raises(ReadError, match="reading a ended"):
             ended.set_offset(0, 5)
         ended.set_offset(1, 5)

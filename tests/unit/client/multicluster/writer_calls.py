@@ -31,6 +31,6 @@ class Rescue:
             self.raised = error
 
     def wait(self) -> BaseException | None:
-        self._thread.join(30)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         return self.raised
