@@ -1,10 +1,11 @@
 """Why a group lags: the likely causes of a lag that grows or stands still, row by row.
 
 A row (group, topic, partition) is behind if it has a lag. It is standing if it is behind and its status is
-STOP or STALL. It is growing if it is behind, not standing, and either its status is WARN, or it consumes no
-faster than records are produced and its lag is above `lag_limits`. A row advances if it is not standing, its
-window of commits has a step forward, and the pause since is no longer than the window. A row may have several
-causes:
+STOP or STALL. It is growing if it is behind, not standing, its lag is above `lag_limits`, and either its
+status is WARN, or it consumes no faster than records are produced and has not read all that was there
+`ENDS_SPAN_MS` ago. (A burst of records is above the limit too until the group commits again.) A row advances
+if it is not standing, its window of commits has a step forward, and the pause since is no longer than the
+window. A row may have several causes:
 
     cause                rows               when
     fell_out_of_log      behind             the committed offset is below the log start
@@ -127,7 +128,7 @@ def lag_limits(facts: CauseFacts) -> Floats:
 
     A lag that is sampled at any moment between two commits is at most twice the usual lag.
     """
-    limits: Floats = 2 * facts.usual_lag + _SPARE_S * facts.produce_per_s
+    limits: Floats = 2.0 * facts.usual_lag + _SPARE_S * facts.produce_per_s
     return limits
 
 
@@ -147,7 +148,8 @@ class _Rules:
         self.behind = facts.lag > 0
         self.above = facts.lag > lag_limits(facts)
         self.standing = self.behind & np.isin(facts.status, (Status.STOP, Status.STALL))
-        is_falling_behind = (facts.status == Status.WARN) | (facts.never & self.above)
+        is_old = facts.end_before > facts.committed  # not just a burst that the group has yet to commit
+        is_falling_behind = self.above & ((facts.status == Status.WARN) | (facts.never & is_old))
         self.growing = self.behind & ~self.standing & is_falling_behind
         # A partition without new records has no new commits, or the same offset again: that shows nothing.
         self.advances = ~self.standing & (facts.consume_per_s > 0) & ~facts.is_silent

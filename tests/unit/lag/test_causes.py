@@ -70,7 +70,14 @@ STOPPED = {
     "never": True,
     "is_silent": True,
 }
-TOO_SLOW = {"lag": 900, "never": True, "consume_per_s": 5.0, "produce_per_s": 10.0, "usual_lag": 10}
+TOO_SLOW = {
+    "lag": 900,
+    "never": True,
+    "consume_per_s": 5.0,
+    "produce_per_s": 10.0,
+    "usual_lag": 10,
+    "end_before": 1100,
+}
 
 
 def test_a_group_that_keeps_up_has_no_cause():
@@ -80,6 +87,16 @@ def test_a_group_that_keeps_up_has_no_cause():
 @pytest.mark.parametrize("lag", [1, 20, 170])
 def test_a_small_lag_that_happens_not_to_shrink_has_no_cause(lag):
     assert explain({**KEEPS_UP, "lag": lag, "never": True}) == {}
+
+
+@pytest.mark.parametrize("end_before", [-1, 900, 1000])
+def test_a_burst_that_the_group_has_yet_to_commit_has_no_cause(end_before):
+    assert explain({**TOO_SLOW, "end_before": end_before}) == {}
+    assert explain({**TOO_SLOW, "end_before": end_before, "status": Status.WARN}) == {"too_slow": [900]}
+
+
+def test_a_small_lag_that_never_shrank_from_commit_to_commit_has_no_cause():
+    assert explain({**KEEPS_UP, "lag": 20, "status": Status.WARN}) == {}
 
 
 def test_a_lag_that_shrinks_has_no_cause():

@@ -97,6 +97,19 @@ def test_a_group_that_keeps_up_has_no_cause():
         assert life.find() == []
 
 
+def test_a_group_that_commits_once_a_minute_keeps_up_with_bursts():
+    life = Life()
+    life.rates = dict.fromkeys(life.ends, 0)
+    for _ in range(4):
+        life.ends = {partition: end + 3000 for partition, end in life.ends.items()}
+        for _ in range(4):
+            for _ in range(5):
+                life.pass_s(STEP_S, commits=())
+                assert life.find() == []
+            life.pass_s(STEP_S)
+            assert life.find() == []
+
+
 def test_a_partition_that_stands_still_is_named_with_its_offset_and_its_member():
     life = Life()
     life.pass_s(120, reads={1: 0})
