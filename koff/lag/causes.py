@@ -11,13 +11,14 @@ window. A row may have several causes:
     fell_out_of_log      behind             the committed offset is below the log start
     reset                above the limit    the committed offset went back, and is not back yet
     no_members           behind             the group has no member, and the row is not OK or above the limit
+    not_assigned         behind             as above, but no member has the row, and it does not advance
     open_transaction     standing, growing  the commit is at the last stable offset, which is below the end
                                             offset of `ENDS_SPAN_MS` ago (explains the lag beyond it)
     held_back_commits    standing           an open transaction may hold back commits of the group
     rebalancing          standing, growing  `MANY_REBALANCES` or more within `REBALANCES_SPAN_MS`
     fewer_members        standing, growing  the group had more members within `MEMBERS_SPAN_MS`
 
-The others are of rows that neither no_members, open_transaction nor held_back_commits explains:
+The others are of rows that neither no_members, not_assigned, open_transaction nor held_back_commits explains:
 
     not_committing       standing           no row of the group advances
     slow_member          standing           all rows of its member stand, two or more; another one advances
@@ -48,6 +49,8 @@ Floats = NDArray[np.float64]
 MANY_REBALANCES, REBALANCES_SPAN_MS = 3, 300_000
 MEMBERS_SPAN_MS = 3_600_000
 ROSE = 1.5
+NOT_ASSIGNED = -2
+"""Stands for the member of a row that no member of its group is assigned."""
 _HOT = 3.0
 _UNEVEN = 2.0
 _SPARE_S = 15.0
@@ -60,17 +63,18 @@ class Cause(IntEnum):
     FELL_OUT_OF_LOG = 0
     RESET = 1
     NO_MEMBERS = 2
-    OPEN_TRANSACTION = 3
-    HELD_BACK_COMMITS = 4
-    STUCK_PARTITION = 5
-    UNEVEN_ASSIGNMENT = 6
-    SLOW_MEMBER = 7
-    HOT_PARTITION = 8
-    REBALANCING = 9
-    FEWER_MEMBERS = 10
-    NOT_COMMITTING = 11
-    PRODUCTION_ROSE = 12
-    TOO_SLOW = 13
+    NOT_ASSIGNED = 3
+    OPEN_TRANSACTION = 4
+    HELD_BACK_COMMITS = 5
+    STUCK_PARTITION = 6
+    UNEVEN_ASSIGNMENT = 7
+    SLOW_MEMBER = 8
+    HOT_PARTITION = 9
+    REBALANCING = 10
+    FEWER_MEMBERS = 11
+    NOT_COMMITTING = 12
+    PRODUCTION_ROSE = 13
+    TOO_SLOW = 14
 
     @property
     def label(self) -> str:
@@ -83,6 +87,7 @@ class CauseFacts:
     """What is known of the rows (N,) and of the groups (G,) of one shard. -1 stands for an unknown offset.
 
     - `group` is the group of each row, `member` the number of its member; -1 if that is not known.
+      `NOT_ASSIGNED` if the group has members, and none of them has the row.
     - `lag` is 0 where it is unknown. `usual_lag` and the rates (offsets per second) are as in
       `koff.lag.rates`; an unknown rate is 0. `never` says that the row never catches up.
     - `is_silent` says that the pause since the last commit is longer than the time that the window spans.
@@ -175,19 +180,22 @@ class _Rules:
         # What keeps a row from moving, whoever reads it.
         is_left = self.behind & ((facts.status != Status.OK) | self.above)
         rows[Cause.NO_MEMBERS] = is_left & (facts.members == 0)[of_group]
+        rows[Cause.NOT_ASSIGNED] = is_left & ~self.advances & (facts.member == NOT_ASSIGNED)
         at_stable = (facts.stable >= 0) & (facts.committed <= facts.stable)
         at_stable &= facts.committed >= facts.stable - facts.usual_lag
         rows[Cause.OPEN_TRANSACTION] = stuck & at_stable & (facts.end_before > facts.stable)
         beyond = facts.lag - np.maximum(facts.stable - facts.committed, 0)
         lags[Cause.OPEN_TRANSACTION] = np.maximum(beyond, 0)
-        held_back = self.standing & facts.commits_held_back[of_group] & ~rows[Cause.NO_MEMBERS]
+        is_unread = rows[Cause.NO_MEMBERS] | rows[Cause.NOT_ASSIGNED]
+        held_back = self.standing & facts.commits_held_back[of_group] & ~is_unread
         rows[Cause.HELD_BACK_COMMITS] = held_back
-        explained = rows[Cause.NO_MEMBERS] | rows[Cause.OPEN_TRANSACTION] | held_back
+        explained = is_unread | rows[Cause.OPEN_TRANSACTION] | held_back
         standing = self._explain_standing(self.standing & ~explained)
         growing = self._explain_growing(self.growing & ~explained)
         rows |= standing | growing
         rows[Cause.SLOW_MEMBER] = standing[Cause.SLOW_MEMBER] | growing[Cause.SLOW_MEMBER]
         # What is true of the group.
+        stuck &= ~rows[Cause.NOT_ASSIGNED]
         rows[Cause.REBALANCING] = stuck & (facts.rebalances >= MANY_REBALANCES)[of_group]
         fewer = (facts.members > 0) & (facts.members < facts.most_members)
         rows[Cause.FEWER_MEMBERS] = stuck & fewer[of_group]

@@ -137,6 +137,12 @@ def _no_members(group: _Evidence, rows: list[int]) -> str:
     return f"it has no members, and {group.show_wait(rows)}{before}"
 
 
+def _not_assigned(group: _Evidence, rows: list[int]) -> str:
+    members = group.group.member_count
+    none = "its member is not" if members == 1 else f"none of its {count(members, 'member')} is"
+    return f"{none} assigned {group.show_place(rows[0])}{_and_more(rows)}"
+
+
 def _open_transaction(group: _Evidence, rows: list[int]) -> str:
     row = rows[0]
     return (
@@ -223,6 +229,7 @@ _TEXTS: dict[Cause, Callable[[_Evidence, list[int]], str]] = {
     Cause.FELL_OUT_OF_LOG: _fell_out_of_log,
     Cause.RESET: _reset,
     Cause.NO_MEMBERS: _no_members,
+    Cause.NOT_ASSIGNED: _not_assigned,
     Cause.OPEN_TRANSACTION: _open_transaction,
     Cause.HELD_BACK_COMMITS: _held_back_commits,
     Cause.STUCK_PARTITION: _stuck_partition,
@@ -242,6 +249,8 @@ ADVICE: dict[Cause, str] = {
     "it faster, or keep records longer (retention.ms, retention.bytes)",
     Cause.RESET: "if that was on purpose, wait; if not, find out who reset the offsets",
     Cause.NO_MEMBERS: "start the consumers, or find out why they cannot join",
+    Cause.NOT_ASSIGNED: "look at the topics to which the members subscribe; if the group is done with this "
+    "one, delete its offsets (kafka-consumer-groups.sh --delete-offsets)",
     Cause.OPEN_TRANSACTION: "find the transaction with kafka-transactions.sh find-hanging, and abort it",
     Cause.HELD_BACK_COMMITS: "find the transaction with kafka-transactions.sh find-hanging, and abort it",
     Cause.STUCK_PARTITION: "look at the record at that offset, and at the log of the member; if the record "

@@ -18,13 +18,13 @@ from koff.lag import (
     find_causes,
     usual_lags,
 )
+from koff.lag.causes import NOT_ASSIGNED
 from koff.serve.activity import ClusterActivity
 from koff.serve.view import ClusterView
 from koff.tracker import Group, ShardSnapshot, Snapshot
 
 _MEMBERLESS_TYPES = frozenset({"simple", ""})
 """The types of groups that have no members: they only commit. Without a type, the group is not current."""
-_NOT_OK = (Status.WARN, Status.STOP, Status.STALL)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _gather_facts(
     is_usual_known = usual_rates is not None and usual_rates.layout is shard.layout
     return CauseFacts(
         group=shard.group,
-        member=_number_members(snapshot, shard, members, (lag > 0) & (np.isin(statuses, _NOT_OK) | never)),
+        member=_number_members(snapshot, shard, members, (lag > 0) & ((statuses != Status.OK) | never)),
         lag=lag,
         status=statuses,
         usual_lag=usual_lags(shard.features, produce),
@@ -162,25 +162,32 @@ def _find_resets(
 def _number_members(
     snapshot: Snapshot, shard: ShardSnapshot, members: NDArray[np.int64], slow: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """A number for the member of each row, of groups with `slow` rows and several members; else UNKNOWN.
+    """A number for the member of each row, of groups with `slow` rows and members; else UNKNOWN.
 
-    The partitions of share groups have several members each, so their rows have none.
+    NOT_ASSIGNED: no member has the row, as of a topic that the group reads no more. That is known if the
+    group is stable, and koff knows the names of all that is assigned (not of groups of the type streams, whose
+    topics may follow a pattern). The partitions of share groups have several members each, so their rows have
+    none.
     """
     numbers = np.full(len(shard.group), UNKNOWN, np.int64)
     first = 0
-    for group, rows in _list_rows(shard, np.unique(shard.group[slow])):
-        if members[group] < 2 or shard.groups[group].type == "share":
+    for number, rows in _list_rows(shard, np.unique(shard.group[slow])):
+        group = shard.groups[number]
+        if members[number] < 1 or group.type == "share":
             continue
-        of_members = {member.id: first + at for at, member in enumerate(shard.groups[group].members)}
+        of_members = {member.id: first + at for at, member in enumerate(group.members)}
         owners = {
             (topic, partition): of_members[member.id]
-            for topic, partition, member in snapshot.assignments(shard.groups[group])
+            for topic, partition, member in snapshot.assignments(group)
         }
         first += len(of_members)
+        is_stable = bool(owners) and group.state == "Stable" and group.type != "streams"
+        is_complete = is_stable and all(topic is not None for topic, _ in owners)
+        otherwise = NOT_ASSIGNED if is_complete else UNKNOWN
         for row in rows.tolist():
             partition = int(shard.partition[row])
             place = snapshot.partitions.topic[partition], snapshot.partitions.partition[partition]
-            numbers[row] = owners.get(place, UNKNOWN)
+            numbers[row] = owners.get(place, otherwise)
     return numbers
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from koff.lag import Cause, CauseFacts, Status, find_causes
+from koff.lag.causes import NOT_ASSIGNED
 
 ROW = {
     "group": 0,
@@ -129,6 +130,14 @@ def test_a_group_without_members_is_named_before_its_status_is_bad():
     just_left = {"lag": 200, "produce_per_s": 10.0, "consume_per_s": 9.0, "usual_lag": 10}
     assert explain(just_left, members=0) == {"no_members": [200]}
     assert explain({**just_left, "lag": 100}, members=0) == {}
+
+
+def test_a_partition_that_no_member_is_assigned():
+    left = {**STOPPED, "member": NOT_ASSIGNED}
+    assert explain(left, KEEPS_UP) == {"not_assigned": [500, 0]}
+    assert explain(left, KEEPS_UP, commits_held_back=True) == {"not_assigned": [500, 0]}
+    assert explain({**KEEPS_UP, "member": NOT_ASSIGNED}) == {}
+    assert "not_assigned" not in explain({**TOO_SLOW, "member": NOT_ASSIGNED})  # some member commits it
 
 
 def test_a_simple_group_has_no_members_to_miss():

@@ -174,6 +174,22 @@ def test_a_group_whose_members_commit_nothing():
     }
 
 
+def test_a_partition_that_the_group_reads_no_more():
+    life = Life()
+    life.join({"a": (0, 1), "b": (2,)})
+    life.pass_s(240, commits=(0, 1, 2))
+    assert life.explain() == {"not_assigned": "none of its 2 members is assigned t-3"}
+    (finding,) = life.find() or []
+    assert finding.member is None
+
+
+def test_a_partition_of_a_group_whose_only_member_reads_it_no_more():
+    life = Life()
+    life.join({"a": (0, 1)})
+    life.pass_s(240, commits=(0, 1))
+    assert life.explain() == {"not_assigned": "its member is not assigned t-2, and 1 more partition too"}
+
+
 def test_a_group_that_is_too_slow():
     life = Life()
     life.pass_s(300, reads=dict.fromkeys(range(4), 4))
