@@ -171,12 +171,12 @@ class _Rules:
         lags: dict[Cause, Ints] = {}
         # What is true of the position of a row, whatever its course is.
         rows[Cause.FELL_OUT_OF_LOG] = self.behind & (facts.committed >= 0) & (facts.committed < facts.start)
-        was_reset = facts.went_back_from >= 0
+        was_reset = (facts.went_back_from >= 0) & (facts.committed >= 0)
         is_back = was_reset & (facts.committed >= facts.went_back_from)
         is_reset = was_reset & ~is_back & self.above
         rows[Cause.RESET] = is_reset | (self.behind & (facts.status == Status.REWIND) & ~is_back)
         to_read_again = np.maximum(facts.went_back_from - facts.committed, 0)
-        lags[Cause.RESET] = np.where(is_reset, np.minimum(facts.lag, to_read_again), facts.lag)
+        lags[Cause.RESET] = np.where(was_reset & ~is_back, np.minimum(facts.lag, to_read_again), facts.lag)
         # What keeps a row from moving, whoever reads it.
         is_left = self.behind & ((facts.status != Status.OK) | self.above)
         rows[Cause.NO_MEMBERS] = is_left & (facts.members == 0)[of_group]

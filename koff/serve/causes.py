@@ -27,6 +27,10 @@ _MEMBERLESS_TYPES = frozenset({"simple", ""})
 """The types of groups that have no members: they only commit. Without a type, the group is not current."""
 
 
+MOST_OFFSETS = 2**62
+"""A sum of offsets that is larger is given as this."""
+
+
 @dataclass(frozen=True)
 class ShardCauses:
     """The causes of the groups of one shard. `facts` are what they follow from.
@@ -43,11 +47,17 @@ class ShardCauses:
 
     @cached_property
     def sums(self) -> dict[Cause, NDArray[np.int64]]:
-        """By cause, how many offsets of the lag of each group (G,) it explains. 0: the group has it not."""
+        """By cause, how many offsets of the lag of each group (G,) it explains. 0: the group has it not.
+
+        At most `MOST_OFFSETS`: offsets that a client made up may have a larger sum.
+        """
         sums = {}
         for cause, explained in self.explanations.items():
+            of_rows, offsets = self.shard.group[explained.rows], explained.offsets[explained.rows]
             sums[cause] = of_groups = np.zeros(len(self.whole), np.int64)
-            np.add.at(of_groups, self.shard.group[explained.rows], explained.offsets[explained.rows])
+            np.add.at(of_groups, of_rows, offsets)
+            rough = np.bincount(of_rows, weights=offsets, minlength=len(self.whole))
+            of_groups[rough > MOST_OFFSETS] = MOST_OFFSETS  # the exact sum may have overflowed
             of_groups[~self.whole] = 0
         return sums
 
@@ -165,9 +175,9 @@ def _number_members(
     """A number for the member of each row, of groups with `slow` rows and members; else UNKNOWN.
 
     NOT_ASSIGNED: no member has the row, as of a topic that the group reads no more. That is known if the
-    group is stable, and koff knows the names of all that is assigned (not of groups of the type streams, whose
-    topics may follow a pattern). The partitions of share groups have several members each, so their rows have
-    none.
+    group is stable, and koff knows the names of all that is assigned. (It does not of groups of the type
+    streams: their topics may follow a pattern.) The partitions of share groups have several members each, so
+    their rows have none.
     """
     numbers = np.full(len(shard.group), UNKNOWN, np.int64)
     first = 0

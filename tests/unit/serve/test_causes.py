@@ -11,6 +11,7 @@ from koff.serve import ClusterView, MonitorStats
 from koff.serve.activity import MOST_RESETS, ActivityLog, RecentActivity, UsualRate
 from koff.serve.api.group_columns import GroupPlace, find_group_causes
 from koff.serve.cause_texts import Finding
+from koff.serve.causes import MOST_OFFSETS
 from koff.serve.events.changes import ClusterChanges
 from koff.tracker import Group, Tracker
 from tests.unit.builders import assign, classic_group, commit
@@ -322,3 +323,58 @@ def test_the_usual_rate_is_unknown_at_first_and_follows_slowly():
     for minute in range(11, 71):
         usual.add(np.array([100.0]), NOW_MS + minute * 60_000)
     assert 50 < usual.known()[0] < 95
+
+
+def test_one_offset_is_one_offset():
+    life = Life()
+    life.rates = dict.fromkeys(life.ends, 0)
+    life.pass_s(200)
+    life.ends[0] += 1
+    life.pass_s(240, reads={0: 0}, commits=())
+    (text,) = life.explain().values()
+    assert text.endswith("committed nothing for 4 min, while 1 offset waits")
+    life.starts[0] = life.committed[0] + 1
+    life.sample()
+    assert life.explain()["fell_out_of_log"].endswith(": 1 offset is lost")
+
+
+def test_members_that_are_gone_do_not_commit_again_and_again():
+    life = Life()
+    life.pass_s(120, reads=dict.fromkeys(range(4), 0))
+    assert "commits the same offset again and again" in life.explain()["not_committing"]
+    life.join({})
+    assert "again and again" not in life.explain()["no_members"]
+
+
+def test_the_rates_of_a_cause_are_those_of_its_partitions():
+    life = Life()
+    life.join({"a": (0, 1, 2, 3)})
+    life.committed[3] -= 50_000
+    life.pass_s(600, reads={0: 5, 3: 100})  # partition 3 catches up
+    assert life.explain()["too_slow"] == "it consumes 5.0 offsets a second in t-0, and 10 are produced"
+
+
+def test_members_that_have_nothing_to_read_do_not_keep_up():
+    life = Life()
+    life.join({"a": (0, 1, 2), "b": (3,), "idle": ()})
+    life.pass_s(300, reads={3: 5})
+    (text,) = (text for cause, text in life.explain().items() if cause == "slow_member")
+    assert text == "b at /10.0.0.1: 1 of 1 partition falls behind, while 1 other member keeps up"
+
+
+def test_a_rate_of_a_record_an_hour_is_not_zero():
+    life = Life()
+    life.rates = dict.fromkeys(range(4), 0.1)  # type: ignore[arg-type] # offsets grow by one each step
+    life.ends = {partition: int(end) for partition, end in life.ends.items()}
+    life.pass_s(600, reads=dict.fromkeys(range(4), 0.05))
+    assert " 0.0 " not in "".join(life.explain().values())
+
+
+def test_sums_that_do_not_fit_are_not_below_zero():
+    life = Life()
+    life.ends = dict.fromkeys(range(4), 2**63 - 1_000_000)
+    life.sample()
+    life.pass_s(240, commits=())
+    (finding,) = life.find() or []
+    assert (finding.offsets, finding.share) == (MOST_OFFSETS, 0.125)
+    assert f"{4 * (2**63 - 1_000_000 + 2400 - 3000):,} offsets wait" in finding.text
