@@ -120,7 +120,7 @@ def _gather_facts(
         start=partitions.start[rows],
         stable=partitions.stable[rows],
         end_before=np.full(len(rows), UNKNOWN, np.int64) if end_before is None else end_before[rows],
-        went_back_from=_find_resets(snapshot, shard, activity, names),
+        went_back_from=_find_resets(snapshot, shard, activity, names, lag > 0),
         members=members,
         most_members=np.array([each.most_members if each else UNKNOWN for each in did], np.int64),
         rebalances=np.array([each.rebalances if each else 0 for each in did], np.int64),
@@ -132,12 +132,12 @@ def _gather_facts(
 
 
 def sum_produce_rates(snapshot: Snapshot, shard: ShardSnapshot) -> NDArray[np.float64]:
-    """The produce rate of all rows of each group (G,), with 0 for those that are unknown."""
-    produce = snapshot.produce_rates(shard)
-    sums: NDArray[np.float64] = np.bincount(
-        shard.group, weights=produce.per_s, minlength=len(shard.groups)
-    ).astype(np.float64)
-    return sums
+    """The produce rate of all rows of each group (G,). NaN if a row is withheld, or no rate is known."""
+    produce, size = snapshot.produce_rates(shard), len(shard.groups)
+    sums = np.bincount(shard.group, weights=produce.per_s, minlength=size).astype(np.float64)
+    is_known = np.bincount(shard.group[produce.known], minlength=size) > 0
+    known: NDArray[np.float64] = np.where(is_known & ~snapshot.withheld_groups(shard), sums, np.nan)
+    return known
 
 
 def _find_silent(snapshot: Snapshot, shard: ShardSnapshot) -> NDArray[np.bool_]:
@@ -154,13 +154,17 @@ def _count_members(group: Group) -> int:
 
 
 def _find_resets(
-    snapshot: Snapshot, shard: ShardSnapshot, activity: ClusterActivity, names: list[str]
+    snapshot: Snapshot,
+    shard: ShardSnapshot,
+    activity: ClusterActivity,
+    names: list[str],
+    behind: NDArray[np.bool_],
 ) -> NDArray[np.int64]:
-    """From where the committed offset of each row went back; UNKNOWN for most."""
+    """From where the committed offset of each row that is `behind` went back; UNKNOWN for most."""
     offsets = np.full(len(shard.group), UNKNOWN, np.int64)
     groups = {name for name, _, _ in activity.resets}
     numbers = [number for number, name in enumerate(names) if name in groups] if groups else []
-    for row in np.flatnonzero(np.isin(shard.group, numbers)).tolist() if numbers else ():
+    for row in np.flatnonzero(behind & np.isin(shard.group, numbers)).tolist() if numbers else ():
         partition = int(shard.partition[row])
         topic, index = snapshot.partitions.topic[partition], snapshot.partitions.partition[partition]
         reset = activity.resets.get((names[shard.group[row]], topic, index))

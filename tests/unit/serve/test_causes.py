@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import pytest
 
 from koff.lag import Reason
 from koff.serve import ClusterView, MonitorStats
@@ -250,7 +251,7 @@ def test_a_topic_that_was_created_again_is_no_reset():
     log = ActivityLog()
     log.note_reset(("g", "t", 0), 5000, NOW_MS)
     log.note_reset(("g", "u", 0), 5000, NOW_MS)
-    log.forget_topic("g", "t")
+    log.forget([], [("g", "t")])
     assert list(log.build({}, NOW_MS).resets) == [("g", "u", 0)]
 
 
@@ -311,6 +312,29 @@ def test_what_is_kept_of_resets_is_bounded():
     resets = log.build({}, NOW_MS).resets
     assert len(resets) == MOST_RESETS
     assert ("g", "t", 4) not in resets
+
+
+def test_what_a_deleted_group_did_is_forgotten():
+    log = ActivityLog()
+    for name in "gh":
+        log.note_group(Group(name, "classic", epoch=1), Group(name, "classic", epoch=4), NOW_MS)
+        log.note_reset((name, "t", 0), 5000, NOW_MS)
+    log.forget(["g"], [])
+    built = log.build({}, NOW_MS)
+    assert (list(built.groups), list(built.resets)) == (["h"], [("h", "t", 0)])
+
+
+def test_the_usual_rate_does_not_fall_while_rates_are_withheld():
+    life = Life()
+    life.pass_s(1800)
+    snapshot = life.tracker.take_snapshot(life.now_ms)
+    bits = np.array([Reason.END_NOT_CURRENT, 0, 0, 0], np.uint8)
+    for _ in range(60):
+        life.now_ms += 60_000
+        rows = snapshot.withhold({0: bits}, {})
+        withheld = ClusterView("c", rows, READY, life.stats, activity=life.activity)
+        life.changes.compare(withheld, life.now_ms)
+    assert life.activity.current.usual_rates[0].per_s[0] == pytest.approx(40, rel=0.05)
 
 
 def test_the_usual_rate_is_unknown_at_first_and_follows_slowly():
