@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from koff.cli.group_history import MOST_EVENTS, GroupHistory
 from koff.cli.group_page import format_page
-from koff.records import decode
+from koff.records import decode, encode
 from koff.serve import Views
 from koff.serve.api.queries import show_group
-from tests.unit.builders import classic_group, commit, consumer_group
+from tests.unit.builders import Share, Streams, classic_group, commit, consumer_group
 from tests.unit.serve.test_causes import Life
 
 AT_MS = 1_795_225_081_984
@@ -62,6 +64,42 @@ def test_names_are_quoted_in_commands():
     assert "--group 'it'\"'\"'s; rm -rf' --describe" in format_page(shown, "b:1", None)
 
 
+def test_control_characters_of_names_do_not_reach_the_terminal():
+    shown = show(Life())
+    shown["group"] |= {"group": "a\x1b[2J'\n\u202eb", "protocol": "range\x1b[2J"}
+    page = format_page(shown, "b:1", None)
+    assert "--group $'a\\x1b[2J\\x27\\x0a\\xe2\\x80\\xaeb' --describe" in page
+    assert all(line.isprintable() for line in page.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("kind", "commands"),
+    [
+        ("share", ["kafka-share-groups.sh --bootstrap-server b:1 --group g --describe --members"]),
+        ("streams", ["kafka-streams-groups.sh --bootstrap-server b:1 --group g --describe --members"]),
+        ("zookeeper", []),
+    ],
+)
+def test_the_commands_are_of_the_tool_that_knows_the_group(kind, commands):
+    shown = show(Life())
+    shown["group"]["type"] = kind
+    _, _, after = format_page(shown, "b:1", None).partition("Commands of Kafka")
+    assert [line.strip() for line in after.splitlines()[1:]] == commands
+
+
+def test_a_hanging_transaction_is_looked_for_where_it_is():
+    life = Life()
+    life.stable = {0: 3000}
+    life.pass_s(180, reads={0: 0})
+    command = "kafka-transactions.sh --bootstrap-server b:1 find-hanging --topic t --partition 0\n"
+    assert command in format_page(show(life), "b:1", None)
+
+
+def test_a_time_that_is_in_no_year_is_a_number():
+    far = {**HISTORY, "events": [{"timestamp_ms": 2**63 - 1, "text": "rebalanced"}]}
+    assert "  9223372036854775807 ms  rebalanced" in format_page(show(Life(), history=far), "b:1", None)
+
+
 def test_the_page_fits_a_terminal():
     life = Life()
     life.pass_s(120, reads={1: 0})
@@ -98,6 +136,17 @@ def test_the_history_of_a_group_of_the_new_protocol():
     first = consumer_group("g", epoch=1, assignment_epoch=1, members={"a": (1, 0)})
     found = read_history(*first, *consumer_group("g", epoch=2, assignment_epoch=2, members={"a": (2, 0)}))
     assert [event["text"] for event in found["events"]] == ["rebalanced: epoch 1", "rebalanced: epoch 1 to 2"]
+
+
+@pytest.mark.parametrize("kind", [Share, Streams])
+def test_the_history_of_share_and_streams_groups(kind):
+    found = read_history(encode(kind.own("g", 3)), encode(kind.own("g", 4)))
+    assert [event["text"] for event in found["events"]] == ["rebalanced: epoch 3", "rebalanced: epoch 3 to 4"]
+
+
+def test_a_topic_with_control_characters_in_the_history():
+    found = read_history(commit("g", "t\x1b", 0, 5), commit("g", "t\x1b", 0, 4))
+    assert "\x1b" not in found["events"][0]["text"]
 
 
 def test_a_long_history_is_bounded():
