@@ -106,7 +106,8 @@ class _Evidence:
     def show_wait(self, rows: list[int]) -> str:
         """The same, and how much waits."""
         lag = sum(self.facts.lag[rows].tolist())
-        return f"{self.show_silence(rows)}, while {_count_waiting(lag)}"
+        marker = ", which may be a transaction marker" if lag == 1 else ""
+        return f"{self.show_silence(rows)}, while {_count_waiting(lag)}{marker}"
 
     def count_others(self, rows: list[int]) -> int:
         """How many members, other than those of these rows, have only rows without a cause."""
@@ -174,9 +175,11 @@ def _stuck_partition(group: _Evidence, rows: list[int]) -> str:
     what = f"stands at {offset}: the group {silence}"
     member = group.find_member(row)
     owner = f"; {group.show_member(row)} has it" if member else ""
+    # Applications that commit "the last record's offset + 1" stay before the marker of a transaction.
+    marker = ", or is a transaction marker" if group.facts.lag[row] == 1 else ""
     return (
         f"{group.show_place(row)} {what}, while its other partitions advance. Perhaps its next "
-        f"record cannot be processed{owner}{_and_more(rows)}"
+        f"record cannot be processed{marker}{owner}{_and_more(rows)}"
     )
 
 

@@ -180,8 +180,8 @@ def _number_members(
 
     NOT_ASSIGNED: no member has the row, as of a topic that the group reads no more. That is known if the
     group is stable, and koff knows the names of all that is assigned. (It does not of groups of the type
-    streams: their topics may follow a pattern.) The partitions of share groups have several members each, so
-    their rows have none.
+    streams: their topics may follow a pattern. Those of ZooKeeper have no state that says they rebalance.) The
+    partitions of share groups have several members each, so their rows have none.
     """
     numbers = np.full(len(shard.group), UNKNOWN, np.int64)
     first = 0
@@ -195,7 +195,7 @@ def _number_members(
             for topic, partition, member in snapshot.assignments(group)
         }
         first += len(of_members)
-        is_stable = bool(owners) and group.state == "Stable" and group.type != "streams"
+        is_stable = bool(owners) and group.state == "Stable" and group.type not in ("streams", "zookeeper")
         is_complete = is_stable and all(topic is not None for topic, _ in owners)
         otherwise = NOT_ASSIGNED if is_complete else UNKNOWN
         for row in rows.tolist():

@@ -356,10 +356,24 @@ def test_one_offset_is_one_offset():
     life.ends[0] += 1
     life.pass_s(240, reads={0: 0}, commits=())
     (text,) = life.explain().values()
-    assert text.endswith("committed nothing for 4 min, while 1 offset waits")
+    assert text.endswith(
+        "committed nothing for 4 min, while 1 offset waits, which may be a transaction marker"
+    )
     life.starts[0] = life.committed[0] + 1
     life.sample()
     assert life.explain()["fell_out_of_log"].endswith(": 1 offset is lost")
+
+
+def test_a_group_that_stays_before_a_transaction_marker_may_be_fine():
+    life = Life()
+    life.committed[0] = life.ends[0]
+    life.rates[0] = 0
+    life.ends[0] += 1
+    life.pass_s(300, reads={0: 0})
+    assert (
+        "Perhaps its next record cannot be processed, or is a transaction marker; a at"
+        in (life.explain()["stuck_partition"])
+    )
 
 
 def test_members_that_are_gone_do_not_commit_again_and_again():
