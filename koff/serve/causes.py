@@ -179,9 +179,9 @@ def _number_members(
     """A number for the member of each row, of groups with `slow` rows and members; else UNKNOWN.
 
     NOT_ASSIGNED: no member has the row, as of a topic that the group reads no more. That is known if the
-    group is stable, and koff knows the names of all that is assigned. (It does not of groups of the type
-    streams: their topics may follow a pattern. Those of ZooKeeper have no state that says they rebalance.) The
-    partitions of share groups have several members each, so their rows have none.
+    group is stable, and koff knows the names of all that is assigned. (Not of groups of the type streams:
+    their topics may follow a pattern. Not of those in ZooKeeper: their state does not say that they
+    rebalance.) The partitions of share groups have several members each, so their rows have none.
     """
     numbers = np.full(len(shard.group), UNKNOWN, np.int64)
     first = 0
