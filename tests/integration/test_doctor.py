@@ -97,4 +97,4 @@ def test_the_commands_for_missing_rights_grant_them(secured):
     allow(secured, *(right for command in commands for right in list_rights(command)))
     code, lines, printed = examine(*log_in(secured), password="alice-secret")
     assert code == 0, printed
-    assert any(name == "groups" and text.startswith("1 groups") for _, name, text in lines)
+    assert any(name == "groups" and text.startswith("1 group with") for _, name, text in lines)

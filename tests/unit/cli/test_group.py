@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from koff.cli.group_history import MOST_EVENTS, GroupHistory
 from koff.cli.group_page import format_page
+from koff.errors import ConnectError
 from koff.records import decode, encode
+from koff.records.topics import OFFSETS_TOPIC
 from koff.serve import Views
 from koff.serve.api.queries import show_group
 from tests.unit.builders import Share, Streams, classic_group, commit, consumer_group
 from tests.unit.serve.test_causes import Life
 
+group: Any = importlib.import_module("koff.cli.group")  # koff.cli may have a command of that name
 AT_MS = 1_795_225_081_984
 HISTORY = {
     "seconds": 3600,
@@ -153,3 +160,33 @@ def test_a_long_history_is_bounded():
     found = read_history(*(commit("g", "t", 0, 1000 - number) for number in range(100)))
     assert len(found["events"]) == MOST_EVENTS
     assert found["commits"] == 100
+
+
+def read_from(monkeypatch: pytest.MonkeyPatch, open_consumer: Callable[..., Any]) -> dict[str, Any] | None:
+    monkeypatch.setattr(group, "Consumer", open_consumer)
+    conf = SimpleNamespace(brokers="b:1", properties={})
+    cluster = SimpleNamespace(conf=conf, settings={"offsets_topic": OFFSETS_TOPIC})
+    view = SimpleNamespace(stats=SimpleNamespace(source="log"))
+    return group._read_history("g", cluster, view, 0, 60.0, 5.0)
+
+
+def test_a_history_that_cannot_be_read_does_not_take_the_page_with_it(monkeypatch, capsys):
+    def open_consumer(*_: Any, **__: Any) -> None:
+        raise ConnectError("no broker")
+
+    assert read_from(monkeypatch, open_consumer) is None
+    assert capsys.readouterr().err == "the history cannot be read: no broker\n"
+
+
+def test_the_history_of_a_partition_without_a_leader_ends(monkeypatch):
+    given: dict[str, Any] = {}
+
+    @contextmanager
+    def open_consumer(*_: Any, **options: Any) -> Iterator[Any]:
+        given.update(options)
+        yield SimpleNamespace(batches=lambda: iter(()))
+
+    found = read_from(monkeypatch, open_consumer)
+    assert found is not None
+    assert found["commits"] == 0
+    assert given["until_ms"] - given["start"] == pytest.approx(65_000, abs=1)
