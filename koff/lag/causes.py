@@ -94,7 +94,7 @@ class CauseFacts:
     - `stable` is the last stable offset, sampled within the last `ENDS_SPAN_MS`; `end_before` the end offset
       `ENDS_SPAN_MS` ago.
     - `went_back_from` is the committed offset before a reset, -1 without one.
-    - `members` counts the present members of each group, -1 if groups of its type have none. `most_members`
+    - `members` counts the present members of each group, -1 if it commits without any. `most_members`
       is the most within `MEMBERS_SPAN_MS`, `rebalances` how many there were within `REBALANCES_SPAN_MS`.
     - `commits_held_back` says that an open transaction may hold back commits of the group.
     - `produced_before` is the usual produce rate of all rows of a group, NaN if it is unknown.

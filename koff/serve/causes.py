@@ -21,7 +21,7 @@ from koff.lag import (
 from koff.lag.causes import NOT_ASSIGNED
 from koff.serve.activity import ClusterActivity
 from koff.serve.view import ClusterView
-from koff.tracker import Group, ShardSnapshot, Snapshot
+from koff.tracker import ShardSnapshot, Snapshot
 
 _MEMBERLESS_TYPES = frozenset({"simple", ""})
 """The types of groups that have no members: they only commit. Without a type, the group is not current."""
@@ -101,7 +101,7 @@ def _gather_facts(
     never = snapshot.catch_ups(shard).never
     groups, names = shard.groups, [group.name for group in shard.groups]
     did = [activity.groups.get(name) for name in names]
-    members = np.array([_count_members(group) for group in groups], np.int64)
+    members = _count_members(shard)
     end_before = partitions.end_before
     usual_rates = activity.usual_rates.get(number)
     is_usual_known = usual_rates is not None and usual_rates.layout is shard.layout
@@ -149,8 +149,23 @@ def _find_silent(snapshot: Snapshot, shard: ShardSnapshot) -> NDArray[np.bool_]:
     return silent
 
 
-def _count_members(group: Group) -> int:
-    return UNKNOWN if group.type in _MEMBERLESS_TYPES else group.member_count
+def _count_members(shard: ShardSnapshot) -> NDArray[np.int64]:
+    """How many members each group (G,) has; UNKNOWN if it has none because it needs none.
+
+    So do groups of applications that only commit, also under a name that had members once: the group is empty
+    since before the first commit of a window.
+    """
+    groups, window = shard.groups, shard.features
+    counts = np.array(
+        [UNKNOWN if group.type in _MEMBERLESS_TYPES else group.member_count for group in groups], np.int64
+    )
+    is_empty = counts == 0
+    if is_empty.any():
+        since_ms = np.array([group.state_timestamp_ms for group in groups], np.int64)
+        rows = (window.commits >= 2) & (window.first_ms > since_ms[shard.group])
+        commits_alone = np.bincount(shard.group[rows], minlength=len(groups)) > 0
+        counts[is_empty & (since_ms >= 0) & commits_alone] = UNKNOWN
+    return counts
 
 
 def _find_resets(

@@ -41,7 +41,7 @@ class Life:
         """The group rebalances: these are its members now, with these partitions."""
         self.generation += 1
         members = {name: assign("t", *partitions) for name, partitions in owned.items()}
-        self.apply([classic_group("g", members, generation=self.generation)])
+        self.apply([classic_group("g", members, generation=self.generation, since_ms=self.now_ms)])
 
     def apply(self, pairs: Iterable[tuple[bytes, bytes | None]]) -> None:
         keys, values = zip(*pairs, strict=True)
@@ -166,6 +166,23 @@ def test_a_group_whose_members_are_gone():
         "no_members": "it has no members, and committed nothing for 1 min, while 2,400 offsets wait; "
         "it had 2 members"
     }
+
+
+def test_a_group_that_commits_without_members_needs_none():
+    life = Life()
+    life.join({})
+    life.pass_s(300, reads=dict.fromkeys(range(4), 4))
+    assert list(life.explain()) == ["too_slow"]
+
+
+def test_a_group_without_members_that_was_reset_still_has_no_members():
+    life = Life()
+    life.join({})
+    life.pass_s(60, commits=())
+    life.committed = dict.fromkeys(life.ends, 1000)
+    life.pass_s(10, reads=dict.fromkeys(range(4), 0))
+    life.pass_s(120, commits=())
+    assert "no_members" in life.explain()
 
 
 def test_a_group_whose_members_commit_nothing():
