@@ -21,6 +21,7 @@ from koff.monitor.watch import take_views
 from koff.records.topics import SHARE_STATE_TOPIC
 from koff.serve.exposition import Exposition
 from koff.serve.view import ClusterView
+from koff.serve.wording import count, show
 
 _MOST_NAMED = 5
 _BASE_MIB, _KIB_A_ROW = 94, 0.67
@@ -69,9 +70,9 @@ def _check_addresses(conf: ClusterConf) -> Iterator[Check]:
     for host, port in dict.fromkeys(parse_addresses(conf.brokers)):
         try:
             found = {info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: it cannot be a name, such as a..b
             cure = "check the name, and the DNS of this machine"
-            yield Check(Level.WARNING, "address", f"{host} has no address: {error.strerror or error}", cure)
+            yield Check(Level.WARNING, "address", f"{show(host)} has no address: {_explain(error)}", cure)
             continue
         began_s = time.monotonic()
         finding = probe_address(host, port, tls=conf.uses_tls)
@@ -83,9 +84,9 @@ def _check_addresses(conf: ClusterConf) -> Iterator[Check]:
 
 
 def _describe_cluster(metadata: Metadata) -> Check:
-    count = len(metadata.brokers)
-    text = f"connected and logged in: cluster {metadata.cluster_id}, {count} brokers, "
-    return Check(Level.OK, "cluster", f"{text}{len(metadata.topics)} topics that this user may describe")
+    brokers, topics = count(len(metadata.brokers), "broker"), count(len(metadata.topics), "topic")
+    text = f"connected and logged in: cluster {metadata.cluster_id}, {brokers}"
+    return Check(Level.OK, "cluster", f"{text}, {topics} that this user may describe")
 
 
 def _check_listeners(brokers: Iterable[Node]) -> Iterator[Check]:
@@ -94,8 +95,8 @@ def _check_listeners(brokers: Iterable[Node]) -> Iterator[Check]:
     for node in brokers:
         try:
             socket.create_connection((node.host, node.port), CONNECT_S).close()
-        except OSError as error:
-            unreachable.append(f"broker {node.id} at {node.host}:{node.port} ({error.strerror or error})")
+        except (OSError, UnicodeError) as error:
+            unreachable.append(f"broker {node.id} at {show(node.host)}:{node.port} ({_explain(error)})")
     if unreachable:
         cure = "make these names and ports reachable from here, or change advertised.listeners of the brokers"
         yield Check(Level.FAILURE, "listeners", f"not reachable: {_list(unreachable)}", cure)
@@ -131,12 +132,13 @@ def _check_internal_topics(
             continue  # the rights say that it is hidden
         leaderless = sum(partition.leader < 0 for partition in partitions)
         behind = sum(len(partition.in_sync) < len(partition.replicas) for partition in partitions)
-        text = f"{len(partitions)} partitions, {min(len(p.replicas) for p in partitions)} replicas"
+        replicas = min((len(partition.replicas) for partition in partitions), default=0)
+        text = f"{count(len(partitions), 'partition')}, {count(replicas, 'replica')}"
         if leaderless:
             cure = "lags of the groups in these partitions are withheld until they have a leader"
-            yield Check(Level.WARNING, topic, f"{text}; {leaderless} have no leader", cure)
+            yield Check(Level.WARNING, topic, f"{text}; {leaderless} without a leader", cure)
         elif behind:
-            yield Check(Level.WARNING, topic, f"{text}; {behind} have replicas that are not in sync")
+            yield Check(Level.WARNING, topic, f"{text}; {behind} with replicas that are not in sync")
         else:
             yield Check(Level.OK, topic, text)
         yield from _check_policy(cluster, topic)
@@ -206,9 +208,13 @@ def _check_settings(conf: MonitorConf, metadata: Metadata) -> Iterator[Check]:
         text = "not known without DESCRIBE_CONFIGS on the cluster, which koff does not need"
         yield Check(Level.NOTE, "retention", text)
         return
-    minutes = int(settings.get("offsets.retention.minutes", "0"))
-    days = minutes / 1440
-    text = f"offsets of a group without members expire after {days:g} days (offsets.retention.minutes)"
+    try:
+        days = int(settings["offsets.retention.minutes"]) / 1440
+    except (KeyError, ValueError):  # as of brokers that are not Apache Kafka
+        yield Check(Level.NOTE, "retention", "the broker does not say after how long offsets expire")
+        return
+    span = f"{days:g} {'day' if days == 1 else 'days'}"
+    text = f"offsets of a group without members expire after {span} (offsets.retention.minutes)"
     if days < 3:
         cure = "a group that is stopped over a long weekend begins anew: 7 days are Kafka's default"
         yield Check(Level.WARNING, "retention", text, cure)
@@ -228,7 +234,8 @@ def _check_groups(conf: MonitorConf, timeout_s: float) -> Iterator[Check]:
     groups = list(view.snapshot.groups())
     rows = list(view.snapshot.rows())
     source = "the log" if view.stats.source == "log" else "the coordinators, which know no commit times"
-    text = f"{len(groups)} groups with {len(rows)} partitions, from {source}, read in {seconds:.1f} s"
+    text = f"{count(len(groups), 'group')} with {count(len(rows), 'partition')}, from {source}"
+    text += f", read in {seconds:.1f} s"
     if not view.readiness.ready:
         yield Check(Level.WARNING, "groups", f"{text}; {view.readiness.text}", "a longer --timeout may help")
     else:
@@ -239,10 +246,10 @@ def _check_groups(conf: MonitorConf, timeout_s: float) -> Iterator[Check]:
         yield Check(
             Level.WARNING,
             "records",
-            f"{view.stats.undecodable} records cannot be decoded",
+            f"{count(view.stats.undecodable, 'record')} cannot be decoded",
             "koff printer shows them, with the reason: please report them",
         )
-    unknown = sorted({row.topic for row in rows if row.committed is not None and row.end is None})
+    unknown = sorted({show(row.topic) for row in rows if row.committed is not None and row.end is None})
     if unknown:
         cure = "they are deleted, or this user may not describe them: " + _format_acls(
             conf.cluster, "--topic '*'", ["DESCRIBE"]
@@ -265,8 +272,12 @@ def _estimate_cost(view: ClusterView, rows: int) -> Check:
     size = sum(len(chunk.encode()) for chunk in exposition.render_chunks(view))
     series = sum(count.series for count in exposition.count_series().values())
     memory = _BASE_MIB + _KIB_A_ROW * rows / 1024
-    text = f"koff monitor needs about {memory:.0f} MiB of memory, and serves {series} series"
+    text = f"koff monitor needs about {memory:.0f} MiB of memory, and serves {series:,} series"
     return Check(Level.NOTE, "cost", f"{text} ({size / 1e6:.1f} MB a scrape, a tenth in gzip)")
+
+
+def _explain(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)
 
 
 def _list(names: list[str]) -> str:

@@ -92,7 +92,7 @@ def group(name: str, form: str, history_s: float, exact_time_lag: Any, timeout_s
         click.echo(f"{problem.detail}: koff lag lists all groups", err=True)
         sys.exit(ABSENT if view.readiness.ready else UNKNOWN)
     shard = find_group(view, name).shard
-    found["history"] = _read_history(name, cluster, view, shard, history_s) if history_s else None
+    found["history"] = _read_history(name, cluster, view, shard, history_s, timeout_s) if history_s else None
     if form == "json":
         click.echo(json.dumps(found, ensure_ascii=False))
     else:
@@ -124,21 +124,31 @@ def _take_view(name: str, cluster: ChosenCluster, exact_time_lag: Any, timeout_s
 
 
 def _read_history(
-    name: str, cluster: ChosenCluster, view: ClusterView, partition: int, seconds: float
+    name: str, cluster: ChosenCluster, view: ClusterView, partition: int, seconds: float, timeout_s: float
 ) -> dict[str, Any] | None:
-    """What the log says of the last seconds; None if the group is not in the log, or koff may not read it."""
+    """What the log says of the last seconds; None if the group is not in the log, or koff cannot read it.
+
+    Ends after `timeout_s` with what was read: a partition without a leader has no end that could be reached.
+    """
     if view.stats.source != "log" or partition < 0:
         return None
     topic = cluster.settings["offsets_topic"]
-    history = GroupHistory()
-    with Consumer(
-        cluster.conf.brokers,
-        False,
-        properties=cluster.conf.properties,
-        topic=None if topic == OFFSETS_TOPIC else topic,
-        partitions=[partition],
-        start=max(0, round((time.time() - seconds) * 1000)),
-    ) as messages:
-        for batch in messages.batches():
-            history.add((record.timestamp_ms, each) for record, each in batch if each.consumer == name)
+    history, now_s = GroupHistory(), time.time()
+    try:
+        with Consumer(
+            cluster.conf.brokers,
+            False,
+            properties=cluster.conf.properties,
+            topic=None if topic == OFFSETS_TOPIC else topic,
+            partitions=[partition],
+            start=max(0, round((now_s - seconds) * 1000)),
+            until_ms=round((now_s + timeout_s) * 1000),
+        ) as messages:
+            for batch in messages.batches():
+                history.add((record.timestamp_ms, each) for record, each in batch if each.consumer == name)
+                if time.time() > now_s + timeout_s:
+                    break
+    except KoffError as error:  # the page is worth more than its history
+        click.echo(f"the history cannot be read: {error}", err=True)
+        return None
     return {"seconds": seconds, **history.to_json()}

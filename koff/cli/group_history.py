@@ -7,7 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from koff.records import ConsumerGroupMetadata, GroupMetadata, Message, OffsetCommit
+from koff.records import (
+    ConsumerGroupMetadata,
+    GroupMetadata,
+    Message,
+    OffsetCommit,
+    ShareGroupMetadata,
+    StreamsGroupMetadata,
+)
+from koff.serve.wording import count, show
 
 MOST_EVENTS = 20
 """So many events are kept, the newest."""
@@ -41,7 +49,11 @@ class GroupHistory:
                 case GroupMetadata(value=value):
                     members = None if value is None else len(value.members)
                     self._add_epoch(timestamp_ms, "generation", value.generation if value else None, members)
-                case ConsumerGroupMetadata(value=value):
+                case (
+                    ConsumerGroupMetadata(value=value)
+                    | ShareGroupMetadata(value=value)
+                    | StreamsGroupMetadata(value=value)
+                ):
                     self._add_epoch(timestamp_ms, "epoch", value.epoch if value else None, None)
 
     def to_json(self) -> dict[str, Any]:
@@ -54,7 +66,7 @@ class GroupHistory:
         }
 
     def _add_commit(self, timestamp_ms: int, commit: OffsetCommit) -> None:
-        place, name = (commit.topic, commit.partition), f"{commit.topic}-{commit.partition}"
+        place, name = (commit.topic, commit.partition), f"{show(commit.topic)}-{commit.partition}"
         before = self._offsets.pop(place, None)
         if commit.value is None:
             self.events.append(HistoryEvent(timestamp_ms, f"the committed offset of {name} was deleted"))
@@ -74,5 +86,5 @@ class GroupHistory:
             self.events.append(HistoryEvent(timestamp_ms, "the group was deleted"))
         elif epoch != before:
             change = f"{word} {epoch}" if before is None else f"{word} {before} to {epoch}"
-            count = "" if members is None else f", {members} member{'' if members == 1 else 's'}"
-            self.events.append(HistoryEvent(timestamp_ms, f"rebalanced: {change}{count}"))
+            present = "" if members is None else f", {count(members, 'member')}"
+            self.events.append(HistoryEvent(timestamp_ms, f"rebalanced: {change}{present}"))

@@ -35,6 +35,7 @@ from koff.serve.api.group_columns import GroupPlace, find_group_causes
 from koff.serve.api.group_objects import GROUP, ExplainedTotal
 from koff.serve.cause_texts import Finding
 from koff.serve.events.changes import ClusterChanges
+from koff.serve.wording import show
 from koff.tracker import GroupTotal, PartitionLag
 
 _NAMED = 5
@@ -200,7 +201,7 @@ def print_unknown(view: ClusterView, rows: list[PartitionLag], totals: list[Grou
         names = sorted({name for row in withheld for name in (row.reasons & WITHHELD).names})
         causes.append(f"{len(withheld)} of {len(rows)} lags are not known ({', '.join(names)})")
     causes += view.stats.missing
-    shares = sorted(total.group.name for total in totals if not total.whole)
+    shares = sorted(show(total.group.name) for total in totals if not total.whole)
     if shares:
         named = ", ".join([*shares[:_NAMED], *(["..."] if len(shares) > _NAMED else [])])
         why = f": {view.stats.missing_shares_why}" if view.stats.missing_shares_why else ""
@@ -223,10 +224,10 @@ def _check_limit(totals: list[GroupTotal], fail_above: int | None) -> int:
     above = [t for t in totals if t.lag is not None and t.lag > fail_above]
     unknown = [t for t in totals if t.unknown or t.lag is None]
     if above:
-        click.echo(f"lag above {fail_above}: {', '.join(t.group.name for t in above)}", err=True)
+        click.echo(f"lag above {fail_above}: {', '.join(show(t.group.name) for t in above)}", err=True)
         return ABOVE
     if unknown or not totals:
-        named = ", ".join(f"{t.group.name} ({t.reason or 'lags_unknown'})" for t in unknown)
+        named = ", ".join(f"{show(t.group.name)} ({t.reason or 'lags_unknown'})" for t in unknown)
         click.echo(f"lag unknown: {named or 'no group found; check --group'}", err=True)
         return UNKNOWN
     return 0
@@ -237,17 +238,19 @@ def _print_table(view: ClusterView, rows: list[PartitionLag], totals: list[Group
         return
     # All of a name, unless it is for people.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    click.echo(format_groups(totals, _find_causes(view), width), nl=False)
+    click.echo(format_groups(totals, _find_causes(view, totals), width), nl=False)
     if rows:
         click.echo(f"\n{format_partitions(rows, width)}", nl=False)
 
 
-def _find_causes(view: ClusterView) -> dict[str, list[Finding] | None]:
+def _find_causes(view: ClusterView, totals: list[GroupTotal]) -> dict[str, list[Finding] | None]:
     """By group, why it lags."""
+    shown = {total.group.name for total in totals}
     return {
         group.name: find_group_causes(GroupPlace(view, number, place))
         for number, shard in view.snapshot.shards.items()
         for place, group in enumerate(shard.groups)
+        if group.name in shown
     }
 
 
@@ -258,7 +261,7 @@ def _print_csv(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTo
 
 
 def _print_json(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
-    causes = _find_causes(view)
+    causes = _find_causes(view, totals)
     document = {
         "cluster": view.cluster or "",
         "groups": [GROUP.build(ExplainedTotal(t, causes[t.group.name])) for t in totals],

@@ -34,12 +34,14 @@ def format_table(
         for column in (zip(*rows, strict=True) if rows else [()] * len(header))
     ]
     shown = list(range(len(header)))
+    widths = [max(map(measure_text, column)) for column in columns]
     if width is not None:
         for title in dropped:
-            if _measure_table([columns[i] for i in shown]) > width and title in header:
+            if _measure_table([widths[i] for i in shown]) > width and title in header:
                 shown.remove(header.index(title))
-        _shorten_names([columns[i] for i in shown], shortened, width)
-    widths = {i: max(map(measure_text, columns[i])) for i in shown}
+        for i, target in _choose_widths(header, shown, widths, shortened, width).items():
+            columns[i] = [shorten_middle(cell, target) for cell in columns[i]]
+            widths[i] = max(map(measure_text, columns[i]))
     lines = [
         _GAP.join(_pad(columns[i][line], widths[i], to_right=is_number[i]) for i in shown).rstrip()
         for line in range(len(rows) + 1)
@@ -49,6 +51,8 @@ def format_table(
 
 def measure_text(text: str) -> int:
     """How many columns of a terminal the text takes."""
+    if text.isascii():  # as a rule, and much faster
+        return len(text)
     return sum(map(_measure_character, text))
 
 
@@ -73,24 +77,29 @@ def _measure_character(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def _measure_table(columns: Sequence[Sequence[str]]) -> int:
+def _measure_table(widths: Sequence[int]) -> int:
     """How wide the table is at least. Of the last column, only a part must fit."""
-    widths = [max(map(measure_text, column)) for column in columns]
     return sum(widths[:-1]) + min(widths[-1], _LEAST_TEXT) + len(_GAP) * (len(widths) - 1)
 
 
-def _shorten_names(columns: Sequence[list[str]], titles: Sequence[str], width: int) -> None:
-    """Shortens the cells of the columns with these titles until the table fits, the widest column first."""
-    names = [column for column in columns if column[0] in titles]
-    while names and (excess := _measure_table(columns) - width) > 0:
-        widest = max(names, key=lambda column: max(map(measure_text, column)))
-        before = max(map(measure_text, widest))
+def _choose_widths(
+    header: Sequence[str], shown: Sequence[int], widths: Sequence[int], titles: Sequence[str], width: int
+) -> dict[int, int]:
+    """The widths of the columns with these titles that are to be shortened, so that the table fits.
+
+    The widest is shortened first, and not below `_LEAST_NAME`.
+    """
+    chosen = list(widths)
+    names = [i for i in shown if header[i] in titles]
+    while names and (excess := _measure_table([chosen[i] for i in shown]) - width) > 0:
+        widest = max(names, key=lambda i: chosen[i])
+        before = chosen[widest]
         if before <= _LEAST_NAME:
-            return
+            break
         # Not below the next one at once: both are to lose as much.
-        others = [max(map(measure_text, column)) for column in names if column is not widest]
-        target = max(before - excess, _LEAST_NAME, min(max(others, default=0), before - 1))
-        widest[:] = [shorten_middle(cell, target) for cell in widest]
+        others = [chosen[i] for i in names if i != widest]
+        chosen[widest] = max(before - excess, _LEAST_NAME, min(max(others, default=0), before - 1))
+    return {i: chosen[i] for i in names if chosen[i] < widths[i]}
 
 
 def _pad(cell: str, width: int, *, to_right: bool) -> str:

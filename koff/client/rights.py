@@ -23,7 +23,7 @@ class Rights:
     """What the user may do. Without an authorizer, brokers allow everything.
 
     `cluster` is None if the broker does not say it. A topic that does not exist is None; one that the user
-    may not describe has no operations.
+    may not describe has no operations; one of which the broker does not say it is missing.
     """
 
     cluster: Operations | None = None
@@ -44,7 +44,9 @@ def fetch_rights(conf: ClusterConf, topics: Collection[str], timeout_s: float = 
     found: dict[str, Operations | None] = {}
     for name, future in described.items():
         try:
-            found[name] = _name_operations(future.result(timeout_s + 1).authorized_operations)
+            allowed = future.result(timeout_s + 1).authorized_operations
+            if allowed is not None:
+                found[name] = _name_operations(allowed)
         except TimeoutError as error:
             raise _map_error(conf, error) from error
         except KafkaException as error:
@@ -78,8 +80,8 @@ def _ignore_error(_: Any) -> None:
     """The request has its own error."""
 
 
-def _name_operations(operations: Collection[Any] | None) -> Operations:
-    return Operations(operation.name for operation in operations or ())
+def _name_operations(operations: Collection[Any]) -> Operations:
+    return Operations(operation.name for operation in operations)
 
 
 def _map_error(conf: ClusterConf, error: BaseException) -> Exception:

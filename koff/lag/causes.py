@@ -1,22 +1,24 @@
 """Why a group lags: the likely causes of a lag that grows or stands still, row by row.
 
 A row (group, topic, partition) is behind if it has a lag. It is standing if it is behind and its status is
-STOP or STALL. It is growing if it is behind, not standing, and either its status is WARN, or it consumes no
-faster than records are produced and its lag is above `lag_limits`. A row advances if it is not standing, its
-window of commits has a step forward, and the pause since is no longer than the window. A row may have several
-causes:
+STOP or STALL. It is growing if it is behind, not standing, its lag is above `lag_limits`, and either its
+status is WARN, or it consumes no faster than records are produced and has not read all that was there
+`ENDS_SPAN_MS` ago. (A burst of records is above the limit too until the group commits again.) A row advances
+if it is not standing, its window of commits has a step forward, and the pause since is no longer than the
+window. A row may have several causes:
 
     cause                rows               when
     fell_out_of_log      behind             the committed offset is below the log start
     reset                above the limit    the committed offset went back, and is not back yet
     no_members           behind             the group has no member, and the row is not OK or above the limit
+    not_assigned         behind             as above, but no member has the row, and it does not advance
     open_transaction     standing, growing  the commit is at the last stable offset, which is below the end
                                             offset of `ENDS_SPAN_MS` ago (explains the lag beyond it)
     held_back_commits    standing           an open transaction may hold back commits of the group
     rebalancing          standing, growing  `MANY_REBALANCES` or more within `REBALANCES_SPAN_MS`
     fewer_members        standing, growing  the group had more members within `MEMBERS_SPAN_MS`
 
-The others are of rows that neither no_members, open_transaction nor held_back_commits explains:
+The others are of rows that neither no_members, not_assigned, open_transaction nor held_back_commits explains:
 
     not_committing       standing           no row of the group advances
     slow_member          standing           all rows of its member stand, two or more; another one advances
@@ -47,6 +49,8 @@ Floats = NDArray[np.float64]
 MANY_REBALANCES, REBALANCES_SPAN_MS = 3, 300_000
 MEMBERS_SPAN_MS = 3_600_000
 ROSE = 1.5
+NOT_ASSIGNED = -2
+"""Stands for the member of a row that no member of its group is assigned."""
 _HOT = 3.0
 _UNEVEN = 2.0
 _SPARE_S = 15.0
@@ -59,17 +63,18 @@ class Cause(IntEnum):
     FELL_OUT_OF_LOG = 0
     RESET = 1
     NO_MEMBERS = 2
-    OPEN_TRANSACTION = 3
-    HELD_BACK_COMMITS = 4
-    STUCK_PARTITION = 5
-    UNEVEN_ASSIGNMENT = 6
-    SLOW_MEMBER = 7
-    HOT_PARTITION = 8
-    REBALANCING = 9
-    FEWER_MEMBERS = 10
-    NOT_COMMITTING = 11
-    PRODUCTION_ROSE = 12
-    TOO_SLOW = 13
+    NOT_ASSIGNED = 3
+    OPEN_TRANSACTION = 4
+    HELD_BACK_COMMITS = 5
+    STUCK_PARTITION = 6
+    UNEVEN_ASSIGNMENT = 7
+    SLOW_MEMBER = 8
+    HOT_PARTITION = 9
+    REBALANCING = 10
+    FEWER_MEMBERS = 11
+    NOT_COMMITTING = 12
+    PRODUCTION_ROSE = 13
+    TOO_SLOW = 14
 
     @property
     def label(self) -> str:
@@ -82,13 +87,14 @@ class CauseFacts:
     """What is known of the rows (N,) and of the groups (G,) of one shard. -1 stands for an unknown offset.
 
     - `group` is the group of each row, `member` the number of its member; -1 if that is not known.
+      `NOT_ASSIGNED` if the group has members, and none of them has the row.
     - `lag` is 0 where it is unknown. `usual_lag` and the rates (offsets per second) are as in
       `koff.lag.rates`; an unknown rate is 0. `never` says that the row never catches up.
     - `is_silent` says that the pause since the last commit is longer than the time that the window spans.
     - `stable` is the last stable offset, sampled within the last `ENDS_SPAN_MS`; `end_before` the end offset
       `ENDS_SPAN_MS` ago.
     - `went_back_from` is the committed offset before a reset, -1 without one.
-    - `members` counts the present members of each group, -1 if groups of its type have none. `most_members`
+    - `members` counts the present members of each group, -1 if it commits without any. `most_members`
       is the most within `MEMBERS_SPAN_MS`, `rebalances` how many there were within `REBALANCES_SPAN_MS`.
     - `commits_held_back` says that an open transaction may hold back commits of the group.
     - `produced_before` is the usual produce rate of all rows of a group, NaN if it is unknown.
@@ -127,7 +133,7 @@ def lag_limits(facts: CauseFacts) -> Floats:
 
     A lag that is sampled at any moment between two commits is at most twice the usual lag.
     """
-    limits: Floats = 2 * facts.usual_lag + _SPARE_S * facts.produce_per_s
+    limits: Floats = 2.0 * facts.usual_lag + _SPARE_S * facts.produce_per_s
     return limits
 
 
@@ -147,7 +153,8 @@ class _Rules:
         self.behind = facts.lag > 0
         self.above = facts.lag > lag_limits(facts)
         self.standing = self.behind & np.isin(facts.status, (Status.STOP, Status.STALL))
-        is_falling_behind = (facts.status == Status.WARN) | (facts.never & self.above)
+        is_old = facts.end_before > facts.committed  # not just a burst that the group has yet to commit
+        is_falling_behind = self.above & ((facts.status == Status.WARN) | (facts.never & is_old))
         self.growing = self.behind & ~self.standing & is_falling_behind
         # A partition without new records has no new commits, or the same offset again: that shows nothing.
         self.advances = ~self.standing & (facts.consume_per_s > 0) & ~facts.is_silent
@@ -164,28 +171,31 @@ class _Rules:
         lags: dict[Cause, Ints] = {}
         # What is true of the position of a row, whatever its course is.
         rows[Cause.FELL_OUT_OF_LOG] = self.behind & (facts.committed >= 0) & (facts.committed < facts.start)
-        was_reset = facts.went_back_from >= 0
+        was_reset = (facts.went_back_from >= 0) & (facts.committed >= 0)
         is_back = was_reset & (facts.committed >= facts.went_back_from)
         is_reset = was_reset & ~is_back & self.above
         rows[Cause.RESET] = is_reset | (self.behind & (facts.status == Status.REWIND) & ~is_back)
         to_read_again = np.maximum(facts.went_back_from - facts.committed, 0)
-        lags[Cause.RESET] = np.where(is_reset, np.minimum(facts.lag, to_read_again), facts.lag)
+        lags[Cause.RESET] = np.where(was_reset & ~is_back, np.minimum(facts.lag, to_read_again), facts.lag)
         # What keeps a row from moving, whoever reads it.
         is_left = self.behind & ((facts.status != Status.OK) | self.above)
         rows[Cause.NO_MEMBERS] = is_left & (facts.members == 0)[of_group]
+        rows[Cause.NOT_ASSIGNED] = is_left & ~self.advances & (facts.member == NOT_ASSIGNED)
         at_stable = (facts.stable >= 0) & (facts.committed <= facts.stable)
         at_stable &= facts.committed >= facts.stable - facts.usual_lag
         rows[Cause.OPEN_TRANSACTION] = stuck & at_stable & (facts.end_before > facts.stable)
         beyond = facts.lag - np.maximum(facts.stable - facts.committed, 0)
         lags[Cause.OPEN_TRANSACTION] = np.maximum(beyond, 0)
-        held_back = self.standing & facts.commits_held_back[of_group] & ~rows[Cause.NO_MEMBERS]
+        is_unread = rows[Cause.NO_MEMBERS] | rows[Cause.NOT_ASSIGNED]
+        held_back = self.standing & facts.commits_held_back[of_group] & ~is_unread
         rows[Cause.HELD_BACK_COMMITS] = held_back
-        explained = rows[Cause.NO_MEMBERS] | rows[Cause.OPEN_TRANSACTION] | held_back
+        explained = is_unread | rows[Cause.OPEN_TRANSACTION] | held_back
         standing = self._explain_standing(self.standing & ~explained)
         growing = self._explain_growing(self.growing & ~explained)
         rows |= standing | growing
         rows[Cause.SLOW_MEMBER] = standing[Cause.SLOW_MEMBER] | growing[Cause.SLOW_MEMBER]
         # What is true of the group.
+        stuck &= ~rows[Cause.NOT_ASSIGNED]
         rows[Cause.REBALANCING] = stuck & (facts.rebalances >= MANY_REBALANCES)[of_group]
         fewer = (facts.members > 0) & (facts.members < facts.most_members)
         rows[Cause.FEWER_MEMBERS] = stuck & fewer[of_group]

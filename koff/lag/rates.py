@@ -15,6 +15,10 @@ NEVER = math.inf
 """The `CatchUps.seconds` of a group that never catches up at these rates (JSON: null, and a flag)."""
 
 
+_MOST_USUAL = 2.0**60
+"""Offsets and times that a client made up may give a larger usual lag, which int64 does not hold."""
+
+
 class Rates(NamedTuple):
     """Offsets per second of many rows; 0 where not `known`, never negative."""
 
@@ -54,7 +58,7 @@ def usual_lags(features: Features, produce: Rates) -> NDArray[np.int64]:
     """
     pause_s = np.maximum(_mean_pause_ms(features), 0) / 1000
     usual = np.where(produce.known & (features.commits >= 2), np.ceil(produce.per_s * pause_s), 0)
-    return usual.astype(np.int64)
+    return np.minimum(usual, _MOST_USUAL).astype(np.int64)
 
 
 def _mean_pause_ms(features: Features) -> NDArray[np.float64]:

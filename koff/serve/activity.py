@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -129,18 +129,19 @@ class ActivityLog:
         if len(self._resets) > MOST_RESETS:
             del self._resets[next(iter(self._resets))]
 
-    def forget_group(self, name: str) -> None:
-        """The group was deleted: a later one of that name is another."""
-        self._groups.pop(name, None)
-        self._forget_resets(lambda place: place[0] == name)
+    def forget(self, groups: Collection[str], topics: Collection[tuple[str, str]]) -> None:
+        """These groups were deleted: a later one of that name is another.
 
-    def forget_topic(self, group: str, topic: str) -> None:
-        """A topic of the group was created again: its offsets are others."""
-        self._forget_resets(lambda place: place[:2] == (group, topic))
-
-    def _forget_resets(self, is_meant: Callable[[Place], bool]) -> None:
-        for place in [place for place in self._resets if is_meant(place)]:
-            del self._resets[place]
+        And these topics, each of a group, were created again: their offsets are others.
+        """
+        for name in groups:
+            self._groups.pop(name, None)
+        if groups or topics:
+            self._resets = {
+                place: reset
+                for place, reset in self._resets.items()
+                if place[0] not in groups and place[:2] not in topics
+            }
 
     def build(self, usual_rates: Mapping[int, UsualRates], now_ms: int) -> ClusterActivity:
         """What the groups did up to now."""
@@ -163,12 +164,13 @@ class UsualRate:
         self._last_ms: int | None = None
 
     def add(self, per_s: NDArray[np.float64], now_ms: int) -> None:
-        """Adds the present rates."""
+        """Adds the present rates. NaN: not known, which changes nothing."""
         passed_s = 0.0 if self._last_ms is None else (now_ms - self._last_ms) / 1000
         passed_s, self._last_ms = min(max(passed_s, 0.0), _LONGEST_S), now_ms
-        self.observed_s += passed_s
+        known = ~np.isnan(per_s)
+        self.observed_s[known] += passed_s
         weights = passed_s / np.clip(self.observed_s, 1e-3, _USUAL_S)
-        self.per_s += np.minimum(weights, 1.0) * (per_s - self.per_s)
+        self.per_s += np.where(known, np.minimum(weights, 1.0) * (per_s - self.per_s), 0.0)
 
     def carry_over(self, before: UsualRate, new: NDArray[Any], old: NDArray[Any]) -> None:
         """Takes the rates of the groups `old` of `before` for the groups `new`."""

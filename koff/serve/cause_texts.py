@@ -38,7 +38,7 @@ def describe_causes(causes: ShardCauses, group: int) -> list[Finding] | None:
     if not found:
         return None if found is None else []
     evidence = _Evidence(causes, group)
-    total = int(causes.facts.lag[causes.shard.group == group].sum())
+    total = sum(causes.facts.lag[evidence.rows].tolist())  # a sum of int64 could overflow
     return [
         Finding(
             cause,
@@ -94,16 +94,30 @@ class _Evidence:
 
     def show_silence(self, rows: list[int]) -> str:
         """For how long nothing new was committed, as in "committed nothing for 4 min 10 s"."""
-        if (self.facts.status[rows] == Status.STALL).all():
+        stalled = self.facts.status[rows] == Status.STALL
+        if stalled.all() and self.group.member_count:
             return "commits the same offset again and again"
         known = [measure_silence_s(self.snapshot, self.shard, row) for row in rows]
-        seconds = [each for each in known if each is not None]
-        return f"committed nothing for {show_duration(min(seconds))}" if seconds else ""
+        seconds = [each for each in known if each is not None and each >= 1]
+        # As of a stalled row, the newest commit is no progress.
+        is_clear = len(seconds) == len(rows) and not stalled.any()
+        return f"committed nothing for {show_duration(min(seconds))}" if is_clear else "commits nothing new"
 
     def show_wait(self, rows: list[int]) -> str:
         """The same, and how much waits."""
-        silence, lag = self.show_silence(rows), int(self.facts.lag[rows].sum())
-        return f"{silence}, while {lag:,} offsets wait" if silence else f"{lag:,} offsets wait"
+        lag = sum(self.facts.lag[rows].tolist())
+        marker = ", which may be a transaction marker" if lag == 1 else ""
+        return f"{self.show_silence(rows)}, while {_count_waiting(lag)}{marker}"
+
+    def count_others(self, rows: list[int]) -> int:
+        """How many members, other than those of these rows, have only rows without a cause."""
+        member = self.facts.member
+        has_cause = np.zeros(len(member), np.bool_)
+        for explained in self.causes.explanations.values():
+            has_cause |= explained.rows
+        slow = self.rows[has_cause[self.rows]]
+        others = np.setdiff1d(member[self.rows], [*member[rows], *member[slow]])
+        return int((others >= 0).sum())
 
     def show_rates(self) -> tuple[str, str]:
         """The produce and the consume rate of the group."""
@@ -116,18 +130,18 @@ def _fell_out_of_log(group: _Evidence, rows: list[int]) -> str:
     committed, start = int(group.facts.committed[row]), int(group.facts.start[row])
     return (
         f"the committed offset of {group.show_place(row)} is {committed:,}, but the log starts at {start:,}: "
-        f"{start - committed:,} offsets are lost{_and_more(rows)}"
+        f"{count(start - committed, 'offset')} {_be(start - committed)} lost{_and_more(rows)}"
     )
 
 
 def _reset(group: _Evidence, rows: list[int]) -> str:
     row = rows[0]
     before, committed = int(group.facts.went_back_from[row]), int(group.facts.committed[row])
-    place = group.show_place(row)
+    place, left = group.show_place(row), before - committed
     if before == UNKNOWN:
         return f"the committed offset of {place} went back, to {committed:,}{_and_more(rows)}"
     return (
-        f"the committed offset of {place} went back from {before:,}, and {before - committed:,} offsets are "
+        f"the committed offset of {place} went back from {before:,}, and {count(left, 'offset')} {_be(left)} "
         f"still to be read again{_and_more(rows)}"
     )
 
@@ -135,6 +149,12 @@ def _reset(group: _Evidence, rows: list[int]) -> str:
 def _no_members(group: _Evidence, rows: list[int]) -> str:
     before = f"; it had {count(group.did.most_members, 'member')}" if group.did.most_members > 0 else ""
     return f"it has no members, and {group.show_wait(rows)}{before}"
+
+
+def _not_assigned(group: _Evidence, rows: list[int]) -> str:
+    members = group.group.member_count
+    none = "its member is not" if members == 1 else f"none of its {count(members, 'member')} is"
+    return f"{none} assigned {group.show_place(rows[0])}{_and_more(rows)}"
 
 
 def _open_transaction(group: _Evidence, rows: list[int]) -> str:
@@ -155,9 +175,11 @@ def _stuck_partition(group: _Evidence, rows: list[int]) -> str:
     what = f"stands at {offset}: the group {silence}"
     member = group.find_member(row)
     owner = f"; {group.show_member(row)} has it" if member else ""
+    # Applications that commit "the last record's offset + 1" stay before the marker of a transaction.
+    marker = ", or is a transaction marker" if group.facts.lag[row] == 1 else ""
     return (
         f"{group.show_place(row)} {what}, while its other partitions advance. Perhaps its next "
-        f"record cannot be processed{owner}{_and_more(rows)}"
+        f"record cannot be processed{marker}{owner}{_and_more(rows)}"
     )
 
 
@@ -171,12 +193,12 @@ def _uneven_assignment(group: _Evidence, rows: list[int]) -> str:
 
 def _slow_member(group: _Evidence, rows: list[int]) -> str:
     members = np.unique(group.facts.member[rows])
-    owned = np.isin(group.facts.member, members[members >= 0])
-    others = group.group.member_count - len(members)
+    owned, others = np.isin(group.facts.member, members), group.count_others(rows)
     more = f" and {count(len(members) - 1, 'more member')}" if len(members) > 1 else ""
+    while_others = f", while {count(others, 'other member')} {'keeps' if others == 1 else 'keep'} up"
     return (
-        f"{group.show_member(rows[0])}{more}: {len(rows)} of {count(int(owned.sum()), 'partition')} fall "
-        f"behind, while {count(others, 'other member')} {'keeps' if others == 1 else 'keep'} up"
+        f"{group.show_member(rows[0])}{more}: {len(rows)} of {count(int(owned.sum()), 'partition')} "
+        f"{'falls' if len(rows) == 1 else 'fall'} behind{while_others if others else ''}"
     )
 
 
@@ -214,15 +236,22 @@ def _production_rose(group: _Evidence, _rows: list[int]) -> str:
     return f"{produced} offsets a second are produced, {before} usually; it consumes {consumed} a second"
 
 
-def _too_slow(group: _Evidence, _rows: list[int]) -> str:
-    produced, consumed = group.show_rates()
-    return f"it consumes {consumed} offsets a second, and {produced} are produced"
+def _too_slow(group: _Evidence, rows: list[int]) -> str:
+    produced = float(group.facts.produce_per_s[rows].sum())
+    consumed = float(group.facts.consume_per_s[rows].sum())
+    where = "" if len(rows) == len(group.rows) else f" in {_list_places(group, rows)}"
+    if consumed > produced:  # production has just risen, or fallen: the rates are means
+        return f"its lag{where} did not shrink from one commit to the next"
+    return (
+        f"it consumes {_show_rate(consumed)} offsets a second{where}, and {_show_rate(produced)} are produced"
+    )
 
 
 _TEXTS: dict[Cause, Callable[[_Evidence, list[int]], str]] = {
     Cause.FELL_OUT_OF_LOG: _fell_out_of_log,
     Cause.RESET: _reset,
     Cause.NO_MEMBERS: _no_members,
+    Cause.NOT_ASSIGNED: _not_assigned,
     Cause.OPEN_TRANSACTION: _open_transaction,
     Cause.HELD_BACK_COMMITS: _held_back_commits,
     Cause.STUCK_PARTITION: _stuck_partition,
@@ -242,6 +271,8 @@ ADVICE: dict[Cause, str] = {
     "it faster, or keep records longer (retention.ms, retention.bytes)",
     Cause.RESET: "if that was on purpose, wait; if not, find out who reset the offsets",
     Cause.NO_MEMBERS: "start the consumers, or find out why they cannot join",
+    Cause.NOT_ASSIGNED: "look at the topics to which the members subscribe; if the group is done with this "
+    "one, delete its offsets (kafka-consumer-groups.sh --delete-offsets)",
     Cause.OPEN_TRANSACTION: "find the transaction with kafka-transactions.sh find-hanging, and abort it",
     Cause.HELD_BACK_COMMITS: "find the transaction with kafka-transactions.sh find-hanging, and abort it",
     Cause.STUCK_PARTITION: "look at the record at that offset, and at the log of the member; if the record "
@@ -258,9 +289,26 @@ ADVICE: dict[Cause, str] = {
 """What helps."""
 
 
+def _list_places(group: _Evidence, rows: list[int]) -> str:
+    more = f" and {count(len(rows) - 1, 'more partition')}" if len(rows) > 1 else ""
+    return f"{group.show_place(rows[0])}{more}"
+
+
+def _count_waiting(offsets: int) -> str:
+    """So many offsets wait."""
+    return f"{count(offsets, 'offset')} {'waits' if offsets == 1 else 'wait'}"
+
+
+def _be(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
 def _and_more(rows: list[int]) -> str:
     return f", and {count(len(rows) - 1, 'more partition')} too" if len(rows) > 1 else ""
 
 
 def _show_rate(per_s: float) -> str:
-    return f"{float(per_s):,.0f}" if per_s >= 10 else f"{float(per_s):.1f}"
+    """A rate with at least two digits: a topic may get a record an hour."""
+    if per_s >= 1 or per_s == 0:
+        return f"{float(per_s):,.0f}" if per_s >= 10 or per_s == 0 else f"{float(per_s):.1f}"
+    return f"{float(per_s):.2g}" if per_s >= 0.0001 else "less than 0.0001"

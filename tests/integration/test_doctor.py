@@ -62,7 +62,7 @@ def test_a_cluster_where_all_is_right(secured):
         *("rights", "retention", "groups", "cost"),
     ]
     (groups,) = [text for _, name, text in lines if name == "groups"]
-    assert groups.startswith("1 groups with 1 partitions, from the log")
+    assert groups.startswith("1 group with 1 partition, from the log")
 
 
 def test_an_address_that_does_not_respond_is_a_warning_while_another_does(secured):
@@ -97,4 +97,4 @@ def test_the_commands_for_missing_rights_grant_them(secured):
     allow(secured, *(right for command in commands for right in list_rights(command)))
     code, lines, printed = examine(*log_in(secured), password="alice-secret")
     assert code == 0, printed
-    assert any(name == "groups" and text.startswith("1 groups") for _, name, text in lines)
+    assert any(name == "groups" and text.startswith("1 group with") for _, name, text in lines)

@@ -90,9 +90,17 @@ def assign(topic: str, *partitions: int) -> bytes:
 
 
 def classic_group(
-    group: str, members: dict[str, bytes] | None, *, protocol_type: str = "consumer", generation: int = 7
+    group: str,
+    members: dict[str, bytes] | None,
+    *,
+    protocol_type: str = "consumer",
+    generation: int = 7,
+    since_ms: int = 1000,
 ) -> Pair:
-    """A classic group with these members (client id to assignment blob); None deletes it."""
+    """A classic group with these members (client id to assignment blob); None deletes it.
+
+    It has its state since `since_ms`.
+    """
     value = None
     if members is not None:
         value = GroupMetadataValue(
@@ -101,7 +109,7 @@ def classic_group(
             generation=generation,
             protocol="range" if members else None,
             leader=None,
-            current_state_timestamp=1000,
+            current_state_timestamp=since_ms,
             members=tuple(
                 ClassicMember(
                     member_id=f"{client}-id",

@@ -128,7 +128,6 @@ class ClusterChanges:
         for name in came:
             drafts.add("group_appeared", Severity.INFO, partial(describe_group, name, "it is new"))
         for name, status in left.items():
-            self._activity.forget_group(name)
             build = partial(describe_group, name, "it was deleted", status=Status(status).name)
             drafts.add("group_deleted", Severity.INFO, build)
         # Topics, before commits: a topic that was created again has other offsets.
@@ -138,9 +137,9 @@ class ClusterChanges:
         for group, topic in changed.deleted:
             drafts.add("topic_deleted", Severity.WARNING, partial(describe_topic, group, topic, "deleted"))
         for group, topic in changed.recreated:
-            self._activity.forget_topic(group, topic)
             build = partial(describe_topic, group, topic, "created again")
             drafts.add("topic_recreated", Severity.WARNING, build)
+        self._activity.forget(left.keys(), set(changed.recreated))
         for known in self._shards.values():
             if self._topics.has_numbers(known):
                 known.committed[changed.new_logs[known.partition]] = UNKNOWN

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from koff.cli.group_history import MOST_EVENTS, GroupHistory
 from koff.cli.group_page import format_page
-from koff.records import decode
+from koff.errors import ConnectError
+from koff.records import decode, encode
+from koff.records.topics import OFFSETS_TOPIC
 from koff.serve import Views
 from koff.serve.api.queries import show_group
-from tests.unit.builders import classic_group, commit, consumer_group
+from tests.unit.builders import Share, Streams, classic_group, commit, consumer_group
 from tests.unit.serve.test_causes import Life
 
+group: Any = importlib.import_module("koff.cli.group")  # koff.cli may have a command of that name
 AT_MS = 1_795_225_081_984
 HISTORY = {
     "seconds": 3600,
@@ -62,6 +71,42 @@ def test_names_are_quoted_in_commands():
     assert "--group 'it'\"'\"'s; rm -rf' --describe" in format_page(shown, "b:1", None)
 
 
+def test_control_characters_of_names_do_not_reach_the_terminal():
+    shown = show(Life())
+    shown["group"] |= {"group": "a\x1b[2J'\n\u202eb", "protocol": "range\x1b[2J"}
+    page = format_page(shown, "b:1", None)
+    assert "--group $'a\\x1b[2J\\x27\\x0a\\xe2\\x80\\xaeb' --describe" in page
+    assert all(line.isprintable() for line in page.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("kind", "commands"),
+    [
+        ("share", ["kafka-share-groups.sh --bootstrap-server b:1 --group g --describe --members"]),
+        ("streams", ["kafka-streams-groups.sh --bootstrap-server b:1 --group g --describe --members"]),
+        ("zookeeper", []),
+    ],
+)
+def test_the_commands_are_of_the_tool_that_knows_the_group(kind, commands):
+    shown = show(Life())
+    shown["group"]["type"] = kind
+    _, _, after = format_page(shown, "b:1", None).partition("Commands of Kafka")
+    assert [line.strip() for line in after.splitlines()[1:]] == commands
+
+
+def test_a_hanging_transaction_is_looked_for_where_it_is():
+    life = Life()
+    life.stable = {0: 3000}
+    life.pass_s(180, reads={0: 0})
+    command = "kafka-transactions.sh --bootstrap-server b:1 find-hanging --topic t --partition 0\n"
+    assert command in format_page(show(life), "b:1", None)
+
+
+def test_a_time_that_is_in_no_year_is_a_number():
+    far = {**HISTORY, "events": [{"timestamp_ms": 2**63 - 1, "text": "rebalanced"}]}
+    assert "  9223372036854775807 ms  rebalanced" in format_page(show(Life(), history=far), "b:1", None)
+
+
 def test_the_page_fits_a_terminal():
     life = Life()
     life.pass_s(120, reads={1: 0})
@@ -100,7 +145,48 @@ def test_the_history_of_a_group_of_the_new_protocol():
     assert [event["text"] for event in found["events"]] == ["rebalanced: epoch 1", "rebalanced: epoch 1 to 2"]
 
 
+@pytest.mark.parametrize("kind", [Share, Streams])
+def test_the_history_of_share_and_streams_groups(kind):
+    found = read_history(encode(kind.own("g", 3)), encode(kind.own("g", 4)))
+    assert [event["text"] for event in found["events"]] == ["rebalanced: epoch 3", "rebalanced: epoch 3 to 4"]
+
+
+def test_a_topic_with_control_characters_in_the_history():
+    found = read_history(commit("g", "t\x1b", 0, 5), commit("g", "t\x1b", 0, 4))
+    assert "\x1b" not in found["events"][0]["text"]
+
+
 def test_a_long_history_is_bounded():
     found = read_history(*(commit("g", "t", 0, 1000 - number) for number in range(100)))
     assert len(found["events"]) == MOST_EVENTS
     assert found["commits"] == 100
+
+
+def read_from(monkeypatch: pytest.MonkeyPatch, open_consumer: Callable[..., Any]) -> dict[str, Any] | None:
+    monkeypatch.setattr(group, "Consumer", open_consumer)
+    conf = SimpleNamespace(brokers="b:1", properties={})
+    cluster = SimpleNamespace(conf=conf, settings={"offsets_topic": OFFSETS_TOPIC})
+    view = SimpleNamespace(stats=SimpleNamespace(source="log"))
+    return group._read_history("g", cluster, view, 0, 60.0, 5.0)
+
+
+def test_a_history_that_cannot_be_read_does_not_take_the_page_with_it(monkeypatch, capsys):
+    def open_consumer(*_: Any, **__: Any) -> None:
+        raise ConnectError("no broker")
+
+    assert read_from(monkeypatch, open_consumer) is None
+    assert capsys.readouterr().err == "the history cannot be read: no broker\n"
+
+
+def test_the_history_of_a_partition_without_a_leader_ends(monkeypatch):
+    given: dict[str, Any] = {}
+
+    @contextmanager
+    def open_consumer(*_: Any, **options: Any) -> Iterator[Any]:
+        given.update(options)
+        yield SimpleNamespace(batches=lambda: iter(()))
+
+    found = read_from(monkeypatch, open_consumer)
+    assert found is not None
+    assert found["commits"] == 0
+    assert given["until_ms"] - given["start"] == pytest.approx(65_000, abs=1)

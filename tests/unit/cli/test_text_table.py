@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from koff.cli import text_table
 from koff.cli.text_table import format_table, measure_text, shorten_middle
 
 HEADER = ("GROUP", "TYPE", "LAG", "WHY")
@@ -65,3 +66,19 @@ def test_the_width_of_a_text_is_that_on_a_terminal(text, width):
 
 def test_a_table_without_rows_is_its_header():
     assert format_table(("A", "B"), [], width=10) == "A  B\n"
+
+
+def test_two_columns_of_the_same_width_lose_as_much_without_being_measured_again_and_again(monkeypatch):
+    measured = []
+
+    def count_text(text: str) -> int:
+        measured.append(text)
+        return len(text)
+
+    monkeypatch.setattr(text_table, "measure_text", count_text)
+    table = format_table(
+        ("A", "B", "C"), [("a" * 250, "b" * 250, 1)] * 50, width=80, shortened=("A", "B")
+    ).splitlines()
+    assert len(table[1].split()[0]) in (36, 37, 38)
+    assert max(map(len, table)) <= 80
+    assert len(measured) < 50 * 3 * 10

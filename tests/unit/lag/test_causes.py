@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from koff.lag import Cause, CauseFacts, Status, find_causes
+from koff.lag.causes import NOT_ASSIGNED
 
 ROW = {
     "group": 0,
@@ -70,7 +71,14 @@ STOPPED = {
     "never": True,
     "is_silent": True,
 }
-TOO_SLOW = {"lag": 900, "never": True, "consume_per_s": 5.0, "produce_per_s": 10.0, "usual_lag": 10}
+TOO_SLOW = {
+    "lag": 900,
+    "never": True,
+    "consume_per_s": 5.0,
+    "produce_per_s": 10.0,
+    "usual_lag": 10,
+    "end_before": 1100,
+}
 
 
 def test_a_group_that_keeps_up_has_no_cause():
@@ -80,6 +88,16 @@ def test_a_group_that_keeps_up_has_no_cause():
 @pytest.mark.parametrize("lag", [1, 20, 170])
 def test_a_small_lag_that_happens_not_to_shrink_has_no_cause(lag):
     assert explain({**KEEPS_UP, "lag": lag, "never": True}) == {}
+
+
+@pytest.mark.parametrize("end_before", [-1, 900, 1000])
+def test_a_burst_that_the_group_has_yet_to_commit_has_no_cause(end_before):
+    assert explain({**TOO_SLOW, "end_before": end_before}) == {}
+    assert explain({**TOO_SLOW, "end_before": end_before, "status": Status.WARN}) == {"too_slow": [900]}
+
+
+def test_a_small_lag_that_never_shrank_from_commit_to_commit_has_no_cause():
+    assert explain({**KEEPS_UP, "lag": 20, "status": Status.WARN}) == {}
 
 
 def test_a_lag_that_shrinks_has_no_cause():
@@ -112,6 +130,14 @@ def test_a_group_without_members_is_named_before_its_status_is_bad():
     just_left = {"lag": 200, "produce_per_s": 10.0, "consume_per_s": 9.0, "usual_lag": 10}
     assert explain(just_left, members=0) == {"no_members": [200]}
     assert explain({**just_left, "lag": 100}, members=0) == {}
+
+
+def test_a_partition_that_no_member_is_assigned():
+    left = {**STOPPED, "member": NOT_ASSIGNED}
+    assert explain(left, KEEPS_UP) == {"not_assigned": [500, 0]}
+    assert explain(left, KEEPS_UP, commits_held_back=True) == {"not_assigned": [500, 0]}
+    assert explain({**KEEPS_UP, "member": NOT_ASSIGNED}) == {}
+    assert "not_assigned" not in explain({**TOO_SLOW, "member": NOT_ASSIGNED})  # some member commits it
 
 
 def test_a_simple_group_has_no_members_to_miss():

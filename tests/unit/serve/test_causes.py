@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import pytest
 
 from koff.lag import Reason
 from koff.serve import ClusterView, MonitorStats
 from koff.serve.activity import MOST_RESETS, ActivityLog, RecentActivity, UsualRate
 from koff.serve.api.group_columns import GroupPlace, find_group_causes
 from koff.serve.cause_texts import Finding
+from koff.serve.causes import MOST_OFFSETS
 from koff.serve.events.changes import ClusterChanges
 from koff.tracker import Group, Tracker
 from tests.unit.builders import assign, classic_group, commit
@@ -39,7 +41,7 @@ class Life:
         """The group rebalances: these are its members now, with these partitions."""
         self.generation += 1
         members = {name: assign("t", *partitions) for name, partitions in owned.items()}
-        self.apply([classic_group("g", members, generation=self.generation)])
+        self.apply([classic_group("g", members, generation=self.generation, since_ms=self.now_ms)])
 
     def apply(self, pairs: Iterable[tuple[bytes, bytes | None]]) -> None:
         keys, values = zip(*pairs, strict=True)
@@ -95,6 +97,19 @@ def test_a_group_that_keeps_up_has_no_cause():
         life.ends = {partition: end + 70 for partition, end in life.ends.items()}
         life.sample()
         assert life.find() == []
+
+
+def test_a_group_that_commits_once_a_minute_keeps_up_with_bursts():
+    life = Life()
+    life.rates = dict.fromkeys(life.ends, 0)
+    for _ in range(4):
+        life.ends = {partition: end + 3000 for partition, end in life.ends.items()}
+        for _ in range(4):
+            for _ in range(5):
+                life.pass_s(STEP_S, commits=())
+                assert life.find() == []
+            life.pass_s(STEP_S)
+            assert life.find() == []
 
 
 def test_a_partition_that_stands_still_is_named_with_its_offset_and_its_member():
@@ -153,12 +168,45 @@ def test_a_group_whose_members_are_gone():
     }
 
 
+def test_a_group_that_commits_without_members_needs_none():
+    life = Life()
+    life.join({})
+    life.pass_s(300, reads=dict.fromkeys(range(4), 4))
+    assert list(life.explain()) == ["too_slow"]
+
+
+def test_a_group_without_members_that_was_reset_still_has_no_members():
+    life = Life()
+    life.join({})
+    life.pass_s(60, commits=())
+    life.committed = dict.fromkeys(life.ends, 1000)
+    life.pass_s(10, reads=dict.fromkeys(range(4), 0))
+    life.pass_s(120, commits=())
+    assert "no_members" in life.explain()
+
+
 def test_a_group_whose_members_commit_nothing():
     life = Life()
     life.pass_s(240, commits=())
     assert life.explain() == {
         "not_committing": "it has 2 members, but committed nothing for 4 min, while 9,600 offsets wait"
     }
+
+
+def test_a_partition_that_the_group_reads_no_more():
+    life = Life()
+    life.join({"a": (0, 1), "b": (2,)})
+    life.pass_s(240, commits=(0, 1, 2))
+    assert life.explain() == {"not_assigned": "none of its 2 members is assigned t-3"}
+    (finding,) = life.find() or []
+    assert finding.member is None
+
+
+def test_a_partition_of_a_group_whose_only_member_reads_it_no_more():
+    life = Life()
+    life.join({"a": (0, 1)})
+    life.pass_s(240, commits=(0, 1))
+    assert life.explain() == {"not_assigned": "its member is not assigned t-2, and 1 more partition too"}
 
 
 def test_a_group_that_is_too_slow():
@@ -220,7 +268,7 @@ def test_a_topic_that_was_created_again_is_no_reset():
     log = ActivityLog()
     log.note_reset(("g", "t", 0), 5000, NOW_MS)
     log.note_reset(("g", "u", 0), 5000, NOW_MS)
-    log.forget_topic("g", "t")
+    log.forget([], [("g", "t")])
     assert list(log.build({}, NOW_MS).resets) == [("g", "u", 0)]
 
 
@@ -283,6 +331,29 @@ def test_what_is_kept_of_resets_is_bounded():
     assert ("g", "t", 4) not in resets
 
 
+def test_what_a_deleted_group_did_is_forgotten():
+    log = ActivityLog()
+    for name in "gh":
+        log.note_group(Group(name, "classic", epoch=1), Group(name, "classic", epoch=4), NOW_MS)
+        log.note_reset((name, "t", 0), 5000, NOW_MS)
+    log.forget(["g"], [])
+    built = log.build({}, NOW_MS)
+    assert (list(built.groups), list(built.resets)) == (["h"], [("h", "t", 0)])
+
+
+def test_the_usual_rate_does_not_fall_while_rates_are_withheld():
+    life = Life()
+    life.pass_s(1800)
+    snapshot = life.tracker.take_snapshot(life.now_ms)
+    bits = np.array([Reason.END_NOT_CURRENT, 0, 0, 0], np.uint8)
+    for _ in range(60):
+        life.now_ms += 60_000
+        rows = snapshot.withhold({0: bits}, {})
+        withheld = ClusterView("c", rows, READY, life.stats, activity=life.activity)
+        life.changes.compare(withheld, life.now_ms)
+    assert life.activity.current.usual_rates[0].per_s[0] == pytest.approx(40, rel=0.05)
+
+
 def test_the_usual_rate_is_unknown_at_first_and_follows_slowly():
     usual = UsualRate(1)
     for minute in range(10):
@@ -293,3 +364,72 @@ def test_the_usual_rate_is_unknown_at_first_and_follows_slowly():
     for minute in range(11, 71):
         usual.add(np.array([100.0]), NOW_MS + minute * 60_000)
     assert 50 < usual.known()[0] < 95
+
+
+def test_one_offset_is_one_offset():
+    life = Life()
+    life.rates = dict.fromkeys(life.ends, 0)
+    life.pass_s(200)
+    life.ends[0] += 1
+    life.pass_s(240, reads={0: 0}, commits=())
+    (text,) = life.explain().values()
+    assert text.endswith(
+        "committed nothing for 4 min, while 1 offset waits, which may be a transaction marker"
+    )
+    life.starts[0] = life.committed[0] + 1
+    life.sample()
+    assert life.explain()["fell_out_of_log"].endswith(": 1 offset is lost")
+
+
+def test_a_group_that_stays_before_a_transaction_marker_may_be_fine():
+    life = Life()
+    life.committed[0] = life.ends[0]
+    life.rates[0] = 0
+    life.ends[0] += 1
+    life.pass_s(300, reads={0: 0})
+    assert (
+        "Perhaps its next record cannot be processed, or is a transaction marker; a at"
+        in (life.explain()["stuck_partition"])
+    )
+
+
+def test_members_that_are_gone_do_not_commit_again_and_again():
+    life = Life()
+    life.pass_s(120, reads=dict.fromkeys(range(4), 0))
+    assert "commits the same offset again and again" in life.explain()["not_committing"]
+    life.join({})
+    assert "again and again" not in life.explain()["no_members"]
+
+
+def test_the_rates_of_a_cause_are_those_of_its_partitions():
+    life = Life()
+    life.join({"a": (0, 1, 2, 3)})
+    life.committed[3] -= 50_000
+    life.pass_s(600, reads={0: 5, 3: 100})  # partition 3 catches up
+    assert life.explain()["too_slow"] == "it consumes 5.0 offsets a second in t-0, and 10 are produced"
+
+
+def test_members_that_have_nothing_to_read_do_not_keep_up():
+    life = Life()
+    life.join({"a": (0, 1, 2), "b": (3,), "idle": ()})
+    life.pass_s(300, reads={3: 5})
+    (text,) = (text for cause, text in life.explain().items() if cause == "slow_member")
+    assert text == "b at /10.0.0.1: 1 of 1 partition falls behind, while 1 other member keeps up"
+
+
+def test_a_rate_of_a_record_an_hour_is_not_zero():
+    life = Life()
+    life.rates = dict.fromkeys(range(4), 0.1)  # type: ignore[arg-type] # offsets grow by one each step
+    life.ends = {partition: int(end) for partition, end in life.ends.items()}
+    life.pass_s(600, reads=dict.fromkeys(range(4), 0.05))
+    assert " 0.0 " not in "".join(life.explain().values())
+
+
+def test_sums_that_do_not_fit_are_not_below_zero():
+    life = Life()
+    life.ends = dict.fromkeys(range(4), 2**63 - 1_000_000)
+    life.sample()
+    life.pass_s(240, commits=())
+    (finding,) = life.find() or []
+    assert (finding.offsets, finding.share) == (MOST_OFFSETS, 0.125)
+    assert f"{4 * (2**63 - 1_000_000 + 2400 - 3000):,} offsets wait" in finding.text

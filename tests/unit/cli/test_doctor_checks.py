@@ -1,0 +1,45 @@
+"""Checks of `koff doctor` on what clusters and people may give it."""
+
+from __future__ import annotations
+
+import pytest
+
+from koff.cli import doctor_checks
+from koff.cli.doctor_checks import Level
+from koff.client.cluster import ClusterConf
+from koff.client.metadata import Metadata, Node
+from koff.monitor.conf import MonitorConf
+
+METADATA = Metadata("c", 1, (Node(1, "b", 9092),), {})
+
+
+def test_a_name_that_cannot_be_one_is_a_warning():
+    (check,) = doctor_checks._check_addresses(ClusterConf("a..b:9092"))
+    assert check.level is Level.WARNING
+    assert check.text.startswith("a..b has no address: ")
+
+
+def test_an_advertised_name_that_cannot_be_one_is_a_failure():
+    (check,) = doctor_checks._check_listeners([Node(1, "a..b", 9092)])
+    assert check.level is Level.FAILURE
+    assert "broker 1 at a..b:9092" in check.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "level", "text"),
+    [
+        ({}, Level.NOTE, "does not say"),
+        ({"offsets.retention.minutes": "x"}, Level.NOTE, "does not say"),
+        ({"offsets.retention.minutes": "1440"}, Level.WARNING, "expire after 1 day ("),
+        ({"offsets.retention.minutes": "10080"}, Level.OK, "expire after 7 days ("),
+    ],
+)
+def test_the_retention_is_said_only_if_the_broker_says_it(monkeypatch, settings, level, text):
+    monkeypatch.setattr(doctor_checks, "fetch_broker_settings", lambda conf, broker: settings)
+    (check,) = doctor_checks._check_settings(MonitorConf(ClusterConf("b:9092")), METADATA)
+    assert check.level is level
+    assert text in check.text
+
+
+def test_one_broker_is_one_broker():
+    assert "1 broker, 0 topics that" in doctor_checks._describe_cluster(METADATA).text
