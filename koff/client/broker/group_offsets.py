@@ -158,7 +158,9 @@ class GroupCoordinator(Closing):
             )
             # First the error of the whole response (versions below 2 have none), then the partition's.
             self._raise_for_code(getattr(response, "error_code", 0), topic, partition)
-            (committed,) = response.topics[0].partitions
+            (committed,) = [each for topic in response.topics for each in topic.partitions] or [None]
+            if committed is None:
+                raise ConnectError(f"Kafka at {connection.address} returned no offset of {topic}/{partition}")
             self._raise_for_code(committed.error_code, topic, partition)
             return committed.committed_offset, committed.metadata or ""
 

@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
 from koff.client.broker.conf import ProducerConf, RequiredAcks
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.errors import ProduceError
-from koff.client.librdkafka import ONE_IN_FLIGHT, has_no_broker, new_client
+from koff.client.foreign_errors import describe_error, extract_kafka_error
+from koff.client.librdkafka import ONE_IN_FLIGHT, close_producer, has_no_broker, new_client
 from koff.client.message import Message
 from koff.client.message_check import Columns, read_columns
 from koff.errors import Closed
@@ -79,8 +80,7 @@ class PartitionProducer(Closing):
             self._closed = True
             producer, self._producer = self._producer, None
         if producer is not None:
-            producer.purge()
-            producer.flush(1)
+            close_producer(producer)
 
     def produce(self, topic: str, partition: int, *messages: Message) -> int | None:
         """Writes the messages and returns the offset of the first.
@@ -105,8 +105,7 @@ class PartitionProducer(Closing):
             call.queue_messages(producer)
         # `flush` sends without waiting for the linger time, and runs the delivery callbacks of all calls,
         # also of other threads. So one thread may complete the call of another.
-        while not call.done:
-            producer.flush(_FLUSH_S)
+        call.wait_for_reports(producer)
         call.match_reports()
         if call.fatal or (call.failed and has_no_broker(producer, topic)):
             self._replace_client(producer)
@@ -121,9 +120,10 @@ class PartitionProducer(Closing):
         if partition >= last_count:
             try:
                 listed = self._producer.list_topics(topic, timeout=self.conf.request_timeout_s)
-            except KafkaException:
+                count = len(listed.topics[topic].partitions)
+            except Exception:
                 return  # the delivery reports will have the error
-            self._partition_counts[topic] = max(last_count, len(listed.topics[topic].partitions))
+            self._partition_counts[topic] = max(last_count, count)
 
     def _replace_client(self, broken: Any) -> None:
         """A new librdkafka client for one that cannot be used any more.
@@ -155,6 +155,7 @@ class _ProduceCall:
         self._errors: dict[int, KafkaError] = {}  # by index of the message
         self._unmatched: list[tuple[KafkaError | None, Any]] = []  # reports of the shared callback
         self._without_offset: set[int] = set()  # indices of messages that were written at an unknown offset
+        self._is_given_up = False
 
     @property
     def done(self) -> bool:
@@ -164,6 +165,28 @@ class _ProduceCall:
 
     def queue_messages(self, producer: Any) -> None:
         """Gives all messages to librdkafka, in order. Waits while its queue is full."""
+        try:
+            self._queue_all(producer)
+        except Exception as error:
+            self._give_up(error)
+
+    def wait_for_reports(self, producer: Any) -> None:
+        """Waits until the call is done."""
+        try:
+            while not self.done:
+                producer.flush(_FLUSH_S)
+        except Exception as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        """Waits for no more reports after an error of librdkafka: the messages may have been written."""
+        self._is_given_up = True
+        # New lists: the callbacks of later reports hold the old ones.
+        self._offsets, self._unmatched, self._without_offset = [], [], set()
+        failure = KafkaError(KafkaError._FAIL, describe_error(error))
+        self._errors = {index: self._errors.get(index, failure) for index in range(len(self._messages))}
+
+    def _queue_all(self, producer: Any) -> None:
         # `produce_batch` takes neither headers nor timestamps (confluent-kafka 2.16.1); older versions lack
         # it.
         singly = self._columns is None or not hasattr(producer, "produce_batch")
@@ -191,11 +214,10 @@ class _ProduceCall:
             )
         except BufferError:
             return 0
-        except KafkaException as error:
-            self._errors[index] = error.args[0]
         except Exception as error:
             # Raised here, the caller would not learn what became of the messages before it.
-            self._errors[index] = KafkaError(KafkaError._INVALID_ARG, f"{type(error).__name__}: {error}")
+            failure = extract_kafka_error(error)
+            self._errors[index] = failure or KafkaError(KafkaError._INVALID_ARG, describe_error(error))
         return 1
 
     def _queue_chunk(self, producer: Any, start: int) -> int:
@@ -236,6 +258,8 @@ class _ProduceCall:
         return note_report
 
     def _note_report(self, index: int, error: KafkaError | None, message: Any) -> None:
+        if self._is_given_up:
+            return
         if error is not None:
             self._errors[index] = error
         elif message.offset() is not None:
