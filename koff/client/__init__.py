@@ -27,6 +27,7 @@ from koff.client.errors import (
     MxClosed,
     MxError,
     NoData,
+    NoDataInTime,
     OffsetOutOfRange,
     ProduceError,
     UnknownTopic,
@@ -37,6 +38,7 @@ from koff.client.feed.source import FeedConf
 from koff.client.key_hashes import crc32_partition, fnv1a_partition, murmur2_partition
 from koff.client.message import Message
 from koff.client.metadata import Metadata, Node, PartitionMetadata
+from koff.client.start_offset import StartOffset
 from koff.errors import Closed
 
 __all__ = [
@@ -70,6 +72,7 @@ __all__ = [
     "MxClosed",
     "MxError",
     "NoData",
+    "NoDataInTime",
     "Node",
     "OffsetChange",
     "OffsetCoordinator",
@@ -88,6 +91,7 @@ __all__ = [
     "RequiredAcks",
     "RoundRobinProducer",
     "Run",
+    "StartOffset",
     "TopicInfo",
     "TopicPartition",
     "UnknownTopic",

@@ -12,8 +12,6 @@ from typing import Protocol, TypeVar
 from confluent_kafka import KafkaError
 
 from koff.client.broker.conf import (
-    START_OFFSET_NEWEST,
-    START_OFFSET_OLDEST,
     BrokerConf,
     ConsumerConf,
     OffsetCoordinatorConf,
@@ -35,6 +33,7 @@ from koff.client.errors import UnknownTopic
 from koff.client.feed.shared_feed import SharedFeed, is_absent
 from koff.client.feed.source import FeedConf
 from koff.client.metadata import Metadata
+from koff.client.start_offset import StartOffset
 from koff.client.topic_names import check_partition
 from koff.errors import Closed, ConfigError, ConnectError, Denied
 
@@ -203,14 +202,13 @@ class Broker(Closing):
         """
         self._check_open()
         self._check_partition(conf.topic, conf.partition)
-        # The start offset. START_OFFSET_OLDEST (-2) stays: librdkafka's OFFSET_BEGINNING has the same value.
+        # The start offset. OLDEST (-2) stays: librdkafka's OFFSET_BEGINNING has the same value.
         start = conf.start_offset
-        if not isinstance(start, int) or not START_OFFSET_OLDEST <= start < 1 << 63:
+        if not isinstance(start, int) or not StartOffset.OLDEST <= start < 1 << 63:
             raise ConfigError(
-                f"start_offset {start!r} is not valid: use 0 or more, START_OFFSET_OLDEST or "
-                "START_OFFSET_NEWEST"
+                f"start_offset {start!r} is not valid: use 0 or more, StartOffset.OLDEST or NEWEST"
             )
-        if start == START_OFFSET_NEWEST:
+        if start == StartOffset.NEWEST:
             # Now, not at the first `consume`. With READ_COMMITTED that is the last stable offset.
             newest = TopicPartition(conf.topic, conf.partition)
             start = self.offsets([newest], OffsetSpec.LATEST, conf.isolation)[newest]

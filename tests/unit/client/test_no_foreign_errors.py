@@ -122,6 +122,7 @@ CALLS: dict[str, Call] = {
     "Broker.consumer": lambda made: made["broker"].consumer(ConsumerConf("u", start_offset=-1)),
     "Broker.offset_coordinator": lambda made: made["broker"].offset_coordinator(coordinator_conf()).offsets(),
     "PartitionProducer.produce": lambda made: made["producer"].produce("t", 0, Message(b"a"), Message(b"b")),
+    "PartitionProducer.produce_async": lambda made: _wait(made["producer"].produce_async("t", 0, Message())),
     "PartitionConsumer.consume": lambda made: made["consumer"].consume(),
     "PartitionConsumer.consume_batch": lambda made: made["consumer"].consume_batch(),
     "PartitionConsumer.poll_batch": lambda made: _poll(made["consumer"]),
@@ -171,6 +172,10 @@ def _raise_text(results: dict[Any, Any]) -> None:
     for result in results.values():
         if isinstance(result, str | Unread):
             raise KoffError(str(result))
+
+
+def _wait(future: Future[int | None]) -> None:
+    future.result(60)
 
 
 def _poll(consumer: PartitionConsumer) -> None:
