@@ -36,12 +36,19 @@ class PartitionConsumer(Closing):
     """
 
     def __init__(
-        self, feed: SharedFeed, buffer: PartitionBuffer, conf: ConsumerConf, *, patience_s: float
+        self,
+        feed: SharedFeed,
+        buffer: PartitionBuffer,
+        conf: ConsumerConf,
+        *,
+        patience_s: float,
+        owner: object = None,
     ) -> None:
         self.conf = conf
         self.feed = feed
         self.buffer = buffer
         self._patience_s = patience_s
+        self._owner = owner  # the connection, which would close itself without a reference
         self._unread: Iterator[Message] = iter(())
         self._closed = False
         self.skipped = 0

@@ -55,8 +55,9 @@ class GroupCoordinator(Closing):
     - `Closed` after `close`.
     """
 
-    def __init__(self, cluster: ClusterConf, conf: OffsetCoordinatorConf) -> None:
+    def __init__(self, cluster: ClusterConf, conf: OffsetCoordinatorConf, *, owner: object = None) -> None:
         self.conf = conf
+        self._owner = owner  # the connection, which would close itself without a reference
         self._cluster = cluster
         self._request_lock = threading.Lock()
         self._closed = threading.Event()
