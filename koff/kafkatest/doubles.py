@@ -5,6 +5,7 @@ They record calls and messages, and raise errors and let time pass as a test tel
 
 from koff.kafkatest.memory_broker import CALLS, Call, MemoryBroker, MemoryOffsetCoordinator, MemoryProducer
 from koff.kafkatest.memory_consumer import MemoryConsumer
+from koff.kafkatest.memory_groups import MemoryConsumerGroup, MemoryZooKeeper
 from koff.kafkatest.virtual_clock import VirtualClock
 
 __all__ = [
@@ -12,7 +13,9 @@ __all__ = [
     "Call",
     "MemoryBroker",
     "MemoryConsumer",
+    "MemoryConsumerGroup",
     "MemoryOffsetCoordinator",
     "MemoryProducer",
+    "MemoryZooKeeper",
     "VirtualClock",
 ]

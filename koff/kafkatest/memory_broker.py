@@ -204,6 +204,10 @@ class MemoryBroker(Closing):
             raise UnknownTopic(f"there is no {topic}/{partition}: check topic and partition")
         return logs[partition]
 
+    def count_partitions(self, topic: str) -> int:
+        """How many partitions the topic has; 0 if there is no such topic."""
+        return len(self._logs.get(topic, ()))
+
     def append(self, topic: str, partition: int, messages: Iterable[Message]) -> int:
         """Appends copies of the messages to the log. Returns the offset of the first."""
         log = self.find_log(topic, partition)

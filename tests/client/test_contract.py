@@ -16,8 +16,6 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 
 from koff.client import (
-    START_OFFSET_NEWEST,
-    START_OFFSET_OLDEST,
     Client,
     Closed,
     Compression,
@@ -263,7 +261,7 @@ def test_a_consumer_goes_on_after_no_data(world):
 def test_a_consumer_from_the_newest_sees_only_what_comes_after_it_was_made(world):
     topic = world.make_topic()
     world.produce(topic, b"before")
-    with world.consumer(topic, start_offset=START_OFFSET_NEWEST, retry_limit=-1) as consumer:
+    with world.consumer(topic, start_offset=StartOffset.NEWEST, retry_limit=-1) as consumer:
         world.produce(topic, b"after")
         assert consumer.consume().value == b"after"
 
@@ -334,9 +332,9 @@ def test_a_consumer_says_where_it_is_and_goes_elsewhere(world):
         assert consumer.position() == 7
         assert [message.offset for message in consumer] == [7, 8, 9]
         assert consumer.position() == 10
-        consumer.seek(START_OFFSET_OLDEST)
+        consumer.seek(StartOffset.OLDEST)
         assert consumer.consume_batch(3).offsets() == [0, 1, 2]
-        consumer.seek(START_OFFSET_NEWEST)
+        consumer.seek(StartOffset.NEWEST)
         with pytest.raises(NoData):
             consumer.consume()
         consumer.seek(5)

@@ -55,6 +55,7 @@ class Delivery:
         on_error: Callable[[PartitionError], None],
         write_dead_letter: WriteDeadLetter | None = None,
         clock: Callable[[], float] = time.monotonic,
+        lock: threading.Condition | None = None,
     ) -> None:
         self.counts = RedeliveryCounts()
         self._limit, self._max_redeliveries, self._redelivery = limit, max_redeliveries, redelivery
@@ -62,7 +63,7 @@ class Delivery:
         self._is_trusted, self._on_processed, self._on_error = is_trusted, on_processed, on_error
         # Threads of the application and of the intakes wait on the same condition. Each wait has a short time
         # limit, so a notification that wakes the wrong thread only delays the right thread.
-        self._lock = threading.Condition()
+        self._lock = lock or threading.Condition()
         self._buffers: dict[Claim, deque[Any]] = {}
         self._turns: deque[Claim] = deque()
         self._delayed: dict[Claim, list[tuple[float, Any]]] = {}
@@ -103,25 +104,37 @@ class Delivery:
         with self._lock:
             while not self._closed:
                 wait_s = self._release_delayed()
-                for _ in range(len(self._turns)):
-                    claim = self._turns.popleft()
-                    if not self._is_trusted(claim):
-                        self._turns.append(claim)
-                        continue
-                    buffer = self._buffers[claim]
-                    raw = buffer.popleft()
-                    if buffer:
-                        self._turns.append(claim)
-                    else:
-                        del self._buffers[claim]
-                    if claim.was_processed(raw.offset()):  # by `commit_up_to`, since it failed
-                        continue
-                    if claim.deliver(raw.offset(), raw) > 1:
-                        self._count(redelivered=1)
-                    self._lock.notify_all()
-                    return self._make_message(claim, raw)
+                message = self._take_ready()
+                if message is not None:
+                    return message
                 self._lock.wait(min(wait_s, _LEASE_CHECK_S))
             return None
+
+    def poll_message(self) -> Message | None:
+        """The next message. None if there is none now."""
+        with self._lock:
+            self._release_delayed()
+            return self._take_ready()
+
+    def _take_ready(self) -> Message | None:
+        for _ in range(len(self._turns)):
+            claim = self._turns.popleft()
+            if not self._is_trusted(claim):
+                self._turns.append(claim)
+                continue
+            buffer = self._buffers[claim]
+            raw = buffer.popleft()
+            if buffer:
+                self._turns.append(claim)
+            else:
+                del self._buffers[claim]
+            if claim.was_processed(raw.offset()):  # by `commit_up_to`, since it failed
+                continue
+            if claim.deliver(raw.offset(), raw) > 1:
+                self._count(redelivered=1)
+            self._lock.notify_all()
+            return self._make_message(claim, raw)
+        return None
 
     def start_draining(self, claim: Claim, *, deadline: float) -> None:
         """Hands out no more messages of the claim. Until `deadline`, earlier ones may be acknowledged."""
