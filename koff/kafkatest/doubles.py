@@ -4,6 +4,7 @@ They record calls and messages, and raise errors and let time pass as a test tel
 """
 
 from koff.kafkatest.memory_broker import CALLS, Call, MemoryBroker, MemoryOffsetCoordinator, MemoryProducer
+from koff.kafkatest.memory_clusters import MemoryClusters, MemoryReader, MemoryWriter
 from koff.kafkatest.memory_consumer import MemoryConsumer
 from koff.kafkatest.memory_groups import MemoryConsumerGroup, MemoryZooKeeper
 from koff.kafkatest.virtual_clock import VirtualClock
@@ -12,10 +13,13 @@ __all__ = [
     "CALLS",
     "Call",
     "MemoryBroker",
+    "MemoryClusters",
     "MemoryConsumer",
     "MemoryConsumerGroup",
     "MemoryOffsetCoordinator",
     "MemoryProducer",
+    "MemoryReader",
+    "MemoryWriter",
     "MemoryZooKeeper",
     "VirtualClock",
 ]

@@ -37,7 +37,7 @@ from koff.client.broker.async_calls import add_callback
 from koff.client.closing import Closing
 from koff.client.message_check import check_messages
 from koff.client.topic_names import check_partition
-from koff.errors import Closed, ConfigError, KoffError
+from koff.errors import Closed, ConfigError, ConnectError, KoffError
 from koff.kafkatest.memory_consumer import MemoryConsumer
 from koff.kafkatest.memory_log import PartitionLog
 from koff.kafkatest.virtual_clock import VirtualClock
@@ -70,9 +70,10 @@ class MemoryBroker(Closing):
         self.clock = clock or VirtualClock()
         self.calls: list[Call] = []
         self.produced: list[Message] = []
-        self.closed = False
+        self.closed = self.is_down = False
+        self.committed: dict[tuple[str, str, int], tuple[int, str]] = {}
+        """The offset and the metadata that groups have committed, by group, topic and partition."""
         self._logs: dict[str, list[PartitionLog]] = {}
-        self._committed: dict[tuple[str, str, int], tuple[int, str]] = {}
         self._errors: defaultdict[str, deque[Exception]] = defaultdict(deque)
         self._delays: defaultdict[str, deque[float]] = defaultdict(deque)
         self._unfinished: list[tuple[Future[int | None], str, int]] = []
@@ -100,9 +101,17 @@ class MemoryBroker(Closing):
         """Makes the next calls of that name, by any caller, take so long in turn, in the time of `clock`."""
         self._script(self._delays[_check_call(call)], seconds)
 
+    def go_down(self) -> None:
+        """Makes each call raise `ConnectError`, until `come_back`."""
+        self._set_down(True)
+
+    def come_back(self) -> None:
+        """Ends what `go_down` began."""
+        self._set_down(False)
+
     def has_script(self, call: str) -> bool:
-        """Whether `fail` or `delay` has something for the next call of that name."""
-        return bool(self._errors[call] or self._delays[call])
+        """Whether `fail`, `delay` or `go_down` has something for the next call of that name."""
+        return bool(self.is_down or self._errors[call] or self._delays[call])
 
     def close(self) -> None:
         """Makes every call raise `Closed`, also the calls that wait. Safe to call twice."""
@@ -189,6 +198,8 @@ class MemoryBroker(Closing):
                     if self._delays[call]:
                         self.clock.wait_for(lambda: self.closed, self._delays[call].popleft())
                         self._check_open()
+                    if self.is_down:
+                        raise ConnectError("the broker in memory is down: see `come_back`")
                     if self._errors[call]:
                         raise self._errors[call].popleft()
                 yield
@@ -236,6 +247,11 @@ class MemoryBroker(Closing):
     def _script(self, script: deque[Any], added: Iterable[Any]) -> None:
         with self.clock.changed:
             script.extend(added)
+            self.clock.changed.notify_all()
+
+    def _set_down(self, is_down: bool) -> None:
+        with self.clock.changed:
+            self.is_down = is_down
             self.clock.changed.notify_all()
 
     def _check_open(self) -> None:
@@ -318,14 +334,14 @@ class MemoryOffsetCoordinator:
             for topic, partition in offsets:
                 self._broker.find_log(topic, partition)
             for (topic, partition), offset in offsets.items():
-                self._broker._committed[group, topic, partition] = (offset, metadata)
+                self._broker.committed[group, topic, partition] = (offset, metadata)
 
     def offsets(self) -> dict[TopicPartition, tuple[int, str]]:
         """All committed offsets of the group, with their metadata, by partition."""
         with self._broker.begin_call("offset", group=self.conf.consumer_group):
             return {
                 TopicPartition(topic, partition): committed
-                for (group, topic, partition), committed in self._broker._committed.items()
+                for (group, topic, partition), committed in self._broker.committed.items()
                 if group == self.conf.consumer_group
             }
 
@@ -334,7 +350,7 @@ class MemoryOffsetCoordinator:
         check_partition(topic, partition)
         group = self.conf.consumer_group
         with self._broker.begin_call("offset", group=group, topic=topic, partition=partition):
-            return self._broker._committed.get((group, topic, partition), (-1, ""))
+            return self._broker.committed.get((group, topic, partition), (-1, ""))
 
 
 def _make_produce_error(place: str, count: int, error: KoffError) -> ProduceError:
