@@ -7,7 +7,10 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Literal
 
-from koff.client import Closing, Cluster, ClusterConf, RawRecord, Run
+from koff.client import ClusterConf
+from koff.client.closing import Closing
+from koff.client.cluster import Cluster
+from koff.client.feed.feed import RawRecord, Run
 from koff.errors import Closed, ConfigError
 from koff.records import Message, decode, decode_share_state
 from koff.records.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC

@@ -10,7 +10,8 @@ from functools import partial
 
 import pytest
 
-from koff.client import Broker, BrokerConf, Cluster, ClusterConf, ConsumerConf, OffsetCoordinatorConf
+from koff.client import Broker, BrokerConf, ClusterConf, ConsumerConf, OffsetCoordinatorConf
+from koff.client.cluster import Cluster
 from koff.errors import Closed
 from koff.kafkatest import wait_until
 from tests.process_threads import count_threads, wait_for_threads
