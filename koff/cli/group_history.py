@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from koff.records import ConsumerGroupMetadata, GroupMetadata, Message, OffsetCommit
+from koff.records import ConsumerGroupMetadata, DecodedMessage, GroupMetadata, OffsetCommit
 
 MOST_EVENTS = 20
 """So many events are kept, the newest."""
@@ -32,7 +32,7 @@ class GroupHistory:
     _offsets: dict[tuple[str, int], int] = field(default_factory=dict)
     _epoch: int | None = None
 
-    def add(self, messages: Iterable[tuple[int, Message]]) -> None:
+    def add(self, messages: Iterable[tuple[int, DecodedMessage]]) -> None:
         """Adds records of the group, each with its timestamp in ms."""
         for timestamp_ms, message in messages:
             match message.record:
