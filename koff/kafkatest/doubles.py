@@ -4,9 +4,11 @@ They record calls and messages, and raise errors and let time pass as a test tel
 """
 
 from koff.kafkatest.memory_broker import CALLS, Call, MemoryBroker, MemoryOffsetCoordinator, MemoryProducer
-from koff.kafkatest.memory_clusters import MemoryClusters, MemoryReader, MemoryWriter
+from koff.kafkatest.memory_clusters import MemoryClusters
 from koff.kafkatest.memory_consumer import MemoryConsumer
 from koff.kafkatest.memory_groups import MemoryConsumerGroup, MemoryZooKeeper
+from koff.kafkatest.memory_reader import MemoryReader
+from koff.kafkatest.memory_writer import MemoryWriter
 from koff.kafkatest.virtual_clock import VirtualClock
 
 __all__ = [
