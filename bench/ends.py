@@ -19,7 +19,8 @@ from typing import Any
 
 import click
 
-from koff.client import Cluster, ClusterConf, TopicPartition
+from koff.client import ClusterConf, TopicPartition
+from koff.client.cluster import Cluster
 from koff.client.offsets.lister import CHUNK, OffsetLister
 from koff.kafkatest import LocalKafka, wait_until
 from tests.fake_brokers import FakeBrokers

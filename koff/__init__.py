@@ -5,19 +5,33 @@ from typing import TYPE_CHECKING, Any
 from koff.version import VERSION
 
 if TYPE_CHECKING:
-    from koff.records import GroupMember, GroupMessage, Message, OffsetMessage, TopicAndPartition, decode
-    from koff.tail.messages import Consumer
+    from koff.records import (
+        DecodedMessage,
+        GroupMember,
+        GroupMessage,
+        OffsetMessage,
+        TopicAndPartition,
+        decode,
+    )
+    from koff.tail.messages import OffsetsConsumer
+
+    Consumer, Message = OffsetsConsumer, DecodedMessage
 
 __version__ = VERSION
 __all__ = [
     "Consumer",
+    "DecodedMessage",
     "GroupMember",
     "GroupMessage",
     "Message",
     "OffsetMessage",
+    "OffsetsConsumer",
     "TopicAndPartition",
     "decode",
 ]
+
+_SHORT_NAMES = {"Consumer": "OffsetsConsumer", "Message": "DecodedMessage"}
+"""The names in the Go library of the same name. Elsewhere in koff, a `Message` is that of `koff.client`."""
 
 
 def __getattr__(name: str) -> Any:
@@ -28,5 +42,6 @@ def __getattr__(name: str) -> Any:
     from koff import records
     from koff.tail import messages
 
-    globals()[name] = getattr(messages if name == "Consumer" else records, name)
+    class_name = _SHORT_NAMES.get(name, name)
+    globals()[name] = getattr(messages if class_name == "OffsetsConsumer" else records, class_name)
     return globals()[name]

@@ -1,4 +1,4 @@
-"""Fixtures for pytest (`koff[kafkatest]`): a real Kafka, a real ZooKeeper, and an in-memory cluster.
+"""Fixtures for pytest (`koff[kafkatest]`): a real Kafka, a real ZooKeeper, and doubles of both in memory.
 
 pytest finds them by itself. docs/client.md has an example. The servers need Java 17, and Maven at first.
 """
@@ -13,7 +13,7 @@ import pytest
 
 if TYPE_CHECKING:  # pytest imports this module at each start, so it must be quick
     from koff.kafkatest import KafkaCluster, LocalZooKeeper
-    from koff.kafkatest.doubles import MemoryBroker
+    from koff.kafkatest.doubles import MemoryBroker, MemoryClusters, MemoryZooKeeper
 
 
 @pytest.fixture(scope="session")
@@ -54,3 +54,19 @@ def koff_memory_broker() -> Iterator[MemoryBroker]:
 
     with MemoryBroker() as broker:
         yield broker
+
+
+@pytest.fixture
+def koff_memory_zookeeper(koff_memory_broker: MemoryBroker) -> MemoryZooKeeper:
+    """Its `join_consumer_group` makes members of groups, which read from `koff_memory_broker`."""
+    from koff.kafkatest.doubles import MemoryZooKeeper
+
+    return MemoryZooKeeper(koff_memory_broker)
+
+
+@pytest.fixture
+def koff_memory_clusters() -> MemoryClusters:
+    """In-memory clusters at "east:9092" and "west:9092"; `reader` and `writer` make those of them."""
+    from koff.kafkatest.doubles import MemoryClusters
+
+    return MemoryClusters("east:9092", "west:9092")

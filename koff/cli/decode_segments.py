@@ -16,9 +16,9 @@ import click
 
 from koff.cli.options import Regex, option
 from koff.cli.record_formats import FORMATS, Format, find_format, format_time
-from koff.client import RawRecord
+from koff.client.feed.feed import RawRecord
 from koff.errors import ConfigError
-from koff.records import Message, OffsetCommit, Undecodable, decode, decode_share_state
+from koff.records import DecodedMessage, OffsetCommit, Undecodable, decode, decode_share_state
 from koff.records.segments import Buffer, Chunk, Damage, Marker, TransactionOutcomes, read_segment
 from koff.records.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 
@@ -196,7 +196,7 @@ class _SegmentPrinter:
             f"{path}: at byte {damage.position}{offset}, {damage.size} bytes: {damage.reason}", err=True
         )
 
-    def _is_selected(self, message: Message) -> bool:
+    def _is_selected(self, message: DecodedMessage) -> bool:
         if self._group is not None and not self._group.search(message.consumer):
             return False
         record = message.record

@@ -34,7 +34,7 @@ from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.api.problems import Problem
 from koff.serve.api.queries import find_group, show_group
 from koff.serve.view import ClusterView, Views
-from koff.tail.messages import Consumer
+from koff.tail.messages import OffsetsConsumer
 
 ABSENT, UNKNOWN = 3, 4
 """Exit codes: there is no such group; a lag could not be found out in time."""
@@ -135,7 +135,7 @@ def _read_history(
     topic = cluster.settings["offsets_topic"]
     history, now_s = GroupHistory(), time.time()
     try:
-        with Consumer(
+        with OffsetsConsumer(
             cluster.conf.brokers,
             False,
             properties=cluster.conf.properties,

@@ -9,8 +9,8 @@ from typing import Any
 
 from koff.records import (
     ConsumerGroupMetadata,
+    DecodedMessage,
     GroupMetadata,
-    Message,
     OffsetCommit,
     ShareGroupMetadata,
     StreamsGroupMetadata,
@@ -40,7 +40,7 @@ class GroupHistory:
     _offsets: dict[tuple[str, int], int] = field(default_factory=dict)
     _epoch: int | None = None
 
-    def add(self, messages: Iterable[tuple[int, Message]]) -> None:
+    def add(self, messages: Iterable[tuple[int, DecodedMessage]]) -> None:
         """Adds records of the group, each with its timestamp in ms."""
         for timestamp_ms, message in messages:
             match message.record:

@@ -14,14 +14,14 @@ from koff.cli.options import Regex, cluster_options, option, read_cluster, set_u
 from koff.cli.record_counts import RecordCounts
 from koff.cli.record_formats import FORMATS, find_format
 from koff.cli.times import When
-from koff.client import RawRecord
-from koff.records import RECORD_TYPES, SHARE_STATE_TYPES, Message, OffsetCommit
+from koff.client.feed.feed import RawRecord
+from koff.records import RECORD_TYPES, SHARE_STATE_TYPES, DecodedMessage, OffsetCommit
 from koff.records.topics import OFFSETS_TOPIC
-from koff.tail.messages import Consumer
+from koff.tail.messages import OffsetsConsumer
 
-Located = tuple[RawRecord, Message]
+Located = tuple[RawRecord, DecodedMessage]
 """A record as it was read, with partition and offset, and the message that it was decoded to."""
-Filter = Callable[[Message], Any]
+Filter = Callable[[DecodedMessage], Any]
 """Whether to print or count the message."""
 
 
@@ -98,7 +98,7 @@ def printer(
     offsets_topic = cluster.settings["offsets_topic"]
     selected_types = _parse_types(types, SHARE_STATE_TYPES if share_state else RECORD_TYPES)
     is_selected = _build_filter(selected_types, group, topic)
-    with Consumer(
+    with OffsetsConsumer(
         cluster.conf.brokers,
         follow,
         properties=cluster.conf.properties,
@@ -160,7 +160,7 @@ def _parse_types(names: tuple[str, ...], type_names: Any) -> set[int] | None:
 def _build_filter(
     types: set[int] | None, group: re.Pattern[str] | None, topic: re.Pattern[str] | None
 ) -> Filter:
-    def is_selected(message: Message) -> bool:
+    def is_selected(message: DecodedMessage) -> bool:
         record = message.record
         if types is not None and record.type not in types:
             return False

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from koff.cli.text_table import format_table
-from koff.records import Message, Undecodable, Unknown
+from koff.records import DecodedMessage, Undecodable, Unknown
 from koff.records.record_types import record_type_name
 
 _BUSIEST = 20
@@ -21,7 +21,7 @@ class RecordCounts:
         self._groups: Counter[str] = Counter()
         self._partitions: Counter[int] = Counter()
 
-    def add(self, partition: int, message: Message) -> None:
+    def add(self, partition: int, message: DecodedMessage) -> None:
         """Counts one message of `partition` of the internal topic."""
         record = message.record
         kind = (

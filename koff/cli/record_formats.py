@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from koff.client import RawRecord
-from koff.records import Message, as_dict, kafka_line, text_line
+from koff.client.feed.feed import RawRecord
+from koff.records import DecodedMessage, as_dict, kafka_line, text_line
 
-Format = Callable[[RawRecord | None, Message], str]
+Format = Callable[[RawRecord | None, DecodedMessage], str]
 """Formats a record (None if its place is unknown) and its message as one line without a newline."""
 COLOURS: dict[str, dict[str, Any]] = {
     "bad": {"fg": "red", "bold": True},
@@ -23,7 +23,7 @@ COLOURS: dict[str, dict[str, Any]] = {
 }
 
 
-def format_text(record: RawRecord | None, message: Message) -> str:
+def format_text(record: RawRecord | None, message: DecodedMessage) -> str:
     """A readable line: `time partition@offset`, if known, and the content of the record."""
     line = text_line(message)
     if record is None:
@@ -31,7 +31,7 @@ def format_text(record: RawRecord | None, message: Message) -> str:
     return f"{format_time(record.timestamp_ms)} {record.partition:>2}@{record.offset:<6} {line}"
 
 
-def format_coloured_text(record: RawRecord | None, message: Message) -> str:
+def format_coloured_text(record: RawRecord | None, message: DecodedMessage) -> str:
     """The readable line in colours.
 
     Tombstones are dim, commits plain, unknown types yellow, undecodable records red, all others cyan.
@@ -43,7 +43,7 @@ def format_coloured_text(record: RawRecord | None, message: Message) -> str:
     return click.style(line, **COLOURS.get(kind, {"fg": "cyan"}))
 
 
-def format_json(record: RawRecord | None, message: Message) -> str:
+def format_json(record: RawRecord | None, message: DecodedMessage) -> str:
     """A JSON object. `at` holds partition, offset and timestamp, if known."""
     location: Mapping[str, Any] = {}
     if record is not None:
@@ -52,12 +52,12 @@ def format_json(record: RawRecord | None, message: Message) -> str:
     return json.dumps({**location, **as_dict(message)}, ensure_ascii=False)
 
 
-def format_kafka(record: RawRecord | None, message: Message) -> str:
+def format_kafka(record: RawRecord | None, message: DecodedMessage) -> str:
     """The line that Kafka's console formatters print, byte for byte."""
     return kafka_line(message)
 
 
-def format_raw(record: RawRecord | None, message: Message) -> str:
+def format_raw(record: RawRecord | None, message: DecodedMessage) -> str:
     """Key and value in hex, as `koff decode` reads them. `-` is null, `e` is empty."""
     assert record is not None
     return f"{_format_hex(record.key)} {_format_hex(record.value)}"

@@ -1,5 +1,6 @@
-"""The client stack on confluent-kafka: connections, producers, consumers, feeds and groups' offsets.
+"""The client stack on confluent-kafka: connections, producers, consumers and groups' offsets.
 
+Here is what users need, with the errors that they catch. koff's own packages import the rest from its module.
 Apart from the test kit (`koff.kafkatest`), no other package of koff imports confluent-kafka.
 """
 
@@ -19,79 +20,72 @@ from koff.client.broker.interfaces import Client, Consumer, DistributingProducer
 from koff.client.broker.merge import Mx, merge
 from koff.client.broker.offset_reset import OffsetChange, plan_reset
 from koff.client.broker.partitioners import HashProducer, RandomProducer, RoundRobinProducer
-from koff.client.closing import Closing
-from koff.client.cluster import Cluster, ClusterConf, Isolation, OffsetSpec, TopicInfo, TopicPartition
+from koff.client.cluster import ClusterConf, Isolation, OffsetSpec, TopicPartition
 from koff.client.errors import (
     CoordinatorError,
     InvalidMessage,
     MxClosed,
     MxError,
     NoData,
+    NoDataInTime,
     OffsetOutOfRange,
     ProduceError,
     UnknownTopic,
 )
-from koff.client.feed.feed import Feed, Fetched, PartitionLost, RawRecord, Run
-from koff.client.feed.record_times import Answer, EndReached, FirstRecord, Place, RecordTimes, Unread
 from koff.client.feed.source import FeedConf
 from koff.client.key_hashes import crc32_partition, fnv1a_partition, murmur2_partition
 from koff.client.message import Message
 from koff.client.metadata import Metadata, Node, PartitionMetadata
-from koff.errors import Closed
+from koff.client.start_offset import StartOffset
+from koff.client.wire.connection import UnsupportedVersion
+from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError
 
 __all__ = [
     "START_OFFSET_NEWEST",
     "START_OFFSET_OLDEST",
-    "Answer",
     "Batch",
     "Broker",
     "BrokerConf",
     "Client",
     "Closed",
-    "Closing",
-    "Cluster",
     "ClusterConf",
     "Compression",
+    "ConfigError",
+    "ConnectError",
     "Consumer",
     "ConsumerConf",
     "CoordinatorError",
+    "Denied",
     "DistributingProducer",
-    "EndReached",
-    "Feed",
     "FeedConf",
-    "Fetched",
-    "FirstRecord",
     "HashProducer",
     "InvalidMessage",
     "Isolation",
+    "KoffError",
     "Message",
     "Metadata",
     "Mx",
     "MxClosed",
     "MxError",
     "NoData",
+    "NoDataInTime",
     "Node",
     "OffsetChange",
     "OffsetCoordinator",
     "OffsetCoordinatorConf",
     "OffsetOutOfRange",
     "OffsetSpec",
-    "PartitionLost",
     "PartitionMetadata",
-    "Place",
     "ProduceError",
     "Producer",
     "ProducerConf",
     "RandomProducer",
-    "RawRecord",
-    "RecordTimes",
     "RequiredAcks",
     "RoundRobinProducer",
-    "Run",
-    "TopicInfo",
+    "StartOffset",
     "TopicPartition",
     "UnknownTopic",
-    "Unread",
+    "UnsupportedVersion",
     "crc32_partition",
     "dial",
     "fnv1a_partition",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent import futures
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, Self, TypeVar
@@ -20,18 +20,20 @@ from koff.client import librdkafka, msk_iam
 from koff.client.closing import Closing
 from koff.client.foreign_errors import (
     FATAL_AT_START,
+    convert_foreign_error,
+    describe_error,
     extract_kafka_error,
     make_connect_error,
     make_denied_error,
     make_probe_error,
-    map_argument_errors,
+    map_foreign_errors,
 )
 from koff.client.librdkafka import new_client
 from koff.client.members import parse_member
 from koff.client.metadata import Metadata, convert_metadata
 from koff.client.probe import Probe
 from koff.client.secret_file import read_again
-from koff.errors import Closed, ConnectError
+from koff.errors import Closed, ConnectError, KoffError
 
 T = TypeVar("T")
 
@@ -207,12 +209,10 @@ class Cluster(Closing):
         if not requested:
             return {}
         described = {}
-        try:
+        with self._map_errors("topics cannot be described"):
             responses = self._ask_any_broker(
                 lambda admin, timeout_s: self._describe(admin, requested, timeout_s)
             )
-        except KafkaException as error:
-            raise self._map_error(error) from error
         for name, future in responses.items():
             try:
                 topic = future.result(0)
@@ -278,13 +278,11 @@ class Cluster(Closing):
             pause_s *= 1.5
 
     def _list_topics(self, *, timeout_s: float | None = None) -> Any:
-        try:
+        with self._map_errors("topics cannot be listed"):
             if timeout_s:
                 listed = self._get_admin().list_topics(timeout=timeout_s)
             else:
                 listed = self._ask_any_broker(lambda admin, left_s: admin.list_topics(timeout=left_s))
-        except KafkaException as error:
-            raise self._map_error(error) from error
         self._failing_s = None
         return listed
 
@@ -293,14 +291,15 @@ class Cluster(Closing):
         resource = ConfigResource(ResourceType.TOPIC, topic)
         admin = self._get_admin()
         future = self._call_admin(admin, "describe_configs", [resource])[resource]
-        try:
+        with self._map_errors(f"the settings of {topic} cannot be fetched"):
             self._wait_for_any([future], self.conf.request_timeout_s + 1)
-            entries = future.result(0)
-        except (KafkaException, TimeoutError) as error:
-            kafka_error = extract_kafka_error(error)
-            if kafka_error and kafka_error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise make_denied_error(topic, self.conf.brokers, "DESCRIBE_CONFIGS") from error
-            raise self._map_error(error) from error
+            try:
+                entries = future.result(0)
+            except KafkaException as error:
+                kafka_error = extract_kafka_error(error)
+                if kafka_error and kafka_error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise make_denied_error(topic, self.conf.brokers, "DESCRIBE_CONFIGS") from error
+                raise
         return {name: entry.value for name, entry in entries.items() if entry.value is not None}
 
     def fetch_offsets(
@@ -329,7 +328,7 @@ class Cluster(Closing):
         `ConnectError` when no partition's leader could be reached. Several threads may call this at once.
         """
         level = getattr(IsolationLevel, isolation.name)
-        with map_argument_errors("offsets cannot be requested"):
+        with self._map_errors("offsets cannot be requested"):
             kafka_spec = _convert_spec(spec)
             requested = {confluent_kafka.TopicPartition(topic, p): kafka_spec for topic, p in partitions}
         listed: dict[TopicPartition, ListedOffset | str] = {}
@@ -348,11 +347,12 @@ class Cluster(Closing):
             try:
                 self._wait_for_any([future], deadline - time.monotonic())
                 listed[partition] = _convert_offset(future.result(0))
-            except KafkaException as error:
-                kafka_error = extract_kafka_error(error)
-                listed[partition] = kafka_error.name() if kafka_error else str(error)
             except TimeoutError:
                 listed[partition] = "_TIMED_OUT"
+            except Closed:
+                raise
+            except Exception as error:
+                listed[partition] = describe_error(error)
 
         if all(found in _UNREACHABLE for found in listed.values()):
             raise self._make_connect_error(was_up=True)
@@ -372,10 +372,12 @@ class Cluster(Closing):
         while True:
             # Send DescribeCluster, and watch librdkafka's errors while it is under way.
             describe_s = max(0.1, min(patience_s, deadline - time.monotonic()))
-            future, until = admin.describe_cluster(request_timeout=describe_s), time.monotonic() + describe_s
+            with self._map_errors("the cluster's id cannot be requested"):
+                future = admin.describe_cluster(request_timeout=describe_s)
+            until = time.monotonic() + describe_s
             while not future.done() and time.monotonic() < until:
                 futures.wait([future], 0.05)
-                admin.poll(0)  # runs `_note_error`
+                self._collect_errors(admin)
                 # Probe the addresses once librdkafka had time to connect, or failed at TLS.
                 codes = {error.code() for error in self._errors}
                 has_failed_tls = KafkaError._SSL in codes
@@ -388,10 +390,11 @@ class Cluster(Closing):
                     raise self._make_connect_error()
             try:
                 return str(future.result(0).cluster_id or "")
-            except (KafkaException, TimeoutError) as error:
-                admin.poll(0)
+            except Exception as error:
+                self._collect_errors(admin)
                 kafka_error = extract_kafka_error(error)
-                if kafka_error and kafka_error.code() != KafkaError._TIMED_OUT:
+                timed_out = kafka_error is not None and kafka_error.code() == KafkaError._TIMED_OUT
+                if not (timed_out or isinstance(error, TimeoutError)):
                     raise self._map_error(error) from error
                 if time.monotonic() >= deadline:
                     # That the request has timed out is a consequence, if the connections have an error.
@@ -400,7 +403,7 @@ class Cluster(Closing):
             # controller even if it has died since. Any broker can respond to a metadata request for all
             # topics, which costs more.
             list_s = max(0.1, min(patience_s / 2, deadline - time.monotonic()))
-            with suppress(KafkaException):
+            with suppress(Exception):  # the next round tries again, and has an error of its own
                 cluster_id = admin.list_topics(timeout=list_s).cluster_id
                 if cluster_id:
                     return str(cluster_id)
@@ -424,15 +427,12 @@ class Cluster(Closing):
         The caller keeps `admin` until the futures are done: another thread may replace the client, and
         without a reference librdkafka would drop the requests.
         """
-        admin.poll(0)  # before `clear`: errors that wait in librdkafka belong to earlier requests
+        self._collect_errors(admin)  # before `clear`: errors that wait there belong to earlier requests
         self._errors.clear()
-        try:
-            with map_argument_errors(f"the request {method} cannot be sent"):
-                by_key: dict[Any, Any] = getattr(admin, method)(
-                    *args, **{"request_timeout": self.conf.request_timeout_s, **kwargs}
-                )
-        except KafkaException as error:
-            raise self._map_error(error) from error
+        with self._map_errors(f"the request {method} cannot be sent"):
+            by_key: dict[Any, Any] = getattr(admin, method)(
+                *args, **{"request_timeout": self.conf.request_timeout_s, **kwargs}
+            )
         return by_key
 
     def _raise_unless_unknown_topic(self, name: str, error: BaseException) -> None:
@@ -443,11 +443,21 @@ class Cluster(Closing):
         if code not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
             raise self._map_error(error) from error
 
-    def _map_error(self, error: BaseException) -> ConnectError:
+    def _map_errors(self, subject: str) -> AbstractContextManager[None]:
+        return map_foreign_errors(subject, self._make_request_error)
+
+    def _map_error(self, error: BaseException) -> KoffError:
+        return convert_foreign_error(error, "a request failed", self._make_request_error)
+
+    def _make_request_error(self, errors: Sequence[KafkaError]) -> ConnectError:
         if self._admin is not None:
-            self._admin.poll(0)  # the cause may still wait in librdkafka
-        kafka_error = extract_kafka_error(error)
-        return self._make_connect_error(*([kafka_error] if kafka_error else []), was_up=bool(self.id))
+            self._collect_errors(self._admin)  # the cause may still wait in librdkafka
+        return self._make_connect_error(*errors, was_up=bool(self.id))
+
+    def _collect_errors(self, admin: AdminClient) -> None:
+        """Runs `_note_error` for the errors that wait in librdkafka."""
+        with suppress(Exception):  # of a callback: the request has an error of its own
+            admin.poll(0)
 
     def _make_connect_error(self, *errors: KafkaError, was_up: bool = False) -> ConnectError:
         """The error to raise. If all requests have failed for `SILENCE_S`, also replaces the admin client.

@@ -11,6 +11,10 @@ class NoData(KoffError):
     """The consumer has reached the end of its partition and has used up its retry limit."""
 
 
+class NoDataInTime(NoData):
+    """No message came within the `timeout_s` of the call. The partition may have more messages."""
+
+
 class MxClosed(Closed):
     """The merged stream is closed, or all of its consumers have ended."""
 

@@ -1,14 +1,22 @@
-"""Maps the errors of Kafka and librdkafka to koff's errors: what failed, why, and what to check."""
+"""Maps the errors of librdkafka, kio and Python to koff's errors: what failed, why, and what to check.
+
+Every call into confluent-kafka, and every use of a socket, is made within `map_foreign_errors`.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from confluent_kafka import KafkaError, KafkaException
 
-from koff.errors import ConfigError, ConnectError, Denied, KoffError
+from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError
+
+MakeConnectError = Callable[[Sequence[KafkaError]], ConnectError]
+"""Makes the error of a request that has failed, from the errors that name the cause (perhaps none)."""
 
 FATAL_AT_START = frozenset(
     {
@@ -28,7 +36,7 @@ _CHECK_PROTOCOL = "check the port and --property security.protocol (plaintext, s
 _CHECK_ADDRESS = "check --brokers, that the broker runs and that its port is open from here"
 
 
-def extract_kafka_error(error: BaseException) -> KafkaError | None:
+def extract_kafka_error(error: BaseException | None) -> KafkaError | None:
     """The `KafkaError` that an exception of confluent-kafka carries, None if it carries none."""
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
         return error.args[0]
@@ -36,17 +44,62 @@ def extract_kafka_error(error: BaseException) -> KafkaError | None:
 
 
 @contextmanager
-def map_argument_errors(subject: str) -> Iterator[None]:
-    """Raises errors of confluent-kafka about arguments as `ConfigError`, and other errors as they are.
-
-    `subject` is what cannot be done with these arguments.
-    """
+def map_foreign_errors(subject: str, make_error: MakeConnectError) -> Iterator[None]:
+    """Raises every error that is not a `KoffError` as one, as `convert_foreign_error` does."""
     try:
         yield
     except KoffError:
         raise
-    except (ValueError, TypeError, OverflowError) as error:
-        raise ConfigError(f"{subject}: {error}; check the types and the size of the arguments") from error
+    except Exception as error:
+        raise convert_foreign_error(error, subject, make_error) from error
+
+
+def convert_foreign_error(error: BaseException, subject: str, make_error: MakeConnectError) -> KoffError:
+    """The `KoffError` for an error of a library. `subject` is what has failed, for example a request.
+
+    `ConfigError` for an argument that the library refuses, `Closed` for a closed client, and otherwise a
+    `ConnectError`; `make_error` makes that of errors of Kafka and of the network.
+    """
+    if isinstance(error, KoffError):
+        return error
+    kafka_error = extract_kafka_error(error)
+    if kafka_error is not None:
+        return make_error([kafka_error])
+    if isinstance(error, KafkaException | TimeoutError | OSError):
+        return make_error(convert_os_error(error))
+    if isinstance(error, ValueError | TypeError | OverflowError):
+        return ConfigError(f"{subject}: {error}; check the types and the size of the arguments")
+    if isinstance(error, RuntimeError) and "closed" in str(error).lower():
+        return Closed(f"{subject}: {error}")
+    return ConnectError(f"{subject}: {describe_error(error)}; check this machine's memory and threads")
+
+
+def convert_os_error(error: BaseException) -> list[KafkaError]:
+    """The same error as librdkafka has it. [] if it only says that no response came in time."""
+    # TimeoutError, gaierror and SSLError are subclasses of OSError.
+    if isinstance(error, TimeoutError):
+        return []
+    code = KafkaError._TRANSPORT
+    if isinstance(error, socket.gaierror):
+        code = KafkaError._RESOLVE
+    elif isinstance(error, ssl.SSLError):
+        code = KafkaError._SSL
+    if isinstance(error, ssl.SSLCertVerificationError):
+        cause = f"the broker's certificate is not trusted: {error.verify_message}"
+    else:
+        cause = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    cause = re.sub(r"^\[[^\]]*\] | \(_ssl\.c:\d+\)$", "", cause)  # Python's and OpenSSL's tags
+    return [KafkaError(code, cause)]
+
+
+def describe_error(error: BaseException) -> str:
+    """The error in a few words, for a longer text: the name of Kafka's error, or type and text."""
+    kafka_error = extract_kafka_error(error)
+    if kafka_error is not None:
+        return kafka_error.name()
+    if isinstance(error, KoffError):
+        return str(error)
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def make_connect_error(brokers: str, errors: Sequence[KafkaError], *, was_up: bool = False) -> ConnectError:

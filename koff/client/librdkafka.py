@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from koff.client.foreign_errors import extract_kafka_error
+from koff.client.foreign_errors import (
+    describe_error,
+    extract_kafka_error,
+    make_connect_error,
+    map_foreign_errors,
+)
 from koff.client.secret_file import SecretFile, read_again
 from koff.errors import ConfigError
 from koff.logs import get_logger
@@ -41,12 +47,31 @@ acknowledged, librdkafka 2.16 reports the first as delivered, too (`rd_kafka_dr_
 
 def new_client(kind: Any, properties: dict[str, Any], **callbacks: Any) -> Any:
     """A confluent-kafka client of class `kind`. Raises `ConfigError` naming the property that is refused."""
+    brokers = str(properties.get("bootstrap.servers", ""))
+    with map_foreign_errors("a client cannot be made", partial(make_connect_error, brokers)):
+        try:
+            return kind({**properties, **callbacks})
+        except (KafkaException, ValueError, TypeError) as error:  # the last two: a wrong type
+            kafka_error = extract_kafka_error(error)
+            why = _find_unreadable(properties) or f"{kafka_error.str() if kafka_error else error}"
+            raise ConfigError(f"librdkafka refuses the properties: {why}") from error
+
+
+def close_consumer(consumer: Consumer) -> None:
+    """Closes the consumer. An error is only logged: the caller is done with the consumer."""
     try:
-        return kind({**properties, **callbacks})
-    except (KafkaException, ValueError, TypeError) as error:  # the last two: a wrong type
-        kafka_error = extract_kafka_error(error)
-        why = _find_unreadable(properties) or f"{kafka_error.str() if kafka_error else error}"
-        raise ConfigError(f"librdkafka refuses the properties: {why}") from error
+        consumer.close()
+    except Exception as error:
+        log.debug("a consumer was not closed cleanly", why=describe_error(error))
+
+
+def close_producer(producer: Any) -> None:
+    """Drops the messages that wait to be sent, and runs their delivery callbacks. An error is only logged."""
+    try:
+        producer.purge()
+        producer.flush(1)
+    except Exception as error:
+        log.debug("a producer was not closed cleanly", why=describe_error(error))
 
 
 def _find_unreadable(properties: Mapping[str, Any]) -> str | None:
@@ -65,7 +90,7 @@ def _find_unreadable(properties: Mapping[str, Any]) -> str | None:
 def consume_waiting(consumer: Consumer, max_messages: int, timeout_s: float) -> list[Message]:
     """The first message or event that comes within `timeout_s`, and the messages that are queued behind it.
 
-    Returns at most `max_messages`, and never waits for a second message. Raises `KafkaException`.
+    Returns at most `max_messages`, and never waits for a second message. Raises what librdkafka raises.
     """
     # A single `consume(max_messages, timeout_s)` would wait for the whole timeout unless it is filled.
     first = consumer.consume(1, timeout_s)
@@ -81,7 +106,7 @@ def has_no_broker(client: Any, topic: str, timeout_s: float = _METADATA_TIMEOUT_
     """
     try:
         client.list_topics(topic, timeout=timeout_s)
-    except KafkaException as error:
+    except Exception as error:
         kafka_error = extract_kafka_error(error)
         # _TRANSPORT: there is no broker to send to. A broker that is only slow gives _TIMED_OUT.
         return kafka_error is not None and kafka_error.code() == KafkaError._TRANSPORT
@@ -104,8 +129,9 @@ class LogIn:
         self._due_s = time.monotonic() + LOOK_S
         present = read_again(self._read)
         if present != self._given and len(present) == len(_LOG_IN):
+            with map_foreign_errors("the log-in cannot be changed", partial(make_connect_error, "")):
+                client.set_sasl_credentials(*(present[name] for name in _LOG_IN))
             self._given = present
-            client.set_sasl_credentials(*(present[name] for name in _LOG_IN))
 
 
 class SilenceTimer:

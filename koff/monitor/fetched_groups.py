@@ -7,7 +7,7 @@ from functools import partial
 
 import structlog
 
-from koff.client import Cluster
+from koff.client.cluster import Cluster
 from koff.client.groups.all_groups import fetch_groups
 from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions

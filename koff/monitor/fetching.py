@@ -10,12 +10,8 @@ from typing import TypeVar
 
 import structlog
 
-from koff.client import (
-    Cluster,
-    Isolation,
-    OffsetSpec,
-    TopicPartition,
-)
+from koff.client import Isolation, OffsetSpec, TopicPartition
+from koff.client.cluster import Cluster
 from koff.client.metadata import Metadata, Node
 from koff.client.offsets.lister import OffsetLister
 from koff.client.wire.credentials import check_support

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from koff.client import (
-    ClusterConf,
-    EndReached,
-    Place,
-    RecordTimes,
-    Unread,
-)
-from koff.client import FirstRecord as ReadRecord
+from koff.client import ClusterConf
+from koff.client.feed.record_times import EndReached, Place, RecordTimes, Unread
+from koff.client.feed.record_times import FirstRecord as ReadRecord
 from koff.lag import NO_RECORD, NO_TIMESTAMP
 from koff.monitor.requests import (
     Answered,

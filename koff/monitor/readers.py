@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 import structlog
 
-from koff.client import Cluster, ClusterConf, Feed, FeedConf, Fetched, OffsetSpec, TopicPartition
+from koff.client import ClusterConf, FeedConf, OffsetSpec, TopicPartition
+from koff.client.cluster import Cluster
+from koff.client.feed.feed import Feed, Fetched
 from koff.client.history.history_fetch import HistoryFetch, HistoryFetched, HistoryStart
 from koff.client.offsets.lister import OffsetLister
 from koff.errors import ConnectError, Denied, KoffError

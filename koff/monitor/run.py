@@ -9,7 +9,8 @@ from queue import Empty, SimpleQueue
 
 import structlog
 
-from koff.client import Closing, Cluster
+from koff.client.closing import Closing
+from koff.client.cluster import Cluster
 from koff.errors import ConnectError
 from koff.monitor.conf import MonitorConf
 from koff.monitor.loop import Loop

@@ -9,7 +9,8 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from koff.client import Cluster, ClusterConf
+from koff.client import ClusterConf
+from koff.client.cluster import Cluster
 from koff.client.offsets.lister import OffsetLister
 from koff.client.offsets.log_sizes import LogSizeReader
 from koff.client.wire.credentials import check_support

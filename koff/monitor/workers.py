@@ -18,12 +18,8 @@ from typing import TypeVar
 
 import structlog
 
-from koff.client import (
-    Cluster,
-    ClusterConf,
-    FeedConf,
-    TopicPartition,
-)
+from koff.client import ClusterConf, FeedConf, TopicPartition
+from koff.client.cluster import Cluster
 from koff.client.metadata import Node
 from koff.client.offsets.lister import OffsetLister
 from koff.client.offsets.log_sizes import LogSizeReader

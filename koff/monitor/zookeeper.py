@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from koff.client import Closing
+from koff.client.closing import Closing
 from koff.errors import ConfigError, ConnectError
 from koff.monitor.requests import Answered, StoredGroupsFetched
 from koff.tracker import Group, Member

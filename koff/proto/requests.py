@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import io
+import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import IntEnum
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from koff.errors import ConfigError
 from koff.proto.primitives import Malformed, format_uuid, read_uvarint
@@ -227,20 +230,24 @@ def encode_response(response: Any, correlation: int) -> bytes:
 
 
 def build_request(api: Api, version: int, /, **fields: Any) -> Any:
-    """A request of kio in that version. `fields` that this version lacks are left out."""
+    """A request of kio in that version. `fields` that this version lacks are left out.
+
+    A field that is not given has Kafka's default. Raises `ConfigError` for a name that no version has, if
+    another field is not given.
+    """
     module = load_request_module(api, version)
     return _build_entity(getattr(module, f"{_class_name(api)}Request"), fields)
 
 
 def build_response(api: Api, version: int, /, **fields: Any) -> Any:
-    """A response of kio in that version. `fields` that this version lacks are left out."""
+    """A response of kio in that version. Fields are as for `build_request`."""
     from kio.index import load_response_schema
 
     return _build_entity(load_response_schema(api, version), fields)
 
 
 def build_struct(api: Api, version: int, name: str, /, **fields: Any) -> Any:
-    """A struct for use within a request, by kio's class name. Unknown `fields` are left out."""
+    """A struct for use within a request, by kio's class name. Fields are as for `build_request`."""
     return _build_entity(getattr(load_request_module(api, version), name), fields)
 
 
@@ -311,9 +318,61 @@ def _encode_entity(entity: Any) -> bytes:
     return body.getvalue()
 
 
-def _build_entity(kind: type[Any], fields: Mapping[str, Any]) -> Any:
+def _build_entity(kind: Any, fields: Mapping[str, Any]) -> Any:
     names = {field.name for field in dataclasses.fields(kind)}
-    return kind(**{name: value for name, value in fields.items() if name in names})
+    given = {name: value for name, value in fields.items() if name in names}
+    missing = _find_defaults(kind).keys() - given.keys()
+    if missing and (unknown := fields.keys() - names - _find_fields(kind)):  # a slip of the pen, perhaps
+        raise ConfigError(f"{kind.__name__} has no field {min(unknown)} in any version: check its name")
+    return kind(**given, **{name: _find_defaults(kind)[name] for name in missing})
+
+
+@functools.cache
+def _find_defaults(kind: Any) -> dict[str, Any]:
+    """The defaults of the fields for which kio has none, as Kafka's own classes have them.
+
+    Kafka's schemas name only other defaults than these (MessageGenerator's `fieldDefault`).
+    """
+    hints = get_type_hints(kind)
+    missing = dataclasses.MISSING
+    without = (
+        field for field in dataclasses.fields(kind) if field.default is field.default_factory is missing
+    )
+    return {field.name: _zero_value(hints[field.name], field.metadata.get("kafka_type")) for field in without}
+
+
+def _zero_value(hint: Any, kafka_type: str | None) -> Any:
+    # A nullable field is empty, not null: without a default in the schema, that is Kafka's.
+    kinds = [each for each in get_args(hint) or (hint,) if each is not type(None)]
+    if tuple in (get_origin(hint), *map(get_origin, kinds)):
+        return ()
+    if kafka_type is None:
+        return _build_entity(kinds[0], {})
+    return _ZEROS.get(kafka_type, 0)
+
+
+_ZEROS: Mapping[str, Any] = {
+    "bool": False,
+    "bytes": b"",
+    "float64": 0.0,
+    "records": None,
+    "string": "",
+    "timedelta_i32": timedelta(),
+    "timedelta_i64": timedelta(),
+    "uuid": None,  # kio's form of the UUID that is zero
+}
+"""The defaults by Kafka's types. That of all others, which are numbers, is 0."""
+
+
+@functools.cache
+def _find_fields(kind: Any) -> frozenset[str]:
+    """The fields that a class of kio has in any version."""
+    modules = (
+        importlib.import_module(re.sub(r"\.v\d+\.", f".v{version}.", kind.__module__))
+        for version in kio_versions(Api(kind.__api_key__))
+    )
+    kinds = (getattr(module, kind.__name__, None) for module in modules)
+    return frozenset(field.name for each in kinds if each for field in dataclasses.fields(each))
 
 
 def _class_name(api: Api) -> str:

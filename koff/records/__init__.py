@@ -37,7 +37,7 @@ from koff.records.consumer_records import (
 )
 from koff.records.decoder import decode, decode_share_state, encode
 from koff.records.key_codes import KeyCodes
-from koff.records.message import GroupMember, GroupMessage, Message, OffsetMessage, TopicAndPartition
+from koff.records.message import DecodedMessage, GroupMember, GroupMessage, OffsetMessage, TopicAndPartition
 from koff.records.message_json import as_dict, kafka_json, kafka_line
 from koff.records.record import DecodedRecord, OffsetsRecord, Record, ShareStateRecord, Undecodable, Unknown
 from koff.records.record_types import RECORD_TYPES, SHARE_STATE_TYPES, type_name
@@ -110,6 +110,7 @@ __all__ = [
     "ConsumerGroupTargetAssignmentMemberValue",
     "ConsumerGroupTargetAssignmentMetadata",
     "ConsumerGroupTargetAssignmentMetadataValue",
+    "DecodedMessage",
     "DecodedRecord",
     "Endpoint",
     "GroupMember",
@@ -119,7 +120,6 @@ __all__ = [
     "KeyCodes",
     "KeyValue",
     "Malformed",
-    "Message",
     "NamedTopic",
     "NamedTopicPartitions",
     "OffsetCommit",

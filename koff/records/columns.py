@@ -17,7 +17,7 @@ from koff.records.commit_records import OffsetCommit, OffsetCommitValue
 from koff.records.commit_values import BLOCK_ROWS, CommitColumnsBuilder
 from koff.records.decoder import decode
 from koff.records.key_codes import PARTITION_SIZE, Codes, KeyCodes
-from koff.records.message import Message
+from koff.records.message import DecodedMessage
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +46,7 @@ class RecordColumns:
     """An array (rows, 16); None if no row has a topic id other than zero."""
     groups: list[str]
     topics: list[str]
-    others: Mapping[int, Message]
+    others: Mapping[int, DecodedMessage]
     """Every record that is not an offset commit, by row."""
 
 
@@ -103,7 +103,7 @@ class _RecordColumnsBuilder:
         # A row that is not ok may still be a commit, in an unusual encoding: the scalar decoder decides.
         commits = self.commits
         metadata: dict[int, bytes] = {}
-        others: dict[int, Message] = {}
+        others: dict[int, DecodedMessage] = {}
         for row in np.flatnonzero(~commits.ok).tolist():
             message = decode(self.keys[row], self.values[row])
             if isinstance(message.record, OffsetCommit):

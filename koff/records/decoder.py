@@ -1,4 +1,4 @@
-"""The decoder: turns the key and value of a record into a `Message`, by the table of record types."""
+"""The decoder: turns the key and value of a record into a `DecodedMessage`, by the table of record types."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, overload
@@ -7,7 +7,7 @@ from koff.proto.frozen import builder_class
 from koff.proto.primitives import Malformed
 from koff.proto.readers import READ_ERRORS, compile_key_reader, compile_value_reader, describe_error
 from koff.proto.writers import encode_key, encode_value
-from koff.records.message import Message
+from koff.records.message import DecodedMessage
 from koff.records.record import DecodedRecord, Record, Undecodable, Unknown
 from koff.records.record_types import OFFSETS_ROWS, SHARE_STATE_ROWS, RecordType
 
@@ -77,10 +77,10 @@ def _combine_layouts(current: ValueReader, early: list[ValueReader]) -> ValueRea
     return read
 
 
-_Builder = builder_class(Message)
+_Builder = builder_class(DecodedMessage)
 
 
-def _make_decoder(rows: Iterable[RecordType]) -> Callable[[bytes | None, bytes | None], Message]:
+def _make_decoder(rows: Iterable[RecordType]) -> Callable[[bytes | None, bytes | None], DecodedMessage]:
     """Returns `decode` for the records of one topic.
 
     It is a closure, and not a method: attribute look-ups would take a noticeable part of its time.
@@ -91,7 +91,7 @@ def _make_decoder(rows: Iterable[RecordType]) -> Callable[[bytes | None, bytes |
         for key, row in rows_by_key.items()
     }
 
-    def decode(key: bytes | None, value: bytes | None) -> Message:
+    def decode(key: bytes | None, value: bytes | None) -> DecodedMessage:
         """Decodes a record. Raises nothing: bytes that cannot be decoded become an `Undecodable`."""
         # All types and versions are below 256, so their first byte is 0. A null key raises TypeError, an
         # empty key or value IndexError: checks for them would cost time for every record.
@@ -106,38 +106,40 @@ def _make_decoder(rows: Iterable[RecordType]) -> Callable[[bytes | None, bytes |
         message = _Builder()
         message.consumer = group
         message.record = record
-        message.__class__ = Message
-        return message  # type: ignore[no-any-return]  # the builder is Any, and a Message by now
+        message.__class__ = DecodedMessage
+        return message  # type: ignore[no-any-return]  # the builder is Any, and a DecodedMessage by now
 
     return decode
 
 
-def _decode_step_by_step(rows: Mapping[bytes, RecordType], key: bytes | None, value: bytes | None) -> Message:
+def _decode_step_by_step(
+    rows: Mapping[bytes, RecordType], key: bytes | None, value: bytes | None
+) -> DecodedMessage:
     """Decodes a record that `decode` could not: accepts invalid UTF-8, and finds the reason if that fails."""
     # The type, then the rest of the key, then the value: each step needs the one before.
     if key is None:
-        return Message("", Undecodable(key, value, "the key is null"))
+        return DecodedMessage("", Undecodable(key, value, "the key is null"))
     if len(key) < 2:
-        return Message("", Undecodable(key, value, "the key ends before its type does"))
+        return DecodedMessage("", Undecodable(key, value, "the key ends before its type does"))
     type_, row = int.from_bytes(key[:2], "big", signed=True), rows.get(key[:2])
     if row is None:
-        return Message("", Unknown(type_, key, value))
+        return DecodedMessage("", Unknown(type_, key, value))
     read_key = compile_key_reader(row.record, lenient=True)
     try:
         tombstone, group = read_key(key, type_, None)
     except READ_ERRORS as error:
-        return Message("", Undecodable(key, value, f"key: {describe_error(error)}", type_))
+        return DecodedMessage("", Undecodable(key, value, f"key: {describe_error(error)}", type_))
     if value is None:  # the key was read as that of a tombstone: this is the record
-        return Message(group, tombstone)
+        return DecodedMessage(group, tombstone)
     try:
         decoded = find_value_reader(row, value[:2], lenient=True)(value)
     except READ_ERRORS as error:
-        return Message(group, Undecodable(key, value, f"value: {describe_error(error)}", type_))
-    return Message(group, read_key(key, type_, decoded)[0])
+        return DecodedMessage(group, Undecodable(key, value, f"value: {describe_error(error)}", type_))
+    return DecodedMessage(group, read_key(key, type_, decoded)[0])
 
 
 decode = _make_decoder(OFFSETS_ROWS)
-"""`decode(key, value)` returns a record of `__consumer_offsets` as a `Message`. It raises nothing."""
+"""`decode(key, value)` returns a record of `__consumer_offsets` as a `DecodedMessage`. It raises nothing."""
 decode_share_state = _make_decoder(SHARE_STATE_ROWS)
 """`decode_share_state(key, value)` does the same for a record of `__share_group_state`."""
 

@@ -1,4 +1,4 @@
-"""`Message`: a record, the group that it is about, and simple views of commits and classic groups."""
+"""`DecodedMessage`: a record, the group that it is about, and simple views of commits and classic groups."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -77,7 +77,7 @@ class GroupMessage:
 
 
 @frozen
-class Message:
+class DecodedMessage:
     """One record of `__consumer_offsets` or `__share_group_state`."""
 
     consumer: str

@@ -9,18 +9,18 @@ import re
 from typing import Any
 
 from koff.proto.json_data import kafka_data
-from koff.records.message import Message
+from koff.records.message import DecodedMessage
 from koff.records.record import Undecodable, Unknown
 
 _LOWER_ESCAPE = re.compile(r"\\\\|\\u00[01][a-f]")
 
 
-def as_dict(message: Message) -> dict[str, Any]:
+def as_dict(message: DecodedMessage) -> dict[str, Any]:
     """The message as plain data for JSON in koff's shape: see `plain_record`."""
     return message.to_dict()
 
 
-def kafka_json(message: Message) -> dict[str, Any]:
+def kafka_json(message: DecodedMessage) -> dict[str, Any]:
     """`{"key": {"type": .., "data": ..}, "value": {"version": .., "data": ..} | None}` with Kafka's names.
 
     A record of an unknown type, and one that cannot be decoded, is `{"error": ..}`.
@@ -37,7 +37,7 @@ def kafka_json(message: Message) -> dict[str, Any]:
     }
 
 
-def kafka_line(message: Message) -> str:
+def kafka_line(message: DecodedMessage) -> str:
     """`kafka_json` as the line that Kafka's console formatters print, without its end."""
     line = json.dumps(kafka_json(message), separators=(",", ":"), ensure_ascii=False)
     # Jackson writes control characters as \u001F, Python's json as \u001f. The pattern also matches an

@@ -16,7 +16,7 @@ from koff.records.consumer_records import (
     ConsumerGroupTargetAssignmentMetadata,
     TopicPartitions,
 )
-from koff.records.message import GroupMember, GroupMessage, Message, TopicAndPartition, to_datetime
+from koff.records.message import DecodedMessage, GroupMember, GroupMessage, TopicAndPartition, to_datetime
 from koff.records.record import DecodedRecord, Undecodable, Unknown
 from koff.records.share_records import (
     NamedTopic,
@@ -47,7 +47,7 @@ _MEMBER_STATES = {0: "stable", 1: "gives-up", 2: "waits"}
 _STREAMS_STATES = {1: "stable", 2: "gives-up", 3: "waits"}
 
 
-def text_line(message: Message) -> str:
+def text_line(message: DecodedMessage) -> str:
     """The message as one line, without its end. Control characters in it are escaped."""
     record = message.record
     match record:

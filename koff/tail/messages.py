@@ -7,14 +7,17 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Literal
 
-from koff.client import Closing, Cluster, ClusterConf, RawRecord, Run
+from koff.client import ClusterConf
+from koff.client.closing import Closing
+from koff.client.cluster import Cluster
+from koff.client.feed.feed import RawRecord, Run
 from koff.errors import Closed, ConfigError
-from koff.records import Message, decode, decode_share_state
+from koff.records import DecodedMessage, decode, decode_share_state
 from koff.records.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from koff.tail.reader import TailReader, TailReaderConf
 
 
-class Consumer(Closing):
+class OffsetsConsumer(Closing):
     """Reads `__consumer_offsets` and returns its decoded messages: an iterator and a context manager.
 
     With `watch` the iterator waits for new records and does not end. Without it, the iterator ends at the
@@ -63,13 +66,13 @@ class Consumer(Closing):
         self._reader = TailReader(self._cluster, conf)
         self._messages = (message for batch in self.batches() for _, message in batch)
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[DecodedMessage]:
         return self
 
-    def __next__(self) -> Message:
+    def __next__(self) -> DecodedMessage:
         return next(self._messages)
 
-    def batches(self) -> Iterator[list[tuple[RawRecord, Message]]]:
+    def batches(self) -> Iterator[list[tuple[RawRecord, DecodedMessage]]]:
         """The same messages in lists, as they arrive, each with the record that it was decoded from.
 
         No list is empty.

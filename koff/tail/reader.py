@@ -11,16 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from koff.client import (
-    Closing,
-    Cluster,
-    Feed,
-    FeedConf,
-    Isolation,
-    OffsetSpec,
-    Run,
-    TopicPartition,
-)
+from koff.client import FeedConf, Isolation, OffsetSpec, TopicPartition
+from koff.client.closing import Closing
+from koff.client.cluster import Cluster
+from koff.client.feed.feed import Feed, Run
 from koff.errors import ConfigError
 from koff.logs import get_logger
 from koff.records.topics import OFFSETS_TOPIC

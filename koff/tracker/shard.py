@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from koff.lag import UNKNOWN, FirstRecords, TimeLags
 from koff.proto.buffers import Binary
-from koff.records import Message, OffsetCommit, Undecodable, Unknown, decode, type_name
+from koff.records import DecodedMessage, OffsetCommit, Undecodable, Unknown, decode, type_name
 from koff.records.columns import RecordColumns, decode_columns
 from koff.records.commit_values import CommitColumns, decode_commit_values
 from koff.tracker.assignments import AssignmentTable
@@ -587,7 +587,7 @@ class Shard(CommitRows):
                     counts[what] += found
         return possible
 
-    def _apply_group_record(self, message: Message) -> None:
+    def _apply_group_record(self, message: DecodedMessage) -> None:
         """Applies and counts a record that is not an offset commit."""
         record = message.record
         if isinstance(record, Undecodable | Unknown):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from koff.lag import UNKNOWN, share_committed_offset
-from koff.records import Message, ShareSnapshot, ShareUpdate
+from koff.records import DecodedMessage, ShareSnapshot, ShareUpdate
 from koff.records.placement import group_partition
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.registry import Registry
@@ -107,7 +107,7 @@ class ShareCommits:
         pending = {key[1] for key in self._pending}
         return pending.union(self._unlisted, *(state.topic_ids for state in self._states.values()))
 
-    def apply(self, partition: int, message: Message) -> None:
+    def apply(self, partition: int, message: DecodedMessage) -> None:
         """Applies the next record of that partition of `__share_group_state`."""
         record = message.record
         if not isinstance(record, ShareSnapshot | ShareUpdate):

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 from koff.errors import KoffError
-from koff.records import Message, ShareSnapshot, ShareUpdate, StateBatch
+from koff.records import DecodedMessage, ShareSnapshot, ShareUpdate, StateBatch
 
 UNKNOWN = -1
 SCHEMA = 1
@@ -71,7 +71,7 @@ class ShareState:
         """The topic ids of all share partitions."""
         return self._topic_ids.keys()
 
-    def apply(self, message: Message) -> None:
+    def apply(self, message: DecodedMessage) -> None:
         """Applies the next record in log order. Ignores records that are not of that topic."""
         match message.record:
             case ShareSnapshot(value=None) as record:

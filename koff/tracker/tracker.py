@@ -9,7 +9,7 @@ from itertools import repeat
 import numpy as np
 
 from koff.lag import UNKNOWN, FirstRecords, TimeLags
-from koff.records import Message, Undecodable, Unknown, decode_share_state
+from koff.records import DecodedMessage, Undecodable, Unknown, decode_share_state
 from koff.records.placement import group_partition
 from koff.records.record_types import record_type_name
 from koff.tracker.assignments import list_topic_ids
@@ -590,7 +590,7 @@ class Tracker:
         return [TimeLags(*own) for own in zip(*columns, strict=True)]
 
 
-def _count_name(message: Message) -> str:
+def _count_name(message: DecodedMessage) -> str:
     """The name under which `record_counts` counts the message."""
     record = message.record
     return type(record).__name__ if isinstance(record, Undecodable | Unknown) else record_type_name(record)

@@ -14,7 +14,6 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import NewPartitions
 
 from koff.client import (
-    START_OFFSET_NEWEST,
     BrokerConf,
     ConsumerConf,
     CoordinatorError,
@@ -26,6 +25,7 @@ from koff.client import (
     ProduceError,
     ProducerConf,
     RequiredAcks,
+    StartOffset,
     UnknownTopic,
     dial,
     merge,
@@ -319,7 +319,7 @@ def test_a_partition_has_no_data_beyond_an_open_transaction(kafka):
             for _ in range(2):
                 with pytest.raises(NoData, match="after offset 0"):
                     consumer.consume()
-            newest = ConsumerConf(topic, start_offset=START_OFFSET_NEWEST, retry_limit=1)
+            newest = ConsumerConf(topic, start_offset=StartOffset.NEWEST, retry_limit=1)
             with broker.consumer(newest) as late, pytest.raises(NoData):
                 late.consume()
             writer.commit_transaction(60)

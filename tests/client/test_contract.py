@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient
 
 from koff.client import (
-    START_OFFSET_NEWEST,
-    START_OFFSET_OLDEST,
     Client,
     Closed,
     Compression,
@@ -25,14 +27,17 @@ from koff.client import (
     MxClosed,
     MxError,
     NoData,
+    NoDataInTime,
     OffsetChange,
     OffsetCoordinator,
     OffsetCoordinatorConf,
     OffsetOutOfRange,
     OffsetSpec,
+    ProduceError,
     Producer,
     ProducerConf,
     RequiredAcks,
+    StartOffset,
     TopicPartition,
     UnknownTopic,
     dial,
@@ -50,6 +55,8 @@ class World:
 
     client: Client
     make_topic: Callable[..., str]
+    delete_before: Callable[[str, int], None]
+    """Deletes the messages of partition 0 before the offset."""
     consumers: list[Consumer] = field(default_factory=list)
     """Keeps the consumers: the client's `close` closes them."""
 
@@ -68,11 +75,25 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     if request.param == "memory":
         with MemoryBroker() as memory:
             names = iter(range(1000))
-            yield World(memory, lambda partitions=1: memory.create_topic(f"t-{next(names)}", partitions))
+            yield World(
+                memory,
+                lambda partitions=1: memory.create_topic(f"t-{next(names)}", partitions),
+                lambda topic, offset: memory.delete_before(topic, 0, offset),
+            )
     else:
         kafka = request.getfixturevalue("kafka")
         with dial(kafka.bootstrap) as broker:
-            yield World(broker, lambda partitions=1: kafka.create_topic(partitions=partitions))
+            yield World(
+                broker,
+                lambda partitions=1: kafka.create_topic(partitions=partitions),
+                lambda topic, offset: _delete_before(kafka.bootstrap, topic, offset),
+            )
+
+
+def _delete_before(bootstrap: str, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_records([KafkaTopicPartition(topic, 0, offset)]).values():
+        future.result(30)
 
 
 def test_all_parts_keep_their_protocols(world):
@@ -240,7 +261,7 @@ def test_a_consumer_goes_on_after_no_data(world):
 def test_a_consumer_from_the_newest_sees_only_what_comes_after_it_was_made(world):
     topic = world.make_topic()
     world.produce(topic, b"before")
-    with world.consumer(topic, start_offset=START_OFFSET_NEWEST, retry_limit=-1) as consumer:
+    with world.consumer(topic, start_offset=StartOffset.NEWEST, retry_limit=-1) as consumer:
         world.produce(topic, b"after")
         assert consumer.consume().value == b"after"
 
@@ -311,9 +332,9 @@ def test_a_consumer_says_where_it_is_and_goes_elsewhere(world):
         assert consumer.position() == 7
         assert [message.offset for message in consumer] == [7, 8, 9]
         assert consumer.position() == 10
-        consumer.seek(START_OFFSET_OLDEST)
+        consumer.seek(StartOffset.OLDEST)
         assert consumer.consume_batch(3).offsets() == [0, 1, 2]
-        consumer.seek(START_OFFSET_NEWEST)
+        consumer.seek(StartOffset.NEWEST)
         with pytest.raises(NoData):
             consumer.consume()
         consumer.seek(5)
@@ -528,6 +549,134 @@ def test_closing_ends_a_wait(world, part):
     (consumer if part == "consumer" else world.client).close()
     waiting.join(60)
     assert ended == [Closed]
+
+
+def test_a_call_with_a_timeout_ends_without_a_message_and_the_next_one_goes_on(world):
+    topic = world.make_topic()
+    with world.consumer(topic, retry_limit=-1) as consumer:
+        for call in (lambda: consumer.consume(timeout_s=0.05), lambda: consumer.consume_batch(timeout_s=0)):
+            with pytest.raises(NoDataInTime, match=topic):
+                call()
+        world.produce(topic, b"late", b"later")
+        assert consumer.consume(timeout_s=60).value == b"late"
+        assert consumer.consume(timeout_s=60).value == b"later"
+        with pytest.raises(ConfigError, match="timeout_s"):
+            consumer.consume(timeout_s=-1)
+
+
+def test_calls_with_short_timeouts_find_the_end_of_the_data_too(world):
+    with world.consumer(world.make_topic(), retry_limit=2) as consumer:
+
+        def reach_end() -> bool:
+            try:
+                consumer.consume(timeout_s=0.01)
+            except NoDataInTime:
+                return False
+            except NoData:
+                return True
+            raise AssertionError
+
+        wait_until(reach_end, what="NoData")
+
+
+def move_to(consumer: Consumer, offset: int) -> None:
+    """Lets the consumer look at the partition until it is at the offset, without a message."""
+
+    def has_moved() -> bool:
+        with suppress(NoDataInTime):
+            consumer.consume(timeout_s=0.01)
+        return consumer.position() == offset
+
+    wait_until(has_moved, what=f"offset {offset}")
+
+
+def test_a_consumer_behind_the_log_goes_on_where_it_is_told_and_counts_what_it_skips(world):
+    topic = world.make_topic()
+    world.produce(topic, b"0", b"1", b"2")
+    world.delete_before(topic, 1)
+    conf = {"start_offset": 0, "retry_limit": -1}
+    with world.consumer(topic, on_out_of_range="oldest", **conf) as consumer:
+        assert [consumer.consume().offset for _ in range(2)] == [1, 2]
+        assert consumer.skipped == 1
+    with world.consumer(topic, on_out_of_range=StartOffset.NEWEST, **conf) as consumer:
+        move_to(consumer, 3)
+        world.produce(topic, b"3")
+        assert consumer.consume().offset == 3
+        assert consumer.skipped == 3
+
+
+def test_a_consumer_beyond_the_log_goes_on_where_it_is_told_and_skips_nothing(world):
+    topic = world.make_topic()
+    world.produce(topic, b"0", b"1")
+    conf = {"start_offset": 9, "retry_limit": -1}
+    with world.consumer(topic, on_out_of_range="oldest", **conf) as consumer:
+        assert [consumer.consume().offset for _ in range(2)] == [0, 1]
+        assert consumer.skipped == 0
+    with world.consumer(topic, on_out_of_range="newest", **conf) as consumer:
+        move_to(consumer, 2)
+        world.produce(topic, b"2")
+        assert consumer.consume().offset == 2
+
+
+def test_a_merged_stream_goes_on_behind_the_log_too(world):
+    topic = world.make_topic()
+    world.produce(topic, b"0", b"1", b"2")
+    world.delete_before(topic, 2)
+    with merge(world.consumer(topic, start_offset=0, on_out_of_range="oldest", retry_limit=-1)) as mx:
+        assert mx.consume().offset == 2
+
+
+def test_produce_async_gives_the_offset_later_and_keeps_the_order(world):
+    topic = world.make_topic()
+    producer = world.client.producer()
+    done: list[int | None] = []
+    messages = [Message(b"%d" % number) for number in range(50)]
+    calls = [
+        producer.produce_async(topic, 0, message, on_done=lambda future: done.append(future.result()))
+        for message in messages
+    ]
+    assert [call.result(60) for call in calls] == list(range(50))
+    assert [message.offset for message in messages] == list(range(50))
+    wait_until(lambda: len(done) == 50, what="the callbacks")
+    assert done == list(range(50))
+    with world.consumer(topic) as consumer:
+        assert [message.value for message in consumer] == [message.value for message in messages]
+
+
+def test_produce_async_checks_the_messages_and_the_place_first(world):
+    topic = world.make_topic()
+    producer = world.client.producer()
+    bad: Any = Message("text")  # type: ignore[arg-type]  # that is the test
+    with pytest.raises(InvalidMessage):
+        producer.produce_async(topic, 0, Message(b"a"), bad)
+    with pytest.raises(UnknownTopic):
+        producer.produce_async(topic, 7, Message(b"a"))
+    assert world.client.offset_latest(topic, 0) == 0
+
+
+def test_a_callback_of_produce_async_that_fails_disturbs_nothing(world, caplog):
+    topic = world.make_topic()
+    producer = world.client.producer()
+
+    def fail(future: Future[int | None]) -> None:
+        raise RuntimeError("of the test")
+
+    first = producer.produce_async(topic, 0, Message(b"a"), on_done=fail)
+    assert first.result(60) == 0
+    assert producer.produce_async(topic, 0, Message(b"b"), on_done=fail).result(60) == 1
+    assert producer.produce(topic, 0, Message(b"c")) == 2
+
+
+def test_after_close_each_future_is_done_and_new_calls_are_refused(world):
+    topic = world.make_topic()
+    producer = world.client.producer()
+    calls = [producer.produce_async(topic, 0, Message(b"x" * 1000)) for _ in range(200)]
+    world.client.close()
+    for call in calls:
+        error = call.exception(60)
+        assert error is None or isinstance(error, ProduceError)
+    with pytest.raises(Closed):
+        producer.produce_async(topic, 0, Message(b"a"))
 
 
 def test_a_merged_stream_has_all_messages_in_order_by_partition_and_then_closes(world):

@@ -17,20 +17,18 @@ import pytest
 
 from koff.client import (
     BrokerConf,
-    Cluster,
     ClusterConf,
     ConsumerConf,
-    Feed,
-    FirstRecord,
     Message,
-    Place,
     ProduceError,
     ProducerConf,
-    RecordTimes,
     TopicPartition,
     dial,
     librdkafka,
 )
+from koff.client.cluster import Cluster
+from koff.client.feed.feed import Feed
+from koff.client.feed.record_times import FirstRecord, Place, RecordTimes
 from koff.client.librdkafka import has_no_broker
 from koff.client.multicluster import Reader, ReaderConf, Writer, WriterConf
 from koff.client.zookeeper.offsets_in_kafka import KafkaOffsetManager

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from koff.client import ConsumerConf, Message, MxError, OffsetCoordinatorConf, OffsetOutOfRange, merge
+from koff.client import (
+    ConsumerConf,
+    Message,
+    MxError,
+    NoDataInTime,
+    OffsetCoordinatorConf,
+    OffsetOutOfRange,
+    ProduceError,
+    merge,
+)
 from koff.errors import ConfigError, ConnectError
 from koff.kafkatest.doubles import MemoryBroker
 
@@ -49,3 +58,61 @@ def test_what_is_deleted_is_out_of_range():
         assert (caught.value.earliest, caught.value.latest) == (3, 5)
         assert [message.offset for message in ahead] == [4]
         assert [message.offset for message in oldest] == [3, 4]
+
+
+def test_waits_take_the_time_of_the_clock_only():
+    with MemoryBroker({"t": 1}) as broker:
+        consumer = broker.consumer(ConsumerConf("t", retry_limit=-1))
+        with pytest.raises(NoDataInTime):
+            consumer.consume(timeout_s=3600)
+        assert broker.clock.now_s == 3600
+        broker.clock.call_later(60, lambda: broker.producer().produce("t", 0, Message(b"later")))
+        assert consumer.consume(timeout_s=3600).value == b"later"
+        assert broker.clock.now_s == 3660
+
+
+def test_messages_have_the_time_of_the_clock():
+    with MemoryBroker({"t": 1}) as broker:
+        before_ms = broker.clock.now_ms
+        broker.clock.advance(5)
+        broker.producer().produce("t", 0, Message(b"a"))
+        assert broker.produced[0].timestamp_ms == before_ms + 5000
+
+
+def test_a_call_takes_as_long_as_it_is_told():
+    with MemoryBroker({"t": 1}) as broker:
+        broker.delay("produce", 2.0, 3.0)
+        broker.producer().produce("t", 0, Message(b"a"))
+        assert broker.clock.now_s == 2
+        future = broker.producer().produce_async("t", 0, Message(b"b"))
+        assert not future.done()
+        broker.clock.advance(2.5)
+        assert not future.done()
+        broker.clock.advance(0.5)
+        assert future.result(0) == 1
+
+
+def test_a_scripted_error_of_produce_async_is_a_produce_error_and_close_fails_what_is_left():
+    broker = MemoryBroker({"t": 1})
+    broker.fail("produce", ConnectError("away"))
+    error = broker.producer().produce_async("t", 0, Message(b"a")).exception(0)
+    assert isinstance(error, ProduceError)
+    assert error.failed == (0,)
+    broker.delay("produce", 9.0)
+    late = broker.producer().produce_async("t", 0, Message(b"a"), Message(b"b"))
+    broker.close()
+    assert isinstance(late.exception(0), ProduceError)
+
+
+def test_calls_and_messages_are_recorded():
+    with MemoryBroker({"t": 1}) as broker:
+        broker.producer().produce("t", 0, Message(b"a", b"k"))
+        broker.fail("commit", ConnectError("away"))
+        with pytest.raises(ConnectError):
+            broker.offset_coordinator(OffsetCoordinatorConf("g")).commit("t", 0, 1)
+        assert [call.name for call in broker.calls] == ["produce", "commit"]
+        assert broker.calls[0].arguments["topic"] == "t"
+        assert broker.calls[0].error is None
+        assert broker.calls[1].arguments["offsets"] == {("t", 0): 1}
+        assert str(broker.calls[1].error) == "away"
+        assert [(each.key, each.value, each.offset) for each in broker.produced] == [(b"k", b"a", 0)]

@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as At
 
-from koff.client import Cluster, ClusterConf, Isolation, OffsetSpec, TopicPartition
+from koff.client import ClusterConf, Isolation, OffsetSpec, TopicPartition
+from koff.client.cluster import Cluster
 from koff.client.history.history_fetch import HistoryFetch, HistoryStart
 from koff.client.offsets.lister import Listed, OffsetLister
 from koff.kafkatest import KafkaCluster, wait_until

@@ -12,8 +12,8 @@ import pytest
 
 from koff.proto.json_data import kafka_data
 from koff.records import (
+    DecodedMessage,
     DecodedRecord,
-    Message,
     Undecodable,
     UndecodableBlob,
     Unknown,
@@ -79,14 +79,14 @@ def koff(case: Case, kafka: Answer) -> Answer:
             return kafka if reads_more(record, kafka) else decoded(message, record)
 
 
-def decoded(message: Message, record: DecodedRecord) -> Answer:
+def decoded(message: DecodedMessage, record: DecodedRecord) -> Answer:
     answer = kafka_key(message)
     if record.value is None:
         return answer | {"value": None}
     return answer | {"value": kafka_json(message)["value"], "value_rest": len(record.value.trailing)}
 
 
-def kafka_key(message: Message) -> Answer:
+def kafka_key(message: DecodedMessage) -> Answer:
     assert not isinstance(message.record, Undecodable | Unknown)
     return {"key": kafka_json(message)["key"], "key_rest": len(message.record.key_trailing)}
 

@@ -1,10 +1,11 @@
-"""`koff.client.Cluster` against a real Kafka."""
+"""`koff.client.cluster.Cluster` against a real Kafka."""
 
 from __future__ import annotations
 
 import pytest
 
-from koff.client import Cluster, ClusterConf, OffsetSpec, TopicPartition
+from koff.client import ClusterConf, OffsetSpec, TopicPartition
+from koff.client.cluster import Cluster
 from koff.errors import Closed
 from tests.kafka_groups import produce
 

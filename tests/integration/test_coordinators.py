@@ -25,8 +25,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from koff.client import ClusterConf, Feed
+from koff.client import ClusterConf
 from koff.client.cluster import check_properties
+from koff.client.feed.feed import Feed
 from koff.client.groups.admin import fetch_through_admin
 from koff.client.groups.all_groups import fetch_groups
 from koff.client.groups.coordinators import fetch_from_coordinators

@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from koff.client import ClusterConf, EndReached, FirstRecord, Place, RecordTimes, Unread
+from koff.client import ClusterConf
+from koff.client.feed.record_times import EndReached, FirstRecord, Place, RecordTimes, Unread
 from koff.kafkatest import KafkaCluster, wait_until
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_errors import as_user

@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from koff.client import Cluster, ClusterConf, Isolation, OffsetSpec, TopicPartition
+from koff.client import ClusterConf, Isolation, OffsetSpec, TopicPartition
+from koff.client.cluster import Cluster
 from koff.client.offsets.lister import Listed, OffsetLister
 from koff.errors import ConnectError, Denied
 from koff.kafkatest import LocalKafka, wait_until

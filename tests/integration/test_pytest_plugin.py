@@ -12,6 +12,7 @@ from koff.kafkatest.kafka_cluster import KafkaCluster
 
 THEIRS = """
 from koff.client import ConsumerConf, Message, dial
+from koff.client.multicluster import ReaderConf
 
 
 def copy(client, source, target):
@@ -29,6 +30,23 @@ def test_in_memory(koff_memory_broker):
     koff_memory_broker.producer().produce("source", 0, Message(b"one"), Message(b"two"))
     copy(koff_memory_broker, "source", "target")
     assert read(koff_memory_broker, "target") == [b"one", b"two"]
+
+
+def test_a_group_in_memory(koff_memory_broker, koff_memory_zookeeper):
+    koff_memory_broker.create_topic("source")
+    koff_memory_broker.producer().produce("source", 0, Message(b"one"))
+    with koff_memory_zookeeper.join_consumer_group("g", ["source"]) as group:
+        for message in group.messages():
+            message.ack()
+            break
+    assert koff_memory_zookeeper.offsets == {("g", "source", 0): 1}
+
+
+def test_clusters_in_memory(koff_memory_clusters):
+    koff_memory_clusters.create_topic("t")
+    koff_memory_clusters["west:9092"].producer().produce("t", 0, Message(b"one"))
+    with koff_memory_clusters.reader([ReaderConf("west:9092", "t")]) as reader:
+        assert [message.value for message in reader.read_message()] == [b"one"]
 
 
 def test_on_a_real_kafka(koff_kafka, koff_topic):
@@ -50,7 +68,7 @@ def test_the_fixtures_serve_a_test_of_somebody_else(tmp_path: Path, kafka: Kafka
     monkeypatch.setenv("KOFF_TEST_BROKERS", kafka.bootstrap)
     ended = run(tmp_path, "-q")
     assert ended.returncode == 0, ended.stdout
-    assert "3 passed" in ended.stdout
+    assert "5 passed" in ended.stdout
 
 
 def test_the_plugin_costs_other_tests_no_import(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from koff.client import Cluster, ClusterConf
+from koff.client import ClusterConf
+from koff.client.cluster import Cluster
 from koff.kafkatest import KafkaCluster, wait_until
 from koff.tail.reader import TailReader, TailReaderConf
 from tests.integration.test_monitor import write

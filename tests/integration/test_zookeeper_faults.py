@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from koff.client import ClusterConf, OffsetCoordinatorConf, TopicPartition, dial
+from koff.client import ClusterConf, OffsetCoordinatorConf, StartOffset, TopicPartition, dial
 from koff.client.message import Message
 from koff.client.zookeeper import (
     ConsumerGroup,
     ConsumerGroupConf,
-    InitialOffset,
     KafkaOffsetManager,
     OffsetManager,
     PartitionError,
@@ -142,7 +141,7 @@ def test_a_partition_whose_first_offset_cannot_be_committed_does_not_stop_the_ot
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join
 ) -> None:
     topic = make_topic(partitions=2)
-    group = join(topic, offset_manager=CannotFlush, initial_offset=InitialOffset.NEWEST)
+    group = join(topic, offset_manager=CannotFlush, initial_offset=StartOffset.NEWEST)
     wait_until(
         lambda: group.session.call("exists", group.paths.offset(topic, 0)) is not None,
         what="the first offset of the good partition",

@@ -13,14 +13,13 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from kazoo.client import KazooClient
 
-from koff.client import ClusterConf, ConsumerConf, TopicPartition, dial
+from koff.client import ClusterConf, ConsumerConf, StartOffset, TopicPartition, dial
 from koff.client.message import Message
 from koff.client.zookeeper import (
     AlreadyClosing,
     ClaimLost,
     ConsumerGroup,
     ConsumerGroupConf,
-    InitialOffset,
     KafkaOffsetManager,
     PartitionError,
     Redelivery,
@@ -284,11 +283,11 @@ def test_a_group_without_offsets_begins_at_the_newest_when_told_and_its_next_ins
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 3)
-    group = join(topic, initial_offset=InitialOffset.NEWEST)
+    group = join(topic, initial_offset=StartOffset.NEWEST)
     wait_until(lambda: stored(tree, topic) == b"3", what="the beginning to be noted")
     group.close()
     produce(kafka, topic, 1)
-    assert [m.offset for m in take(join(topic, initial_offset=InitialOffset.NEWEST), 1)] == [3]
+    assert [m.offset for m in take(join(topic, initial_offset=StartOffset.NEWEST), 1)] == [3]
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -302,7 +301,7 @@ def test_a_group_that_begins_at_the_newest_gets_the_messages_of_open_transaction
     writer.begin_transaction()
     writer.produce(topic, b"open")
     writer.flush(60)
-    group = join(topic, initial_offset=InitialOffset.NEWEST, reset_offsets=reset)
+    group = join(topic, initial_offset=StartOffset.NEWEST, reset_offsets=reset)
     wait_until(lambda: stored(tree, topic) == b"1", what="the last stable offset to be noted")
     writer.commit_transaction(60)
     assert [m.offset for m in take(group, 1)] == [1]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from koff.client import Cluster, TopicInfo, TopicPartition
+from koff.client import TopicPartition
+from koff.client.cluster import Cluster, TopicInfo
 from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.end_offsets import EndOffsetSampler, Sample
 from koff.spark.job.lag_rows import join_lag_inputs, lag_rows

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import TopicPartition as Place
 
-from koff.client import Cluster, ClusterConf, TopicPartition
+from koff.client import ClusterConf, TopicPartition
+from koff.client.cluster import Cluster
 from koff.errors import ConnectError
 from koff.kafkatest import KafkaCluster as Kafka
 from koff.kafkatest import free_ports

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as f
 
-from koff.client import Cluster, ClusterConf
+from koff.client import ClusterConf
+from koff.client.cluster import Cluster
 from koff.kafkatest import LocalKafka
 from koff.spark.job.end_offsets import Sample
 from koff.spark.tables.schemas import Tables

@@ -25,10 +25,10 @@ from koff.records import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadata,
     ConsumerGroupTargetAssignmentMetadataValue,
+    DecodedMessage,
     DecodedRecord,
     GroupMetadata,
     GroupMetadataValue,
-    Message,
     OffsetCommit,
     OffsetCommitValue,
     ShareGroupCurrentMemberAssignment,
@@ -180,7 +180,7 @@ Held = Mapping[str, tuple[int, ...]]
 GOLDEN = Path(__file__).parents[1] / "golden" / "golden.jsonl"
 
 
-def said(record: Any) -> Message:
+def said(record: Any) -> DecodedMessage:
     """The record as it comes off the wire."""
     return decode(*encode(record))
 
@@ -190,7 +190,7 @@ def gone(record: Any) -> Any:
     return dataclasses.replace(record, value=None)
 
 
-def golden_messages(topic: str = "__consumer_offsets") -> list[Message]:
+def golden_messages(topic: str = "__consumer_offsets") -> list[DecodedMessage]:
     """What a broker wrote, in log order, one partition after the other."""
     read = decode if topic == "__consumer_offsets" else decode_share_state
     with GOLDEN.open(encoding="utf-8") as lines:

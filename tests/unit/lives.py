@@ -10,9 +10,9 @@ from typing import Any
 
 from koff.records import (
     ClassicMember,
+    DecodedMessage,
     GroupMetadata,
     GroupMetadataValue,
-    Message,
     NamedTopic,
     NamedTopicPartitions,
     ShareGroupStatePartitionMetadata,
@@ -243,33 +243,33 @@ class Life:
         return [*records, classic(self.group, self.epoch, *self.members)]
 
 
-def history(seed: int, *, groups: int = 3, steps: int = 120) -> list[Message]:
+def history(seed: int, *, groups: int = 3, steps: int = 120) -> list[DecodedMessage]:
     """The log of a partition with some groups' lives in it."""
     rng = random.Random(seed)
     lives = [Life(f"g{number}", rng) for number in range(groups)]
     return [
-        Message(life.group, record)
+        DecodedMessage(life.group, record)
         for _ in range(steps)
         for life in (rng.choice(lives),)
         for record in life.step()
     ]
 
 
-def key(message: Message) -> tuple[Any, ...]:
+def key(message: DecodedMessage) -> tuple[Any, ...]:
     """What the log cleaner goes by."""
     record: Any = message.record
     about = getattr(record, "member_id", None), getattr(record, "regular_expression", None)
     return (record.type, message.consumer, *about)
 
 
-def compacted(log: list[Message], *, tombstones: bool = True) -> list[Message]:
+def compacted(log: list[DecodedMessage], *, tombstones: bool = True) -> list[DecodedMessage]:
     """The last record of each key, in order."""
     last = {key(message): place for place, message in enumerate(log)}
     kept = [log[place] for place in sorted(last.values())]
     return kept if tombstones else [message for message in kept if not message.tombstone]
 
 
-def replayed(log: list[Message]) -> GroupTable:
+def replayed(log: list[DecodedMessage]) -> GroupTable:
     made = GroupTable()
     for message in log:
         made.apply(message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +13,6 @@ from typing import Protocol, TypeVar
 from confluent_kafka import KafkaError
 
 from koff.client.broker.conf import (
-    START_OFFSET_NEWEST,
-    START_OFFSET_OLDEST,
     BrokerConf,
     ConsumerConf,
     OffsetCoordinatorConf,
@@ -30,11 +29,13 @@ from koff.client.cluster import (
     Isolation,
     OffsetSpec,
     TopicPartition,
+    call_in_thread,
 )
 from koff.client.errors import UnknownTopic
 from koff.client.feed.shared_feed import SharedFeed, is_absent
 from koff.client.feed.source import FeedConf
 from koff.client.metadata import Metadata
+from koff.client.start_offset import StartOffset
 from koff.client.topic_names import check_partition
 from koff.errors import Closed, ConfigError, ConnectError, Denied
 
@@ -77,7 +78,8 @@ class Broker(Closing):
 
     It makes producers, consumers and offset coordinators, and fetches metadata and offsets. It is a context
     manager and a `Client`. `close` also closes everything that the connection made. After that, every call
-    on the connection and on these objects raises `Closed`.
+    on the connection and on these objects raises `Closed`. These objects keep the connection: only when all
+    are garbage without a `close`, the connection closes itself, with a `ResourceWarning`.
 
     `id` is the cluster's id, `conf` the configuration that `dial` was given.
     """
@@ -96,6 +98,16 @@ class Broker(Closing):
 
     def __repr__(self) -> str:  # names no properties: they hold secrets
         return f"<Broker at {self._cluster.conf.brokers}{', closed' if self._closed.is_set() else ''}>"
+
+    def __del__(self) -> None:
+        """Closes a connection that nobody closed, once nobody uses what it made either."""
+        closed = getattr(self, "_closed", None)  # missing if `__init__` failed
+        if closed is None or closed.is_set():
+            return
+        warning = f"{self!r} was not closed"
+        # Not here: the garbage collector may call this anywhere, and closing may wait for a broker.
+        call_in_thread(self.close)
+        warnings.warn(warning, ResourceWarning, source=self, stacklevel=2)
 
     def close(self) -> None:
         """Closes all connections, producers, consumers and coordinators. Safe to call twice."""
@@ -203,14 +215,13 @@ class Broker(Closing):
         """
         self._check_open()
         self._check_partition(conf.topic, conf.partition)
-        # The start offset. START_OFFSET_OLDEST (-2) stays: librdkafka's OFFSET_BEGINNING has the same value.
+        # The start offset. OLDEST (-2) stays: librdkafka's OFFSET_BEGINNING has the same value.
         start = conf.start_offset
-        if not isinstance(start, int) or not START_OFFSET_OLDEST <= start < 1 << 63:
+        if not isinstance(start, int) or not StartOffset.OLDEST <= start < 1 << 63:
             raise ConfigError(
-                f"start_offset {start!r} is not valid: use 0 or more, START_OFFSET_OLDEST or "
-                "START_OFFSET_NEWEST"
+                f"start_offset {start!r} is not valid: use 0 or more, StartOffset.OLDEST or NEWEST"
             )
-        if start == START_OFFSET_NEWEST:
+        if start == StartOffset.NEWEST:
             # Now, not at the first `consume`. With READ_COMMITTED that is the last stable offset.
             newest = TopicPartition(conf.topic, conf.partition)
             start = self.offsets([newest], OffsetSpec.LATEST, conf.isolation)[newest]
@@ -224,12 +235,12 @@ class Broker(Closing):
                 self._feeds[feed_conf] = SharedFeed(self._cluster, feed_conf)
             feed = self._feeds[feed_conf]
             buffer = feed.open_buffer(conf.topic, conf.partition, start)
-            return PartitionConsumer(feed, buffer, conf, patience_s=patience_s)
+            return PartitionConsumer(feed, buffer, conf, patience_s=patience_s, owner=self)
 
     def offset_coordinator(self, conf: OffsetCoordinatorConf) -> GroupCoordinator:
         """A client of the group's coordinator, which commits and fetches the group's offsets."""
         with self._keep_open():
-            coordinator = GroupCoordinator(self._cluster.conf, conf)
+            coordinator = GroupCoordinator(self._cluster.conf, conf, owner=self)
             self._coordinators.add(coordinator)
             return coordinator
 

@@ -8,11 +8,10 @@ from enum import IntEnum, StrEnum
 
 from koff.client.cluster import ClusterConf, Isolation
 from koff.client.members import normalize_members
+from koff.client.start_offset import StartOffset
 
-START_OFFSET_NEWEST = -1
-"""Start at the end offset: the consumer gets messages that are produced after it was made."""
-START_OFFSET_OLDEST = -2
-"""Start at the oldest message of the partition."""
+START_OFFSET_NEWEST = StartOffset.NEWEST
+START_OFFSET_OLDEST = StartOffset.OLDEST
 
 
 class Compression(StrEnum):
@@ -93,7 +92,9 @@ class ProducerConf:
 class ConsumerConf:
     """Which partition a consumer reads, from where, and how long it waits.
 
-    - `start_offset`: an offset, START_OFFSET_OLDEST or START_OFFSET_NEWEST.
+    - `start_offset`: an offset, StartOffset.OLDEST or StartOffset.NEWEST.
+    - `on_out_of_range`: where the consumer continues when the partition does not have the next offset, OLDEST
+      or NEWEST; it logs that, and counts the offsets that it skips (`skipped`). None: `OffsetOutOfRange`.
     - `request_timeout_s`: how long the broker waits until `min_fetch_bytes` are there.
     - `retry_limit`, `retry_wait_s`: how often an empty fetch at the end of the partition is repeated before
       `NoData` is raised, and the pause before each (in effect a time: `no_data_after_s`). -1: waits for ever.
@@ -106,7 +107,8 @@ class ConsumerConf:
 
     topic: str
     partition: int = 0
-    start_offset: int = START_OFFSET_OLDEST
+    start_offset: int = StartOffset.OLDEST
+    on_out_of_range: StartOffset | None = None
     retry_limit: int = -1
     request_timeout_s: float = 0.05
     retry_wait_s: float = 0.05
@@ -118,6 +120,8 @@ class ConsumerConf:
 
     def __post_init__(self) -> None:
         normalize_members(self, isolation=Isolation)
+        if self.on_out_of_range is not None:
+            normalize_members(self, on_out_of_range=StartOffset)
 
     @property
     def no_data_after_s(self) -> float:

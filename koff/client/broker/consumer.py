@@ -9,17 +9,22 @@ from concurrent import futures
 from concurrent.futures import Future
 
 from koff.client.batch import Batch, FetchedBatch
-from koff.client.broker.conf import START_OFFSET_NEWEST, START_OFFSET_OLDEST, ConsumerConf
+from koff.client.broker.conf import ConsumerConf
 from koff.client.closing import Closing
 from koff.client.cluster import Isolation, OffsetSpec
-from koff.client.errors import NoData, OffsetOutOfRange
+from koff.client.errors import NoData, NoDataInTime, OffsetOutOfRange
 from koff.client.feed.partition_buffer import PartitionBuffer
 from koff.client.feed.shared_feed import SharedFeed
 from koff.client.message import Message
+from koff.client.start_offset import StartOffset
 from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError
+from koff.logs import get_logger
+
+log = get_logger("client")
 
 _WAIT_S = 0.1
 """How long a consumer waits for messages before it checks its timeouts again."""
+_LEAST_WAIT_S = 0.001
 
 
 class PartitionConsumer(Closing):
@@ -31,14 +36,24 @@ class PartitionConsumer(Closing):
     """
 
     def __init__(
-        self, feed: SharedFeed, buffer: PartitionBuffer, conf: ConsumerConf, *, patience_s: float
+        self,
+        feed: SharedFeed,
+        buffer: PartitionBuffer,
+        conf: ConsumerConf,
+        *,
+        patience_s: float,
+        owner: object = None,
     ) -> None:
         self.conf = conf
         self.feed = feed
         self.buffer = buffer
         self._patience_s = patience_s
+        self._owner = owner  # the connection, which would close itself without a reference
         self._unread: Iterator[Message] = iter(())
         self._closed = False
+        self.skipped = 0
+        """How many offsets `on_out_of_range` has skipped."""
+        self._has_timed_out = False
         self._failing_since: float | None = None
         self._check: Future[int] | None = None  # the end offset, requested from the leader
         self.start_waiting()
@@ -87,62 +102,73 @@ class PartitionConsumer(Closing):
         except NoData:
             return
 
-    def consume(self) -> Message:
+    def consume(self, *, timeout_s: float | None = None) -> Message:
         """The next message, as soon as there is one.
 
-        Raises `NoData` when the retry limit is set and used up, `OffsetOutOfRange` when the partition does
-        not have the next offset, `ConnectError` when the leader does not respond within the retries,
-        `UnknownTopic`, `Denied`, and `Closed`.
+        Raises `NoDataInTime` when none comes within `timeout_s` (0: none was fetched already), `NoData` when
+        the retry limit is set and used up, `OffsetOutOfRange` when the partition does not have the next
+        offset and `on_out_of_range` is None, `ConnectError` when the leader does not respond within the
+        retries, `UnknownTopic`, `Denied`, and `Closed`.
         """
         for message in self._unread:
             if self.buffer.closed:  # `consume_batch` raises `Closed`
                 break
             return message
-        self._unread = self.consume_batch().drain()
+        self._unread = self.consume_batch(timeout_s=timeout_s).drain()
         return next(self._unread)
 
-    def consume_batch(self, max_messages: int = 10_000) -> Batch:
+    def consume_batch(self, max_messages: int = 10_000, *, timeout_s: float | None = None) -> Batch:
         """The next messages, at least one, as soon as there are any.
 
         Raises as `consume` does, and `ConfigError` if `max_messages` is less than 1.
         """
         if max_messages < 1:
             raise ConfigError(f"a batch of {max_messages} messages cannot be consumed: use 1 or more")
-        self.start_waiting()
+        until = check_timeout(timeout_s)
+        # Otherwise a caller with short timeouts would never learn that the leader is silent.
+        if not self._has_timed_out:
+            self.start_waiting()
+        self._has_timed_out, has_waited = False, False
         while True:
             batch = self.poll_batch(max_messages)
             if batch is not None:
                 return batch
+            left_s = until - time.monotonic()
+            if left_s <= 0 and has_waited:
+                self._has_timed_out = True
+                raise NoDataInTime(f"nothing came from {self.topic}/{self.partition} within {timeout_s} s")
+            # At least once, also without a timeout: nothing is fetched while nobody waits.
+            wait_s, has_waited = max(min(left_s, _WAIT_S), _LEAST_WAIT_S), True
             if self._check is not None:
-                futures.wait([self._check], _WAIT_S)
+                futures.wait([self._check], wait_s)
             else:
-                self.feed.wait_for_messages([self.buffer], _WAIT_S)
+                self.feed.wait_for_messages([self.buffer], wait_s)
 
     def position(self) -> int:
         """The offset of the next message, as far as it is known: there may be none at that offset.
 
-        Before the first message of START_OFFSET_OLDEST it is requested, and raises as `Broker.offsets` does.
+        Before the first message of StartOffset.OLDEST it is requested, and raises as `Broker.offsets` does.
         """
         self._check_open()
         unread = list(self._unread)
         self._unread = iter(unread)
         position = unread[0].offset if unread else self.feed.find_position(self.buffer)
-        if position == START_OFFSET_OLDEST:
+        if position == StartOffset.OLDEST:
             return self.feed.fetch_offset(self.buffer, OffsetSpec.EARLIEST, self.conf.isolation)
         return position
 
     def seek(self, offset: int) -> None:
-        """Continues at that offset, START_OFFSET_OLDEST or START_OFFSET_NEWEST. Drops what was read ahead.
+        """Continues at that offset, StartOffset.OLDEST or NEWEST. Drops what was read ahead.
 
         If the partition does not have the offset, the next call raises `OffsetOutOfRange`. Raises
         `ConfigError` for other negative offsets, and for the newest offset what `Broker.offsets` raises.
         """
         self._check_open()
         old = self.buffer
-        if offset == START_OFFSET_NEWEST:
+        if offset == StartOffset.NEWEST:
             offset = self.feed.fetch_offset(old, OffsetSpec.LATEST, self.conf.isolation)
-        elif offset < START_OFFSET_OLDEST:
-            raise ConfigError(f"{offset} is no offset: use 0 or more, or one of START_OFFSET_...")
+        elif offset < StartOffset.OLDEST:
+            raise ConfigError(f"{offset} is no offset: use 0 or more, or a StartOffset")
         self.buffer = self.feed.open_buffer(old.topic, old.partition, offset)
         self.feed.close_buffer(old)
         self._unread, self._check, self._failing_since = iter(()), None, None
@@ -174,7 +200,8 @@ class PartitionConsumer(Closing):
             return FetchedBatch(buffer.topic, buffer.partition, messages, self.feed.cluster_name)
         # Nothing was fetched: there is an error, the leader does not respond, or the partition is at its end.
         if buffer.lost_reason or buffer.error:
-            raise self._take_buffer_error()
+            self._leave_range(self._take_buffer_error())
+            return None
         if self._check is None and self._should_check_leader(time.monotonic()):
             self._check = self.feed.request_end(buffer)
         elif self._check is not None and self._check.done():
@@ -205,8 +232,9 @@ class PartitionConsumer(Closing):
         buffer = self.buffer
         try:
             end = check.result()
-            if end < buffer.next_offset:
-                self._check_range()
+            if end < buffer.next_offset and (out_of_range := self._find_out_of_range()):
+                self._leave_range(out_of_range)
+                return
         except Denied:  # also a `ConnectError`, but a retry does not help
             raise
         except ConnectError as error:
@@ -227,15 +255,34 @@ class PartitionConsumer(Closing):
             last = buffer.next_offset - 1
             raise NoData(f"{buffer.topic}/{buffer.partition} has no message after offset {last} yet")
 
-    def _check_range(self) -> None:
-        """Raises `OffsetOutOfRange` if the log ends before the next offset.
+    def _leave_range(self, error: KoffError) -> None:
+        """Continues where `on_out_of_range` says after `OffsetOutOfRange`. Raises other errors."""
+        to = self.conf.on_out_of_range
+        if to is None or not isinstance(error, OffsetOutOfRange):
+            raise error
+        self.seek(error.earliest if to is StartOffset.OLDEST else StartOffset.NEWEST)
+        resumed_at = self.buffer.next_offset
+        skipped = max(resumed_at - error.offset, 0)
+        self.skipped += skipped
+        log.warning(
+            "the partition does not have the next offset: reading continues elsewhere",
+            topic=error.topic,
+            partition=error.partition,
+            offset=error.offset,
+            log_start=error.earliest,
+            log_end=error.latest,
+            resumed_at=resumed_at,
+            skipped=skipped,
+        )
+
+    def _find_out_of_range(self) -> OffsetOutOfRange | None:
+        """The error if the log ends before the next offset, else None.
 
         librdkafka does not report that at the end of a partition, for example when the topic was deleted and
         created again. The last stable offset may be lower than the next offset: an open transaction.
         """
         out_of_range = self._make_out_of_range()
-        if out_of_range.latest < out_of_range.offset:
-            raise out_of_range
+        return out_of_range if out_of_range.latest < out_of_range.offset else None
 
     def _raise_after_patience(self, error: ConnectError) -> None:
         """Raises the error if the leader has not responded for `patience_s`."""
@@ -261,3 +308,12 @@ class PartitionConsumer(Closing):
         earliest = self.feed.fetch_offset(buffer, OffsetSpec.EARLIEST, Isolation.READ_UNCOMMITTED)
         latest = self.feed.fetch_offset(buffer, OffsetSpec.LATEST, Isolation.READ_UNCOMMITTED)
         return OffsetOutOfRange(buffer.topic, buffer.partition, buffer.next_offset, earliest, latest)
+
+
+def check_timeout(timeout_s: float | None) -> float:
+    """When a call with this timeout ends (monotonic). Raises `ConfigError` for a negative timeout."""
+    if timeout_s is None:
+        return float("inf")
+    if timeout_s < 0:
+        raise ConfigError(f"timeout_s {timeout_s} is not valid: use 0 or more, or None to wait for ever")
+    return time.monotonic() + timeout_s

@@ -55,8 +55,9 @@ class GroupCoordinator(Closing):
     - `Closed` after `close`.
     """
 
-    def __init__(self, cluster: ClusterConf, conf: OffsetCoordinatorConf) -> None:
+    def __init__(self, cluster: ClusterConf, conf: OffsetCoordinatorConf, *, owner: object = None) -> None:
         self.conf = conf
+        self._owner = owner  # the connection, which would close itself without a reference
         self._cluster = cluster
         self._request_lock = threading.Lock()
         self._closed = threading.Event()
@@ -158,7 +159,9 @@ class GroupCoordinator(Closing):
             )
             # First the error of the whole response (versions below 2 have none), then the partition's.
             self._raise_for_code(getattr(response, "error_code", 0), topic, partition)
-            (committed,) = response.topics[0].partitions
+            (committed,) = [each for topic in response.topics for each in topic.partitions] or [None]
+            if committed is None:
+                raise ConnectError(f"Kafka at {connection.address} returned no offset of {topic}/{partition}")
             self._raise_for_code(committed.error_code, topic, partition)
             return committed.committed_offset, committed.metadata or ""
 

@@ -6,7 +6,8 @@ takes these protocols runs on both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any, Protocol, Self, runtime_checkable
 
 from koff.client.batch import Batch
@@ -25,6 +26,20 @@ class Producer(Protocol):
 
         Sets topic, partition and offset of each message. The messages are written in order, and next to each
         other if no other producer writes to the partition. Raises `ProduceError` unless all were written.
+        """
+        ...
+
+    def produce_async(
+        self,
+        topic: str,
+        partition: int,
+        *messages: Message,
+        on_done: Callable[[Future[int | None]], object] | None = None,
+    ) -> Future[int | None]:
+        """The future result of `produce`: does not wait until the messages are written.
+
+        Raises at once for messages that cannot be written. `on_done` is called with the future when it is
+        done; an error that it raises is logged. Closing the client fails the futures that are not done.
         """
         ...
 
@@ -58,11 +73,19 @@ class Consumer(Protocol):
         """The partition that is read."""
         ...
 
-    def consume(self) -> Message:
-        """The next message. Raises `NoData` when the retry limit is set and used up."""
+    @property
+    def skipped(self) -> int:
+        """How many offsets `ConsumerConf.on_out_of_range` has skipped."""
         ...
 
-    def consume_batch(self, max_messages: int = 10_000) -> Batch:
+    def consume(self, *, timeout_s: float | None = None) -> Message:
+        """The next message.
+
+        Raises `NoData` when the retry limit is set and used up, and `NoDataInTime` after `timeout_s`.
+        """
+        ...
+
+    def consume_batch(self, max_messages: int = 10_000, *, timeout_s: float | None = None) -> Batch:
         """The next messages, at least one, as soon as there are any.
 
         Raises as `consume` does, and `ConfigError` if `max_messages` is less than 1.
@@ -74,7 +97,7 @@ class Consumer(Protocol):
         ...
 
     def seek(self, offset: int) -> None:
-        """Continues at that offset, START_OFFSET_OLDEST or START_OFFSET_NEWEST."""
+        """Continues at that offset, StartOffset.OLDEST or NEWEST."""
         ...
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from koff.client.broker.consumer import PartitionConsumer
 from koff.client.broker.interfaces import Consumer
 from koff.client.closing import Closing
 from koff.client.errors import MxClosed, MxError, NoData
+from koff.client.foreign_errors import make_connect_error, map_foreign_errors
 from koff.client.message import Message
 from koff.errors import Closed
 
@@ -69,7 +70,8 @@ class Mx(Closing):
         self._running_threads = 0 if self._single else len(groups)
         for number, group in enumerate([] if self._single else groups):
             name = f"koff-mx-{number}"
-            threading.Thread(target=self._run_reader, args=group, name=name, daemon=True).start()
+            with map_foreign_errors("the streams cannot be merged", partial(make_connect_error, "")):
+                threading.Thread(target=self._run_reader, args=group, name=name, daemon=True).start()
 
     def close(self) -> None:
         """Ends the stream. Does not wait for threads that read. Safe to call twice."""

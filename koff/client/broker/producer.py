@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
+from koff.client.broker.async_calls import AsyncCalls, OnDone
 from koff.client.broker.conf import ProducerConf, RequiredAcks
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.errors import ProduceError
-from koff.client.librdkafka import ONE_IN_FLIGHT, has_no_broker, new_client
+from koff.client.foreign_errors import describe_error, extract_kafka_error
+from koff.client.librdkafka import ONE_IN_FLIGHT, close_producer, has_no_broker, new_client
 from koff.client.message import Message
 from koff.client.message_check import Columns, read_columns
 from koff.errors import Closed
@@ -68,19 +71,21 @@ class PartitionProducer(Closing):
         self._producer: Any = None
         self._closed = False
         self._partition_counts: dict[str, int] = {}
+        self._async_calls = AsyncCalls(self._finish_call)
         self._replace_client(None)
 
     def close(self) -> None:
         """Closes the producer and drops messages that were not written yet. Safe to call twice.
 
-        A `produce` call in progress raises `ProduceError`.
+        A `produce` call in progress raises `ProduceError`. The futures of `produce_async` are done when this
+        returns, with `ProduceError` for such messages: to have all messages written, wait for the futures.
         """
         with self._queue_lock:
             self._closed = True
             producer, self._producer = self._producer, None
         if producer is not None:
-            producer.purge()
-            producer.flush(1)
+            close_producer(producer)
+            self._async_calls.close()
 
     def produce(self, topic: str, partition: int, *messages: Message) -> int | None:
         """Writes the messages and returns the offset of the first.
@@ -92,6 +97,30 @@ class PartitionProducer(Closing):
         `ProduceError` unless all messages were written, `InvalidMessage` (then nothing was written),
         `UnknownTopic`, `ConnectError` and `Closed`.
         """
+        producer, call = self._queue_call(topic, partition, messages)
+        # `flush` sends without waiting for the linger time, and runs the delivery callbacks of all calls,
+        # also of other threads. So one thread may complete the call of another.
+        call.wait_for_reports(producer)
+        return self._finish_call(producer, call)
+
+    def produce_async(
+        self, topic: str, partition: int, *messages: Message, on_done: OnDone | None = None
+    ) -> Future[int | None]:
+        """The future result of `produce`, which does not wait until the messages are written.
+
+        The messages of different calls are written in the order of the calls. Raises at once `InvalidMessage`
+        (then nothing is written), `UnknownTopic`, `ConnectError` and `Closed`; the future raises
+        `ProduceError`. It cannot be cancelled. Waits while a million messages of this producer are on their
+        way. `on_done` is called with the future when it is done, by a thread of the producer, which it must
+        not block; an error that it raises is logged.
+        """
+        producer, call = self._queue_call(topic, partition, messages)
+        return self._async_calls.add(producer, call, on_done)
+
+    def _queue_call(
+        self, topic: str, partition: int, messages: Sequence[Message]
+    ) -> tuple[Any, _ProduceCall]:
+        """Checks the messages, and gives them to the librdkafka client that is returned."""
         columns = read_columns(messages)
         # After `close` the check is skipped: it would raise its own error instead of the `Closed` below.
         if not self._closed:
@@ -103,12 +132,12 @@ class PartitionProducer(Closing):
             producer = self._producer
             self._refresh_partition_count(topic, partition)
             call.queue_messages(producer)
-        # `flush` sends without waiting for the linger time, and runs the delivery callbacks of all calls,
-        # also of other threads. So one thread may complete the call of another.
-        while not call.done:
-            producer.flush(_FLUSH_S)
+        return producer, call
+
+    def _finish_call(self, producer: Any, call: _ProduceCall) -> int | None:
+        """The result of a call that is done. Replaces a client that cannot be used any more."""
         call.match_reports()
-        if call.fatal or (call.failed and has_no_broker(producer, topic)):
+        if call.fatal or (call.failed and has_no_broker(producer, call.topic)):
             self._replace_client(producer)
         return call.settle(acknowledged=self.conf.required_acks is not RequiredAcks.NONE)
 
@@ -121,9 +150,10 @@ class PartitionProducer(Closing):
         if partition >= last_count:
             try:
                 listed = self._producer.list_topics(topic, timeout=self.conf.request_timeout_s)
-            except KafkaException:
+                count = len(listed.topics[topic].partitions)
+            except Exception:
                 return  # the delivery reports will have the error
-            self._partition_counts[topic] = max(last_count, len(listed.topics[topic].partitions))
+            self._partition_counts[topic] = max(last_count, count)
 
     def _replace_client(self, broken: Any) -> None:
         """A new librdkafka client for one that cannot be used any more.
@@ -148,13 +178,14 @@ class _ProduceCall:
     ) -> None:
         self._columns = columns  # None: some message has headers or a timestamp
         self.failed = self.fatal = False
-        self._topic = topic
+        self.topic = topic
         self._partition = partition
         self._messages = messages
         self._offsets: list[int] = []
         self._errors: dict[int, KafkaError] = {}  # by index of the message
         self._unmatched: list[tuple[KafkaError | None, Any]] = []  # reports of the shared callback
         self._without_offset: set[int] = set()  # indices of messages that were written at an unknown offset
+        self._is_given_up = False
 
     @property
     def done(self) -> bool:
@@ -164,6 +195,30 @@ class _ProduceCall:
 
     def queue_messages(self, producer: Any) -> None:
         """Gives all messages to librdkafka, in order. Waits while its queue is full."""
+        try:
+            self._queue_all(producer)
+        except Exception as error:
+            self.give_up(error)
+
+    def wait_for_reports(self, producer: Any, *, once: bool = False) -> None:
+        """Waits until the call is done, or `once` for a moment."""
+        try:
+            while not self.done:
+                producer.flush(_FLUSH_S)
+                if once:
+                    return
+        except Exception as error:
+            self.give_up(error)
+
+    def give_up(self, error: Exception) -> None:
+        """Waits for no more reports after an error of librdkafka: the messages may have been written."""
+        self._is_given_up = True
+        # New lists: the callbacks of later reports hold the old ones.
+        self._offsets, self._unmatched, self._without_offset = [], [], set()
+        failure = KafkaError(KafkaError._FAIL, describe_error(error))
+        self._errors = {index: self._errors.get(index, failure) for index in range(len(self._messages))}
+
+    def _queue_all(self, producer: Any) -> None:
         # `produce_batch` takes neither headers nor timestamps (confluent-kafka 2.16.1); older versions lack
         # it.
         singly = self._columns is None or not hasattr(producer, "produce_batch")
@@ -181,7 +236,7 @@ class _ProduceCall:
         message = self._messages[index]
         try:
             producer.produce(
-                self._topic,
+                self.topic,
                 message.value,
                 message.key,
                 self._partition,
@@ -191,11 +246,10 @@ class _ProduceCall:
             )
         except BufferError:
             return 0
-        except KafkaException as error:
-            self._errors[index] = error.args[0]
         except Exception as error:
             # Raised here, the caller would not learn what became of the messages before it.
-            self._errors[index] = KafkaError(KafkaError._INVALID_ARG, f"{type(error).__name__}: {error}")
+            failure = extract_kafka_error(error)
+            self._errors[index] = failure or KafkaError(KafkaError._INVALID_ARG, describe_error(error))
         return 1
 
     def _queue_chunk(self, producer: Any, start: int) -> int:
@@ -207,7 +261,7 @@ class _ProduceCall:
         assert self._columns is not None
         chunk = self._columns.build_dicts(start, start + _CHUNK_MESSAGES)
         queued: int = producer.produce_batch(
-            self._topic, chunk, partition=self._partition, on_delivery=self.make_delivery_callback()
+            self.topic, chunk, partition=self._partition, on_delivery=self.make_delivery_callback()
         )
         if queued == len(chunk):
             return queued
@@ -236,6 +290,8 @@ class _ProduceCall:
         return note_report
 
     def _note_report(self, index: int, error: KafkaError | None, message: Any) -> None:
+        if self._is_given_up:
+            return
         if error is not None:
             self._errors[index] = error
         elif message.offset() is not None:
@@ -249,7 +305,7 @@ class _ProduceCall:
         Call `match_reports` before. Offsets are set only if the broker `acknowledged` messages. Raises
         `ProduceError`.
         """
-        topic, partition = self._topic, self._partition
+        topic, partition = self.topic, self._partition
         first: int | None = None
         # Only written messages have an offset: leave out the others before offsets and messages are paired.
         written: Sequence[Message] = self._messages if acknowledged else ()
@@ -267,7 +323,7 @@ class _ProduceCall:
         if self._errors:
             unknown = [i for i, error in self._errors.items() if error.code() not in _NOT_WRITTEN]
             reasons = {i: error.str() for i, error in self._errors.items()}
-            raise ProduceError(f"{self._topic}/{self._partition}", len(self._messages), reasons, unknown)
+            raise ProduceError(f"{self.topic}/{self._partition}", len(self._messages), reasons, unknown)
         return first
 
     def match_reports(self) -> None:

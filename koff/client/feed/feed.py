@@ -9,11 +9,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, Message, TopicPartition
 
 from koff.client.cluster import ClusterConf
 from koff.client.feed.source import OFFSET_LOST_CODES, PARTITION_GONE_CODES, FeedConf, Source
-from koff.client.foreign_errors import extract_kafka_error, make_connect_error, make_denied_error
+from koff.client.foreign_errors import make_denied_error
 from koff.client.librdkafka import consume_waiting
 from koff.errors import Denied
 
@@ -159,11 +159,8 @@ class Feed(Source):
             denied, self._denied = self._denied, None
             raise denied
         self._log_in.refresh(consumer)
-        try:
+        with self._map_errors():
             messages = consume_waiting(consumer, max_records, timeout_s)
-        except KafkaException as error:
-            kafka_error = extract_kafka_error(error)
-            raise make_connect_error(self._brokers, [kafka_error] if kafka_error else []) from error
 
         # Most fetches have no event. The scan by `map` runs in C: cheaper than a Python call a message.
         fetched = Fetched(full=len(messages) >= max_records)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.feed.source import PARTITION_GONE_CODES
-from koff.client.librdkafka import consume_waiting, has_no_broker, new_client
+from koff.client.foreign_errors import describe_error
+from koff.client.librdkafka import close_consumer, consume_waiting, has_no_broker, new_client
 from koff.errors import Closed
 
 _MAX_ASSIGNED = 500  # partitions assigned together
@@ -99,7 +101,7 @@ class RecordTimes(Closing):
         """Releases the connections. Safe to call twice."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            consumer.close()
+            close_consumer(consumer)
 
     def read(
         self, places: Collection[Place], timeout_s: float, should_stop: Callable[[], bool] = lambda: False
@@ -147,14 +149,15 @@ class RecordTimes(Closing):
                     silent_at = time.monotonic() + _SILENCE_S
                 if done and left:  # otherwise librdkafka would continue to fetch these partitions
                     consumer.incremental_unassign([TopicPartition(*partition) for partition in done])
-        except KafkaException as error:
-            unread = Unread(str(error))
+        except Exception as error:
+            unread = Unread(describe_error(error))
             return dict.fromkeys((chunk[partition] for partition in left), unread) | answers
         finally:
-            consumer.unassign()
+            with suppress(Exception):  # the next round assigns other partitions
+                consumer.unassign()
         # Without any answer, the client may have forgotten all brokers for good (see `has_no_broker`).
         if not answers and not should_stop() and has_no_broker(consumer, next(iter(chunk))[0]):
-            consumer.close()
+            close_consumer(consumer)
             self._consumer = self._new_consumer()
         return answers
 

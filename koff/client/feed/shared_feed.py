@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from koff.client.cluster import TOPIC_PROPAGATION_S, Cluster, Isolation, OffsetSpec, TopicPartition
@@ -24,11 +24,7 @@ from koff.client.feed.feed import split_into_runs
 from koff.client.feed.offset_requests import OffsetRequests
 from koff.client.feed.partition_buffer import PartitionBuffer, SharedPartition
 from koff.client.feed.source import OFFSET_LOST_CODES, PARTITION_GONE_CODES, FeedConf, Source
-from koff.client.foreign_errors import (
-    extract_kafka_error,
-    make_connect_error,
-    make_denied_error,
-)
+from koff.client.foreign_errors import make_denied_error
 from koff.client.librdkafka import consume_waiting
 from koff.errors import Closed, ConnectError, KoffError
 
@@ -226,12 +222,8 @@ class SharedFeed(Source):
 
     def _fetch(self, consumer: Consumer, timeout_s: float) -> None:
         """Moves what the client has fetched to the buffers. One thread at a time."""
-        try:
+        with self._map_errors():
             messages = consume_waiting(consumer, _MAX_MESSAGES, timeout_s)
-        except KafkaException as error:
-            kafka_error = extract_kafka_error(error)
-            errors = [kafka_error] if kafka_error else []
-            raise make_connect_error(self._brokers, errors, was_up=True) from error
         if not messages:
             self._replace_lost_consumer(consumer)
             return
@@ -355,7 +347,7 @@ class SharedFeed(Source):
             with self._hold_consumer() as consumer:
                 try:
                     consumer.list_topics(topic, timeout=_OFFSET_TIMEOUT_S)
-                except KafkaException:
+                except Exception:
                     return  # the first error, that of the caller, explains more
 
 

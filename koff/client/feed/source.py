@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
-from koff.client.foreign_errors import (
-    FATAL_AT_START,
-    extract_kafka_error,
-    make_connect_error,
-    map_argument_errors,
-)
-from koff.client.librdkafka import LogIn, SilenceTimer, new_client
+from koff.client.foreign_errors import FATAL_AT_START, make_connect_error, map_foreign_errors
+from koff.client.librdkafka import LogIn, SilenceTimer, close_consumer, new_client
 from koff.errors import Closed, ConnectError
 
 OFFSET_LOST_CODES = frozenset(
@@ -99,7 +95,7 @@ class Source(Closing):
         """Stops reading. Safe to call twice."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            consumer.close()
+            close_consumer(consumer)
 
     def note_response(self, requested_at: float) -> None:
         """Clears `unreachable` if its error is older than `requested_at`.
@@ -109,16 +105,10 @@ class Source(Closing):
         if self._unreachable_at < requested_at:
             self.unreachable = None
 
-    @contextmanager
-    def _map_errors(self) -> Iterator[None]:
-        """Raises `ConnectError` or `ConfigError` for an error of a change of the assignment."""
-        try:
-            with map_argument_errors("partitions cannot be read"):
-                yield
-        except KafkaException as error:
-            kafka_error = extract_kafka_error(error)
-            errors = [kafka_error] if kafka_error else []
-            raise make_connect_error(self._brokers, errors, was_up=True) from error
+    def _map_errors(self) -> AbstractContextManager[None]:
+        return map_foreign_errors(
+            "partitions cannot be read", partial(make_connect_error, self._brokers, was_up=True)
+        )
 
     def _note_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
@@ -137,9 +127,10 @@ class Source(Closing):
 
     def _replace_consumer(self, consumer: Consumer, positions: Iterable[TopicPartition]) -> Consumer:
         """Closes a consumer that knows no broker any more; a new consumer reads from `positions` on."""
-        consumer.close()
+        close_consumer(consumer)
         self._consumer = replacement = self._new_consumer()
-        replacement.incremental_assign(list(positions))
+        with self._map_errors():
+            replacement.incremental_assign(list(positions))
         return replacement
 
     def _get_consumer(self) -> Consumer:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,11 @@ from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     ConsumerGroupType,
     KafkaError,
-    KafkaException,
 )
 from confluent_kafka.admin import AdminClient
 
 from koff.client.cluster import ClusterConf
-from koff.client.foreign_errors import extract_kafka_error, make_connect_error
+from koff.client.foreign_errors import describe_error, make_connect_error, map_foreign_errors
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import (
     Assigned,
@@ -36,6 +36,7 @@ from koff.client.groups.responses import (
     join_columns,
 )
 from koff.client.librdkafka import new_client
+from koff.errors import ConnectError
 
 IN_FLIGHT = 512
 """How many requests are under way at a time."""
@@ -102,20 +103,20 @@ class _AdminFetch:
 
         Raises `ConnectError` if no broker lists groups.
         """
-        future = self._admin.list_consumer_groups(request_timeout=self._timeout_s())
-        try:
+        with map_foreign_errors("groups cannot be listed", self._make_error):
+            future = self._admin.list_consumer_groups(request_timeout=self._timeout_s())
             response = future.result(self._timeout_s() + 1)
-        except (KafkaException, TimeoutError) as error:
-            self._admin.poll(0)  # the cause may still wait in librdkafka
-            kafka_error = extract_kafka_error(error)
-            errors = [*self._errors, *([kafka_error] if kafka_error else [])]
-            raise make_connect_error(self._conf.brokers, errors) from error
         groups = (
             _convert_listing(listing)
             for listing in response.valid
             if self._options.is_chosen(listing.group_id)
         )
-        return tuple(groups), tuple(_error_text(error) for error in response.errors)
+        return tuple(groups), tuple(describe_error(error) for error in response.errors)
+
+    def _make_error(self, errors: Sequence[KafkaError]) -> ConnectError:
+        with suppress(Exception):  # of a callback
+            self._admin.poll(0)  # the cause may still wait in librdkafka
+        return make_connect_error(self._conf.brokers, [*self._errors, *errors])
 
     def _fetch_offsets(self, names: Sequence[str]) -> PackedOffsets:
         topics: list[tuple[str, str]] = []
@@ -160,15 +161,15 @@ class _AdminFetch:
                     continue
                 try:
                     in_flight.append((name, send(name)))
-                except (KafkaException, ValueError) as error:  # for example the name "", of very old clients
-                    self._failed[name] = _error_text(error)
+                except Exception as error:  # for example the name "", of very old clients
+                    self._failed[name] = describe_error(error)
             if not in_flight:
                 return
             name, future = in_flight.popleft()
             try:
                 response = future.result(self._timeout_s() + 1)  # librdkafka's own timeout comes first
-            except (KafkaException, TimeoutError) as error:
-                self._failed[name] = _error_text(error)
+            except Exception as error:
+                self._failed[name] = describe_error(error)
             else:
                 yield name, response
 
@@ -183,11 +184,6 @@ class _AdminFetch:
 
     def _timeout_s(self) -> float:
         return max(min(self._conf.request_timeout_s, self._deadline - time.monotonic()), 0.1)
-
-
-def _error_text(error: BaseException) -> str:
-    kafka_error = extract_kafka_error(error)
-    return kafka_error.name() if kafka_error else str(error) or type(error).__name__
 
 
 def _convert_listing(listing: Any) -> DescribedGroup:

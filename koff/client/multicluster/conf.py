@@ -13,13 +13,11 @@ from koff.client.message import Message
 from koff.client.multicluster.balancers import Balancer, Hash
 from koff.client.multicluster.errors import WriteErrors
 from koff.client.redelivery.conf import Redelivery
+from koff.client.start_offset import StartOffset
 from koff.client.topic_names import find_topic_fault
 from koff.errors import ConfigError
 
-FIRST_OFFSET = -2
-"""The oldest offset that the partition still has (the log start offset)."""
-LAST_OFFSET = -1
-"""The end of the partition: the reader gets only messages that are written from now on."""
+FIRST_OFFSET, LAST_OFFSET = StartOffset.OLDEST, StartOffset.NEWEST
 
 PartitionsChanged = Callable[[Sequence[TopicPartition]], None]
 

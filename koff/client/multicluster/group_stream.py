@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from koff.client import cluster
 from koff.client.broker.conf import OffsetCoordinatorConf
 from koff.client.broker.group_offsets import GroupCoordinator
 from koff.client.cluster import ClusterConf, OffsetSpec
-from koff.client.foreign_errors import FATAL_AT_START, extract_kafka_error, make_connect_error
+from koff.client.foreign_errors import FATAL_AT_START, describe_error, extract_kafka_error, make_connect_error
 from koff.client.librdkafka import SilenceTimer, new_client
 from koff.client.message import Message
 from koff.client.multicluster.client_statistics import INTERVAL
@@ -68,7 +68,7 @@ class GroupStream(MessageStream):
             for offset in to_store:
                 try:
                     self._consumer.store_offsets(offsets=[offset])
-                except KafkaException:  # librdkafka refuses partitions that are not assigned
+                except Exception:  # librdkafka refuses partitions that are not assigned
                     revoked.append(offset.partition)
             for partition in revoked:
                 log.info(
@@ -148,11 +148,10 @@ class GroupStream(MessageStream):
             by_partition = {each.partition: each for each in (*self._find_uncommitted(earlier), *present)}
             to_commit = list(by_partition.values())
             results: Any = self._consumer.commit(offsets=to_commit, asynchronous=False) if to_commit else []
-        except KafkaException as error:
+        except Exception as error:
             kafka_error = extract_kafka_error(error)
-            raise CommitError(f"{subject}: {kafka_error.str() if kafka_error else error}") from error
-        except KoffError as error:
-            raise CommitError(f"{subject}: {error}") from error
+            why = kafka_error.str() if kafka_error else describe_error(error)
+            raise CommitError(f"{subject}: {why}") from error
         for result in results:
             if result.error is not None:
                 raise CommitError(f"{subject} partition {result.partition}: {result.error.str()}")

@@ -7,11 +7,11 @@ import time
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import KafkaException
 
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
-from koff.client.librdkafka import ONE_IN_FLIGHT, new_client
+from koff.client.foreign_errors import describe_error
+from koff.client.librdkafka import ONE_IN_FLIGHT, close_producer, new_client
 from koff.errors import Closed, ConnectError
 
 _WRITE_TIMEOUT_S = 10.0
@@ -37,8 +37,7 @@ class DeadLetters(Closing):
             self._closed = True
             producer, self._producer = self._producer, None
         if producer is not None:
-            producer.purge()
-            producer.flush(1)
+            close_producer(producer)
 
     def write_message(self, raw: Any, deliveries: int, cause: BaseException | None) -> None:
         """Writes confluent-kafka's message. Raises `ConnectError` unless all in-sync replicas have it."""
@@ -64,11 +63,11 @@ class DeadLetters(Closing):
                 on_delivery=lambda error, _: reports.append(error),
                 **({"timestamp": timestamp_ms} if has_timestamp else {}),
             )
-        except (KafkaException, BufferError) as error:
-            raise self._make_error(error) from error
-        until = time.monotonic() + 2 * _WRITE_TIMEOUT_S  # librdkafka's timeout comes first
-        while not reports and time.monotonic() < until:
-            producer.flush(_FLUSH_S)
+            until = time.monotonic() + 2 * _WRITE_TIMEOUT_S  # librdkafka's timeout comes first
+            while not reports and time.monotonic() < until:
+                producer.flush(_FLUSH_S)
+        except Exception as error:
+            raise self._make_error(describe_error(error)) from error
         if not reports or reports[0] is not None:
             with self._lock:
                 self._producer = None  # it may have forgotten all brokers: the next write makes a new one

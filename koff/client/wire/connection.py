@@ -11,21 +11,20 @@ found. Properties that koff cannot use raise `ConfigError`, a request that the b
 
 from __future__ import annotations
 
-import re
 import socket
-import ssl
 import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import KafkaError
 
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
-from koff.client.foreign_errors import make_connect_error
+from koff.client.foreign_errors import make_connect_error, map_foreign_errors
 from koff.client.wire.credentials import Credentials, TokenSource, build_tls_context, read_credentials
 from koff.client.wire.sasl import Refused
 from koff.errors import Closed, ConnectError, KoffError
@@ -93,10 +92,8 @@ class Connection(Closing):
         """
         credentials = read_credentials(conf, token=token)
         until = time.monotonic() + (conf.connect_timeout_s if timeout_s is None else timeout_s)
-        try:
+        with _map_errors(f"{host}:{port}"):
             connection = cls(conf, host, port, _open_socket(conf, credentials, host, port, until))
-        except OSError as error:
-            raise _map_os_error(f"{host}:{port}", error) from error
         try:
             connection.deadline = until  # for the log-in too
             connection._negotiate_versions()
@@ -243,11 +240,9 @@ class Connection(Closing):
         """Sends the request. Returns the request's correlation id."""
         self._correlation = correlation = (self._correlation + 1) & 0x7FFFFFFF  # an int32
         opened = self._get_socket()
-        try:
+        with self._close_on_error():
             opened.settimeout(self._timeout_s(time.monotonic()))
             opened.sendall(request.encode_frame(correlation, self._client_id))
-        except OSError as error:
-            raise self._close_after(error) from error
         return correlation
 
     def _receive(self, correlation: int, request: Request[T]) -> T:
@@ -257,18 +252,14 @@ class Connection(Closing):
     def _receive_frame(self, correlation: int, request: Request[Any]) -> tuple[bytes, int]:
         """A whole response, and the position of its body behind the header."""
         until = time.monotonic() + self._timeout_s(time.monotonic())
-        try:
+        with self._close_on_error():
             (size,) = struct.unpack(">i", self._receive_exactly(4, until))
             if not 4 <= size <= self._max_response_bytes:  # for example the text of an HTTP server
                 raise ConnectionError(f"Invalid response size {size}: this is not a Kafka broker")
             buffer = self._receive_exactly(size, until)
-        except OSError as error:
-            raise self._close_after(error) from error
-        self.bytes_read += size + 4
-        if int.from_bytes(buffer[:4], "big") != correlation:
-            raise self._close_after(
-                ConnectionError("Invalid response: its correlation id belongs to no request of koff")
-            )
+            self.bytes_read += size + 4
+            if int.from_bytes(buffer[:4], "big") != correlation:
+                raise ConnectionError("Invalid response: its correlation id belongs to no request of koff")
         # The header is the correlation id, then a tag section in flexible versions.
         at = 4
         if request.flexible_response:
@@ -276,12 +267,13 @@ class Connection(Closing):
         return buffer, at
 
     def _decode(self, request: Request[T], buffer: bytes, at: int) -> T:
-        try:
-            return request.decode(buffer, at)
-        except Exception as error:  # kio's readers have no common family of errors
-            raise self._close_after(
-                ConnectionError(f"Invalid response to request {request.api}: {type(error).__name__}")
-            ) from error
+        with self._close_on_error():
+            try:
+                return request.decode(buffer, at)
+            except Exception as error:  # kio's readers have no common family of errors
+                raise ConnectionError(
+                    f"Invalid response to request {request.api}: {type(error).__name__}"
+                ) from error
 
     def _receive_exactly(self, size: int, until: float) -> bytes:
         opened = self._get_socket()
@@ -304,10 +296,19 @@ class Connection(Closing):
         # Never 0: that would make the socket non-blocking.
         return max(min(self._conf.request_timeout_s, self.deadline - now), 0.001)
 
-    def _close_after(self, error: OSError) -> ConnectError:
-        """Closes the connection, and returns the error to raise."""
-        self.close()
-        return _map_os_error(self.address, error)
+    @contextmanager
+    def _close_on_error(self) -> Iterator[None]:
+        """Closes the connection after an error, and raises the error as a `KoffError`."""
+        try:
+            with _map_errors(self.address):
+                yield
+        except KoffError:
+            self.close()
+            raise
+
+
+def _map_errors(address: str) -> AbstractContextManager[None]:
+    return map_foreign_errors(f"the connection to {address} failed", partial(make_connect_error, address))
 
 
 _HEADER_TAGS = Request(-1, 0, b"", skip_tags)
@@ -368,21 +369,3 @@ def _remaining_s(until: float) -> float:
     if remaining <= 0:
         raise TimeoutError("no response in time")
     return remaining
-
-
-def _map_os_error(address: str, error: OSError) -> ConnectError:
-    """The `ConnectError`, with the same text that an error of librdkafka gets."""
-    # TimeoutError, gaierror and SSLError are subclasses of OSError.
-    code = KafkaError._TRANSPORT
-    if isinstance(error, socket.gaierror):
-        code = KafkaError._RESOLVE
-    elif isinstance(error, ssl.SSLError):
-        code = KafkaError._SSL
-    if isinstance(error, TimeoutError):
-        cause = "no response in time"
-    elif isinstance(error, ssl.SSLCertVerificationError):
-        cause = f"the broker's certificate is not trusted: {error.verify_message}"
-    else:
-        cause = error.strerror or str(error) or type(error).__name__
-    cause = re.sub(r"^\[[^\]]*\] | \(_ssl\.c:\d+\)$", "", cause)  # Python's and OpenSSL's tags
-    return make_connect_error(address, [KafkaError(code, cause)])

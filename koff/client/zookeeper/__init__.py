@@ -5,7 +5,7 @@ Needs the extra `koff[zookeeper]` (kazoo).
 
 from koff.client.redelivery.conf import Redelivery, RedeliveryCounts
 from koff.client.redelivery.errors import PartitionError
-from koff.client.zookeeper.conf import ConsumerGroupConf, InitialOffset
+from koff.client.zookeeper.conf import ConsumerGroupConf
 from koff.client.zookeeper.errors import (
     AlreadyClosing,
     ClaimLost,
@@ -23,7 +23,6 @@ __all__ = [
     "ClaimLost",
     "ConsumerGroup",
     "ConsumerGroupConf",
-    "InitialOffset",
     "KafkaOffsetManager",
     "OffsetManager",
     "OffsetManagerConf",

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
 
 from koff.client.cluster import ClusterConf
 from koff.client.feed.source import FeedConf
 from koff.client.redelivery.conf import Redelivery
+from koff.client.start_offset import StartOffset
 from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManager
 from koff.client.zookeeper.session import ZooKeeperLogin
-
-
-class InitialOffset(Enum):
-    """Where the group starts in a partition without a committed offset."""
-
-    OLDEST = "oldest"
-    NEWEST = "newest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +19,7 @@ class ConsumerGroupConf:
 
     - `cluster`: how to reach Kafka. If it is None, or its `brokers` are "", the brokers are looked up in
       ZooKeeper's `/brokers/ids`: those listeners whose protocol is the `security.protocol` of its properties.
+    - `initial_offset`: where the group starts in a partition without a committed offset.
     - `zookeeper_login`: how to log in to ZooKeeper; None: not at all, and without TLS.
     - `processing_timeout_s`: how long a member that has to release a partition waits until the messages that
       it handed out are processed.
@@ -45,7 +39,7 @@ class ConsumerGroupConf:
 
     cluster: ClusterConf | None = None
     zookeeper_login: ZooKeeperLogin | None = None
-    initial_offset: InitialOffset = InitialOffset.OLDEST
+    initial_offset: StartOffset = StartOffset.OLDEST
     processing_timeout_s: float = 60.0
     commit_interval_s: float = 10.0
     reset_offsets: bool = False
@@ -61,3 +55,6 @@ class ConsumerGroupConf:
     )
     offset_manager: Callable[[GroupHandle], OffsetManager] | None = None
     """Makes the offset manager; None: `ZooKeeperOffsetManager`."""
+
+    def __post_init__(self) -> None:
+        normalize_members(self, initial_offset=StartOffset)

@@ -53,13 +53,14 @@ class Delivery:
         on_error: Callable[[PartitionError], None],
         write_dead_letter: WriteDeadLetter | None = None,
         clock: Callable[[], float] = time.monotonic,
+        lock: threading.Condition | None = None,
     ) -> None:
         self.cluster_name = ""
         """What messages have as `cluster`: known once the member has joined."""
         self._limit, self._clock, self._is_trusted = limit, clock, is_trusted
         # Threads of the application and of the intakes wait on the same condition. Each wait has a short time
         # limit, so a notification that wakes the wrong thread only delays the right thread.
-        self._lock = threading.Condition()
+        self._lock = lock or threading.Condition()
         # The lock is kept until the offset manager has noted an offset. Otherwise the claim could be lost
         # meanwhile, and the partition claimed again: the offset would count for the newer claim.
         self._acknowledgements: Acknowledgements[Claim] = Acknowledgements(
@@ -118,25 +119,37 @@ class Delivery:
         with self._lock:
             while not self._closed:
                 wait_s = self._release_delayed()
-                for _ in range(len(self._turns)):
-                    claim = self._turns.popleft()
-                    if not self._is_trusted(claim):
-                        self._turns.append(claim)
-                        continue
-                    buffer = self._buffers[claim]
-                    raw = buffer.popleft()
-                    if buffer:
-                        self._turns.append(claim)
-                    else:
-                        del self._buffers[claim]
-                    if claim.was_processed(raw.offset()):  # by `commit_up_to`, since it failed
-                        continue
-                    message = _make_message(self.cluster_name, claim, raw)
-                    self._acknowledgements.hand_out(claim, message, raw)
-                    self._lock.notify_all()
+                message = self._take_ready()
+                if message is not None:
                     return message
                 self._lock.wait(min(wait_s, _LEASE_CHECK_S))
             return None
+
+    def poll_message(self) -> Message | None:
+        """The next message. None if there is none now."""
+        with self._lock:
+            self._release_delayed()
+            return self._take_ready()
+
+    def _take_ready(self) -> Message | None:
+        for _ in range(len(self._turns)):
+            claim = self._turns.popleft()
+            if not self._is_trusted(claim):
+                self._turns.append(claim)
+                continue
+            buffer = self._buffers[claim]
+            raw = buffer.popleft()
+            if buffer:
+                self._turns.append(claim)
+            else:
+                del self._buffers[claim]
+            if claim.was_processed(raw.offset()):  # by `commit_up_to`, since it failed
+                continue
+            message = _make_message(self.cluster_name, claim, raw)
+            self._acknowledgements.hand_out(claim, message, raw)
+            self._lock.notify_all()
+            return message
+        return None
 
     def start_draining(self, claim: Claim, *, deadline: float) -> None:
         """Hands out no more messages of the claim. Until `deadline`, earlier ones may be acknowledged."""

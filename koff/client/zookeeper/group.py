@@ -63,9 +63,12 @@ def join_consumer_group(
     group = ConsumerGroup(name, topics, zookeeper, conf)
     try:
         group.join()
-    except BaseException:
+    except BaseException as error:
         group.abandon()
-        raise
+        if isinstance(error, KoffError) or not isinstance(error, Exception):
+            raise
+        # Another client deleted a node of the group, or an offset manager of the application failed.
+        raise make_koff_error(f"the group {name} cannot be joined", error) from error
     return group
 
 
@@ -211,8 +214,14 @@ class ConsumerGroup(Closing):
 
     def flush_offsets(self) -> None:
         """Commits the offsets of all processed messages now. Raises `KoffError` when that fails."""
-        if self._offsets is not None:
+        if self._offsets is None:
+            return
+        try:
             self._offsets.flush()
+        except KoffError:
+            raise
+        except Exception as error:  # of an offset manager of the application
+            raise make_koff_error("the offsets cannot be committed", error) from error
 
     def instance_registered(self) -> bool:
         """Whether this member is registered: asks ZooKeeper. Raises `ConnectError` without a response."""

@@ -11,8 +11,9 @@ from koff.client.closing import Closing
 from koff.client.cluster import Cluster, Isolation, OffsetSpec, TopicPartition
 from koff.client.feed.feed import Feed, PartitionLost
 from koff.client.redelivery.errors import PartitionError
+from koff.client.start_offset import StartOffset
 from koff.client.zookeeper.claims import Claim, ClaimState
-from koff.client.zookeeper.conf import ConsumerGroupConf, InitialOffset
+from koff.client.zookeeper.conf import ConsumerGroupConf
 from koff.client.zookeeper.delivery import Delivery
 from koff.client.zookeeper.errors import ClaimLost
 from koff.client.zookeeper.offset_manager import OffsetManager
@@ -25,7 +26,7 @@ _FETCH_S = 0.1
 _RETRY_S = 0.3
 _REPORT_AFTER_S = 5.0
 """An error that is retried is reported only after this long: leaders move, topics are being created."""
-INITIAL = {InitialOffset.OLDEST: OffsetSpec.EARLIEST, InitialOffset.NEWEST: OffsetSpec.LATEST}
+INITIAL = {StartOffset.OLDEST: OffsetSpec.EARLIEST, StartOffset.NEWEST: OffsetSpec.LATEST}
 
 
 class Intake(Closing):

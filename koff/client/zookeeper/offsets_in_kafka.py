@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError
 
 from koff.client.broker.conf import OffsetCoordinatorConf
 from koff.client.broker.group_offsets import GroupCoordinator
 from koff.client.cluster import TopicPartition
-from koff.client.foreign_errors import extract_kafka_error, make_connect_error
-from koff.client.librdkafka import has_no_broker, new_client
+from koff.client.foreign_errors import (
+    convert_foreign_error,
+    extract_kafka_error,
+    make_connect_error,
+    map_foreign_errors,
+)
+from koff.client.librdkafka import close_consumer, has_no_broker, new_client
 from koff.client.wire.credentials import check_support
 from koff.client.zookeeper.errors import ClaimLost
 from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManagerConf, PeriodicOffsets
@@ -52,7 +57,7 @@ class KafkaOffsetManager(PeriodicOffsets):
         try:
             super().close()
         finally:
-            self._consumer.close()
+            close_consumer(self._consumer)
             if self._coordinator is not None:
                 self._coordinator.close()
 
@@ -68,14 +73,15 @@ class KafkaOffsetManager(PeriodicOffsets):
         return offset if offset >= 0 else None
 
     def _load_by_librdkafka(self, partition: TopicPartition) -> int | None:
-        requested = [confluent_kafka.TopicPartition(*partition)]
         try:
-            (committed,) = self._consumer.committed(requested, timeout=self._timeout_s)
-        except KafkaException as error:
+            with map_foreign_errors("the committed offset cannot be fetched", self._make_error):
+                requested = [confluent_kafka.TopicPartition(*partition)]
+                (committed,) = self._consumer.committed(requested, timeout=self._timeout_s)
+        except ConnectError:
             self._replace_consumer_without_brokers(partition.topic)
-            raise self._map_error(error) from error
+            raise
         if committed.error is not None:
-            raise self._map_error(KafkaException(committed.error))
+            raise self._make_error([committed.error])
         # The offset is OFFSET_INVALID (-1001) if none is committed.
         return committed.offset if committed.offset >= 0 else None
 
@@ -105,18 +111,17 @@ class KafkaOffsetManager(PeriodicOffsets):
         while True:
             try:
                 committed = self._consumer.commit(offsets=requested, asynchronous=False)
-            except KafkaException as error:
+            except Exception as error:
                 cause = extract_kafka_error(error)
                 if cause is not None and cause.retriable() and time.monotonic() < deadline:
                     time.sleep(_RETRY_S)
                     continue  # for example, the coordinator is still loading
                 self._replace_consumer_without_brokers(requested[0].topic)
-                return dict.fromkeys(offsets, self._map_error(error))
+                failure = convert_foreign_error(error, "the offsets cannot be committed", self._make_error)
+                return dict.fromkeys(offsets, failure)
             # The commit as a whole may succeed while single partitions have errors.
             return {
-                TopicPartition(response.topic, response.partition): self._map_error(
-                    KafkaException(response.error)
-                )
+                TopicPartition(response.topic, response.partition): self._make_error([response.error])
                 for response in committed
                 if response.error is not None
             }
@@ -124,9 +129,8 @@ class KafkaOffsetManager(PeriodicOffsets):
     def _replace_consumer_without_brokers(self, topic: str) -> None:
         """Makes a new consumer if the present one has forgotten all brokers (librdkafka issue 5301)."""
         if has_no_broker(self._consumer, topic):
-            self._consumer.close()
+            close_consumer(self._consumer)
             self._consumer = new_client(Consumer, self._properties)
 
-    def _map_error(self, error: KafkaException) -> ConnectError:
-        cause = extract_kafka_error(error)
-        return make_connect_error(self._brokers, [cause] if cause else [], was_up=True)
+    def _make_error(self, errors: Sequence[KafkaError]) -> ConnectError:
+        return make_connect_error(self._brokers, errors, was_up=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, Self
@@ -28,8 +29,9 @@ from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL
 
 from koff.client.closing import Closing
+from koff.client.foreign_errors import convert_foreign_error
 from koff.client.zookeeper.errors import ZooKeeperLost
-from koff.errors import ConfigError, ConnectError, Denied
+from koff.errors import ConfigError, ConnectError, Denied, KoffError
 
 NoNode, NodeExists, BadVersion = NoNodeError, NodeExistsError, BadVersionError
 """kazoo's errors that the caller of `Session.call` handles. All others become koff's errors."""
@@ -128,18 +130,20 @@ class Session(Closing):
         # kazoo connects without the chroot: `submit` puts it before each path.
         servers, _, root = self.hosts.partition("/")
         self._root = "/" + root.strip("/") if root.strip("/") else ""
-        try:
-            self._kazoo: Any = KazooClient(
-                servers,
-                timeout=timeout_s,
-                connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
-                logger=_kazoo_log,
-                **(login or ZooKeeperLogin()).kazoo_options(),
-            )
-        except ValueError as error:
-            raise ConfigError(
-                f"{self.hosts!r} is not an address of ZooKeeper: write host:port,...[/chroot]"
-            ) from error
+        options = (login or ZooKeeperLogin()).kazoo_options()
+        with self._map_errors():
+            try:
+                self._kazoo: Any = KazooClient(
+                    servers,
+                    timeout=timeout_s,
+                    connection_retry=KazooRetry(max_tries=-1, delay=0.1, backoff=2, max_delay=1.0),
+                    logger=_kazoo_log,
+                    **options,
+                )
+            except ValueError as error:
+                raise ConfigError(
+                    f"{self.hosts!r} is not an address of ZooKeeper: write host:port,...[/chroot]"
+                ) from error
         self._kazoo.add_listener(self._handle_state)
         self._renewed_at: float | None = None
         """When the last renewal since the connection was made was sent (monotonic)."""
@@ -159,7 +163,8 @@ class Session(Closing):
 
         Raises `ConnectError` without a session in time, and `ConfigError` when the chroot does not exist.
         """
-        connected = self._kazoo.start_async()
+        with self._map_errors():
+            connected = self._kazoo.start_async()
         if not connected.wait(self._connect_timeout_s):
             self.close()
             raise ConnectError(
@@ -238,20 +243,25 @@ class Session(Closing):
             raise ZooKeeperLost(
                 f"no connection to ZooKeeper at {self.hosts}: check that it runs and that its port is open"
             )
-        return getattr(self._kazoo, f"{operation}_async")(
-            (self._root + path).rstrip("/") or "/", *args, **kwargs
-        )
+        with self._map_errors():
+            return getattr(self._kazoo, f"{operation}_async")(
+                (self._root + path).rstrip("/") or "/", *args, **kwargs
+            )
 
     def wait_for_result(self, pending: Any) -> Any:
         """The result of a request of `submit`. Raises as `call` does."""
-        try:
+        with self._map_errors():
             return pending.get(timeout=self.timeout_s)
-        except _FOR_CALLERS:
+
+    @contextmanager
+    def _map_errors(self) -> Iterator[None]:
+        """Raises kazoo's errors, except `_FOR_CALLERS`, and all other errors as koff's."""
+        try:
+            yield
+        except (KoffError, *_FOR_CALLERS):
             raise
         except (ConnectionLoss, SessionExpiredError, KazooTimeoutError) as error:
-            raise ZooKeeperLost(
-                f"ZooKeeper at {self.hosts} does not respond: {type(error).__name__}; check that it runs"
-            ) from error
+            raise self._make_lost(type(error).__name__) from error
         except KazooException as error:
             if type(error).__name__ in {"NoAuthError", "AuthFailedError"}:
                 raise Denied(
@@ -261,6 +271,15 @@ class Session(Closing):
             raise ZooKeeperLost(
                 f"request to ZooKeeper at {self.hosts} failed: {type(error).__name__} {error}"
             ) from error
+        except Exception as error:
+            raise convert_foreign_error(
+                error,
+                f"request to ZooKeeper at {self.hosts} failed",
+                lambda causes: self._make_lost(causes[0].str() if causes else "no response in time"),
+            ) from error
+
+    def _make_lost(self, why: str) -> ZooKeeperLost:
+        return ZooKeeperLost(f"ZooKeeper at {self.hosts} does not respond: {why}; check that it runs")
 
     def on_watch(self, _event: object) -> None:
         """The callback for operations that take a watch."""

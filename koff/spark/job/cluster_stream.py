@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from koff.client import Cluster, Isolation, OffsetSpec, TopicPartition
+from koff.client import Isolation, OffsetSpec, TopicPartition
+from koff.client.cluster import Cluster
 from koff.config.clusters import WatchedCluster
 from koff.errors import ConnectError
 from koff.spark.job.batch_progress import ProgressCounter

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from koff.client import Cluster, ClusterConf, Isolation, OffsetSpec, TopicPartition
+from koff.client import ClusterConf, Isolation, OffsetSpec, TopicPartition
+from koff.client.cluster import Cluster
 from koff.errors import ConnectError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import structlog
 
-from koff.client import Cluster
+from koff.client.cluster import Cluster
 from koff.config.clusters import WatchedCluster
 from koff.errors import ConnectError, KoffError
 from koff.spark.job.batch_progress import ProgressCounter

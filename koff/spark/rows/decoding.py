@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from koff.errors import KoffError
 from koff.proto.buffers import Binary, Text
 from koff.proto.primitives import format_uuid
-from koff.records import KeyCodes, Message, RecordColumns, Undecodable, Unknown, decode_columns, type_name
+from koff.records import (
+    DecodedMessage,
+    KeyCodes,
+    RecordColumns,
+    Undecodable,
+    Unknown,
+    decode_columns,
+    type_name,
+)
 from koff.records.record_types import record_type_name
 
 TIME = pa.timestamp("us", "UTC")
@@ -198,7 +206,7 @@ _NOT_OF_COMMITS = ("key", "value", "reason")
 
 
 def _fill_others(
-    others: Mapping[int, Message], columns: Mapping[str, pa.Array], keys: Binary, values: Binary
+    others: Mapping[int, DecodedMessage], columns: Mapping[str, pa.Array], keys: Binary, values: Binary
 ) -> dict[str, pa.Array]:
     """The columns that records other than commits set. `others` maps a row to its record."""
     # `position` is the row's index among the other records, -1 for commits.
@@ -208,7 +216,7 @@ def _fill_others(
     messages = others.values()
     null_for_commits = pa.array(np.maximum(position, 0), mask=_null_mask(position < 0))
 
-    def fill_column(column: str, field: Callable[[Message], Any]) -> pa.Array:
+    def fill_column(column: str, field: Callable[[DecodedMessage], Any]) -> pa.Array:
         """The column with the field of the other records in their rows."""
         # Arrow arrays are immutable: append the new values, and take each row from where its value is.
         both = pa.concat_arrays(
@@ -227,7 +235,7 @@ def _fill_others(
     }
 
 
-def _kind(message: Message) -> str:
+def _kind(message: DecodedMessage) -> str:
     """Kafka's name of the record type, or `Undecodable` or `Unknown`."""
     record = message.record
     return type(record).__name__ if isinstance(record, Undecodable | Unknown) else record_type_name(record)

@@ -23,7 +23,8 @@ import pyarrow as pa
 import structlog
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
-from koff.client import Cluster, ClusterConf, Isolation, OffsetSpec, TopicPartition
+from koff.client import ClusterConf, Isolation, OffsetSpec, TopicPartition
+from koff.client.cluster import Cluster
 from koff.errors import ConfigError, ConnectError
 from koff.records.topics import OFFSETS_TOPIC
 from koff.spark.rows.decoding import DDL, RAW, TIME, DataLost, Decoder, RecordFilter

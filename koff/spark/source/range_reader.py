@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
-from koff.client import Cluster, ClusterConf, Feed, FeedConf, OffsetSpec, PartitionLost, Run, TopicPartition
+from koff.client import ClusterConf, FeedConf, OffsetSpec, TopicPartition
+from koff.client.cluster import Cluster
+from koff.client.feed.feed import Feed, PartitionLost, Run
 from koff.errors import ConnectError
 from koff.spark.rows.decoding import RAW, DataLost
 from koff.spark.source.ranges import Range

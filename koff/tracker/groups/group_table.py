@@ -16,9 +16,9 @@ from koff.errors import KoffError
 from koff.records import (
     ConsumerGroupCurrentMemberAssignment,
     ConsumerGroupTargetAssignmentMember,
+    DecodedMessage,
     GroupMetadata,
     GroupMetadataValue,
-    Message,
     Record,
     ShareGroupCurrentMemberAssignment,
     ShareGroupTargetAssignmentMember,
@@ -77,7 +77,7 @@ class GroupTable:
         self.kinds_version = 0
         """Changes whenever a group comes, goes, or changes its type."""
 
-    def apply(self, message: Message) -> None:
+    def apply(self, message: DecodedMessage) -> None:
         """Applies the next record in log order. Ignores commits and undecodable records.
 
         A tombstone for something that does not exist changes nothing, and creates no group.

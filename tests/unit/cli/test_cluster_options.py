@@ -141,7 +141,7 @@ def test_the_printer_takes_them_as_well(one: Path, monkeypatch: pytest.MonkeyPat
     def reach(brokers: str, *_: Any, **__: Any) -> None:
         raise Reached(brokers)
 
-    monkeypatch.setattr(printer_command, "Consumer", reach)
+    monkeypatch.setattr(printer_command, "OffsetsConsumer", reach)
     result = CliRunner().invoke(main, ["printer", "--config", str(one)])
     assert isinstance(result.exception, Reached), result.output
     assert result.exception.args == ("only:9092",)

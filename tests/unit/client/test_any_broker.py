@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from koff.client import Cluster, ClusterConf, TopicPartition
-from koff.client.cluster import call_in_thread
+from koff.client import ClusterConf, TopicPartition
+from koff.client.cluster import Cluster, call_in_thread
 from koff.errors import Closed
 
 TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))

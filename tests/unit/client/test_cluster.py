@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from koff.client import Cluster, ClusterConf, TopicPartition
-from koff.client.cluster import check_properties
+from koff.client import ClusterConf, TopicPartition
+from koff.client.cluster import Cluster, check_properties
 from koff.client.foreign_errors import make_denied_error
 from koff.errors import ConnectError, Denied
 

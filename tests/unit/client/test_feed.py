@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from koff.client import ClusterConf, Feed, Run
+from koff.client import ClusterConf
+from koff.client.feed.feed import Feed, Run
 from koff.errors import ConfigError, ConnectError, Denied
 
 DENIED = Message(

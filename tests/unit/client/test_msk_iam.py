@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from koff.client import Cluster, ClusterConf
+from koff.client import ClusterConf
+from koff.client.cluster import Cluster
 from koff.client.msk_iam import TokenCallback, sign_token
 from koff.client.wire.credentials import check_support, read_credentials
 from koff.errors import ConfigError, ConnectError

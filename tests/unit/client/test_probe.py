@@ -11,8 +11,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from koff.client import Cluster, ClusterConf
+from koff.client import ClusterConf
 from koff.client import probe as probe_module
+from koff.client.cluster import Cluster
 from koff.client.probe import Finding, Probe, probe_address
 from koff.errors import ConfigError, ConnectError
 from koff.kafkatest import free_ports

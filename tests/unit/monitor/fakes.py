@@ -6,17 +6,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from koff.client import (
-    ClusterConf,
-    Fetched,
-    Isolation,
-    Metadata,
-    OffsetSpec,
-    PartitionMetadata,
-    TopicInfo,
-    TopicPartition,
-)
-from koff.client.cluster import ListedOffset
+from koff.client import ClusterConf, Isolation, Metadata, OffsetSpec, PartitionMetadata, TopicPartition
+from koff.client.cluster import ListedOffset, TopicInfo
+from koff.client.feed.feed import Fetched
 from koff.kafkatest import wait_until
 from koff.monitor.requests import Input
 

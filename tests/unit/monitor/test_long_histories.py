@@ -9,7 +9,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 from structlog.testing import capture_logs
 
-from koff.client import ClusterConf, FeedConf, Fetched, PartitionLost, TopicPartition
+from koff.client import ClusterConf, FeedConf, TopicPartition
+from koff.client.feed.feed import Fetched, PartitionLost
 from koff.client.history import messages
 from koff.client.history.history_fetch import HistoryFetch
 from koff.client.offsets.lister import OffsetLister

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Message
 from structlog.testing import capture_logs
 
-from koff.client import ClusterConf, FeedConf, Fetched, PartitionLost, Run, TopicPartition
+from koff.client import ClusterConf, FeedConf, TopicPartition
+from koff.client.feed.feed import Fetched, PartitionLost, Run
 from koff.errors import ConnectError, Denied
 from koff.kafkatest import wait_until
 from koff.monitor import readers as readers_module

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from koff.client import ClusterConf, EndReached, Isolation, OffsetSpec, Place, Unread
-from koff.client import FirstRecord as ReadRecord
+from koff.client import ClusterConf, Isolation, OffsetSpec
+from koff.client.feed.record_times import EndReached, Place, Unread
+from koff.client.feed.record_times import FirstRecord as ReadRecord
 from koff.client.metadata import Metadata, Node, PartitionMetadata
 from koff.errors import ConnectError, Denied, KoffError
 from koff.kafkatest import wait_until

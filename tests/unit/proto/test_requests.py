@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koff.errors import ConfigError
 from koff.proto import (
     Api,
     ErrorCode,
@@ -100,3 +101,28 @@ def test_any_bytes_are_a_response_or_malformed(data: bytes) -> None:
 def test_a_version_that_kio_has_not_is_malformed() -> None:
     with pytest.raises(Malformed, match="METADATA in version 99"):
         decode_request(struct.pack(">hhih", 3, 99, 1, -1))
+
+
+def test_a_field_that_is_not_given_has_the_default_of_kafka():
+    request = build_request(Api.METADATA, 12)
+    assert request.topics == ()  # not None, which would be all topics
+    assert request.allow_auto_topic_creation is True
+    assert request.include_topic_authorized_operations is False
+    topic = build_struct(Api.METADATA, 12, "MetadataRequestTopic", name="orders")
+    assert (topic.name, topic.topic_id) == ("orders", None)
+
+
+@pytest.mark.parametrize("api", Api)
+def test_each_request_can_be_built_without_a_field_and_is_written_and_read(api):
+    for version in kio_versions(api):
+        request = encode_request(build_request(api, version))
+        header, read = decode_request(request.encode_frame(7, "test")[4:])
+        assert (header.api, header.version) == (api, version)
+        assert read == build_request(api, version)
+
+
+def test_a_name_that_no_version_has_is_refused_if_a_field_is_missing():
+    with pytest.raises(ConfigError, match="allow_topic_creation"):
+        build_request(Api.METADATA, 12, topics=None, allow_topic_creation=False)
+    # That other versions have it is no mistake.
+    assert build_request(Api.METADATA, 12, include_cluster_authorized_operations=True).topics == ()

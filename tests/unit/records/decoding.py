@@ -6,19 +6,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from koff.records import Message, as_dict, decode, decode_share_state, kafka_line, text_line
+from koff.records import DecodedMessage, as_dict, decode, decode_share_state, kafka_line, text_line
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 @functools.cache
-def decoded(key: bytes | None, value: bytes | None, *, share_state: bool = False) -> Message:
+def decoded(key: bytes | None, value: bytes | None, *, share_state: bool = False) -> DecodedMessage:
     """The message; asserts that no beginning of key or value makes the decoder, or a printer, raise."""
     read = decode_share_state if share_state else decode
     for cut in _cuts(len(value or b"")):
-        assert isinstance(read(key, (value or b"")[:cut]), Message)
+        assert isinstance(read(key, (value or b"")[:cut]), DecodedMessage)
     for cut in _cuts(len(key or b"")):
-        assert isinstance(read((key or b"")[:cut], value), Message)
+        assert isinstance(read((key or b"")[:cut], value), DecodedMessage)
     message = read(key, value)
     _shown(message)
     return message
@@ -33,7 +33,7 @@ def _cuts(size: int) -> Iterable[int]:
     )
 
 
-def _shown(message: Message) -> None:
+def _shown(message: DecodedMessage) -> None:
     assert text_line(message).isprintable()
     json.dumps(as_dict(message))
     kafka_line(message)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from koff.records import Message, OffsetCommit, OffsetCommitValue, decode, encode, text_line
+from koff.records import DecodedMessage, OffsetCommit, OffsetCommitValue, decode, encode, text_line
 from tests.unit.records.decoding import decoded, golden, key_and_value
 
 
@@ -12,7 +12,7 @@ def commit(**fields: Any) -> str:
     value = OffsetCommitValue(
         **{"version": 3, "offset": 1234, "metadata": "", "commit_timestamp": 0, **fields}
     )
-    return text_line(Message("g", OffsetCommit(group="g", topic="orders", partition=3, value=value)))
+    return text_line(DecodedMessage("g", OffsetCommit(group="g", topic="orders", partition=3, value=value)))
 
 
 def test_a_commit_is_where_the_group_stands_and_since_when() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from koff.errors import KoffError
-from koff.records import Message, OffsetCommit
+from koff.records import DecodedMessage, OffsetCommit
 from koff.tracker.groups import GroupTable, ShareTopic
 from tests.unit.builders import Consumer, Share, golden_messages, gone, said
 from tests.unit.lives import classic, compacted, history, replayed, views
@@ -66,7 +66,7 @@ def test_a_state_of_another_schema_is_refused():
 # what a broker wrote
 
 
-def golden_group(name: str) -> list[Message]:
+def golden_group(name: str) -> list[DecodedMessage]:
     return [message for message in golden_messages() if message.consumer == name]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from koff.records import Message, decode, encode
+from koff.records import DecodedMessage, decode, encode
 from koff.tracker.groups import Group, GroupSubscription, GroupTable, Member, ShareTopic, Tasks
 from tests.unit.builders import (
     ASSIGNED_T_0_1,
@@ -303,9 +303,9 @@ def test_assignments_are_by_id_in_consumer_and_share_groups():
 def test_records_of_kafka_3_7_say_by_what_is_pending_where_a_member_stands():
     record: Any = said(Consumer.current("g", "m", 3, {T: (0,)}, {T: (1,)})).record
     early = replace(record, value=replace(record.value, layout="3.7", state=127))
-    assert replayed([Message("g", early)]).get("g").members[0].state == "UnrevokedPartitions"
+    assert replayed([DecodedMessage("g", early)]).get("g").members[0].state == "UnrevokedPartitions"
     settled = replace(early, value=replace(early.value, partitions_pending_revocation=()))
-    assert replayed([Message("g", settled)]).get("g").members[0].state == "Stable"
+    assert replayed([DecodedMessage("g", settled)]).get("g").members[0].state == "Stable"
 
 
 # share groups

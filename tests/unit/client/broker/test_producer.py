@@ -94,3 +94,37 @@ def test_an_error_in_the_midst_of_a_call_is_the_error_of_its_message_only():
     made = _ProduceCall("t", 0, messages, None)
     made.queue_messages(RefusesOne())
     assert {index: error.str() for index, error in made._errors.items()} == {1: "OverflowError: too large"}
+
+
+class Silent:
+    """A librdkafka producer that takes messages and never reports one."""
+
+    def __len__(self) -> int:
+        return 0
+
+    def produce_batch(self, topic: str, messages: list[Any], **options: object) -> int:
+        return len(messages)
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        raise RuntimeError
+
+    def flush(self, timeout: float) -> None:
+        pass
+
+    def purge(self) -> None:
+        pass
+
+
+def test_close_fails_the_futures_of_messages_that_nobody_reports(monkeypatch):
+    monkeypatch.setattr("koff.client.broker.async_calls._CLOSE_S", 0.1)
+    producer = PartitionProducer(ClusterConf("127.0.0.1:1"), ProducerConf(), lambda topic, partition: None)
+    monkeypatch.setattr(producer, "_producer", Silent())
+    closed_by_callback = producer.produce_async("t", 0, Message(b"a"), on_done=lambda _: producer.close())
+    other = producer.produce_async("t", 0, Message(b"b"))
+    producer.close()
+    for future in (closed_by_callback, other):
+        assert future.done()
+        error = future.exception(0)
+        assert isinstance(error, ProduceError)
+        assert error.unknown == (0,)
+    assert not other.cancel()

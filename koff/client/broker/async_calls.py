@@ -1,0 +1,125 @@
+"""Calls of a producer that nobody waits for: a thread waits for their delivery reports."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from koff.client.cluster import call_in_thread
+from koff.errors import Closed, KoffError
+from koff.logs import get_logger
+
+log = get_logger("client")
+
+OnDone = Callable[["Future[int | None]"], object]
+_IDLE_S = 1.0
+"""The thread ends when there was no call for so long."""
+_CLOSE_S = 5.0
+"""How long `close` waits for the reports of messages that were dropped."""
+
+
+class QueuedCall(Protocol):
+    """The messages of one call, which librdkafka has."""
+
+    @property
+    def done(self) -> bool:
+        """Whether each message has its delivery report."""
+
+    def wait_for_reports(self, producer: Any, *, once: bool = False) -> None:
+        """Waits until the call is done, or `once` for a moment."""
+
+    def give_up(self, error: Exception) -> None:
+        """Waits for no more reports."""
+
+
+class AsyncCalls:
+    """The calls that are under way, with their futures. The thread ends with the calls.
+
+    `finish` returns the result of a call that is done, or raises its error.
+    """
+
+    def __init__(self, finish: Callable[[Any, Any], int | None]) -> None:
+        self._finish = finish
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[Any, QueuedCall, Future[int | None]]] = []
+        self._thread: int | None = None
+        self._closed = False
+
+    def add(self, producer: Any, call: QueuedCall, on_done: OnDone | None) -> Future[int | None]:
+        """The future result of the call. `on_done` gets the future, in the thread that completes it."""
+        future = Future[int | None]()
+        future.set_running_or_notify_cancel()  # the messages are on their way: it cannot be cancelled
+        add_callback(future, on_done)
+        with self._changed:
+            self._waiting.append((producer, call, future))
+            self._changed.notify_all()
+            must_start = self._thread is None
+            if must_start:
+                self._thread = 0
+        if must_start:
+            started = call_in_thread(self._run)
+            if started.done() and started.exception():  # the operating system gives no thread
+                self._run()
+        return future
+
+    def close(self) -> None:
+        """Waits until the calls that are under way are done. The producer has dropped their messages."""
+        until = time.monotonic() + _CLOSE_S
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            if self._thread == threading.get_ident():  # a callback closes the producer
+                return
+            self._changed.wait_for(lambda: not self._waiting, _CLOSE_S)
+            left = [call for _, call, _ in self._waiting]
+        for call in left:
+            call.give_up(Closed("the producer is closed"))
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting, max(until + _CLOSE_S - time.monotonic(), 0))
+
+    def _run(self) -> None:
+        self._thread = threading.get_ident()
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closed, _IDLE_S)
+                if not self._waiting:
+                    self._thread = None
+                    return
+                waiting = list(self._waiting)
+            # One call's wait runs the callbacks of all calls of its producer.
+            for producer, call in {producer: call for producer, call, _ in reversed(waiting)}.items():
+                call.wait_for_reports(producer, once=True)
+            done = [each for each in waiting if each[1].done]
+            for producer, call, future in done:
+                self._settle(producer, call, future)
+            with self._changed:
+                self._waiting = [each for each in self._waiting if each not in done]
+                self._changed.notify_all()
+
+    def _settle(self, producer: Any, call: QueuedCall, future: Future[int | None]) -> None:
+        try:
+            result = self._finish(producer, call)
+        except KoffError as error:
+            future.set_exception(error)
+        except BaseException as error:  # a bug: without this, the caller would wait for ever
+            log.exception("a call of a producer cannot be completed")
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+
+def add_callback(future: Future[int | None], on_done: OnDone | None) -> None:
+    """Calls `on_done` with the future when it is done. An error of `on_done` is logged."""
+    if on_done is None:
+        return
+
+    def call_back(done: Future[int | None]) -> None:
+        try:
+            on_done(done)
+        except Exception:
+            log.exception("a callback of produce_async raised an error")
+
+    future.add_done_callback(call_back)

@@ -1,0 +1,367 @@
+"""A cluster in memory: a `Client` of `koff.client` that needs no Kafka, starts no thread and takes no time.
+
+    broker = MemoryBroker({"orders": 3})
+    broker.producer().produce("orders", 0, Message(b"one"))
+    broker.fail("commit", ConnectError("the coordinator is away"))
+    broker.delay("produce", 2.0)
+    broker.clock.call_later(5.0, lambda: broker.producer().produce("orders", 0, Message(b"later")))
+
+It behaves as a real broker does: the same contract tests run against both.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from koff.client import (
+    ConsumerConf,
+    Message,
+    Metadata,
+    Node,
+    OffsetCoordinatorConf,
+    OffsetSpec,
+    PartitionMetadata,
+    ProduceError,
+    ProducerConf,
+    RequiredAcks,
+    StartOffset,
+    TopicPartition,
+    UnknownTopic,
+)
+from koff.client.broker.async_calls import add_callback
+from koff.client.closing import Closing
+from koff.client.message_check import check_messages
+from koff.client.topic_names import check_partition
+from koff.errors import Closed, ConfigError, ConnectError, KoffError
+from koff.kafkatest.memory_consumer import MemoryConsumer
+from koff.kafkatest.memory_log import PartitionLog
+from koff.kafkatest.virtual_clock import VirtualClock
+
+CALLS = frozenset({"metadata", "offsets", "produce", "consume", "commit", "offset"})
+"""The calls that are recorded, and that `fail` and `delay` know."""
+
+
+@dataclass(slots=True)
+class Call:
+    """A call that a program made: its name, when it began (`clock.now_s`), and its arguments.
+
+    `error` is what it raised, None if it succeeded or has not ended.
+    """
+
+    name: str
+    at_s: float
+    arguments: dict[str, Any] = field(default_factory=dict)
+    error: Exception | None = None
+
+
+class MemoryBroker(Closing):
+    """A `Client` with the given topics (name to partition count). Threads may share it.
+
+    `clock` is its time: several doubles may share one. `calls` has the calls so far, and `produced` the
+    messages that were written, in order.
+    """
+
+    def __init__(self, topics: Mapping[str, int] | None = None, *, clock: VirtualClock | None = None) -> None:
+        self.clock = clock or VirtualClock()
+        self.calls: list[Call] = []
+        self.produced: list[Message] = []
+        self.closed = self.is_down = False
+        self.committed: dict[tuple[str, str, int], tuple[int, str]] = {}
+        """The offset and the metadata that groups have committed, by group, topic and partition."""
+        self._logs: dict[str, list[PartitionLog]] = {}
+        self._errors: defaultdict[str, deque[Exception]] = defaultdict(deque)
+        self._delays: defaultdict[str, deque[float]] = defaultdict(deque)
+        self._unfinished: list[tuple[Future[int | None], str, int]] = []
+        for name, partitions in (topics or {}).items():
+            self.create_topic(name, partitions)
+
+    def create_topic(self, name: str, partitions: int = 1) -> str:
+        """Creates an empty topic, also in place of an old one, and returns its name."""
+        with self.clock.changed:
+            self._logs[name] = [PartitionLog() for _ in range(partitions)]
+            self.clock.changed.notify_all()
+        return name
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """Deletes the messages before the offset, as retention does."""
+        with self.clock.changed:
+            self.find_log(topic, partition).delete_before(offset)
+            self.clock.changed.notify_all()
+
+    def fail(self, call: str, *errors: Exception) -> None:
+        """Makes the next calls of that name (one of `CALLS`), by any caller, raise these errors in turn."""
+        self._script(self._errors[_check_call(call)], errors)
+
+    def delay(self, call: str, *seconds: float) -> None:
+        """Makes the next calls of that name, by any caller, take so long in turn, in the time of `clock`."""
+        self._script(self._delays[_check_call(call)], seconds)
+
+    def go_down(self) -> None:
+        """Makes each call raise `ConnectError`, until `come_back`."""
+        self._set_down(True)
+
+    def come_back(self) -> None:
+        """Ends what `go_down` began."""
+        self._set_down(False)
+
+    def has_script(self, call: str) -> bool:
+        """Whether `fail`, `delay` or `go_down` has something for the next call of that name."""
+        return bool(self.is_down or self._errors[call] or self._delays[call])
+
+    def close(self) -> None:
+        """Makes every call raise `Closed`, also the calls that wait. Safe to call twice."""
+        with self.clock.changed:
+            self.closed = True
+            self.clock.changed.notify_all()
+            unfinished, self._unfinished = self._unfinished, []
+        for future, place, count in unfinished:
+            if not future.done():
+                future.set_exception(_make_produce_error(place, count, Closed("the producer is closed")))
+
+    def metadata(self) -> Metadata:
+        """The metadata of all topics: one broker leads every partition."""
+        with self.begin_call("metadata"):
+            topics = {
+                name: tuple(PartitionMetadata(number, 1, (1,), (1,)) for number in range(len(logs)))
+                for name, logs in self._logs.items()
+            }
+            return Metadata("in memory", 1, (Node(1, "memory", 9092),), topics)
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions the topic has. Raises `UnknownTopic`."""
+        with self.begin_call("metadata", topic=topic):
+            check_partition(topic)
+            if topic not in self._logs:
+                raise UnknownTopic(f"there is no topic {topic}: check its name")
+            return len(self._logs[topic])
+
+    def offset_earliest(self, topic: str, partition: int) -> int:
+        """The log start offset of the partition."""
+        topic_partition = TopicPartition(topic, partition)
+        return self.offsets([topic_partition], OffsetSpec.EARLIEST)[topic_partition]
+
+    def offset_latest(self, topic: str, partition: int) -> int:
+        """The end offset of the partition: the offset of its next message."""
+        topic_partition = TopicPartition(topic, partition)
+        return self.offsets([topic_partition])[topic_partition]
+
+    def offsets(
+        self, partitions: Iterable[TopicPartition], spec: OffsetSpec | int = OffsetSpec.LATEST
+    ) -> dict[TopicPartition, int]:
+        """The offset of each partition.
+
+        `spec` may be a time in ms since the epoch: then the first offset at or after it, -1 without one.
+        """
+        if isinstance(spec, int) and not 0 <= spec < 1 << 63:
+            raise ConfigError(f"{spec} is no time in ms since the epoch: use 0 or more")
+        requested = [TopicPartition(*partition) for partition in partitions]
+        with self.begin_call("offsets", partitions=requested, spec=spec):
+            return {partition: self.find_log(*partition).find_offset(spec) for partition in requested}
+
+    def producer(self, conf: ProducerConf | None = None) -> MemoryProducer:
+        """A producer."""
+        with self.begin_call():
+            return MemoryProducer(self, conf or ProducerConf())
+
+    def consumer(self, conf: ConsumerConf) -> MemoryConsumer:
+        """A consumer of one partition. Raises `UnknownTopic`."""
+        with self.begin_call():
+            log, start = self.find_log(conf.topic, conf.partition), conf.start_offset
+            if not isinstance(start, int) or not StartOffset.OLDEST <= start < 1 << 63:
+                raise ConfigError(
+                    f"start_offset {start!r} is not valid: use 0 or more, StartOffset.OLDEST or NEWEST"
+                )
+            return MemoryConsumer(self, conf, log.end if start == StartOffset.NEWEST else start)
+
+    def offset_coordinator(self, conf: OffsetCoordinatorConf) -> MemoryOffsetCoordinator:
+        """The coordinator that keeps the group's offsets."""
+        with self.begin_call():
+            return MemoryOffsetCoordinator(self, conf)
+
+    @contextmanager
+    def begin_call(self, call: str = "", **arguments: Any) -> Iterator[None]:
+        """Records the call, lets its delay pass, and holds the lock of the clock.
+
+        Raises the next error of `fail`, and `Closed` after `close`.
+        """
+        with self.clock.changed:
+            made = Call(call, self.clock.now_s, arguments)
+            try:
+                self._check_open()
+                if call:
+                    self.calls.append(made)
+                    if self._delays[call]:
+                        self.clock.wait_for(lambda: self.closed, self._delays[call].popleft())
+                        self._check_open()
+                    if self.is_down:
+                        raise ConnectError("the broker in memory is down: see `come_back`")
+                    if self._errors[call]:
+                        raise self._errors[call].popleft()
+                yield
+            except Exception as error:
+                made.error = error
+                raise
+
+    def find_log(self, topic: str, partition: int) -> PartitionLog:
+        """The log of a partition. Raises `UnknownTopic`."""
+        check_partition(topic, partition)
+        logs = self._logs.get(topic)
+        if logs is None or not 0 <= partition < len(logs):
+            raise UnknownTopic(f"there is no {topic}/{partition}: check topic and partition")
+        return logs[partition]
+
+    def count_partitions(self, topic: str) -> int:
+        """How many partitions the topic has; 0 if there is no such topic."""
+        return len(self._logs.get(topic, ()))
+
+    def append(self, topic: str, partition: int, messages: Iterable[Message]) -> int:
+        """Appends copies of the messages to the log. Returns the offset of the first."""
+        log = self.find_log(topic, partition)
+        first = log.end
+        for offset, message in enumerate(messages, start=first):
+            timestamp_ms = self.clock.now_ms if message.timestamp_ms is None else message.timestamp_ms
+            # A copy: the caller may change and produce its message again.
+            written = replace(message, offset=offset, timestamp_ms=timestamp_ms, on_ack=None, on_nack=None)
+            written.topic, written.partition = topic, partition
+            log.messages.append(written)
+            self.produced.append(written)
+        self.clock.changed.notify_all()
+        return first
+
+    def take_delay(self, call: str) -> float:
+        """The delay of the next call of that name, which the caller applies in place of `begin_call`."""
+        with self.clock.changed:
+            return self._delays[call].popleft() if self._delays[call] else 0.0
+
+    def add_unfinished(self, future: Future[int | None], place: str, count: int) -> None:
+        """Makes `close` fail this future of `count` messages, unless it is done before."""
+        with self.clock.changed:
+            self._unfinished = [each for each in self._unfinished if not each[0].done()]
+            self._unfinished.append((future, place, count))
+
+    def _script(self, script: deque[Any], added: Iterable[Any]) -> None:
+        with self.clock.changed:
+            script.extend(added)
+            self.clock.changed.notify_all()
+
+    def _set_down(self, is_down: bool) -> None:
+        with self.clock.changed:
+            self.is_down = is_down
+            self.clock.changed.notify_all()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Closed("the broker in memory is closed")
+
+
+class MemoryProducer:
+    """A `Producer`."""
+
+    def __init__(self, broker: MemoryBroker, conf: ProducerConf) -> None:
+        self.conf = conf
+        self._broker = broker
+
+    def produce(self, topic: str, partition: int, *messages: Message) -> int | None:
+        """The offset of the first message; None with required acks NONE."""
+        check_messages(messages)
+        acknowledged = self.conf.required_acks is not RequiredAcks.NONE
+        with self._broker.begin_call("produce", topic=topic, partition=partition, messages=messages):
+            first = self._broker.append(topic, partition, messages)
+            for offset, message in enumerate(messages, start=first):
+                message.topic, message.partition = topic, partition
+                if acknowledged:
+                    message.offset = offset
+        return first if acknowledged else None
+
+    def produce_async(
+        self,
+        topic: str,
+        partition: int,
+        *messages: Message,
+        on_done: Callable[[Future[int | None]], object] | None = None,
+    ) -> Future[int | None]:
+        """The future result of `produce`. It is done at once, or by the clock after a `delay`."""
+        check_messages(messages)
+        broker, future = self._broker, Future[int | None]()
+        with broker.clock.changed:
+            broker._check_open()
+            broker.find_log(topic, partition)
+        add_callback(future, on_done)
+        place = f"{topic}/{partition}"
+
+        def write() -> None:
+            if future.done():  # `close` has failed it
+                return
+            try:
+                future.set_result(self.produce(topic, partition, *messages))
+            except KoffError as error:
+                future.set_exception(_make_produce_error(place, len(messages), error))
+
+        delay_s = broker.take_delay("produce")
+        if delay_s:
+            broker.add_unfinished(future, place, len(messages))
+            broker.clock.call_later(delay_s, write)
+        else:
+            write()
+        return future
+
+
+class MemoryOffsetCoordinator:
+    """An `OffsetCoordinator`."""
+
+    def __init__(self, broker: MemoryBroker, conf: OffsetCoordinatorConf) -> None:
+        self.conf = conf
+        self._broker = broker
+
+    def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
+        """Commits the group's offset of the partition. Raises `UnknownTopic`, `ConfigError` below 0."""
+        self.commit_offsets({TopicPartition(topic, partition): offset}, metadata)
+
+    def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Commits all of the group's offsets or none. Raises as `commit` does."""
+        for (topic, partition), offset in offsets.items():
+            if offset < 0:
+                raise ConfigError(
+                    f"offset {offset} of {topic}/{partition} cannot be committed: use 0 or more"
+                )
+        group = self.conf.consumer_group
+        with self._broker.begin_call("commit", group=group, offsets=dict(offsets), metadata=metadata):
+            for topic, partition in offsets:
+                self._broker.find_log(topic, partition)
+            for (topic, partition), offset in offsets.items():
+                self._broker.committed[group, topic, partition] = (offset, metadata)
+
+    def offsets(self) -> dict[TopicPartition, tuple[int, str]]:
+        """All committed offsets of the group, with their metadata, by partition."""
+        with self._broker.begin_call("offset", group=self.conf.consumer_group):
+            return {
+                TopicPartition(topic, partition): committed
+                for (group, topic, partition), committed in self._broker.committed.items()
+                if group == self.conf.consumer_group
+            }
+
+    def offset(self, topic: str, partition: int) -> tuple[int, str]:
+        """The group's committed offset and its metadata; (-1, "") without a committed offset."""
+        check_partition(topic, partition)
+        group = self.conf.consumer_group
+        with self._broker.begin_call("offset", group=group, topic=topic, partition=partition):
+            return self._broker.committed.get((group, topic, partition), (-1, ""))
+
+
+def _make_produce_error(place: str, count: int, error: KoffError) -> ProduceError:
+    if isinstance(error, ProduceError):
+        return error
+    made = ProduceError(place, count, dict.fromkeys(range(count), str(error)))
+    made.__cause__ = error
+    return made
+
+
+def _check_call(call: str) -> str:
+    if call not in CALLS:
+        raise ConfigError(f"{call!r} cannot be scripted: use one of {', '.join(sorted(CALLS))}")
+    return call

@@ -1,0 +1,376 @@
+"""Consumer groups of `koff.client.zookeeper` in memory: the members of a `MemoryZooKeeper` share partitions.
+
+    zookeeper = MemoryZooKeeper(MemoryBroker({"orders": 3}))
+    with zookeeper.join_consumer_group("billing", ["orders"]) as group:
+        for message in group.messages():
+            message.ack()
+
+Assignment, redelivery and acknowledgements are those of koff's members; ZooKeeper's sessions, the threads and
+offset managers are left out. `broker.fail("commit", ...)` and `broker.delay("commit", ...)` are for commits.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+import confluent_kafka
+
+from koff.client.closing import Closing
+from koff.client.cluster import TopicPartition
+from koff.client.message import Message
+from koff.client.start_offset import StartOffset
+from koff.client.topic_names import find_topic_fault
+from koff.client.zookeeper.assignment import assign_partitions
+from koff.client.zookeeper.claims import Claim, ClaimState
+from koff.client.zookeeper.conf import ConsumerGroupConf
+from koff.client.zookeeper.delivery import Delivery
+from koff.client.zookeeper.error_queue import ErrorQueue
+from koff.client.zookeeper.errors import AlreadyClosing, PartitionError, UncleanClose, ZooKeeperLost
+from koff.client.zookeeper.redelivery import RedeliveryCounts
+from koff.client.zookeeper.znodes import Registration
+from koff.errors import ConfigError, KoffError
+from koff.kafkatest.memory_broker import MemoryBroker
+from koff.kafkatest.virtual_clock import VirtualClock
+
+
+class MemoryZooKeeper:
+    """Where members of groups find each other. `broker` has the messages; it gives the time, too.
+
+    `offsets` maps group, topic and partition to the next offset to process, as it was committed.
+    """
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self.broker = broker
+        self.offsets: dict[tuple[str, str, int], int] = {}
+        self.owners: dict[tuple[str, str, int], MemoryConsumerGroup] = {}
+        self.members: defaultdict[str, list[MemoryConsumerGroup]] = defaultdict(list)
+        self.transactions = itertools.count(1)
+
+    def join_consumer_group(
+        self,
+        name: str,
+        topics: Sequence[str],
+        zookeeper: str | Sequence[str] = "",
+        config: ConsumerGroupConf | None = None,
+    ) -> MemoryConsumerGroup:
+        """A new member of the group, as `koff.client.zookeeper.join_consumer_group` makes it."""
+        if not name or "/" in name or not topics:
+            raise ConfigError(
+                f"a group needs a name without a slash, and at least one topic: got {name!r}, {list(topics)}"
+            )
+        for fault in filter(None, map(find_topic_fault, topics)):
+            raise ConfigError(fault)
+        with self.broker.clock.changed:
+            member = MemoryConsumerGroup(self, name, topics, config or ConsumerGroupConf())
+            if member.conf.reset_offsets and not self.members[name]:
+                for key in [key for key in self.offsets if key[0] == name]:
+                    del self.offsets[key]
+            self.members[name].append(member)
+            self.rebalance(name)
+        return member
+
+    def expire_session(self, member: MemoryConsumerGroup) -> None:
+        """Ends the member's session: it loses its claims without a commit, and registers again."""
+        with self.broker.clock.changed:
+            member.lose_claims()
+            self.rebalance(member.name)
+
+    def rebalance(self, group: str) -> None:
+        """Lets each member release partitions and claim others, until nothing changes."""
+        members = {member.id: member for member in self.members[group]}
+        for topic in {topic for member in members.values() for topic in member.topics}:
+            registrations = {
+                member.id: Registration(dict.fromkeys(member.topics, 1)) for member in members.values()
+            }
+            numbers = range(self.broker.count_partitions(topic))
+            for member_id, assigned in assign_partitions(registrations, topic, numbers).items():
+                members[member_id].assigned[topic] = set(assigned)
+        for member in members.values():
+            member.release_claims()
+        for member in members.values():
+            member.claim_partitions()
+        self.broker.clock.changed.notify_all()
+
+
+class _VirtualDelivery(Delivery):
+    """A `Delivery` on the time of a clock, which learns when a failed message is due again."""
+
+    def __init__(self, clock: VirtualClock, **options: Any) -> None:
+        super().__init__(clock=lambda: clock.now_s, lock=clock.changed, **options)
+        self._virtual_clock = clock
+
+    def _delay(self, claim: Claim, raw: Any, delay_s: float) -> None:
+        super()._delay(claim, raw, delay_s)
+        self._virtual_clock.call_later(delay_s, lambda: None)
+
+
+class MemoryConsumerGroup(Closing):
+    """One member of a group, with the interface of `koff.client.zookeeper.ConsumerGroup`."""
+
+    def __init__(
+        self, zookeeper: MemoryZooKeeper, name: str, topics: Sequence[str], conf: ConsumerGroupConf
+    ) -> None:
+        self.name = name
+        self.topics = tuple(dict.fromkeys(topics))
+        self.conf = conf
+        self.id = f"{name}_memory-{next(zookeeper.transactions):04}"
+        self.assigned: dict[str, set[int]] = {}
+        self._zookeeper, self._broker = zookeeper, zookeeper.broker
+        self._clock = zookeeper.broker.clock
+        self._claims: dict[TopicPartition, Claim] = {}
+        self._positions: dict[Claim, int] = {}
+        self._processed: dict[Claim, int] = {}
+        self._errors = ErrorQueue()
+        self._close_errors: list[KoffError] = []
+        self._iterating: set[int] = set()
+        """The threads that iterate over `messages`."""
+        self._closing = self._closed = False
+        self._drain_timeout_s = conf.processing_timeout_s
+        self._committed_at_s = self._clock.now_s
+        dead_letters = self._write_dead_letter if conf.redelivery.dead_letter_topic else None
+        self._delivery = _VirtualDelivery(
+            self._clock,
+            limit=conf.buffer_messages,
+            max_redeliveries=conf.max_redeliveries,
+            redelivery=conf.redelivery,
+            is_trusted=lambda claim: claim.state is ClaimState.READING,
+            on_processed=self._processed.__setitem__,
+            on_error=self._report_error,
+            write_dead_letter=dead_letters,
+        )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._drain_timeout_s = 0.0
+        self._closing = True
+        self._shut_down()
+        if kind is None:
+            self._raise_close_errors()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the shutdown is completed."""
+        return self._closed
+
+    def wait_closed(self, timeout_s: float | None = None) -> bool:
+        """Waits until the shutdown is completed; returns whether it is."""
+        return self._clock.wait_for(lambda: self._closed, float("inf") if timeout_s is None else timeout_s)
+
+    @property
+    def claims(self) -> dict[TopicPartition, int]:
+        """The partitions that this member owns, each with the number of its claim: later claims have more."""
+        with self._clock.changed:
+            return {partition: claim.czxid for partition, claim in self._claims.items()}
+
+    def messages(self) -> Iterator[Message]:
+        """The messages of this member's partitions, as they arrive; ends when `close` is called."""
+        self._iterating.add(threading.get_ident())
+        try:
+            while True:
+                found: list[Message] = []
+
+                def look(found: list[Message] = found) -> bool:
+                    if not self._closing:
+                        self._advance()
+                        found.extend(filter(None, [self._delivery.poll_message()]))
+                    return bool(found) or self._closing
+
+                self._clock.wait_for(look)
+                if not found:
+                    break
+                yield found[0]
+        finally:
+            self._iterating.discard(threading.get_ident())
+            if self._closing:
+                self._shut_down()
+
+    def errors(self) -> Iterator[KoffError]:
+        """The errors of this member, as they occur; ends when the shutdown is completed."""
+        while (error := self._errors.take_error(lambda: self._closed)) is not None:
+            yield error
+
+    @property
+    def redelivery_counts(self) -> RedeliveryCounts:
+        """How often this member delivered a message again after `nack`, and passed one over."""
+        return self._delivery.counts
+
+    def commit_up_to(self, message: Message) -> None:
+        """Marks the message, and all before it in its partition, as processed. Raises `ClaimLost`."""
+        self._delivery.mark_processed_up_to(message)
+
+    def flush_offsets(self) -> None:
+        """Commits the offsets of all processed messages now. Raises `KoffError` when that fails."""
+        with self._clock.changed:
+            self._commit(list(self._processed))
+
+    def instance_registered(self) -> bool:
+        """Whether this member is registered."""
+        return self in self._zookeeper.members[self.name]
+
+    def owns(self, topic: str, partition: int) -> bool:
+        """Whether this member owns the partition."""
+        return self._zookeeper.owners.get((self.name, topic, partition)) is self
+
+    def close(self) -> None:
+        """Leaves the group as a real member does; a thread that iterates does it after its message."""
+        with self._clock.changed:
+            if self._closing:
+                raise AlreadyClosing(f"the consumer group {self.name} is already shutting down")
+            self._closing = True
+            self._clock.changed.notify_all()
+        if threading.get_ident() not in self._iterating:
+            self._shut_down()
+            self._raise_close_errors()
+
+    def release_claims(self) -> None:
+        """Drains the claims that are not assigned any more, and releases those that are drained."""
+        for claim in list(self._claims.values()):
+            if claim.state is ClaimState.READING and claim.partition not in self.assigned.get(
+                claim.topic, ()
+            ):
+                deadline = self._clock.now_s + self.conf.processing_timeout_s
+                self._delivery.start_draining(claim, deadline=deadline)
+                self._clock.call_later(self.conf.processing_timeout_s, lambda: None)
+            if claim.state is ClaimState.DRAINING and (claim.drained or self._clock.now_s >= claim.deadline):
+                self._end_claim(claim)
+
+    def claim_partitions(self) -> None:
+        """Claims the assigned partitions that have no owner."""
+        for topic, numbers in self.assigned.items():
+            for number in sorted(numbers):
+                key = (self.name, topic, number)
+                if key not in self._zookeeper.owners and not self._closing:
+                    self._zookeeper.owners[key] = self
+                    claim = Claim(topic, number, 0, next(self._zookeeper.transactions), initialized=True)
+                    self._claims[claim.topic_partition] = claim
+                    self._positions[claim] = self._find_start(key)
+
+    def lose_claims(self) -> None:
+        """Ends all claims without a commit, as the end of the session does."""
+        for claim in list(self._claims.values()):
+            self._delivery.mark_lost(claim)
+            self._forget(claim)
+        self._report_error(ZooKeeperLost("the session with ZooKeeper has ended, and all claims with it"))
+
+    def _find_start(self, key: tuple[str, str, int]) -> int:
+        _, topic, partition = key
+        if key not in self._zookeeper.offsets:
+            log = self._broker.find_log(topic, partition)
+            oldest = self.conf.initial_offset is StartOffset.OLDEST
+            self._zookeeper.offsets.update({} if oldest else {key: log.end})
+            return log.start if oldest else log.end
+        return self._zookeeper.offsets[key]
+
+    def _advance(self) -> None:
+        """What a real member's threads do: releases and claims partitions, fetches, commits."""
+        self._zookeeper.rebalance(self.name)
+        for claim in list(self._claims.values()):
+            if claim.state is ClaimState.READING:
+                self._fetch(claim)
+        if self._processed and self._clock.now_s >= self._committed_at_s + self.conf.commit_interval_s:
+            try:
+                self._commit(list(self._processed))
+            except KoffError as error:
+                self._report_error(error)
+
+    def _fetch(self, claim: Claim) -> None:
+        log, position = self._broker.find_log(claim.topic, claim.partition), self._positions[claim]
+        if not log.start <= position <= log.end:
+            start = min(max(position, log.start), log.end)
+            self._report_error(
+                PartitionError(claim.topic, claim.partition, f"offset {position} is not there: see {start}")
+            )
+            position = start
+        fetched = log.read(position, max(self._delivery.room(claim), 0))
+        self._positions[claim] = position + len(fetched)
+        self._delivery.put_messages(claim, [_make_raw(message) for message in fetched])
+
+    def _commit(self, claims: list[Claim]) -> None:
+        """Commits what was processed under these claims."""
+        self._committed_at_s = self._clock.now_s
+        offsets = {
+            claim: self._processed[claim] + 1
+            for claim in claims
+            if claim in self._processed and self.owns(claim.topic, claim.partition)
+        }
+        if offsets:
+            named = {claim.topic_partition: offset for claim, offset in offsets.items()}
+            with self._broker.begin_call("commit", group=self.name, offsets=named):
+                for claim, offset in offsets.items():
+                    self._zookeeper.offsets[self.name, claim.topic, claim.partition] = offset
+                    self._processed.pop(claim)
+
+    def _end_claim(self, claim: Claim) -> None:
+        try:
+            self._commit([claim])
+            processed = claim.processed_up_to
+            if claim.last_delivered is not None and (processed is None or processed < claim.last_delivered):
+                raise UncleanClose(
+                    f"{claim.topic}/{claim.partition}: offsets up to {processed} are committed, and up to "
+                    f"{claim.last_delivered} were handed out: the rest will be delivered again"
+                )
+        except KoffError as error:
+            self._report_error(error)
+        self._delivery.mark_lost(claim)
+        self._forget(claim)
+
+    def _forget(self, claim: Claim) -> None:
+        self._claims.pop(claim.topic_partition, None)
+        self._processed.pop(claim, None)
+        self._zookeeper.owners.pop((self.name, claim.topic, claim.partition), None)
+
+    def _shut_down(self) -> None:
+        with self._clock.changed:
+            if self._closed:
+                return
+            for claim in self._claims.values():
+                self._delivery.start_draining(claim, deadline=self._clock.now_s + self._drain_timeout_s)
+            self._clock.wait_for(
+                lambda: all(claim.drained for claim in self._claims.values()), self._drain_timeout_s
+            )
+            for claim in list(self._claims.values()):
+                self._end_claim(claim)
+            self._delivery.close()
+            if self in self._zookeeper.members[self.name]:
+                self._zookeeper.members[self.name].remove(self)
+            self._zookeeper.rebalance(self.name)
+            self._closed = True
+            self._clock.changed.notify_all()
+        self._errors.wake_all()
+
+    def _raise_close_errors(self) -> None:
+        if self._close_errors:
+            raise UncleanClose(
+                f"not all offsets of {self.name} were committed before shutdown was completed: "
+                + "; ".join(map(str, self._close_errors))
+            ) from self._close_errors[0]
+
+    def _report_error(self, error: KoffError) -> None:
+        self._errors.put_error(error)
+        if self._closing:
+            self._close_errors.append(error)
+
+    def _write_dead_letter(self, raw: Any, deliveries: int, cause: BaseException | None) -> None:
+        headers = (*(raw.headers() or ()), ("koff-cause", repr(cause).encode()))
+        letter = Message(raw.value(), raw.key(), headers=headers)
+        self._broker.producer().produce(self.conf.redelivery.dead_letter_topic, 0, letter)
+
+
+def _make_raw(message: Message) -> Any:
+    """The message as librdkafka would return it, for `Delivery`."""
+    return confluent_kafka.Message(
+        topic=message.topic,
+        partition=message.partition,
+        offset=message.offset,
+        key=message.key,
+        value=message.value,
+        headers=list(message.headers),
+        timestamp=(confluent_kafka.TIMESTAMP_CREATE_TIME, message.timestamp_ms or 0),
+    )

@@ -1,0 +1,126 @@
+"""A writer to clusters in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from koff.client.closing import Closing
+from koff.client.message import Message
+from koff.client.message_check import find_fault
+from koff.client.multicluster.balancers import Balancer, payload_bytes
+from koff.client.multicluster.conf import RWMode, WriterConf
+from koff.client.multicluster.errors import (
+    WriteError,
+    WriteErrors,
+)
+from koff.client.multicluster.stats import ClusterWrites, WriterStats
+from koff.errors import Closed, KoffError
+from koff.kafkatest.memory_broker import MemoryBroker
+from koff.logs import get_logger
+
+log = get_logger("kafkatest")
+_RETRY_S = 1.0
+
+
+class _Target:
+    """A cluster of a writer, and what it acknowledged since the last call of `stats`."""
+
+    def __init__(self, name: str, broker: MemoryBroker, make_balancer: Callable[[], Balancer]) -> None:
+        self.name, self.broker, self.balancer = name, broker, make_balancer()
+        self.failure = ""
+        self.counts = {"messages": 0, "bytes": 0, "failures": 0}
+
+
+class MemoryWriter(Closing):
+    """A writer with the interface of `koff.client.multicluster.Writer`. A call is done when it returns."""
+
+    def __init__(self, brokers: Mapping[str, MemoryBroker], conf: WriterConf) -> None:
+        self._conf = conf
+        self._targets = [_Target(name, broker, conf.balancer) for name, broker in brokers.items()]
+        self._clock = self._targets[0].broker.clock
+        self._turn = 0
+        self._closed = False
+        self._counts: dict[str, Any] = {}
+
+    def write_messages(self, *messages: Message) -> None:
+        """Writes the messages. Sets `cluster`, partition and offset. Raises `WriteErrors` and `Closed`."""
+        if not messages:
+            return
+        with self._clock.changed:
+            if self._closed:
+                raise Closed("the writer is closed")
+            turn = 0 if self._conf.mode is RWMode.PRIMARY_BACKUP else self._turn
+            self._turn += 1
+            began_s = self._clock.now_s
+            errors = [self._write(message, turn, began_s) for message in messages]
+        failed = WriteErrors(errors) if any(errors) else None
+        if self._conf.on_completion is not None:
+            try:
+                self._conf.on_completion(messages, failed)
+            except Exception:
+                log.exception("on_completion raised an error", messages=len(messages))
+        if failed is not None and not self._conf.asynchronous:
+            raise failed
+
+    def stats(self) -> WriterStats:
+        """The statistics since the last call, or since the writer was made."""
+        with self._clock.changed:
+            counts, self._counts = self._counts, {}
+            clusters = {}
+            for target in self._targets:
+                clusters[target.name] = ClusterWrites(
+                    **target.counts, reachable=not target.failure, failure=target.failure
+                )
+                target.counts = dict.fromkeys(target.counts, 0)
+            return WriterStats(**counts, clusters=clusters)
+
+    def close(self) -> None:
+        """Makes every call raise `Closed`. Safe to call twice."""
+        self._closed = True
+
+    def _write(self, message: Message, turn: int, began_s: float) -> WriteError | None:
+        """Tries the clusters from the one whose turn it is, until one takes the message."""
+        if fault := find_fault(message):
+            self._count(errors=1)
+            return WriteError(fault)
+        attempts, reason = 0, ""
+        count = len(self._targets)
+        while True:
+            for step in range(count):
+                target = self._targets[(turn + step) % count]
+                if target.broker.is_down:
+                    target.failure = reason = f"{target.name} does not respond"
+                    continue
+                attempts += 1
+                try:
+                    self._append(target, message)
+                except KoffError as error:
+                    reason = f"{target.name}: {error}"
+                    target.counts["failures"] += 1
+                else:
+                    waited_s = self._clock.now_s - began_s
+                    self._count(messages=1, bytes=payload_bytes(message), seconds=waited_s)
+                    self._count(retries=attempts - 1, failovers=int(step > 0))
+                    return None
+                if attempts >= self._conf.max_attempts:
+                    break
+            gave_up = self._clock.now_s - began_s >= self._conf.give_up_after_s
+            if attempts >= self._conf.max_attempts or gave_up or self._closed:
+                self._count(errors=1)
+                return WriteError(f"{reason}; gave up after {attempts} attempts")
+            self._clock.advance(_RETRY_S)
+
+    def _append(self, target: _Target, message: Message) -> None:
+        topic, broker = self._conf.topic, target.broker
+        partition = target.balancer.balance(message, max(broker.count_partitions(topic), 1))
+        with broker.begin_call("produce", topic=topic, partition=partition, messages=(message,)):
+            message.offset = broker.append(topic, partition, [message])
+        message.topic, message.partition, message.cluster = topic, partition, target.name
+        target.failure = ""
+        target.counts["messages"] += 1
+        target.counts["bytes"] += payload_bytes(message)
+
+    def _count(self, **added: float) -> None:
+        for name, number in added.items():
+            self._counts[name] = self._counts.get(name, 0) + number

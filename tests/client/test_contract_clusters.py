@@ -1,0 +1,230 @@
+"""What a reader and a writer of clusters keep: the same tests for the doubles and for a real Kafka."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from koff.client import Closed, ClusterConf, Message, StartOffset
+from koff.client.multicluster import (
+    CommitError,
+    Reader,
+    ReaderConf,
+    ReadErrors,
+    RWMode,
+    Unavailable,
+    WriteErrors,
+    Writer,
+    WriterConf,
+)
+from koff.errors import ConfigError, ConnectError
+from koff.kafkatest.doubles import MemoryClusters, MemoryReader, MemoryWriter
+
+
+@dataclass
+class World:
+    """One cluster, named east, and the makers of readers and writers."""
+
+    address: str
+    make_topic: Callable[..., str]
+    make_reader: Callable[..., Any]
+    make_writer: Callable[..., Any]
+
+    def reader(self, topic: str, **conf: Any) -> Any:
+        return self.make_reader([ReaderConf(self.address, topic, name="east", **conf)])
+
+    def writer(self, topic: str, **conf: Any) -> Any:
+        return self.make_writer({"east": ClusterConf(self.address)}, WriterConf(topic, **conf))
+
+    def write(self, topic: str, *values: bytes) -> None:
+        with self.writer(topic) as writer:
+            writer.write_messages(*map(Message, values))
+
+
+@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.kafka)])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    if request.param == "memory":
+        clusters = MemoryClusters("east:9092")
+        broker, names = clusters["east:9092"], iter(range(1000))
+        yield World(
+            "east:9092",
+            lambda partitions=1: broker.create_topic(f"t-{next(names)}", partitions),
+            clusters.reader,
+            clusters.writer,
+        )
+    else:
+        kafka = request.getfixturevalue("kafka")
+        yield World(
+            kafka.bootstrap, lambda partitions=1: kafka.create_topic(partitions=partitions), Reader, Writer
+        )
+
+
+def read(reader: Any, count: int, call: str = "fetch_message") -> list[Message]:
+    messages: list[Message] = []
+    while len(messages) < count:
+        messages += getattr(reader, call)(timeout_s=60)
+    return messages
+
+
+@pytest.mark.parametrize(("double", "real"), [(MemoryReader, Reader), (MemoryWriter, Writer)])
+def test_the_doubles_have_every_public_method(double, real):
+    assert {name for name in vars(real) if not name.startswith("_")} <= set(dir(double))
+
+
+def test_what_is_written_is_read_and_each_message_has_its_place(world):
+    topic = world.make_topic()
+    messages = [Message(b"%d" % number, key=b"k", headers=(("h", b"1"),)) for number in range(5)]
+    with world.writer(topic) as writer:
+        writer.write_messages(*messages)
+        assert writer.stats().messages == 5
+        assert writer.stats().messages == 0
+    assert [(each.cluster, each.partition, each.offset) for each in messages] == [
+        ("east", 0, offset) for offset in range(5)
+    ]
+    with world.reader(topic) as reader:
+        got = read(reader, 5)
+        assert [(each.cluster, each.value, each.key, each.headers) for each in got] == [
+            ("east", each.value, b"k", (("h", b"1"),)) for each in messages
+        ]
+        assert (reader.offset(0), reader.lag(0), reader.read_lag(0)) == (5, 0, 0)
+        assert reader.fetch_message(timeout_s=0.1) == []
+        assert reader.stats(0).messages == 5
+
+
+def test_a_reader_continues_where_it_is_told(world):
+    topic = world.make_topic()
+    world.write(topic, *(b"%d" % number for number in range(5)))
+    with world.reader(topic, start_offset=3) as reader:
+        assert [message.offset for message in read(reader, 2)] == [3, 4]
+        reader.set_offset(0, 1)
+        assert read(reader, 1)[0].offset == 1
+        reader.set_offset(0, StartOffset.OLDEST)
+        assert read(reader, 1)[0].offset == 0
+        reader.set_offset_at(0, 0.0)
+        assert read(reader, 1)[0].offset == 0
+        with pytest.raises(ValueError, match="no offset"):
+            reader.set_offset(0, -7)
+        with pytest.raises(Unavailable):
+            reader.commit_messages(Message(topic=topic, cluster="east", offset=0, partition=0))
+
+
+def test_a_group_resumes_after_what_was_committed(world):
+    topic, group = world.make_topic(partitions=2), f"g-{uuid.uuid4().hex[:8]}"
+    with world.writer(topic) as writer:
+        for number in range(6):
+            writer.write_messages(Message(b"%d" % number, key=b"%d" % number))
+    assigned: list[Any] = []
+    with world.reader(topic, group_id=group, on_assigned=assigned.extend) as reader:
+        messages = read(reader, 6)
+        reader.commit_messages(*messages)
+        assert reader.offset(0) == -1
+        with pytest.raises(Unavailable):
+            reader.set_offset(0, 0)
+    assert sorted(assigned) == [(topic, 0), (topic, 1)]
+    assert sorted(message.value or b"" for message in messages) == [b"%d" % number for number in range(6)]
+    world.write(topic, b"next")
+    with world.reader(topic, group_id=group) as reader:
+        assert [message.value for message in read(reader, 1, "read_message")] == [b"next"]
+    world.write(topic, b"last")
+    with world.reader(topic, group_id=group) as reader:  # `close` has committed
+        assert [message.value for message in read(reader, 1)] == [b"last"]
+
+
+def test_closing_ends_a_wait_and_refuses_calls(world):
+    topic = world.make_topic()
+    reader = world.reader(topic)
+    seen: list[list[Message]] = []
+    waiting = threading.Thread(target=lambda: seen.extend(reader))
+    waiting.start()
+    reader.close()
+    reader.close()
+    waiting.join(60)
+    assert seen == []
+    with pytest.raises(Closed):
+        reader.read_message(timeout_s=1)
+    writer = world.writer(topic)
+    writer.close()
+    writer.close()
+    with pytest.raises(Closed):
+        writer.write_messages(Message(b"a"))
+
+
+def test_messages_that_cannot_be_written_are_named(world):
+    topic = world.make_topic()
+    bad: Any = Message("text")  # type: ignore[arg-type]  # that is the test
+    with world.writer(topic, max_attempts=2) as writer, pytest.raises(WriteErrors) as caught:
+        writer.write_messages(Message(b"a"), bad)
+    assert caught.value[0] is None
+    assert caught.value[1] is not None
+
+
+def test_nothing_to_read_or_write_is_refused(world):
+    with pytest.raises(ConfigError):
+        world.make_reader([])
+    with pytest.raises(ConfigError):
+        world.make_writer({}, WriterConf("t"))
+
+
+def two_clusters() -> tuple[MemoryClusters, dict[str, ClusterConf]]:
+    clusters = MemoryClusters("east:9092", "west:9092", topics={"t": 1})
+    return clusters, {name: ClusterConf(f"{name}:9092") for name in ("east", "west")}
+
+
+def test_the_double_of_a_writer_uses_another_cluster_while_the_first_is_down():
+    clusters, confs = two_clusters()
+    writer = clusters.writer(confs, WriterConf("t", mode=RWMode.PRIMARY_BACKUP))
+    clusters["east:9092"].go_down()
+    message = Message(b"a")
+    writer.write_messages(message)
+    assert message.cluster == "west"
+    assert writer.stats().clusters["east"].failure
+    clusters["west:9092"].go_down()
+    clusters.clock.call_later(30, clusters["east:9092"].come_back)
+    writer.write_messages(message)
+    assert message.cluster == "east"
+    assert clusters.clock.now_s >= 30
+    clusters["east:9092"].go_down()
+    with pytest.raises(WriteErrors):
+        writer.write_messages(message)
+    assert clusters.clock.now_s >= 150
+
+
+def test_a_scripted_error_of_a_writer_is_tried_again_elsewhere():
+    clusters, confs = two_clusters()
+    writer = clusters.writer(confs, WriterConf("t", mode=RWMode.PRIMARY_BACKUP))
+    clusters["east:9092"].fail("produce", ConnectError("away"))
+    message = Message(b"a")
+    writer.write_messages(message)
+    assert (message.cluster, writer.stats().failovers) == ("west", 1)
+    assert [call.error is None for call in clusters["east:9092"].calls] == [False]
+
+
+def test_the_double_of_a_reader_fails_when_all_clusters_are_down_and_goes_on_afterwards():
+    clusters, _ = two_clusters()
+    reader = clusters.reader([ReaderConf("east:9092", "t"), ReaderConf("west:9092", "t")])
+    clusters["east:9092"].go_down()
+    clusters["west:9092"].producer().produce("t", 0, Message(b"a"))
+    assert [message.cluster for message in reader.read_message()] == ["west:9092"]
+    clusters["west:9092"].go_down()
+    with pytest.raises(ReadErrors):
+        reader.read_message()
+    clusters["east:9092"].come_back()
+    clusters["east:9092"].producer().produce("t", 0, Message(b"b"))
+    assert [message.value for message in reader.read_message()] == [b"b"]
+
+
+def test_a_commit_of_the_double_fails_as_it_is_told():
+    clusters, _ = two_clusters()
+    clusters["east:9092"].producer().produce("t", 0, Message(b"a"))
+    reader = clusters.reader([ReaderConf("east:9092", "t", group_id="g")])
+    messages = reader.fetch_message()
+    clusters["east:9092"].fail("commit", ConnectError("away"))
+    with pytest.raises(CommitError, match="away"):
+        reader.commit_messages(*messages)
+    reader.commit_messages(*messages)
+    assert clusters["east:9092"].committed == {("g", "t", 0): (1, "")}
