@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from koff.client.cluster import ClusterConf
 from koff.client.multicluster.conf import ReaderConf, WriterConf
+from koff.client.multicluster.reader import list_subscriptions
 from koff.errors import ConfigError, ConnectError
 from koff.kafkatest.memory_broker import MemoryBroker
 from koff.kafkatest.memory_reader import MemoryReader
@@ -40,11 +41,17 @@ class MemoryClusters:
             broker.create_topic(name, partitions)
         return name
 
-    def reader(self, configs: Sequence[ReaderConf]) -> MemoryReader:
-        """A reader, as `Reader(configs)` makes it. A reader is the only member of its groups."""
-        if not configs:
-            raise ConfigError("a reader needs at least one configuration: pass one ReaderConf or more")
-        return MemoryReader([(conf, self[conf.brokers]) for conf in configs])
+    def reader(
+        self, clusters: Mapping[str, ClusterConf], confs: ReaderConf | Sequence[ReaderConf]
+    ) -> MemoryReader:
+        """A reader, as `Reader(clusters, confs)` makes it. A reader is the only member of its groups.
+
+        `ReaderConf.redelivery` is refused: the members of a `MemoryZooKeeper` deliver messages again.
+        """
+        subscriptions = list_subscriptions(clusters, confs)
+        if any(conf.redelivery for _, conf in subscriptions):
+            raise ConfigError("a reader in memory has no redelivery: leave ReaderConf.redelivery out")
+        return MemoryReader([(name, conf, self[clusters[name].brokers]) for name, conf in subscriptions])
 
     def writer(self, clusters: Mapping[str, ClusterConf], conf: WriterConf) -> MemoryWriter:
         """A writer, as `Writer(clusters, conf)` makes it."""

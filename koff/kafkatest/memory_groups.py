@@ -23,15 +23,16 @@ import confluent_kafka
 from koff.client.closing import Closing
 from koff.client.cluster import TopicPartition
 from koff.client.message import Message
+from koff.client.redelivery.conf import RedeliveryCounts
+from koff.client.redelivery.error_queue import ErrorQueue
+from koff.client.redelivery.errors import PartitionError
 from koff.client.start_offset import StartOffset
 from koff.client.topic_names import find_topic_fault
 from koff.client.zookeeper.assignment import assign_partitions
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.conf import ConsumerGroupConf
 from koff.client.zookeeper.delivery import Delivery
-from koff.client.zookeeper.error_queue import ErrorQueue
-from koff.client.zookeeper.errors import AlreadyClosing, PartitionError, UncleanClose, ZooKeeperLost
-from koff.client.zookeeper.redelivery import RedeliveryCounts
+from koff.client.zookeeper.errors import AlreadyClosing, UncleanClose, ZooKeeperLost
 from koff.client.zookeeper.znodes import Registration
 from koff.errors import ConfigError, KoffError
 from koff.kafkatest.memory_broker import MemoryBroker

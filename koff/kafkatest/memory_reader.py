@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -28,6 +28,7 @@ from koff.kafkatest.memory_broker import MemoryBroker
 class _Source:
     """One configuration of a reader: where it is in each partition that it reads."""
 
+    name: str
     conf: ReaderConf
     broker: MemoryBroker
     positions: dict[int, int]
@@ -35,28 +36,22 @@ class _Source:
     lag: int = -1
     failure: str = ""
     to_commit: dict[TopicPartition, int] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.conf.name or self.conf.brokers
-
-    def count(self, **added: int) -> None:
-        for name, number in added.items():
-            self.counts[name] = self.counts.get(name, 0) + number
+    counts: Counter[str] = field(default_factory=Counter)
+    paused: set[int] = field(default_factory=set)
+    is_paused: bool = False
 
 
 class MemoryReader(Closing):
     """A reader with the interface of `koff.client.multicluster.Reader`."""
 
-    def __init__(self, configs: Sequence[tuple[ReaderConf, MemoryBroker]]) -> None:
-        self._clock = configs[0][1].clock
+    def __init__(self, configs: Sequence[tuple[str, ReaderConf, MemoryBroker]]) -> None:
+        self._clock = configs[0][2].clock
         self._closed = False
         self._sources: deque[_Source] = deque()
         """In turn: the source that was read last is at the end."""
         self._by_index: list[_Source] = []
-        for conf, broker in configs:
-            source = _Source(conf, broker, {}, -1 if conf.group_id else conf.start_offset)
+        for name, conf, broker in configs:
+            source = _Source(name, conf, broker, {}, -1 if conf.group_id else conf.start_offset)
             self._by_index.append(source)
             partitions = [conf.partition or 0]
             if conf.group_id:
@@ -154,11 +149,35 @@ class MemoryReader(Closing):
         offset = self._fetch_offset(source, int(seconds * 1000))
         self.set_offset(i, offset if offset >= 0 else self._fetch_offset(source, OffsetSpec.LATEST))
 
+    def pause(self, i: int | None = None, partitions: Collection[int] | None = None) -> None:
+        """Returns no messages of reader `i` (None: of all), or of these partitions of it, until `resume`."""
+        self._set_paused(i, partitions, paused=True)
+
+    def resume(self, i: int | None = None, partitions: Collection[int] | None = None) -> None:
+        """Ends a `pause`. Without partitions, those that were paused by number are resumed, too."""
+        self._set_paused(i, partitions, paused=False)
+
+    def _set_paused(self, i: int | None, partitions: Collection[int] | None, *, paused: bool) -> None:
+        self._check_open()
+        with self._clock.changed:
+            for source in self._by_index if i is None else [self._by_index[i]]:
+                if partitions is not None:
+                    source.paused = source.paused | {*partitions} if paused else source.paused - {*partitions}
+                    continue
+                source.is_paused = paused
+                if not paused:
+                    source.paused.clear()
+            self._clock.changed.notify_all()
+
+    def errors(self) -> Iterator[KoffError]:
+        """Ends when the reader is closed. There are no errors without redelivery."""
+        self._clock.wait_for(lambda: self._closed)
+        yield from ()
+
     def stats(self, i: int) -> ReaderStats:
-        """The statistics of reader `i` since the last call, or since the reader was made."""
+        """The statistics of reader `i` since it was made."""
         with self._clock.changed:
             source = self._by_index[i]
-            counts, source.counts = source.counts, {}
             return ReaderStats(
                 cluster=source.name,
                 topic=source.conf.topic,
@@ -168,7 +187,10 @@ class MemoryReader(Closing):
                 queue_length=0,
                 queue_capacity=source.conf.queue_capacity,
                 failure=source.failure,
-                **counts,
+                messages=source.counts["messages"],
+                bytes=source.counts["bytes"],
+                errors=source.counts["errors"],
+                skipped=source.counts["skipped"],
             )
 
     def close(self) -> None:
@@ -196,13 +218,15 @@ class MemoryReader(Closing):
         for source in list(self._sources):
             script = source.broker.has_script("consume")
             for partition, position in source.positions.items():
+                if source.is_paused or partition in source.paused:
+                    continue
                 log = source.broker.find_log(source.conf.topic, partition)
                 if source.broker.is_down or (position >= log.end and not script):
                     continue
                 try:
                     with source.broker.begin_call("consume", topic=source.conf.topic, partition=partition):
                         start = max(position, log.start)
-                        source.count(skipped=start - position)
+                        source.counts["skipped"] += start - position
                         messages = log.read(start, source.conf.queue_capacity)
                 except KoffError as error:
                     self._note_failure(source, str(error))
@@ -214,7 +238,7 @@ class MemoryReader(Closing):
                     source.next_offset = messages[-1].offset + 1
                     source.lag = log.end - source.next_offset
                 source.failure = ""
-                source.count(messages=len(messages), bytes=sum(map(payload_bytes, messages)))
+                source.counts.update(messages=len(messages), bytes=sum(map(payload_bytes, messages)))
                 self._sources.remove(source)
                 self._sources.append(source)
                 return [replace(message, cluster=source.name) for message in messages]
@@ -267,7 +291,7 @@ class MemoryReader(Closing):
 
     def _note_failure(self, source: _Source, failure: str) -> None:
         source.failure = failure
-        source.count(errors=1)
+        source.counts["errors"] += 1
 
     def _is_any_up(self) -> bool:
         return not all(source.broker.is_down for source in self._sources)

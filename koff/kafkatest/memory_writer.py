@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from koff.client.closing import Closing
 from koff.client.message import Message
 from koff.client.message_check import find_fault
 from koff.client.multicluster.balancers import Balancer, payload_bytes
+from koff.client.multicluster.client_statistics import SummaryBuilder
 from koff.client.multicluster.conf import RWMode, WriterConf
 from koff.client.multicluster.errors import (
     WriteError,
@@ -24,12 +25,12 @@ _RETRY_S = 1.0
 
 
 class _Target:
-    """A cluster of a writer, and what it acknowledged since the last call of `stats`."""
+    """A cluster of a writer, and what it acknowledged."""
 
     def __init__(self, name: str, broker: MemoryBroker, make_balancer: Callable[[], Balancer]) -> None:
         self.name, self.broker, self.balancer = name, broker, make_balancer()
         self.failure = ""
-        self.counts = {"messages": 0, "bytes": 0, "failures": 0}
+        self.counts: Counter[str] = Counter()
 
 
 class MemoryWriter(Closing):
@@ -41,10 +42,14 @@ class MemoryWriter(Closing):
         self._clock = self._targets[0].broker.clock
         self._turn = 0
         self._closed = False
-        self._counts: dict[str, Any] = {}
+        self._counts: Counter[str] = Counter()
+        self._write_s = SummaryBuilder()
 
-    def write_messages(self, *messages: Message) -> None:
-        """Writes the messages. Sets `cluster`, partition and offset. Raises `WriteErrors` and `Closed`."""
+    def write_messages(self, *messages: Message, timeout_s: float | None = None) -> None:
+        """Writes the messages. Sets `cluster`, partition and offset. Raises `WriteErrors` and `Closed`.
+
+        A message that no cluster has taken after `timeout_s` has failed.
+        """
         if not messages:
             return
         with self._clock.changed:
@@ -53,7 +58,9 @@ class MemoryWriter(Closing):
             turn = 0 if self._conf.mode is RWMode.PRIMARY_BACKUP else self._turn
             self._turn += 1
             began_s = self._clock.now_s
-            errors = [self._write(message, turn, began_s) for message in messages]
+            limit_s = self._conf.give_up_after_s
+            limit_s = limit_s if timeout_s is None else min(limit_s, timeout_s)
+            errors = [self._write(message, turn, began_s, limit_s) for message in messages]
         failed = WriteErrors(errors) if any(errors) else None
         if self._conf.on_completion is not None:
             try:
@@ -64,25 +71,36 @@ class MemoryWriter(Closing):
             raise failed
 
     def stats(self) -> WriterStats:
-        """The statistics since the last call, or since the writer was made."""
+        """The statistics since the writer was made."""
         with self._clock.changed:
-            counts, self._counts = self._counts, {}
-            clusters = {}
-            for target in self._targets:
-                clusters[target.name] = ClusterWrites(
-                    **target.counts, reachable=not target.failure, failure=target.failure
+            clusters = {
+                target.name: ClusterWrites(
+                    messages=target.counts["messages"],
+                    bytes=target.counts["bytes"],
+                    failures=target.counts["failures"],
+                    reachable=not target.failure,
+                    failure=target.failure,
                 )
-                target.counts = dict.fromkeys(target.counts, 0)
-            return WriterStats(**counts, clusters=clusters)
+                for target in self._targets
+            }
+            return WriterStats(
+                messages=self._counts["messages"],
+                bytes=self._counts["bytes"],
+                errors=self._counts["errors"],
+                retries=self._counts["retries"],
+                failovers=self._counts["failovers"],
+                write_s=self._write_s.build(),
+                clusters=clusters,
+            )
 
-    def close(self) -> None:
-        """Makes every call raise `Closed`. Safe to call twice."""
+    def close(self, timeout_s: float | None = None) -> None:
+        """Makes every call raise `Closed`. Safe to call twice. There is nothing to wait for."""
         self._closed = True
 
-    def _write(self, message: Message, turn: int, began_s: float) -> WriteError | None:
+    def _write(self, message: Message, turn: int, began_s: float, limit_s: float) -> WriteError | None:
         """Tries the clusters from the one whose turn it is, until one takes the message."""
         if fault := find_fault(message):
-            self._count(errors=1)
+            self._counts["errors"] += 1
             return WriteError(fault)
         attempts, reason = 0, ""
         count = len(self._targets)
@@ -99,15 +117,15 @@ class MemoryWriter(Closing):
                     reason = f"{target.name}: {error}"
                     target.counts["failures"] += 1
                 else:
-                    waited_s = self._clock.now_s - began_s
-                    self._count(messages=1, bytes=payload_bytes(message), seconds=waited_s)
-                    self._count(retries=attempts - 1, failovers=int(step > 0))
+                    self._write_s.add(self._clock.now_s - began_s)
+                    self._counts.update(messages=1, bytes=payload_bytes(message))
+                    self._counts.update(retries=attempts - 1, failovers=int(step > 0))
                     return None
                 if attempts >= self._conf.max_attempts:
                     break
-            gave_up = self._clock.now_s - began_s >= self._conf.give_up_after_s
+            gave_up = self._clock.now_s - began_s >= limit_s
             if attempts >= self._conf.max_attempts or gave_up or self._closed:
-                self._count(errors=1)
+                self._counts["errors"] += 1
                 return WriteError(f"{reason}; gave up after {attempts} attempts")
             self._clock.advance(_RETRY_S)
 
@@ -120,7 +138,3 @@ class MemoryWriter(Closing):
         target.failure = ""
         target.counts["messages"] += 1
         target.counts["bytes"] += payload_bytes(message)
-
-    def _count(self, **added: float) -> None:
-        for name, number in added.items():
-            self._counts[name] = self._counts.get(name, 0) + number

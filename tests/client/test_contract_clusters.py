@@ -36,7 +36,7 @@ class World:
     make_writer: Callable[..., Any]
 
     def reader(self, topic: str, **conf: Any) -> Any:
-        return self.make_reader([ReaderConf(self.address, topic, name="east", **conf)])
+        return self.make_reader({"east": ClusterConf(self.address)}, ReaderConf(topic, **conf))
 
     def writer(self, topic: str, **conf: Any) -> Any:
         return self.make_writer({"east": ClusterConf(self.address)}, WriterConf(topic, **conf))
@@ -81,8 +81,8 @@ def test_what_is_written_is_read_and_each_message_has_its_place(world):
     messages = [Message(b"%d" % number, key=b"k", headers=(("h", b"1"),)) for number in range(5)]
     with world.writer(topic) as writer:
         writer.write_messages(*messages)
-        assert writer.stats().messages == 5
-        assert writer.stats().messages == 0
+        assert writer.stats().messages == writer.stats().clusters["east"].messages == 5
+        assert writer.stats().write_s.count == 5
     assert [(each.cluster, each.partition, each.offset) for each in messages] == [
         ("east", 0, offset) for offset in range(5)
     ]
@@ -135,6 +135,21 @@ def test_a_group_resumes_after_what_was_committed(world):
         assert [message.value for message in read(reader, 1)] == [b"last"]
 
 
+def test_what_is_paused_is_returned_after_resume(world):
+    topic = world.make_topic()
+    world.write(topic, b"a", b"b")
+    with world.reader(topic) as reader:
+        for partitions in (None, [0]):
+            reader.pause(0, partitions)
+            assert reader.fetch_message(timeout_s=0.5) == []
+            reader.resume(0, partitions)
+            assert [message.value for message in read(reader, 2)] == [b"a", b"b"]
+            reader.set_offset(0, 0)
+        reader.pause()
+        reader.resume()
+        assert len(read(reader, 2)) == 2
+
+
 def test_closing_ends_a_wait_and_refuses_calls(world):
     topic = world.make_topic()
     reader = world.reader(topic)
@@ -165,7 +180,11 @@ def test_messages_that_cannot_be_written_are_named(world):
 
 def test_nothing_to_read_or_write_is_refused(world):
     with pytest.raises(ConfigError):
-        world.make_reader([])
+        world.make_reader({}, ReaderConf("t"))
+    with pytest.raises(ConfigError):
+        world.make_reader({"east": ClusterConf(world.address)}, [])
+    with pytest.raises(ConfigError):
+        world.make_reader({"east": ClusterConf(world.address)}, ReaderConf("t", cluster="west"))
     with pytest.raises(ConfigError):
         world.make_writer({}, WriterConf("t"))
 
@@ -205,11 +224,11 @@ def test_a_scripted_error_of_a_writer_is_tried_again_elsewhere():
 
 
 def test_the_double_of_a_reader_fails_when_all_clusters_are_down_and_goes_on_afterwards():
-    clusters, _ = two_clusters()
-    reader = clusters.reader([ReaderConf("east:9092", "t"), ReaderConf("west:9092", "t")])
+    clusters, confs = two_clusters()
+    reader = clusters.reader(confs, ReaderConf("t"))
     clusters["east:9092"].go_down()
     clusters["west:9092"].producer().produce("t", 0, Message(b"a"))
-    assert [message.cluster for message in reader.read_message()] == ["west:9092"]
+    assert [message.cluster for message in reader.read_message()] == ["west"]
     clusters["west:9092"].go_down()
     with pytest.raises(ReadErrors):
         reader.read_message()
@@ -219,9 +238,9 @@ def test_the_double_of_a_reader_fails_when_all_clusters_are_down_and_goes_on_aft
 
 
 def test_a_commit_of_the_double_fails_as_it_is_told():
-    clusters, _ = two_clusters()
+    clusters, confs = two_clusters()
     clusters["east:9092"].producer().produce("t", 0, Message(b"a"))
-    reader = clusters.reader([ReaderConf("east:9092", "t", group_id="g")])
+    reader = clusters.reader(confs, ReaderConf("t", group_id="g", cluster="east"))
     messages = reader.fetch_message()
     clusters["east:9092"].fail("commit", ConnectError("away"))
     with pytest.raises(CommitError, match="away"):

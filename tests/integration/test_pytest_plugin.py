@@ -11,7 +11,7 @@ import pytest
 from koff.kafkatest.kafka_cluster import KafkaCluster
 
 THEIRS = """
-from koff.client import ConsumerConf, Message, dial
+from koff.client import ClusterConf, ConsumerConf, Message, dial
 from koff.client.multicluster import ReaderConf
 
 
@@ -45,7 +45,7 @@ def test_a_group_in_memory(koff_memory_broker, koff_memory_zookeeper):
 def test_clusters_in_memory(koff_memory_clusters):
     koff_memory_clusters.create_topic("t")
     koff_memory_clusters["west:9092"].producer().produce("t", 0, Message(b"one"))
-    with koff_memory_clusters.reader([ReaderConf("west:9092", "t")]) as reader:
+    with koff_memory_clusters.reader({"west": ClusterConf("west:9092")}, ReaderConf("t")) as reader:
         assert [message.value for message in reader.read_message()] == [b"one"]
 
 

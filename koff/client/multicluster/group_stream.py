@@ -168,7 +168,7 @@ class GroupStream(MessageStream):
         for partition, offset in self._subscription.tracker.pop_processed().items():
             try:
                 self._consumer.store_offsets(offsets=[TopicPartition(self._conf.topic, partition, offset)])
-            except KafkaException:  # the assignment was lost: the next owner reads the messages again
+            except Exception:  # the assignment was lost: the next owner reads the messages again
                 log.info("acknowledged offset not committed", topic=self._conf.topic, partition=partition)
 
     def _fetch_once(self) -> None:

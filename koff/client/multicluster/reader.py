@@ -38,9 +38,12 @@ class Reader(Closing):
     """
 
     def __init__(self, clusters: Mapping[str, ClusterConf], confs: ReaderConf | Sequence[ReaderConf]) -> None:
-        self._subscriptions = _make_subscriptions(
-            clusters, [confs] if isinstance(confs, ReaderConf) else confs
-        )
+        self._subscriptions = [
+            ReaderSubscription(
+                conf, _adapt_conf(name, clusters[name], conf), -1 if conf.group_id else conf.start_offset
+            )
+            for name, conf in list_subscriptions(clusters, confs)
+        ]
         self._inbox = Inbox(self._subscriptions)
         self._errors = ErrorQueue()
         for subscription in self._subscriptions:
@@ -279,10 +282,11 @@ class Reader(Closing):
         return subscription, stream
 
 
-def _make_subscriptions(
-    clusters: Mapping[str, ClusterConf], confs: Sequence[ReaderConf]
-) -> list[ReaderSubscription]:
-    """One for each conf in each of its clusters. Raises `ConfigError`."""
+def list_subscriptions(
+    clusters: Mapping[str, ClusterConf], confs: ReaderConf | Sequence[ReaderConf]
+) -> list[tuple[str, ReaderConf]]:
+    """Each conf with the name of each of its clusters, in the order of `Reader`. Raises `ConfigError`."""
+    confs = [confs] if isinstance(confs, ReaderConf) else confs
     if not clusters or not confs:
         raise ConfigError(
             "a reader needs at least one cluster and one configuration: pass names with their ClusterConf, "
@@ -291,14 +295,7 @@ def _make_subscriptions(
     for conf in confs:
         if conf.cluster and conf.cluster not in clusters:
             raise ConfigError(f"no cluster is named {conf.cluster!r}: use one of {', '.join(clusters)}")
-    return [
-        ReaderSubscription(
-            conf, _adapt_conf(name, clusters[name], conf), -1 if conf.group_id else conf.start_offset
-        )
-        for conf in confs
-        for name in clusters
-        if conf.cluster in ("", name)
-    ]
+    return [(name, conf) for conf in confs for name in clusters if conf.cluster in ("", name)]
 
 
 def _adapt_conf(name: str, cluster: ClusterConf, conf: ReaderConf) -> ClusterConf:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from koff.client.cluster import ClusterConf
 from koff.client.feed.source import FeedConf
+from koff.client.members import normalize_members
 from koff.client.redelivery.conf import Redelivery
 from koff.client.start_offset import StartOffset
 from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManager
