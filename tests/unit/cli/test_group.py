@@ -163,7 +163,7 @@ def test_a_long_history_is_bounded():
 
 
 def read_from(monkeypatch: pytest.MonkeyPatch, open_consumer: Callable[..., Any]) -> dict[str, Any] | None:
-    monkeypatch.setattr(group, "Consumer", open_consumer)
+    monkeypatch.setattr(group, "OffsetsConsumer", open_consumer)
     conf = SimpleNamespace(brokers="b:1", properties={})
     cluster = SimpleNamespace(conf=conf, settings={"offsets_topic": OFFSETS_TOPIC})
     view = SimpleNamespace(stats=SimpleNamespace(source="log"))
