@@ -46,7 +46,11 @@ class Batch(Sequence[Message]):
 
     def drain(self) -> Iterator[Message]:
         """The messages in turn."""
-        return iter(self)
+        return chain.from_iterable(self.drain_pieces())
+
+    def drain_pieces(self) -> Iterator[list[Message]]:
+        """The messages as lists of some messages each."""
+        return iter([self._get_messages()])
 
     def _get_messages(self) -> list[Message]:
         assert self._messages is not None
@@ -109,10 +113,10 @@ class FetchedBatch(Batch):
     def __len__(self) -> int:
         return len(self._raw)
 
-    def drain(self) -> Iterator[Message]:
+    def drain_pieces(self) -> Iterator[list[Message]]:
         """The messages, built some at a time, which is faster. Only for a batch that nobody else has."""
         raw, count = self._raw, _DRAINED_MESSAGES
-        return chain.from_iterable(
+        return (
             _build_messages(self._cluster, self.topic, self.partition, raw[start : start + count])
             for start in range(0, len(raw), count)
         )

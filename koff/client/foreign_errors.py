@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -52,6 +53,12 @@ def map_foreign_errors(subject: str, make_error: MakeConnectError) -> Iterator[N
         raise
     except Exception as error:
         raise convert_foreign_error(error, subject, make_error) from error
+
+
+def start_thread(thread: threading.Thread, subject: str) -> None:
+    """Starts the thread. Raises `ConnectError` if this machine allows no more threads."""
+    with map_foreign_errors(subject, lambda errors: make_connect_error("", errors)):
+        thread.start()
 
 
 def convert_foreign_error(error: BaseException, subject: str, make_error: MakeConnectError) -> KoffError:

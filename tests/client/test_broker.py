@@ -117,6 +117,18 @@ def test_each_message_says_which_cluster_it_is_from(kafka, make_topic, name):
 
 
 @pytest.mark.kafka
+def test_a_merged_stream_drops_what_was_read_before_a_seek(kafka, make_topic):
+    topic = make_topic()
+    with dial(kafka.bootstrap) as broker:
+        broker.producer().produce(topic, 0, *(Message(b"%d" % number) for number in range(100)))
+        consumer = broker.consumer(ConsumerConf(topic, retry_limit=1))
+        with merge(consumer) as mx:
+            assert mx.consume().offset == 0
+            consumer.seek(90)
+            assert [message.offset for message in mx] == list(range(90, 100))
+
+
+@pytest.mark.kafka
 def test_a_hundred_consumers_share_the_threads_of_one(kafka):
     topic = kafka.create_topic(partitions=100)
     with dial(kafka.bootstrap) as broker:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -718,6 +719,57 @@ def test_closing_a_merged_stream_ends_a_wait(world):
     mx.close()
     waiting.join(60)
     assert ended == [[]]
+
+
+def test_a_merged_stream_waits_no_longer_than_it_was_told(world):
+    topic, other = world.make_topic(), world.make_topic()
+    with merge(world.consumer(topic, retry_limit=-1), world.consumer(other, retry_limit=-1)) as mx:
+        for call in (lambda: mx.consume(timeout_s=0.05), lambda: mx.consume_batch(timeout_s=0)):
+            with pytest.raises(NoDataInTime):
+                call()
+        world.produce(topic, b"late")
+        assert mx.consume(timeout_s=60).value == b"late"
+        world.produce(topic, b"later")
+        assert mx.consume_batch(timeout_s=60).values() == [b"later"]
+        with pytest.raises(ConfigError, match="timeout_s"):
+            mx.consume(timeout_s=-1)
+        waiting = threading.Thread(target=lambda: list(mx))
+        waiting.start()
+        with pytest.raises(NoDataInTime):  # also while another thread waits
+            mx.consume(timeout_s=0.01)
+    waiting.join(60)
+    with pytest.raises(MxClosed):
+        mx.consume(timeout_s=0)
+
+
+def test_threads_that_share_a_merged_stream_get_each_message_once_however_they_ask(world):
+    topic, count = world.make_topic(partitions=2), 2_000
+    for partition in range(2):
+        world.produce(topic, *(b"%d" % number for number in range(count)), partition=partition)
+    mx = merge(*(world.consumer(topic, partition) for partition in range(2)))
+    seen: list[Message] = []
+
+    def consume() -> None:
+        with suppress(MxClosed):
+            while True:
+                seen.append(mx.consume())
+
+    def consume_batches() -> None:
+        with suppress(MxClosed):
+            while True:
+                seen.extend(mx.consume_batch())
+
+    def iterate_in_parts() -> None:
+        while part := list(islice(mx, 7)):
+            seen.extend(part)
+
+    asking = [threading.Thread(target=ask) for ask in (consume, consume_batches, iterate_in_parts) * 2]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join(120)
+    places = sorted((message.partition, message.offset) for message in seen)
+    assert places == [(partition, offset) for partition in range(2) for offset in range(count)]
 
 
 def test_a_failing_consumer_is_named_by_the_merged_stream_and_the_others_go_on(world):

@@ -24,7 +24,8 @@ log = get_logger("client")
 
 _WAIT_S = 0.1
 """How long a consumer waits for messages before it checks its timeouts again."""
-_LEAST_WAIT_S = 0.001
+LEAST_WAIT_S = 0.001
+"""How long a call without time waits: nothing is fetched while nobody waits."""
 
 
 class PartitionConsumer(Closing):
@@ -138,7 +139,7 @@ class PartitionConsumer(Closing):
                 self._has_timed_out = True
                 raise NoDataInTime(f"nothing came from {self.topic}/{self.partition} within {timeout_s} s")
             # At least once, also without a timeout: nothing is fetched while nobody waits.
-            wait_s, has_waited = max(min(left_s, _WAIT_S), _LEAST_WAIT_S), True
+            wait_s, has_waited = max(min(left_s, _WAIT_S), LEAST_WAIT_S), True
             if self._check is not None:
                 futures.wait([self._check], wait_s)
             else:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from koff.client.batch import Batch
-from koff.client.broker.consumer import PartitionConsumer
+from koff.client.broker.consumer import LEAST_WAIT_S, PartitionConsumer, check_timeout
 from koff.client.broker.interfaces import Consumer
 from koff.client.closing import Closing
-from koff.client.errors import MxClosed, MxError, NoData
-from koff.client.foreign_errors import make_connect_error, map_foreign_errors
+from koff.client.errors import MxClosed, MxError, NoData, NoDataInTime
+from koff.client.foreign_errors import start_thread
 from koff.client.message import Message
 from koff.errors import Closed
 
@@ -26,16 +31,31 @@ _CHECK_WAIT_S = 0.01
 """The same while a leader is asked for the end of a partition."""
 
 
-class ReadBatch(NamedTuple):
-    """A batch that was read ahead, and the consumer that it came from."""
+@runtime_checkable
+class _Opened(Protocol):
+    """What a batch was read from: a buffer or a consumer, which may be closed before the batch is used up."""
 
-    consumer: Consumer
+    @property
+    def closed(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """For consumers that do not tell whether they are closed: they raise `Closed` when they are read."""
+
+    closed: bool = False
+
+
+class ReadBatch(NamedTuple):
+    """A batch that was read ahead, and what it was read from."""
+
+    source: _Opened
     batch: Batch
 
 
 MergedItem = ReadBatch | MxError
-ReadItems = Callable[[list[Consumer]], list[MergedItem]]
-"""Reads from the consumers once. Removes from the list each consumer that has ended."""
+ReadItems = Callable[[list[Consumer], float], list[MergedItem]]
+"""Reads from the consumers once; waits so many seconds for messages. Removes consumers that have ended."""
 
 
 def merge(*consumers: Consumer) -> Mx:
@@ -61,17 +81,22 @@ class Mx(Closing):
         # feed, without it.
         self._changed = threading.Condition()
         self._closed = False
-        self._consume_lock = threading.Lock()  # taken before `_changed`
-        self._unread: Iterator[Message] = iter(())
-        self._source: Consumer | None = None  # of `_unread`
+        self._consume_lock = threading.Lock()  # taken before `_changed`; guards the next two
+        self._pieces: Iterator[list[Message]] = iter(())  # of the batch, behind those in `_unread`
         self._items: deque[MergedItem] = deque()
+        # A list's iterator gives each message to one thread only, without the lock.
+        self._unread: tuple[_Opened, Iterator[Message]] = (_Open(), iter(()))
         groups = _group_by_feed(consumers)
         self._single = groups[0] if len(groups) == 1 and groups[0][0] is _read_shared else None
         self._running_threads = 0 if self._single else len(groups)
         for number, group in enumerate([] if self._single else groups):
             name = f"koff-mx-{number}"
-            with map_foreign_errors("the streams cannot be merged", partial(make_connect_error, "")):
-                threading.Thread(target=self._run_reader, args=group, name=name, daemon=True).start()
+            thread = threading.Thread(target=self._run_reader, args=group, name=name, daemon=True)
+            try:
+                start_thread(thread, "the streams cannot be merged")
+            except BaseException:  # too many threads: those before it end
+                self.close()
+                raise
 
     def close(self) -> None:
         """Ends the stream. Does not wait for threads that read. Safe to call twice."""
@@ -84,61 +109,99 @@ class Mx(Closing):
         """The messages, until the stream closes."""
         try:
             while True:
+                source, unread = self._unread
+                for message in unread:
+                    if self._closed or source.closed:
+                        break
+                    yield message
                 yield self.consume()
         except MxClosed:
             return
 
-    def consume(self) -> Message:
+    def consume(self, *, timeout_s: float | None = None) -> Message:
         """The next message of any consumer.
 
-        Raises `MxClosed` when the stream is closed, and `MxError` when a consumer failed.
+        Raises `MxClosed` when the stream is closed, `MxError` when a consumer failed, and `NoDataInTime` when
+        no message comes within `timeout_s`.
         """
-        with self._consume_lock:
-            while True:
-                message = None if self._closed else next(self._unread, None)
-                if message is not None and not _is_closed(self._source):
-                    return message
-                self._source, batch = self._next_item()
-                self._unread = batch.drain()
+        message = self._take_unread()
+        if message is not None:
+            return message
+        with self._hold_turn(timeout_s) as until:
+            while (message := self._take_unread()) is None:
+                piece = None if self._unread[0].closed else next(self._pieces, None)
+                if piece is None:
+                    item = self._next_item(until)
+                    self._pieces = item.batch.drain_pieces()
+                    self._unread = item.source, iter(())
+                else:
+                    self._unread = self._unread[0], iter(piece)
+            return message
 
-    def consume_batch(self) -> Batch:
+    def consume_batch(self, *, timeout_s: float | None = None) -> Batch:
         """The next messages of one of the consumers, at least one. Raises as `consume` does."""
-        with self._consume_lock:
-            unread = [] if self._closed or _is_closed(self._source) else list(self._unread)
-            self._unread = iter(())
-            if unread:
-                return Batch(unread[0].topic, unread[0].partition, unread)
-            return self._next_item().batch
+        with self._hold_turn(timeout_s) as until:
+            source, unread = self._unread
+            pieces, self._pieces = self._pieces, iter(())
+            rest = [] if self._closed or source.closed else [*unread, *chain.from_iterable(pieces)]
+            if rest:
+                return Batch(rest[0].topic, rest[0].partition, rest)
+            return self._next_item(until).batch
 
-    def _next_item(self) -> ReadBatch:
+    def _take_unread(self) -> Message | None:
+        """The next message that is built already. None if there is none, or if it must not be returned."""
+        source, unread = self._unread
+        for message in unread:
+            return None if self._closed or source.closed else message
+        return None
+
+    @contextmanager
+    def _hold_turn(self, timeout_s: float | None) -> Iterator[float]:
+        """Lets one thread at a time read the next batch. Gives the end of the timeout (monotonic)."""
+        until = check_timeout(timeout_s)
+        if not self._consume_lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            raise NoDataInTime(f"no message came within {timeout_s} s: other threads wait for messages, too")
+        try:
+            yield until
+        finally:
+            self._consume_lock.release()
+
+    def _next_item(self, until: float) -> ReadBatch:
         while True:
             if not self._items:
-                self._items.extend(self._read_single_feed() if self._single else self._pop_queue())
+                self._items.extend(self._read_single_feed(until) if self._single else self._pop_queue(until))
             if self._closed:
                 raise MxClosed("the merged stream is closed")
+            if not self._items:
+                raise NoDataInTime("no message came within the timeout")
             item = self._items.popleft()
             if isinstance(item, MxError):
                 raise item
-            if not _is_closed(item.consumer):
+            if not item.source.closed:
                 return item
 
-    def _read_single_feed(self) -> list[MergedItem]:
-        """Reads the one feed until it has items. Closes the stream when no consumer is left."""
+    def _read_single_feed(self, until: float) -> list[MergedItem]:
+        """Reads the one feed until it has items, at least once. Closes the stream if no consumer is left."""
         assert self._single is not None
         read, consumers = self._single
-        items: list[MergedItem] = []
-        while not items and not self._closed:
-            items = read(consumers)
+        while not self._closed:
+            left_s = until - time.monotonic()
+            items = read(consumers, max(min(left_s, _WAIT_S), LEAST_WAIT_S))
             self._closed = self._closed or not (items or consumers)  # errors are returned before the end
-        return items
+            if items or left_s <= 0:
+                return items
+        return []
 
-    def _pop_queue(self) -> list[MergedItem]:
+    def _pop_queue(self, until: float) -> list[MergedItem]:
         """Waits for items of the reading threads. Closes the stream when all threads have ended."""
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closed or not self._running_threads)
-            self._closed = self._closed or not self._queue
+            in_time = self._changed.wait_for(
+                lambda: self._queue or self._closed or not self._running_threads,
+                None if until == math.inf else until - time.monotonic(),
+            )
+            self._closed = self._closed or bool(in_time and not self._queue)
             self._changed.notify_all()
-            return [] if self._closed else self._queue.popleft()
+            return self._queue.popleft() if self._queue and not self._closed else []
 
     def _put_items(self, items: list[MergedItem]) -> bool:
         """Waits for room in the queue, and adds the items. Returns false if the stream is closed."""
@@ -154,7 +217,7 @@ class Mx(Closing):
         try:
             is_open = True
             while consumers and is_open:
-                items = read(consumers)
+                items = read(consumers, _WAIT_S)
                 is_open = self._put_items(items) if items else not self._closed
         finally:
             with self._changed:
@@ -178,21 +241,27 @@ def _group_by_feed(consumers: Sequence[Consumer]) -> list[tuple[ReadItems, list[
     ]
 
 
-def _read_alone(consumers: list[Consumer]) -> list[MergedItem]:
-    return _read_consumer(consumers, consumers[0], lambda: consumers[0].consume_batch(_BATCH_MESSAGES))
+def _read_alone(consumers: list[Consumer], wait_s: float) -> list[MergedItem]:
+    """Waits until there are messages: the consumer may be a double, whose time is not the clock's."""
+    consumer = consumers[0]
+    source = consumer if isinstance(consumer, _Opened) else _Open()
+    return _read_consumer(consumers, consumer, source, lambda: consumer.consume_batch(_BATCH_MESSAGES))
 
 
-def _read_shared(consumers: list[Consumer]) -> list[MergedItem]:
-    """Batches and errors of the consumers. [] after `_WAIT_S` without messages."""
+def _read_shared(consumers: list[Consumer], wait_s: float) -> list[MergedItem]:
+    """Batches and errors of the consumers. [] after `wait_s` without messages."""
     items: list[MergedItem] = []
     for consumer in list(consumers):
         assert isinstance(consumer, PartitionConsumer)
-        items += _read_consumer(consumers, consumer, partial(consumer.poll_batch, _BATCH_MESSAGES))
+        # `seek` replaces the buffer: what was read before it is dropped.
+        read = partial(consumer.poll_batch, _BATCH_MESSAGES)
+        items += _read_consumer(consumers, consumer, consumer.buffer, read)
     if not items and consumers:
         shared = [consumer for consumer in consumers if isinstance(consumer, PartitionConsumer)]
         first = shared[0]  # all have the same feed
+        if any(consumer.is_checking for consumer in shared):
+            wait_s = min(wait_s, _CHECK_WAIT_S)
         try:
-            wait_s = _CHECK_WAIT_S if any(consumer.is_checking for consumer in shared) else _WAIT_S
             first.feed.wait_for_messages([consumer.buffer for consumer in shared], wait_s)
         except Exception as error:
             items.append(_wrap_error(first, error))
@@ -202,7 +271,7 @@ def _read_shared(consumers: list[Consumer]) -> list[MergedItem]:
 
 
 def _read_consumer(
-    consumers: list[Consumer], consumer: Consumer, read: Callable[[], Batch | None]
+    consumers: list[Consumer], consumer: Consumer, source: _Opened, read: Callable[[], Batch | None]
 ) -> list[MergedItem]:
     """The consumer's batch or error. Removes the consumer from `consumers` if it has ended."""
     try:
@@ -214,12 +283,7 @@ def _read_consumer(
         if isinstance(error, Closed):
             consumers.remove(consumer)
         return [_wrap_error(consumer, error)]
-    return [ReadBatch(consumer, batch)] if batch is not None else []
-
-
-def _is_closed(consumer: Consumer | None) -> bool:
-    # Not in the protocol `Consumer`: a consumer of another class raises `Closed` when it is read.
-    return getattr(consumer, "closed", False)
+    return [ReadBatch(source, batch)] if batch is not None else []
 
 
 def _wrap_error(consumer: Consumer, error: Exception) -> MxError:

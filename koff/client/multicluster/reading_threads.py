@@ -16,7 +16,7 @@ from koff.client.closing import Closing
 from koff.client.cluster import Cluster, OffsetSpec
 from koff.client.cluster import TopicPartition as KoffTopicPartition
 from koff.client.feed.source import FeedConf
-from koff.client.foreign_errors import extract_kafka_error, make_connect_error
+from koff.client.foreign_errors import extract_kafka_error, make_connect_error, start_thread
 from koff.client.message import Message
 from koff.client.multicluster.client_statistics import ClientStatistics
 from koff.client.multicluster.conf import ReaderConf
@@ -61,7 +61,12 @@ class MessageStream(Closing, ABC):
         self._thread = threading.Thread(target=self._run, name=f"koff-read-{self._cluster_name}", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        try:
+            start_thread(self._thread, f"{self._cluster_name} cannot be read")
+        except BaseException:
+            self._end()
+            self._cluster.close()
+            raise
 
     def close(self) -> None:
         """Ends the thread and closes its client. The caller has closed the inbox before."""

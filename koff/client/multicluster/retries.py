@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from koff.client.foreign_errors import start_thread
 from koff.client.multicluster.pending_writes import PendingWrite, WriteCall
 
 
@@ -30,14 +31,15 @@ class RetryThread:
         self._thread = threading.Thread(target=self._run, name="koff-write-again", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        start_thread(self._thread, "a writer cannot be made")
 
     def stop(self) -> None:
         """Ends the thread. The caller has waited until every write was settled."""
         with self._lock:
             self._stopped = True
             self._changed.notify_all()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def add(self, write: PendingWrite, due_at: float) -> None:
         """Queues the write until `due_at` (monotonic)."""

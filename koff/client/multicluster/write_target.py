@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
-from koff.client.foreign_errors import extract_kafka_error, make_connect_error
+from koff.client.foreign_errors import extract_kafka_error, make_connect_error, start_thread
 from koff.client.librdkafka import SilenceTimer, new_client
 from koff.client.message_check import find_fault
 from koff.client.multicluster.client_statistics import ClientStatistics
@@ -96,7 +96,7 @@ class WriteTarget(Closing):
         self._thread = threading.Thread(target=self._run, name=f"koff-write-{name}", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        start_thread(self._thread, f"{self.name} cannot be written to")
 
     def close(self) -> None:
         """Ends the thread. The caller has waited until every write was settled."""

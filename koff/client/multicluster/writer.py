@@ -69,9 +69,13 @@ class Writer(Closing):
         self._by_target = {
             target: dict.fromkeys(("messages", "bytes", "failures"), 0) for target in self._targets
         }
-        for target in self._targets:
-            target.start()
-        self._retries.start()
+        try:
+            for target in self._targets:
+                target.start()
+            self._retries.start()
+        except BaseException:  # this machine allows no more threads: those that run end
+            self.close()
+            raise
 
     def write_messages(self, *messages: Message, timeout_s: float | None = None) -> None:
         """Writes the messages; returns when all are acknowledged. Sets `cluster`, partition and offset.
