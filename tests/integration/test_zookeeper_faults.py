@@ -22,8 +22,8 @@ from koff.client.zookeeper import (
     ZooKeeperOffsetManager,
 )
 from koff.client.zookeeper.offset_manager import GroupHandle
-from koff.errors import KoffError
-from koff.kafkatest import KafkaCluster, LocalZooKeeper, wait_until
+from koff.errors import ConnectError, KoffError
+from koff.kafkatest import KafkaCluster, LocalKafka, LocalZooKeeper, wait_until
 from tests.zookeeper_groups import joining
 
 NAME = "faulty"
@@ -151,6 +151,33 @@ def test_a_partition_whose_first_offset_cannot_be_committed_does_not_stop_the_ot
     assert message.partition == 0
     message.ack()
     assert isinstance(next(group.errors()), PartitionError)
+
+
+@pytest.mark.timeout(600)
+def test_an_outage_of_kafka_is_reported_and_the_partition_is_read_on_after_it(
+    more_kafka: Callable[..., LocalKafka], zookeeper: LocalZooKeeper
+) -> None:
+    kafka = more_kafka()
+    topic = kafka.create_topic()
+    produce(kafka, topic, 1)
+    conf = ConsumerGroupConf(cluster=ClusterConf(kafka.bootstrap), session_timeout_s=10.0)
+    with joining(NAME, conf) as join_group:
+        group = join_group([topic], f"{zookeeper.hosts}/outage")
+        take(group, 1)[0].ack()
+        kafka.kill()
+        error = next(group.errors())
+        assert isinstance(error, PartitionError)
+        assert (error.topic, error.partition) == (topic, 0)
+        assert isinstance(error.__cause__, ConnectError)
+        assert kafka.bootstrap in str(error)
+        for node in kafka.nodes:
+            node.start()
+        kafka.wait_until_up()
+        produce(kafka, topic, 1)
+        (message,) = take(group, 1)
+        assert message.offset == 1
+        message.ack()
+        group.close()
 
 
 def test_an_error_in_the_close_of_the_offset_manager_reaches_the_caller_and_ends_the_session(
