@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from koff.cli.text_table import format_table
-from koff.records.topics import OFFSETS_TOPIC
+from koff.serve.api.commands import list_commands, quote_word
 from koff.serve.wording import count, show, show_duration
 
 Json = dict[str, Any]
@@ -171,66 +170,9 @@ def _show_time(timestamp_ms: int) -> str:
 
 def _format_commands(group: Json, brokers: str) -> str:
     """Commands of Kafka's own tools. They change nothing: resets are dry runs."""
-    commands = list(_list_commands(group, brokers))
+    commands = list_commands(group, quote_word(brokers))
     if not commands:
         return ""
     return "Commands of Kafka (resets are dry runs: --execute does them)\n" + "".join(
         f"  {command}\n" for command in commands
     )
-
-
-_DESCRIBE = {
-    "share": "kafka-share-groups.sh {} --describe --members",
-    "streams": "kafka-streams-groups.sh {} --describe --members",
-}
-"""By type of the group, the command that describes it. The tool for consumer groups does not know these."""
-
-
-def _list_commands(group: Json, brokers: str) -> Iterator[str]:
-    kind, server = group["group"]["type"], f"--bootstrap-server {_quote(brokers)}"
-    if kind == "zookeeper":  # brokers do not know it
-        return
-    about = f"{server} --group {_quote(group['group']['group'])}"
-    tool = f"kafka-consumer-groups.sh {about}"
-    yield _DESCRIBE[kind].format(about) if kind in _DESCRIBE else f"{tool} --describe --members --verbose"
-    for cause in group["group"]["causes"] or ():
-        yield from _list_cures(cause, kind, server, tool, group["partitions"])
-
-
-def _list_cures(cause: Json, kind: str, server: str, tool: str, rows: Sequence[Json]) -> Iterator[str]:
-    """The commands that help with a cause."""
-    topic, partition = _quote(cause["topic"]), cause["partition"]
-    reset = f"{tool} --reset-offsets --dry-run --topic {topic}:{partition}"
-    can_reset = kind not in _DESCRIBE
-    match cause["cause"]:
-        case "stuck_partition":
-            where = f"--topic {topic} --partition {partition} --offset {_find_committed(rows, cause)}"
-            yield f"kafka-console-consumer.sh {server} {where} --max-messages 1"
-            if can_reset:
-                yield f"{reset} --shift-by 1   # skips the record; stop the members first"
-        case "open_transaction":
-            yield f"kafka-transactions.sh {server} find-hanging --topic {topic} --partition {partition}"
-        case "held_back_commits":
-            yield f"kafka-transactions.sh {server} find-hanging --topic {OFFSETS_TOPIC}"
-        case "fell_out_of_log" if can_reset:
-            yield f"{reset} --to-earliest"
-
-
-def _find_committed(rows: Sequence[Json], cause: Json) -> Any:
-    place = cause["topic"], cause["partition"]
-    return next(row["committed"] for row in rows if (row["topic"], row["partition"]) == place)
-
-
-def _quote(text: str) -> str:
-    """The text as a word of a shell command. Bash reads `$'...'`: a terminal must not act on the name."""
-    if text.isprintable():
-        return shlex.quote(text)
-    word = "".join(
-        character if character.isprintable() and character not in "'\\" else _escape(character)
-        for character in text
-    )
-    return f"$'{word}'"
-
-
-def _escape(character: str) -> str:
-    return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="replace"))

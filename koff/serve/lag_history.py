@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +37,16 @@ class LagHistory:
         self._slots: dict[str, int] = {}
         self._free: list[int] = []
         self._values = np.full((2, 0, STEPS), np.nan, np.float32)
+        self._totals = np.full((2, STEPS), np.nan)
         self._step: int | None = None
 
-    def add(self, names: Sequence[str], lags: Floats, time_lags_s: Floats, now_ms: int) -> None:
-        """Adds the present lags of all groups of the cluster. NaN: unknown, or withheld."""
+    def add(
+        self, names: Sequence[str], lags: Floats, time_lags_s: Floats, now_ms: int, *, is_whole: bool = False
+    ) -> None:
+        """Adds the present lags of all groups of the cluster. NaN: unknown, or withheld.
+
+        Unless `is_whole`, the cluster has no total: a lag is withheld, or a group may be missing.
+        """
         with self._lock:
             self._advance(now_ms // (STEP_S * 1000))
             slots = self._find_slots(names)
@@ -48,6 +54,11 @@ class LagHistory:
             at = (self._step or 0) % STEPS
             self._values[0, slots[known], at] = lags[known]
             self._values[1, slots[known], at] = time_lags_s[known]
+            self._totals[:, at] = np.nan
+            if is_whole and not np.isnan(lags).all():
+                self._totals[0, at] = np.nansum(lags)
+                if not np.isnan(time_lags_s).all():
+                    self._totals[1, at] = np.nanmax(time_lags_s)
 
     def find(self, name: str) -> Course | None:
         """The last hour of a group; None if nothing is kept of it."""
@@ -55,18 +66,28 @@ class LagHistory:
             slot = self._slots.get(name)
             if slot is None or self._step is None:
                 return None
-            # The oldest step follows the newest in the ring.
-            ordered = np.roll(self._values[:, slot, :], -(self._step % STEPS) - 1, axis=1).astype(np.float64)
-            return Course((self._step + 1) * STEP_S * 1000, ordered[0], ordered[1])
+            return self._order(self._values[:, slot, :], self._step)
+
+    def find_total(self) -> Course | None:
+        """The last hour of the cluster: the sum of the known lags, and the longest time lag."""
+        with self._lock:
+            return None if self._step is None else self._order(self._totals, self._step)
+
+    def _order(self, values: NDArray[Any], step: int) -> Course:
+        # The oldest step follows the newest in the ring.
+        ordered = np.roll(values, -(step % STEPS) - 1, axis=1).astype(np.float64)
+        return Course((step + 1) * STEP_S * 1000, ordered[0], ordered[1])
 
     def _advance(self, step: int) -> None:
         """Moves to that step. Steps between without a value are unknown."""
         if self._step is None or step < self._step or step - self._step >= STEPS:
             if self._step is not None:  # the clock was set, or koff saw nothing for an hour
                 self._values[:] = np.nan
+                self._totals[:] = np.nan
             self._step = step
         for passed in range(self._step + 1, step + 1):
             self._values[:, :, passed % STEPS] = np.nan
+            self._totals[:, passed % STEPS] = np.nan
         self._step = step
 
     def _find_slots(self, names: Sequence[str]) -> NDArray[np.int64]:

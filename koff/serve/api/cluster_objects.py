@@ -38,6 +38,9 @@ class TopicTotal(NamedTuple):
     readers: int
     sum_of_known: int
     known_ends: int
+    produce_per_s: float | None = None
+    slowest: str | None = None
+    slowest_lag: int | None = None
 
     @property
     def reason(self) -> str:
@@ -116,6 +119,19 @@ TOPIC: JsonObject[TopicTotal] = JsonObject(
         'Why `end_sum` is null; "" if it is not. koff samples partitions that groups read.',
         attrgetter("reason"),
     ),
+    JsonField(
+        "produce_per_s",
+        nullable(NUMBER),
+        "Offsets per second. Null unless known of all partitions.",
+        attrgetter("produce_per_s"),
+    ),
+    JsonField(
+        "slowest_reader",
+        nullable(STRING),
+        "The group with the largest lag in it. Null: no lag, or one is withheld.",
+        attrgetter("slowest"),
+    ),
+    JsonField("slowest_reader_lag", _OFFSET, "Its lag in this topic.", attrgetter("slowest_lag")),
 )
 
 

@@ -87,15 +87,40 @@ _UNKNOWN = {
     "description": "How many groups `min_lag` has left out because their lag is not known.",
 }
 _GROUP_LIST = object_of({**_LIST, "unknown": _UNKNOWN, "groups": list_of(CLUSTER_GROUP.schema)})
+_LAST_HOUR = nullable(
+    {
+        "description": "The lags of the last hour. Null: nothing is kept.",
+        **object_of(
+            {
+                "step_s": {**COUNT, "description": "The time between two values."},
+                "end_ms": {**COUNT, "description": "When the newest was taken, since 1970."},
+                "lag": list_of(nullable(NUMBER)),
+                "time_lag_s": list_of(nullable(NUMBER)),
+            }
+        ),
+    }
+)
 
 ENDPOINTS = (
     ApiEndpoint(
         f"{ROOT}/clusters",
         "All clusters, and whether koff is ready.",
         queries.list_clusters,
-        object_of({"ready": BOOLEAN, "readiness": STRING, "clusters": list_of(CLUSTER.schema)}),
+        object_of(
+            {
+                "ready": BOOLEAN,
+                "readiness": STRING,
+                "memory_bytes": {**nullable(COUNT), "description": "The resident memory of koff."},
+                "clusters": list_of(CLUSTER.schema),
+            }
+        ),
     ),
-    ApiEndpoint(f"{ROOT}/clusters/{{cluster}}", "One cluster.", queries.show_cluster, CLUSTER.schema),
+    ApiEndpoint(
+        f"{ROOT}/clusters/{{cluster}}",
+        "One cluster.",
+        queries.show_cluster,
+        object_of({**CLUSTER.schema["properties"], "last_hour": _LAST_HOUR}),
+    ),
     ApiEndpoint(
         f"{ROOT}/clusters/{{cluster}}/topics",
         "The topics of a cluster, by name.",
@@ -133,21 +158,13 @@ ENDPOINTS = (
             {
                 "cluster": STRING,
                 "group": object_of({**GROUP.schema["properties"], **DETAILS.schema["properties"]}),
-                "last_hour": nullable(
-                    {
-                        "description": "The lags of the last hour. Null: nothing is kept.",
-                        **object_of(
-                            {
-                                "step_s": {**COUNT, "description": "The time between two values."},
-                                "end_ms": {**COUNT, "description": "When the newest was taken, since 1970."},
-                                "lag": list_of(nullable(NUMBER)),
-                                "time_lag_s": list_of(nullable(NUMBER)),
-                            }
-                        ),
-                    }
-                ),
+                "last_hour": _LAST_HOUR,
                 "members": {"description": "Null: not current.", **nullable(list_of(MEMBER.schema))},
                 "partitions": list_of(ROW.schema),
+                "commands": {
+                    "description": "Commands of Kafka's tools that help. They change nothing.",
+                    **list_of(STRING),
+                },
             }
         ),
     ),

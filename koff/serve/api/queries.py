@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from koff.serve.api.cluster_objects import CLUSTER, PARTITION_OFFSETS, READER, TOPIC, list_topic_partitions
+from koff.serve.api.commands import list_commands
 from koff.serve.api.group_columns import (
     GroupColumns,
     GroupPlace,
@@ -26,11 +27,14 @@ from koff.serve.api.name_pattern import search_names
 from koff.serve.api.parameters import Query
 from koff.serve.api.problems import NotFound, NotKnown
 from koff.serve.api.topic_columns import TopicColumns
-from koff.serve.lag_history import STEP_S
+from koff.serve.lag_history import STEP_S, Course
+from koff.serve.process_memory import read_memory_bytes
 from koff.serve.view import ClusterView, Views
 
 Names = Mapping[str, str]
 """The names in the path."""
+BROKERS = '"$BROKERS"'
+"""Stands for the addresses of the brokers in commands: the API does not say how koff connects."""
 
 
 def list_clusters(views: Views, _names: Names, _query: Query) -> dict[str, Any]:
@@ -38,13 +42,15 @@ def list_clusters(views: Views, _names: Names, _query: Query) -> dict[str, Any]:
     return {
         "ready": views.readiness.ready,
         "readiness": views.readiness.text,
+        "memory_bytes": read_memory_bytes(),
         "clusters": [CLUSTER.build(view) for view in views.clusters],
     }
 
 
 def show_cluster(views: Views, names: Names, _query: Query) -> dict[str, Any]:
     """One cluster."""
-    return CLUSTER.build(find_cluster(views, names["cluster"]))
+    view = find_cluster(views, names["cluster"])
+    return {**CLUSTER.build(view), "last_hour": _build_last_hour(view.activity.history.find_total())}
 
 
 def list_topics(views: Views, names: Names, query: Query) -> dict[str, Any]:
@@ -114,17 +120,17 @@ def show_group(views: Views, names: Names, _query: Query) -> dict[str, Any]:
     )
     members = build_members(selected, total.group) if total.current else None
     causes = find_group_causes(place)
-    return {
+    found = {
         "cluster": place.view.cluster,
         "group": {**GROUP.build(ExplainedTotal(total, causes)), **DETAILS.build(details)},
-        "last_hour": _build_last_hour(place),
+        "last_hour": _build_last_hour(place.view.activity.history.find(place.name)),
         "members": members,
         "partitions": list(build_rows(selected)),
     }
+    return {**found, "commands": list_commands(found, BROKERS)}
 
 
-def _build_last_hour(place: GroupPlace) -> dict[str, Any] | None:
-    course = place.view.activity.history.find(place.name)
+def _build_last_hour(course: Course | None) -> dict[str, Any] | None:
     if course is None:
         return None
     lags = {"lag": list_known(course.lag), "time_lag_s": list_known(course.time_lag_s)}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koff.serve.api.cluster_objects import ReaderTotal, TopicTotal
 from koff.serve.api.group_columns import GroupPlace, select_places
@@ -27,6 +29,8 @@ class TopicColumns:
         np.add.at(self._end_sums, of_partition[is_known], partitions.end[is_known])
         self._of_partition = of_partition
         self._readers = self._count_readers()
+        self._rates = self._sum_rates(is_known)
+        self._slowest = self._find_slowest()
 
     @property
     def names(self) -> list[str]:
@@ -43,6 +47,8 @@ class TopicColumns:
                 int(self._readers[place]),
                 int(self._end_sums[place]),
                 int(self._known_ends[place]),
+                self._find_rate(name, place),
+                *self._slowest.get(place, (None, None)),
             )
             for name, place in places
         ]
@@ -75,6 +81,41 @@ class TopicColumns:
             if row.topic == topic:
                 readers[row.group].rows.append(row)
         return [readers[place.name] for place in places]
+
+    def _sum_rates(self, is_known: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The sum of the produce rates of each topic, and how many partitions have a rate."""
+        rates, size = self._view.snapshot.partitions.produce, len(self._places)
+        if rates is None:
+            return np.zeros(size), np.zeros(size, np.int64)
+        has_rate = is_known & rates.known
+        of_topic = self._of_partition[has_rate]
+        sums = np.bincount(of_topic, weights=rates.per_s[has_rate], minlength=size)
+        return sums, np.bincount(of_topic, minlength=size)
+
+    def _find_rate(self, name: str, place: int) -> float | None:
+        facts = self._view.facts.topics.get(name)
+        sums, known = self._rates
+        return round(float(sums[place]), 3) if facts and known[place] == facts.partitions > 0 else None
+
+    def _find_slowest(self) -> dict[int, tuple[str, int]]:
+        """By topic, the group with the largest lag in it. Without topics in which a lag is withheld."""
+        snapshot, size = self._view.snapshot, len(self._places)
+        slowest, unclear = dict[int, tuple[str, int]](), set[int]()
+        for shard in snapshot.shards.values():
+            lags, topics = snapshot.lags(shard), self._of_partition[shard.partition]
+            is_unclear = shard.is_withheld() | ~shard.summable_groups()[shard.group]
+            unclear.update(np.unique(topics[is_unclear]).tolist())
+            pairs, of_row = np.unique(shard.group.astype(np.int64) * size + topics, return_inverse=True)
+            sums = np.zeros(len(pairs), np.int64)
+            np.add.at(sums, of_row[lags.known], lags.published[lags.known])
+            # By topic, the pair with the largest sum is the last.
+            order = np.lexsort((sums, pairs % size)) if size else np.zeros(0, np.intp)
+            topic = pairs[order] % size if size else order
+            for at in np.flatnonzero(np.diff(topic, append=-1)).tolist():
+                place, lag = int(topic[at]), int(sums[order[at]])
+                if lag > slowest.get(place, ("", 0))[1]:
+                    slowest[place] = shard.groups[int(pairs[order[at]]) // size].name, lag
+        return {place: found for place, found in slowest.items() if place not in unclear}
 
     def _count_readers(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         size = len(self._places)

@@ -163,7 +163,8 @@ class ClusterChanges:
         if names:
             lags = np.concatenate([sum_lags(snapshot, shard) for shard in shards])
             time_lags_s = np.concatenate([find_longest_time_lags(snapshot, shard) for shard in shards])
-            view.activity.history.add(names, lags, time_lags_s, now_ms)
+            is_whole = view.readiness.ready and not view.stats.withheld and not view.stats.not_current
+            view.activity.history.add(names, lags, time_lags_s, now_ms, is_whole=is_whole)
 
     def _follow_layouts(
         self, view: ClusterView, *, is_ready: bool

@@ -81,6 +81,22 @@ def test_what_is_kept_is_bounded_and_groups_that_are_gone_make_room(monkeypatch:
     assert history._values.shape == (2, 300, STEPS)
 
 
+def test_a_cluster_has_a_total_where_no_lag_is_withheld():
+    history = LagHistory()
+    assert history.find_total() is None
+    for step, is_whole in enumerate((True, False, True)):
+        values = np.array([10.0 + step, np.nan, 5.0])
+        history.add(["g", "unknown", "h"], values, values / 10, NOW_MS + step * STEP_MS, is_whole=is_whole)
+    total = history.find_total()
+    assert total is not None
+    assert np.array_equal(total.lag[-3:], [15, np.nan, 17], equal_nan=True)
+    assert np.allclose(total.time_lag_s[-3:], [1.0, np.nan, 1.2], equal_nan=True)
+    add(history, 2, g=1)  # the same step, and not whole now
+    total = history.find_total()
+    assert total is not None
+    assert np.isnan(total.lag[-1])
+
+
 def test_a_shortened_course_keeps_its_peaks():
     values = np.array([1, 9, np.nan, 2, np.nan, np.nan, 3, 3], np.float64)
     assert np.array_equal(shorten(values, 4), [9, 2, np.nan, 3], equal_nan=True)

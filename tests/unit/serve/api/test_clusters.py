@@ -44,7 +44,8 @@ def test_clusters_say_whether_they_are_ready() -> None:
         "empty": (True, 0, 0, None, None),
     }
     assert found["clusters"][1]["readiness"] == "not ready: no broker responds"
-    assert clusters.get("clusters", "c") == found["clusters"][0]
+    assert clusters.get("clusters", "c") == {**found["clusters"][0], "last_hour": None}
+    assert found["memory_bytes"] > 1_000_000
     assert found["clusters"][0]["labels"] == {"region": "eu"}
 
 
@@ -98,6 +99,9 @@ def test_topics_are_those_that_the_cluster_lists_and_those_that_groups_read(clus
             "readers": 5,
             "end_sum": 3 * 1420,
             "reason": "",
+            "produce_per_s": 3.2,
+            "slowest_reader": "lost",
+            "slowest_reader_lag": 620,
         },
         {
             "topic": "unread",
@@ -108,6 +112,9 @@ def test_topics_are_those_that_the_cluster_lists_and_those_that_groups_read(clus
             "readers": 0,
             "end_sum": None,
             "reason": "no_readers",
+            "produce_per_s": None,
+            "slowest_reader": None,
+            "slowest_reader_lag": None,
         },
     ]
     names = [topic["topic"] for topic in clusters.get("clusters", "c", "topics", query="match=^un")["topics"]]
