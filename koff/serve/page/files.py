@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
+from pathlib import PurePosixPath
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-_TYPES = {
-    "index.html": "text/html; charset=utf-8",
-    "koff.css": "text/css; charset=utf-8",
-    "koff.js": "text/javascript; charset=utf-8",
-}
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+_FILES = (
+    "index.html",
+    "koff.css",
+    *("koff.js", "api.js", "build.js", "clusters.js", "group.js", "groups.js", "plot.js", "topics.js"),
+    *("uplot/uPlot.iife.min.js", "uplot/uPlot.min.css"),
+)
 INDEX = "index.html"
 _HEADERS = {
     # The page loads nothing from elsewhere, and no other page may show it in a frame.
@@ -26,7 +29,7 @@ _HEADERS = {
 }
 
 
-PATHS = {"/" if name == INDEX else f"/page/{name}": name for name in _TYPES}
+PATHS = {"/" if name == INDEX else f"/page/{name}": name for name in _FILES}
 """The file of each path."""
 
 
@@ -39,7 +42,8 @@ def _build_sender(name: str) -> Callable[[Request], Awaitable[Response]]:
     """Sends a file. A browser that has this version gets no body."""
     body = files(__package__).joinpath(name).read_bytes()
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = {**_HEADERS, "Content-Type": _TYPES[name], "ETag": tag}
+    content_type = f"{_TYPES[PurePosixPath(name).suffix]}; charset=utf-8"
+    headers = {**_HEADERS, "Content-Type": content_type, "ETag": tag}
 
     async def send(request: Request) -> Response:
         is_known = request.headers.get("if-none-match") == tag

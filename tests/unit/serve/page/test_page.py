@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,10 @@ pytestmark = [
     pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
     pytest.mark.timeout(300),
 ]
+
+
+AXE = (Path(__file__).parents[3] / "axe" / "axe.min.js").read_text()
+ADDRESSES = ("", "/#/group/d/g", "/#/topics", "/#/topic/c/t", "/#/clusters")
 
 
 class Shown(Source):
@@ -108,11 +113,13 @@ def test_a_name_is_only_ever_text(tab: Tab, page: str):
 
 def test_one_group_has_its_causes_partitions_members_and_events(tab: Tab, page: str):
     open_page(tab, f"{page}/#/group/d/g")
-    wait_for(tab, "document.querySelectorAll('#group table').length === 2")
+    wait_for(tab, "document.querySelectorAll('#group .scroll table').length === 2")
     (cause,) = read(tab, ".cause")
     assert cause.startswith("stuck_partition explains 100 % of the lag (1,200 offsets)")
     assert "What helps: look at the record" in cause
-    assert len(read(tab, "#group table:first-of-type tbody tr")) == 6  # four partitions, two members
+    assert len(read(tab, "#group .scroll tbody tr")) == 6  # four partitions, two members
+    wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 2")
+    assert any("--describe --members --verbose" in text for text in read(tab, ".commands code"))
     assert read(tab, "figcaption") == [
         "Lag, last hour: now 1,200, at most 1,200",
         "Seconds, last hour: now 2 min 0 s, at most 2 min 0 s",
@@ -157,11 +164,63 @@ def test_the_keyboard_reaches_the_search(tab: Tab, page: str):
 
 @pytest.mark.parametrize("colors", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 800, 1600])
-@pytest.mark.parametrize("address", ["", "/#/group/d/g"])
+@pytest.mark.parametrize("address", ADDRESSES)
 def test_the_page_is_never_wider_than_the_window(tab: Tab, page: str, colors: str, width: int, address: str):
     open_page(tab, f"{page}{address}", colors=colors, width=width)
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     assert tab.complaints(page) == []
+
+
+@pytest.mark.parametrize("colors", ["light", "dark"])
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_axe_finds_nothing_serious(tab: Tab, page: str, colors: str, address: str):
+    open_page(tab, f"{page}{address}", colors=colors)
+    tab.evaluate(f"(() => {{ {AXE}; }})()")
+    found = tab.evaluate(
+        "axe.run().then((run) => run.violations"
+        ".filter((each) => ['serious', 'critical'].includes(each.impact))"
+        ".map((each) => [each.id, each.nodes.map((node) => node.html)]))"
+    )
+    assert found == []
+
+
+def test_topics_have_their_slowest_readers(tab: Tab, page: str):
+    open_page(tab, f"{page}/#/topics")
+    wait_for(tab, "document.querySelectorAll('#topics tbody tr').length === 2")
+    assert read(tab, "#topics tbody tr:first-child td")[:6] == ["t", "3", "3.2", "5", "lost", "620"]
+    click(tab, "#topics a", "t")
+    wait_for(tab, "document.querySelectorAll('#topics h2').length === 3")
+    assert read(tab, "#topics h2")[0] == "t"
+    assert read(tab, "#topics .scroll tbody tr:first-child td:first-child")[0] == "lost"
+    assert tab.complaints(page) == []
+
+
+def test_clusters_say_how_many_groups_are_in_error_and_how_koff_is(tab: Tab, page: str):
+    open_page(tab, f"{page}/#/clusters")
+    wait_for(tab, "document.querySelectorAll('.cluster').length === 2")
+    assert read(tab, ".cluster h3") == ["c", "d"]
+    assert "MiB of memory" in " ".join(read(tab, "#overview p"))
+    click(tab, ".cluster:last-child .counts a", "1 ERR")
+    wait_for(tab, "document.querySelectorAll('#groups tbody tr').length === 1")
+    assert list_names(tab) == ["g"]
+
+
+def test_an_event_arrives_at_once_and_a_stream_that_ends_is_replaced_by_polling(tab: Tab):
+    events = Events()
+    with Server(Shown(), ServeConf("127.0.0.1:0"), events=events) as server:
+        open_page(tab, server.url)
+        wait_for(tab, "document.getElementById('live').textContent === 'live'")
+        event = ClusterEvent("d", "status_changed", Severity.ERROR, "group g: OK to ERR", group="g")
+        events.log.add([event], 1_800_000_000_000)
+        open_page(tab, server.url)
+        wait_for(tab, "document.querySelector('#events li a')?.textContent === 'group g: OK to ERR'")
+
+
+def test_the_page_works_without_events(tab: Tab):
+    with Server(Shown(), ServeConf("127.0.0.1:0")) as server:
+        open_page(tab, server.url)
+        assert read(tab, "#live") == ["every 5 s"]
+        assert len(list_names(tab)) == 8
 
 
 def test_a_response_that_fails_leaves_what_is_shown_and_says_so(tab: Tab, page: str):
@@ -170,7 +229,10 @@ def test_a_response_that_fails_leaves_what_is_shown_and_says_so(tab: Tab, page: 
     tab.evaluate("window.fetch = () => Promise.reject(new Error('no answer'))")
     tab.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     wait_for(tab, "!document.getElementById('error').hidden")
-    assert read(tab, "#error") == ["What is shown may be old: no answer"]
+    (text,) = read(tab, "#error")
+    assert text.startswith("What is shown is of ")
+    assert text.endswith("koff does not respond (no answer)")
+    assert read(tab, "#live") == ["no contact"]
     assert list_names(tab) == names
 
 

@@ -1,0 +1,75 @@
+// Topics with their readers.
+
+import { clusterPath } from "./api.js";
+import { byId, element, facts, groupLink, link, number, patchChildren, table, topicLink } from "./build.js";
+
+const PAGE = 100;
+
+export function topicsPath(params, clusters) {
+  const query = new URLSearchParams({ limit: PAGE });
+  for (const name of ["name", "offset"]) if (params.get(name)) query.set(name, params.get(name));
+  return `${clusterPath(params.get("cluster") || clusters[0])}/topics?${query}`;
+}
+
+export function showTopics(found, params) {
+  const first = Number(params.get("offset") ?? 0);
+  const pageLink = (text, offset) => {
+    const query = new URLSearchParams(params);
+    query.set("offset", offset);
+    return link(text, `#/topics?${query}`);
+  };
+  patchChildren(byId("topics"), [
+    table("Topics", [
+      ["Topic", "name", (topic) => topicLink(found.cluster, topic.topic)],
+      ["Partitions", "number", (topic) => number(topic.partitions)],
+      ["Produced/s", "number", (topic) => number(topic.produce_per_s, "known while groups read all partitions")],
+      ["Readers", "number", (topic) => number(topic.readers)],
+      ["Slowest reader", "name", (topic) => (topic.slowest_reader === null ? "–" : groupLink(found.cluster, topic.slowest_reader))],
+      ["Its lag", "number", (topic) => number(topic.slowest_reader_lag)],
+      ["Problems", "", problems],
+    ], found.topics),
+    element("p", { className: "pages" },
+      first ? pageLink("Previous", Math.max(0, first - PAGE)) : null,
+      element("span", { textContent: found.topics.length ? ` ${first + 1} to ${first + found.topics.length} of ${found.total.toLocaleString("en")} topics of ${found.cluster} ` : `no topic of ${found.cluster} fits` }),
+      found.next_offset === null ? null : pageLink("Next", found.next_offset)),
+  ]);
+}
+
+function problems(topic) {
+  if (topic.partitions === null) return "the cluster does not list it";
+  const found = [];
+  if (topic.leaderless) found.push(`${topic.leaderless} partitions without a leader`);
+  if (topic.under_replicated) found.push(`${topic.under_replicated} under-replicated`);
+  return found.join(", ");
+}
+
+export function showTopic(found) {
+  const readers = [...found.groups].sort((one, other) => (other.lag ?? -1) - (one.lag ?? -1));
+  const more = found.total > readers.length ? ` The list has the first ${readers.length} of ${found.total} by name.` : "";
+  patchChildren(byId("topics"), [
+    element("p", {}, link("← all topics", `#/topics?${new URLSearchParams({ cluster: found.cluster })}`)),
+    element("h2", { textContent: found.topic }),
+    facts([
+      ["Partitions", number(found.partitions)],
+      ["Replicas", number(found.replicas)],
+      ["Produced", found.produce_per_s === null ? number(null, found.reason) : `${number(found.produce_per_s)} offsets a second`],
+      problems(found) ? ["Problems", problems(found)] : null,
+    ]),
+    element("h2", { textContent: "Readers" }),
+    element("p", { className: "soft", textContent: `The slowest first. Readers are groups that committed to the topic.${more}` }),
+    table("Readers", [
+      ["Group", "name", (reader) => groupLink(found.cluster, reader.group)],
+      ["Lag here", "number", (reader) => number(reader.lag, reader.reasons.join(" "))],
+      ["Partitions", "number", (reader) => number(reader.partitions)],
+      ["Unknown", "number", (reader) => number(reader.unknown)],
+      ["Why", "", (reader) => reader.reasons.join(" ")],
+    ], readers),
+    element("h2", { textContent: "Partitions" }),
+    table("Partitions", [
+      ["Partition", "number", (row) => number(row.partition)],
+      ["Start", "number", (row) => number(row.start)],
+      ["End", "number", (row) => number(row.end)],
+      ["Produced/s", "number", (row) => number(row.produce_per_s)],
+    ], found.offsets),
+  ]);
+}
