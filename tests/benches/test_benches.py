@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.chromium import found
+
 pytestmark = [pytest.mark.benches, pytest.mark.kafka, pytest.mark.timeout(900)]
 
 SMALLEST = {
@@ -21,6 +23,7 @@ SMALLEST = {
     "ends": ["--partitions", "2000", "--real", "500"],
     "freshness": ["--groups", "5", "--commits", "3"],
     "lag": ["--rows", "1000", "--runs", "1"],
+    "page": ["--groups", "50"],
     "pipeline": ["--records", "20000", "--groups", "20", "--repeat", "1"],
     "scrape": ["--rows", "2000", "--renders", "2"],
     "steady": ["--groups", "20", "--rate", "50", "--seconds", "3"],
@@ -37,6 +40,8 @@ def test_no_benchmark_is_missing() -> None:
 
 @pytest.mark.parametrize("name", SMALLEST)
 def test_a_benchmark_prints_figures(name: str) -> None:
+    if name == "page" and not found():
+        pytest.skip("needs Chromium: apt-get install chromium")
     command = [sys.executable, "-m", f"bench.{name}", *SMALLEST[name]]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-3000:]

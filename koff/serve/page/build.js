@@ -83,11 +83,16 @@ function cell(content, kind) {
   return made;
 }
 
-// A table. A column is [title, kind, content of the cell of a row].
+const MOST_ROWS = 500;
+
+// A table. A column is [title, kind, content of the cell of a row]. More rows than that would take the browser too long.
 export function table(label, columns, rows) {
   const head = element("tr", {}, ...columns.map(([title, kind]) => element("th", { scope: "col", className: kind ?? "", textContent: title })));
-  const body = rows.map((row) => element("tr", {}, ...columns.map(([, kind, content]) => cell(content(row), kind))));
+  const body = rows.slice(0, MOST_ROWS).map((row) => element("tr", {}, ...columns.map(([, kind, content]) => cell(content(row), kind))));
   const made = element("table", {}, element("thead", {}, head), element("tbody", {}, ...body));
+  const left_out = rows.length - body.length;
+  const caption = left_out ? `The first ${body.length} of ${rows.length.toLocaleString("en")}: the API has all` : "";
+  if (caption) made.prepend(element("caption", { textContent: caption }));
   return element("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: label }, made);
 }
 
