@@ -2,8 +2,8 @@
 
     python -m bench.page [--groups 20000] [--partitions 6]
 
-The groups are made up, and a real server serves them. `server_rss_mib` is the memory of this process, the rest
-is of Chromium.
+The groups are made up, and a real server serves them. `server_rss_mib` is the memory of this process, the
+rest is of Chromium.
 """
 
 from __future__ import annotations

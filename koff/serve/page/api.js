@@ -3,6 +3,7 @@
 import { byId } from "./build.js";
 
 const LATE_MS = 15_000;
+const AGAIN_MS = 60_000;
 const KINDS = ["status_changed", "group_appeared", "group_deleted", "rebalanced", "members_changed", "offsets_reset", "records_lost",
   "topic_deleted", "topic_recreated", "expected_group_absent", "expected_group_back", "blind", "recovered", "more_events"];
 const MOST_EVENTS = 1000;
@@ -10,6 +11,7 @@ const MOST_EVENTS = 1000;
 export const events = [];
 let cursor = null;
 let stream = null;
+let opened_ms = 0;
 
 export async function fetchJson(path) {
   // Relative: koff may be behind a prefix.
@@ -25,7 +27,8 @@ export async function fetchJson(path) {
   if (response.status === 401) byId("login").hidden = false;
   const body = await response.json().catch(() => ({}));
   if (response.ok) return body;
-  throw new Error(body.detail ?? `koff responds with ${response.status}`);
+  const text = body.detail ?? `koff responds with ${response.status}`;
+  throw Object.assign(new Error(text), { isResponse: true });
 }
 
 export const clusterPath = (cluster) => `api/v1/clusters/${encodeURIComponent(cluster)}`;
@@ -54,6 +57,8 @@ export function isLive() {
 // Opens the stream, unless it is open. A browser cannot send a token with it: then the page polls.
 export function openStream(onEvent) {
   if ((stream && stream.readyState !== EventSource.CLOSED) || sessionStorage.getItem("token")) return;
+  if (Date.now() - opened_ms < AGAIN_MS) return; // koff serves no events, or a proxy lets no stream through
+  opened_ms = Date.now();
   const address = new URL("api/v1/events", document.baseURI);
   if (cursor) address.searchParams.set("since", cursor);
   stream = new EventSource(address);
@@ -71,4 +76,5 @@ export function openStream(onEvent) {
 export function closeStream() {
   stream?.close();
   stream = null;
+  opened_ms = 0;
 }

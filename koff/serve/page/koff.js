@@ -12,7 +12,7 @@ const REFRESH_MS = 5000;
 const STALE_MS = 20_000;
 const SOON_MS = 300;
 const SHOWN_EVENTS = 30;
-const state = { timer: 0, asked: 0, good_ms: 0, failure: "", causes: false, names: [] };
+const state = { timer: 0, asked: 0, good_ms: 0, failure: "", causes: false, names: [], isLost: false, shown: "" };
 
 // --- The address: what is shown ------------------------------------------------------------------------------
 
@@ -94,12 +94,12 @@ function showAge() {
   const isStale = Date.now() - state.good_ms > STALE_MS;
   const time = state.good_ms ? new Date(state.good_ms).toLocaleTimeString() : "";
   if (time) byId("fresh").textContent = `as of ${time}`;
-  const live = isStale || state.failure ? "no contact" : isLive() ? "live" : "every 5 s";
+  const live = isStale || state.isLost ? "no contact" : isLive() ? "live" : "every 5 s";
   if (byId("live").textContent !== live) byId("live").textContent = live;
-  const is_lost = Boolean(state.failure) || (isStale && state.good_ms > 0);
-  const text = time ? `What is shown is of ${time}: ` : "";
-  if (is_lost) byId("error").textContent = `${text}${state.failure || "koff has not responded since"}`;
-  byId("error").hidden = !is_lost;
+  const isWrong = Boolean(state.failure) || (isStale && state.good_ms > 0);
+  const text = time && state.shown ? `What is shown is of ${time}: ` : "";
+  if (isWrong) byId("error").textContent = `${text}${state.failure || "koff has not responded since"}`;
+  byId("error").hidden = !isWrong;
 }
 
 // --- The loop ------------------------------------------------------------------------------------------------
@@ -129,6 +129,8 @@ async function show() {
   clearTimeout(state.timer);
   const asked = ++state.asked;
   const address = readAddress();
+  const key = [address.view, address.cluster, address.name].join("\n");
+  if (key !== state.shown) clear();
   showParts(address);
   try {
     const all = await fetchJson("api/v1/clusters");
@@ -139,17 +141,25 @@ async function show() {
     showChips(all, names);
     showParts(address);
     showView(address, found, all, names);
+    state.shown = key;
     drawPlots();
     showEvents(address);
     document.title = address.name === undefined ? "koff" : `${address.name} – koff`;
-    Object.assign(state, { good_ms: Date.now(), failure: "" });
+    Object.assign(state, { good_ms: Date.now(), failure: "", isLost: false });
     if (!document.hidden) openStream(showSoon);
   } catch (error) {
     if (asked !== state.asked) return;
-    state.failure = error.message;
+    Object.assign(state, { failure: error.message, isLost: !error.isResponse });
   }
   showAge();
   state.timer = setTimeout(show, REFRESH_MS);
+}
+
+// Nothing of one group may be seen at the address of another, also if that cannot be loaded.
+function clear() {
+  state.shown = "";
+  for (const id of ["group", "topics", "overview"]) byId(id).replaceChildren(element("p", { className: "soft", textContent: "…" }));
+  byId("events").replaceChildren();
 }
 
 function showSoon() {
@@ -197,6 +207,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 addEventListener("hashchange", () => {
   scrollTo(0, 0);
+  if (document.activeElement?.name !== "name") byId("main").focus({ preventScroll: true });
   show();
 });
 addEventListener("keydown", (event) => {

@@ -3,6 +3,7 @@
 import { element } from "./build.js";
 
 const HEIGHT = 170;
+const SHORTEST_S = 300;
 const MARKS = {
   rebalanced: ["R", "--link", "rebalanced"],
   members_changed: ["M", "--link", "members changed"],
@@ -43,7 +44,7 @@ function create(entry, label, show) {
     height: HEIGHT,
     padding: [18, 8, 0, 0],
     cursor: { drag: { x: false, y: false } },
-    scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high ?? 0, 1) * 1.05] } },
+    scales: { x: { time: true, range: () => entry.span }, y: { range: (_, low, high) => [0, Math.max(high ?? 0, 1) * 1.05] } },
     axes: [{ ...axis, values: (_, splits) => splits.map(showMinute) }, { ...axis, size: 64, values: (_, values) => values.map((value) => compact(value)) }],
     series: [
       { value: (_, at_s) => (at_s === null ? "–" : new Date(at_s * 1000).toLocaleTimeString()) },
@@ -65,10 +66,12 @@ export function figure(key, title, course, name, show, events = []) {
   const marks = events
     .filter((event) => MARKS[event.kind])
     .map((event) => ({ kind: event.kind, at_s: Date.parse(event.time) / 1000 }))
-    .filter((mark) => mark.at_s > first_s);
+    .filter((mark) => mark.at_s > data[0][0]);
+  // The first minutes after koff's start fill the plot, too.
+  const begin_s = Math.min(data[0][values.findIndex((value) => value !== null)], data[0].at(-1) - SHORTEST_S);
   const entry = plots.get(key) ?? { box: element("div", { className: "plot" }), plot: null };
   entry.box.dataset.keep = key;
-  Object.assign(entry, { data, marks, redraw: () => create(entry, title, show) });
+  Object.assign(entry, { data, marks, span: [begin_s, data[0].at(-1)], redraw: () => create(entry, title, show) });
   plots.set(key, entry);
   if (entry.plot) entry.plot.setData(data);
   const signs = [...new Set(marks.map((mark) => mark.kind))].map((kind) => `${MARKS[kind][0]} ${MARKS[kind][2]}`);

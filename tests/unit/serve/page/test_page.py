@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from urllib.request import urlopen
 
 import pytest
 
@@ -124,6 +127,7 @@ def test_one_group_has_its_causes_partitions_members_and_events(tab: Tab, page: 
         "Lag, last hour: now 1,200, at most 1,200",
         "Seconds, last hour: now 2 min 0 s, at most 2 min 0 s",
     ]
+    assert read(tab, ".marks") == ["\u25cf status changed"] * 2
     (event,) = read(tab, "#events li")
     assert event.endswith("group g: its lag <b>grows</b>")
     assert tab.evaluate("document.title") == "g \u2013 koff"
@@ -203,6 +207,60 @@ def test_clusters_say_how_many_groups_are_in_error_and_how_koff_is(tab: Tab, pag
     click(tab, ".cluster:last-child .counts a", "1 ERR")
     wait_for(tab, "document.querySelectorAll('#groups tbody tr').length === 1")
     assert list_names(tab) == ["g"]
+
+
+def test_nothing_of_one_group_is_seen_at_the_address_of_another(tab: Tab, page: str):
+    open_page(tab, f"{page}/#/group/d/g")
+    wait_for(tab, "document.querySelector('#group h2') !== null")
+    tab.evaluate("location.hash = '#/group/d/absent'")
+    wait_for(tab, "!document.getElementById('error').hidden")
+    assert read(tab, "#error") == ["there is no group named 'absent'"]
+    assert read(tab, "#group") == ["\u2026"]
+    assert read(tab, "#live") != ["no contact"]
+
+
+class Proxy(BaseHTTPRequestHandler):
+    """Serves `target` below /koff, without streams."""
+
+    target = ""
+
+    def do_GET(self) -> None:
+        path = self.path.removeprefix("/koff")
+        if path == self.path or self.headers["Accept"] == "text/event-stream":
+            self.send_error(404)
+            return
+        with urlopen(self.target + path) as response:
+            body = response.read()
+            self.send_response(200)
+            self.send_header("Content-Type", response.headers["Content-Type"])
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+def test_the_page_works_behind_a_prefix_and_a_proxy_without_streams(tab: Tab, page: str):
+    Proxy.target = page
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        thread = Thread(target=proxy.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{proxy.server_port}/koff/"
+            open_page(tab, f"{url}#/group/d/g")
+            wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 2")
+            assert read(tab, "#live") == ["every 5 s"]
+            assert len(read(tab, "#events li")) == 1
+            fetched = [
+                event["params"]["request"]["url"]
+                for event in tab.events
+                if event.get("method") == "Network.requestWillBeSent"
+            ]
+            assert fetched
+            assert all(each.startswith((url, "data:")) for each in fetched)
+        finally:
+            proxy.shutdown()
+            thread.join()
 
 
 def test_an_event_arrives_at_once_and_a_stream_that_ends_is_replaced_by_polling(tab: Tab):
