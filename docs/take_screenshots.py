@@ -18,6 +18,8 @@ from tests.chromium import Tab, browser
 
 IMAGES = Path(__file__).parent / "images"
 INCIDENTS = 3
+POINTS = 3
+"""A sparkline has a point each two minutes."""
 
 
 def take(tab: Tab, name: str) -> None:
@@ -36,7 +38,7 @@ def find_page(demo: subprocess.Popen[str]) -> str:
 
 def main() -> None:
     """Takes all pictures."""
-    command = [sys.executable, "-m", "koff", "demo", "--seconds", "150"]
+    command = [sys.executable, "-m", "koff", "demo", "--seconds", "480"]
     with (
         tempfile.TemporaryDirectory() as profile,
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo,  # noqa: S603 - our own command
@@ -46,11 +48,16 @@ def main() -> None:
         tab.open(url, colors="light")
         explained = "[...document.querySelectorAll('#groups td.why')].filter((cell) => cell.innerText).length"
         wait_until(lambda: tab.evaluate(explained) == INCIDENTS, timeout_s=120, what="the causes")
+        courses = "document.querySelector('#groups polyline')?.getAttribute('points').split(' ').length ?? 0"
+        wait_until(lambda: tab.evaluate(courses) >= POINTS, timeout_s=420, what="the courses of the lags")
         take(tab, "groups")
         address = tab.evaluate("[...document.links].find((link) => link.text === 'stuck').href")
         tab.open("about:blank", colors="dark")
         tab.open(address, colors="dark")
-        wait_until(lambda: tab.evaluate("document.querySelector('.cause') !== null"), what="the group")
+        plotted = "document.querySelectorAll('.cause, .plot canvas').length >= 3"
+        wait_until(lambda: tab.evaluate(plotted), what="the group")
+        is_live = "document.getElementById('live').textContent === 'live'"
+        wait_until(lambda: tab.evaluate(is_live), what="the stream of events")
         take(tab, "group")
         demo.terminate()
 
