@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from threading import Thread
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -32,6 +33,8 @@ def find_page(demo: subprocess.Popen[str]) -> str:
     assert demo.stdout is not None
     for line in demo.stdout:
         if found := re.search(r"^ +page +(\S+)", line):
+            # The demo goes on printing: without a reader, it would wait.
+            Thread(target=list, args=(demo.stdout,), daemon=True).start()
             return found[1]
     raise RuntimeError("the demo has ended")
 
