@@ -6,12 +6,12 @@ export const PAGE = 100;
 const COLUMNS = [
   { title: "Status", sort: "status", cell: (group) => status(group.status) },
   { title: "Group", sort: "name", kind: "name", cell: (group) => groupLink(group.cluster, group.group) },
-  { title: "Cluster", kind: "name", isShown: (clusters) => clusters.length > 1, cell: (group) => group.cluster },
   { title: "Lag", sort: "lag", kind: "number", cell: (group) => number(group.lag, group.reason) },
   { title: "Seconds", sort: "time_lag_s", kind: "number", cell: (group) => seconds(group.time_lag_s) },
   { title: "Last hour", kind: "trend", cell: (group) => sparkline(group.trend) },
   { title: "Members", kind: "number", cell: (group) => number(group.members) },
   { title: "State", cell: (group) => group.state ?? "–" },
+  { title: "Cluster", kind: "name", isShown: (clusters) => clusters.length > 1, cell: (group) => group.cluster },
   { title: "Why it lags", kind: "why", cell: (group) => (group.causes ? (group.causes[0]?.text ?? "") : group.reason) },
 ];
 let rows = new Map();
