@@ -110,8 +110,9 @@ def take_views(
     interval_s: float,
     timeout_s: float,
     progress: Callable[[str], None] = lambda text: None,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[ClusterView]:
-    """Views of the cluster: now, and every `interval_s` for ever.
+    """Views of the cluster: now, and every `interval_s` until `is_stopped`.
 
     The first comes when all that is to be known is known, or after `timeout_s`: it then has what is known,
     and says what is not. Raises `ConnectError` if the cluster cannot be reached at first, and `Denied` if
@@ -132,13 +133,12 @@ def take_views(
             is_known = _is_known(watch.loop, progress)
             ended_s = time.monotonic()
             look_s = ended_s + max(LOOK_S, LOOK_PART * (ended_s - began_s))
-            return is_known or ended_s >= deadline_s
+            return is_known or ended_s >= deadline_s or is_stopped()
 
         watch.run(is_complete)
-        while True:
+        while not is_stopped():
             yield watch.loop.build_view()
-            due_s = time.monotonic() + interval_s
-            watch.run(partial(_is_past, due_s))
+            watch.run(partial(_is_past, time.monotonic() + interval_s, is_stopped))
 
 
 def _connect(conf: ClusterConf, timeout_s: float) -> Cluster:
@@ -162,5 +162,5 @@ def _is_known(loop: Loop, progress: Callable[[str], None]) -> bool:
     return view.readiness.ready and not view.stats.withheld and loop.core.is_settled
 
 
-def _is_past(due_s: float) -> bool:
-    return time.monotonic() >= due_s
+def _is_past(due_s: float, is_stopped: Callable[[], bool]) -> bool:
+    return time.monotonic() >= due_s or is_stopped()
