@@ -25,6 +25,7 @@ from koff.cli.options import (
     source_option,
     zookeeper_option,
 )
+from koff.cli.standard_streams import has_terminal
 from koff.cli.view_facts import find_causes, list_unknown
 from koff.monitor.conf import MonitorConf
 from koff.monitor.plan import Way
@@ -155,7 +156,7 @@ def lag(
         zookeeper=ZooKeeperConf(cluster.settings["zookeeper"]),
     )
     is_selected: Callable[[str], Any] = group.search if group else lambda name: True
-    if watch and form == "table" and not partitions and _has_terminal():
+    if watch and form == "table" and not partitions and has_terminal():
         sys.exit(_run_live_view(conf, interval, timeout_s, is_selected, sort, lagging, top))
     changes = ClusterChanges()  # what groups did from one view to the next says more about causes
     progress = show_progress if sys.stderr.isatty() else lambda text: None
@@ -182,11 +183,6 @@ def lag(
         is_unknown = print_unknown(view, found_rows, found)
         if not watch:
             sys.exit(_check_limit(found, fail_above) or (UNKNOWN if is_unknown else 0))
-
-
-def _has_terminal() -> bool:
-    """Whether the live view can be shown. It reads standard input, and writes to standard error."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
 def _run_live_view(

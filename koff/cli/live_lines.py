@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from koff.cli.lag_tables import Causes, explain
 from koff.cli.text_table import format_table, shorten_middle
-from koff.lag import Status
-from koff.serve.wording import count, show_duration
+from koff.lag import Cause, Status
+from koff.serve.wording import count, show, show_duration
 from koff.tracker import GroupTotal
 
 DROPPED = ("MEMBERS", "STATE", "CATCHES UP", "TREND", "SECONDS")
@@ -22,6 +23,36 @@ _WORST_FIRST = (Status.ERR, Status.WARN, Status.UNKNOWN, Status.NOTFOUND, Status
 
 Trends = Mapping[str, Sequence[float]]
 """By group, its last lags, the newest last. NaN: unknown."""
+
+
+class Happening(NamedTuple):
+    """What koff saw at a time (UTC): of a group, or (None) of the cluster."""
+
+    time: str
+    group: str | None
+    text: str
+
+
+class CauseLog:
+    """Remembers the first cause of each group, to say when it becomes another one. No clock."""
+
+    def __init__(self) -> None:
+        self._causes: dict[str, Cause] | None = None
+
+    def note(self, causes: Causes, at: str) -> list[Happening]:
+        """What is new since the last call. A group whose causes are not known keeps the one before."""
+        before = self._causes
+        self._causes = {
+            **{name: cause for name, cause in (before or {}).items() if causes.get(name, ()) is None},
+            **{name: found[0].cause for name, found in causes.items() if found},
+        }
+        if before is None:
+            return []
+        return [
+            Happening(at, name, f"group {show(name)}: why it lags: {found[0].text}")
+            for name, found in causes.items()
+            if found and before.get(name) != found[0].cause
+        ]
 
 
 def filter_totals(totals: Sequence[GroupTotal], text: str) -> list[GroupTotal]:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from rich.console import Console
@@ -24,6 +24,8 @@ from koff.cli.group_page import format_page
 from koff.cli.lag_tables import Sort, select_totals
 from koff.cli.live_lines import (
     TREND_POINTS,
+    CauseLog,
+    Happening,
     Trends,
     describe_cluster,
     filter_totals,
@@ -36,14 +38,15 @@ from koff.serve import ClusterView
 from koff.serve.api.problems import Problem
 from koff.serve.api.queries import show_group
 from koff.serve.events.changes import ClusterChanges
-from koff.serve.events.event import ClusterEvent
 from koff.serve.view import Views
 from koff.tracker import GroupTotal
 
 INTERRUPTED, TERMINATED = 130, 143
 _STOP_S = 2.0
-_MOST_EVENTS, _SHOWN_EVENTS, _EVENTS_FROM = 200, 4, 18
-"""So many events are kept; so many are shown below the list, if the terminal has so many lines."""
+_KEPT, _SHOWN, _SHOWN_FROM = 200, 4, 18
+"""So much of what happened is kept; so much is shown below the list, if the terminal has so many lines."""
+_MOST_EXPLAINED = 500
+"""With more groups, new causes are not told: to find the causes of all would take too long."""
 _CONSOLE = Console(width=80)
 _STYLES = {"ERR": "bold red", "WARN": "yellow", "OK": "green"}
 
@@ -75,7 +78,7 @@ class Frame:
     view: ClusterView
     totals: list[GroupTotal]
     problems: list[str]
-    events: list[ClusterEvent]
+    happenings: list[Happening]
     at_s: float = field(default_factory=time.monotonic)
 
 
@@ -110,7 +113,7 @@ class LiveView(App[int]):
         self._state = LiveState(sort=conf.sort, is_lagging=conf.is_lagging)
         self._frame: Frame | None = None
         self._listed: list[GroupTotal] = []
-        self._events: deque[ClusterEvent] = deque(maxlen=_MOST_EVENTS)
+        self._happenings: deque[Happening] = deque(maxlen=_KEPT)
         self._text_lines = 0
         self._has_color = not os.environ.get("NO_COLOR")
         self._stopped = threading.Event()
@@ -120,9 +123,9 @@ class LiveView(App[int]):
 
     def _watch(self) -> None:
         try:
-            changes = ClusterChanges()
+            changes, causes = ClusterChanges(), CauseLog()
             for view in self._take_views(self._stopped.is_set):
-                frame = self._build_frame(view, changes)
+                frame = self._build_frame(view, changes, causes)
                 if self._stopped.is_set():
                     return
                 self.call_from_thread(self._show_frame, frame)
@@ -131,16 +134,21 @@ class LiveView(App[int]):
                 self.error = error
                 self.call_from_thread(self.exit, 1)
 
-    def _build_frame(self, view: ClusterView, changes: ClusterChanges) -> Frame:
-        events = [] if view.cluster is None else changes.compare(view, time.time_ns() // 1_000_000)
-        at = datetime.now(UTC).strftime("%H:%M:%S")
-        is_selected = self._conf.is_selected
+    def _build_frame(self, view: ClusterView, changes: ClusterChanges, causes: CauseLog) -> Frame:
+        is_selected, at = self._conf.is_selected, datetime.now(UTC).strftime("%H:%M:%S")
         totals = [total for total in view.snapshot.totals() if is_selected(total.group.name)]
         rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
-        events = [
-            replace(event, time=at) for event in events if event.group is None or is_selected(event.group)
-        ]
-        return Frame(view, totals, list_unknown(view, rows, totals), events)
+        happenings: list[Happening] = []
+        if view.cluster is not None:
+            events = changes.compare(view, time.time_ns() // 1_000_000)
+            happenings += [
+                Happening(at, event.group, event.text)
+                for event in events
+                if event.group is None or is_selected(event.group)
+            ]
+        if len(totals) <= _MOST_EXPLAINED:
+            happenings += causes.note(find_causes(view, totals), at)
+        return Frame(view, totals, list_unknown(view, rows, totals), happenings)
 
     # --- The screen ---------------------------------------------------------------------------------------
 
@@ -186,7 +194,7 @@ class LiveView(App[int]):
 
     def _show_frame(self, frame: Frame) -> None:
         self._frame = frame
-        self._events.extend(frame.events)
+        self._happenings.extend(frame.happenings)
         self._draw()
 
     def _screen(self) -> Screen:
@@ -238,9 +246,8 @@ class LiveView(App[int]):
     def _foot_lines(self) -> list[Text | str]:
         state = self._state
         lines: list[Text | str] = []
-        if state.page == "groups" and self.size.height >= _EVENTS_FROM:
-            events = list(self._events)[-_SHOWN_EVENTS:]
-            lines += [f"{event.time}  {describe_event(event)}" for event in events]
+        if state.page == "groups" and self.size.height >= _SHOWN_FROM:
+            lines += [f"{each.time}  {each.text}" for each in list(self._happenings)[-_SHOWN:]]
         if state.is_typing:
             return [*lines, f"filter: {state.text}_   enter keeps it, escape clears it"]
         if state.page != "groups":
@@ -291,9 +298,9 @@ class LiveView(App[int]):
         except Problem as problem:
             return [problem.detail]
         lines = format_page({**found, "history": None}, self._conf.brokers, self.size.width).splitlines()
-        events = [event for event in self._events if event.group == name]
-        if events:
-            lines += ["", "What koff saw", *(f"  {event.time}  {event.text}" for event in reversed(events))]
+        seen = [f"  {each.time}  {each.text}" for each in self._happenings if each.group == name]
+        if seen:
+            lines += ["", "What koff saw", *reversed(seen)]
         return lines
 
     def _scroll_text(self, lines: list[str]) -> list[Text | str]:
@@ -302,12 +309,6 @@ class LiveView(App[int]):
         height = self._body_height()
         top = self._state.scrolled.scroll(0, len(wrapped), height).top
         return list(wrapped[top : top + height])
-
-
-def describe_event(event: ClusterEvent) -> str:
-    """The event as a line, with the first cause of a status that became worse."""
-    causes = event.details.get("causes") or ()
-    return event.text + (f" - {causes[0]['text']}" if causes else "")
 
 
 def wrap_line(line: str, width: int) -> list[str]:

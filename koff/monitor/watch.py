@@ -25,6 +25,9 @@ from koff.serve.view import ClusterView
 
 REQUEST_TIMEOUT_S = 4.0
 LOG_SIZES_INTERVAL_S = 60.0
+MOST_START_INTERVAL_S, START_INTERVALS = 60.0, 12
+"""Log start and last stable offsets are sampled so often, or at each 12th sample of end offsets if that is
+sooner."""
 SAVE_S = 10.0
 """How long the last writes to the state directory may take."""
 LOOK_S, LOOK_PART = 0.02, 10
@@ -99,6 +102,7 @@ def build_core_conf(conf: MonitorConf, cluster_id: str, *, saves: bool) -> CoreC
         log_sizes_interval_s=LOG_SIZES_INTERVAL_S if conf.log_sizes else None,
         zookeeper_interval_s=conf.zookeeper.interval_s if conf.zookeeper.hosts else None,
         end_interval_s=conf.end_interval_s,
+        start_interval_s=min(MOST_START_INTERVAL_S, START_INTERVALS * conf.end_interval_s),
         exact_groups=conf.exact_groups,
         exact_per_s=conf.exact_per_s,
     )

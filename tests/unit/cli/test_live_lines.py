@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from koff.cli.live_lines import (
+    CauseLog,
     describe_catch_up,
     describe_cluster,
     draw_trend,
@@ -18,6 +19,7 @@ from koff.cli.text_table import measure_text
 from koff.lag import Status
 from koff.tracker import Group, GroupTotal
 from koff.tracker.rows import Pace
+from tests.unit.serve.test_causes import Life
 
 UNPACED = Pace(None, None, None, None)
 UNKNOWN = math.nan
@@ -103,3 +105,18 @@ def test_a_wide_terminal_has_all_columns():
     titles = header.replace("CATCHES UP", "CATCHES_UP").split()
     assert titles == ["STATUS", "GROUP", "LAG", "TREND", "SECONDS", "CATCHES_UP", "STATE", "MEMBERS", "WHY"]
     assert "▅█" in line
+
+
+def test_a_cause_is_told_when_it_is_new_and_not_again_after_a_time_in_which_it_was_unknown():
+    life = Life()
+    log = CauseLog()
+    assert log.note({"g": life.find()}, "10:00:00") == []
+    life.pass_s(120, reads={1: 0})
+    (told,) = log.note({"g": life.find()}, "10:02:00")
+    assert (told.time, told.group) == ("10:02:00", "g")
+    assert told.text.startswith("group g: why it lags: t-1 stands at offset 3,000")
+    assert log.note({"g": life.find()}, "10:03:00") == []
+    assert log.note({"g": None}, "10:04:00") == []
+    assert log.note({"g": life.find()}, "10:05:00") == []
+    assert log.note({"g": []}, "10:06:00") == []
+    assert len(log.note({"g": life.find()}, "10:07:00")) == 1
