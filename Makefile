@@ -13,13 +13,13 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-unit test-long test-versions test-benches test-containers test-installs check lint format \
-  lock bench jars audit dist release-check clean
+  lock bench jars audit dist release-check clean check-python
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(INSTALLED) ## a Kafka with live consumer groups, koff watching it, until Ctrl-C
-	@$(BIN)/koff demo $(ARGS)
+demo: .venv-demo/.installed ## a Kafka with live consumer groups, koff watching it, until Ctrl-C
+	@.venv-demo/bin/python -m koff demo $(ARGS)
 
 test: lint jars ## everything: what check looks at, then all tests, on a real Kafka started here
 	@$(BIN)/pytest -n $(WORKERS) $(ARGS)
@@ -83,14 +83,23 @@ release-check: ## check that the version may be released: CHANGELOG, chart, mani
 	@$(PYTHON) .ci/release.py check $(ARGS)
 
 clean: ## remove the virtual environment, caches and builds (Kafka's jars stay in the user's cache)
-	rm -rf $(VENV) .venv-audit .venv-build build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-audit .venv-build .venv-demo build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(INSTALLED): requirements-dev.lock pyproject.toml
+# The demo needs what koff runs on, and neither Spark nor what tests need. koff itself is run from here.
+.venv-demo/.installed: requirements.lock | check-python
+	@echo "bringing .venv-demo up to the lock file (ten seconds, the first time)"
+	@$(PYTHON) -m venv .venv-demo
+	@.venv-demo/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+check-python:
 	@command -v $(PYTHON) >/dev/null || \
 	  { echo "no '$(PYTHON)' on PATH: install Python 3.11 or newer, or say make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "koff needs Python 3.11 or newer and $(PYTHON) is $$($(PYTHON) -V): say make PYTHON=python3.12" >&2; exit 1; }
+
+$(INSTALLED): requirements-dev.lock pyproject.toml | check-python
 	@echo "bringing $(VENV) up to the lock file (a minute, the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock

@@ -18,6 +18,8 @@ from koff.errors import ConfigError
 from koff.records import decode as decode_offsets
 from koff.records import decode_share_state
 
+_NAMED = 10
+"""So many lines that are no pairs are named."""
 _LINE_FORMATS = [name for name in FORMATS if name != "raw"]
 
 
@@ -60,20 +62,21 @@ def _decode_lines(
     lines: TextIO, format_pair: Callable[[bytes | None, bytes | None], str], *, as_base64: bool
 ) -> int:
     """Prints one line for each line of the input. Returns the exit code."""
-    invalid = 0
+    invalid: list[int] = []
     for number, line in enumerate(lines, 1):
         try:
             key, value = (_parse_word(word, as_base64=as_base64) for word in line.split())
         except ValueError:
-            invalid += 1
+            invalid.append(number)
             reason = f"line {number} is not a pair KEY VALUE in {'base64' if as_base64 else 'hex'}"
             sys.stdout.write(json.dumps({"error": reason}) + "\n")
         else:
             sys.stdout.write(format_pair(key, value) + "\n")
         sys.stdout.flush()  # each line at once, for a reader at the other end of a pipe
     if invalid:
-        message = f"Error: {invalid} lines are not pairs KEY VALUE: write two words, - for null, e for empty"
-        click.echo(message, err=True)
+        named = ", ".join([*map(str, invalid[:_NAMED]), *(["..."] if len(invalid) > _NAMED else [])])
+        which = f"line {named} is not a pair" if len(invalid) == 1 else f"lines {named} are not pairs"
+        click.echo(f"Error: {which} KEY VALUE: write two words, - for null, e for empty", err=True)
     return 1 if invalid else 0
 
 

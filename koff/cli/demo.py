@@ -20,13 +20,15 @@ from typing import TextIO
 
 import click
 
-from koff.cli.options import FiniteRange
+from koff.cli.options import FiniteRange, set_up_logs
+from koff.cli.standard_streams import has_terminal
 from koff.errors import KoffError
 
 _PORT = 9850
 _REFRESH_S = 2.0
 _WINDOW_S = 10.0  # the change of lag is measured over this time
 _READY_S = 30.0
+_END_INTERVAL_S = 1.0  # with the default, 5 s, the lag on the screen jumps
 
 
 @click.command()
@@ -47,12 +49,20 @@ _READY_S = 30.0
     type=FiniteRange(min=0),
     help="End after this many seconds of traffic, and not only at Ctrl-C.",
 )
-def demo(rate: float, port: int | None, seconds: float | None) -> None:
+@click.option(
+    "--incidents/--no-incidents",
+    default=True,
+    show_default=True,
+    help="Something goes wrong each minute: a consumer stops, one goes back, one rebalances without end, "
+    "retention deletes records, a transaction hangs.",
+)
+def demo(rate: float, port: int | None, seconds: float | None, incidents: bool) -> None:
     """Show koff at work on a real Kafka with live groups.
 
     Starts Apache Kafka on free loopback ports (Maven downloads its jars once, into a cache), writes messages,
-    runs groups that keep up, fall behind or stop, and starts `koff monitor`. Ctrl-C stops all of it and
-    removes its files; the jars stay in the cache.
+    runs groups that keep up, fall behind or stop, and starts `koff monitor`. On a terminal, it then shows the
+    live view of `koff lag --watch`; piped, a table every two seconds. Ctrl-C stops all of it and removes its
+    files; the jars stay in the cache.
 
     \b
     Examples:
@@ -61,7 +71,7 @@ def demo(rate: float, port: int | None, seconds: float | None) -> None:
     """
     with _interrupt_on_signals() as ignore_signals, ExitStack() as started:
         try:
-            _run_demo(started, rate, port, seconds)
+            _run_demo(started, rate, port, seconds, incidents)
         except KeyboardInterrupt:
             click.echo()
         finally:
@@ -94,24 +104,50 @@ def _interrupt_on_signals() -> Iterator[Callable[[], None]]:
             signal.signal(number, handler)
 
 
-def _run_demo(started: ExitStack, rate: float, port: int | None, seconds: float | None) -> None:
+def _run_demo(
+    started: ExitStack, rate: float, port: int | None, seconds: float | None, has_incidents: bool
+) -> None:
     """Runs the demo to its end. `started` gets everything that the demo starts, and stops it."""
-    from koff.kafkatest import LocalKafka, ProgressLine
-    from koff.kafkatest.traffic import GROUPS, Traffic
+    from koff.kafkatest import LocalKafka, ProgressLine, incidents, traffic
 
     click.echo(
         "This starts a real Kafka, consumer groups that keep up, fall behind or stop, and koff monitor."
     )
+    groups = traffic.GROUPS + (incidents.GROUPS if has_incidents else ())
+    topics = traffic.TOPICS | (incidents.TOPICS if has_incidents else {})
     with ProgressLine(sys.stdout) as line:
         kafka = started.enter_context(LocalKafka(progress=line))
         line("starting traffic")
-        started.enter_context(Traffic(kafka, rate=rate))
+        running = started.enter_context(traffic.Traffic(kafka, rate=rate, topics=topics, groups=groups))
         monitor = started.enter_context(_start_monitor(kafka.bootstrap, port or _choose_port()))
         _wait_until_ready(monitor, line)
+    if has_incidents:
+        started.enter_context(incidents.Incidents(kafka, running))
     click.echo(
-        _format_introduction(kafka.bootstrap, monitor.url, {group.name: group.about for group in GROUPS})
+        _format_introduction(kafka.bootstrap, monitor.url, {group.name: group.about for group in groups})
     )
-    _show_table(monitor, sys.stdout, seconds)
+    if has_terminal():
+        _show_live_view(kafka.bootstrap, monitor.url, seconds)
+    else:
+        _show_table(monitor, sys.stdout, seconds)
+
+
+def _show_live_view(brokers: str, url: str, seconds: float | None) -> None:
+    """The live view of `koff lag --watch`, until the user quits, or `seconds` have passed."""
+    from koff.cli.live_view import LiveConf, run_live_view
+    from koff.client import ClusterConf
+    from koff.monitor.conf import MonitorConf
+    from koff.monitor.watch import take_views
+    from koff.serve.view import ClusterView
+
+    set_up_logs(level="critical")  # a line of the log would be over the view
+    conf = MonitorConf(ClusterConf(brokers), end_interval_s=_END_INTERVAL_S)
+
+    def take(is_stopped: Callable[[], bool]) -> Iterator[ClusterView]:
+        return take_views(conf, interval_s=_REFRESH_S, timeout_s=_READY_S, is_stopped=is_stopped)
+
+    notes = (f"page: {url}/   Kafka: {brokers}   q stops all of it",)
+    run_live_view(take, LiveConf(brokers, notes=notes, seconds=seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +185,7 @@ def _start_monitor(brokers: str, port: int) -> Iterator[DemoMonitor]:
     GUARD.register("folder", folder)
     listen = f"127.0.0.1:{port}"
     command = [sys.executable, "-m", "koff", "monitor", "--brokers", brokers, "--listen", listen]
-    command += ["--end-offset-interval", "1"]  # with the default, 5 s, the lag on the screen jumps
+    command += ["--end-offset-interval", f"{_END_INTERVAL_S:g}"]
     # Options and properties in the environment are for the user's own clusters.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KOFF_")}
     with (folder / "monitor.log").open("wb") as log:
@@ -190,7 +226,7 @@ def _wait_until_ready(monitor: DemoMonitor, line: Callable[[str], None]) -> None
 def _format_introduction(brokers: str, url: str, groups: dict[str, str]) -> str:
     # The command as the user can type it: if no script is installed, `python -m koff`
     koff = "koff" if shutil.which("koff") else f"{os.path.relpath(sys.executable)} -m koff"
-    about = "".join(f"  {name:<14}{text}\n" for name, text in groups.items())
+    about = "".join(f"  {name:<16}{text}\n" for name, text in groups.items())
     return f"""
   Kafka         {brokers}
   page          {url}/
@@ -263,7 +299,7 @@ class RecentLags:
         return (now - before) / (now_s - before_s)
 
 
-_LINE = "{:<14}  {:<9}  {:>7}  {:>9}  {:>7}  {:>9}  {:<7}  {}"
+_LINE = "{:<16}  {:<9}  {:>7}  {:>9}  {:>7}  {:>9}  {:<7}  {}"
 
 
 def _format_rows(rows: list[DemoRow], history: RecentLags) -> list[str]:
@@ -283,8 +319,8 @@ def _format_rows(rows: list[DemoRow], history: RecentLags) -> list[str]:
 
 
 def _show_table(monitor: DemoMonitor, stream: TextIO, seconds: float | None) -> None:
-    """Shows the table every two seconds until `seconds` have passed: in place on a terminal, else below."""
-    history, shown_lines = RecentLags(), 0
+    """Writes the table every two seconds until `seconds` have passed."""
+    history = RecentLags()
     ends = None if seconds is None else time.monotonic() + seconds
     while True:
         # Read the groups.
@@ -294,15 +330,7 @@ def _show_table(monitor: DemoMonitor, stream: TextIO, seconds: float | None) -> 
         history.add(time.monotonic(), rows)
         lines = _format_rows(rows, history) if rows else ["(koff monitor has no groups to show yet)"]
         # Write the table.
-        if stream.isatty():
-            width = shutil.get_terminal_size().columns
-            lines = [line[: width - 1] for line in lines]  # a wrapped line would count as two on the way up
-            # Move up to the first line of the last table, and erase everything below.
-            stream.write(f"\x1b[{shown_lines}F\x1b[J" if shown_lines else "")
-            shown_lines = len(lines)
-        else:
-            lines.append("")
-        stream.write("\n".join(lines) + "\n")
+        stream.write("\n".join(lines) + "\n\n")
         stream.flush()
         wait_s = _REFRESH_S if ends is None else min(_REFRESH_S, ends - time.monotonic())
         if wait_s <= 0:

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -25,20 +25,18 @@ from koff.cli.options import (
     source_option,
     zookeeper_option,
 )
-from koff.lag import WITHHELD
+from koff.cli.standard_streams import has_terminal
+from koff.cli.view_facts import find_causes, list_unknown
 from koff.monitor.conf import MonitorConf
 from koff.monitor.plan import Way
 from koff.monitor.watch import take_views
 from koff.monitor.zookeeper import ZooKeeperConf
 from koff.serve import ClusterView
-from koff.serve.api.group_columns import GroupPlace, find_group_causes
 from koff.serve.api.group_objects import GROUP, ExplainedTotal
-from koff.serve.cause_texts import Finding
 from koff.serve.events.changes import ClusterChanges
 from koff.serve.wording import show
 from koff.tracker import GroupTotal, PartitionLag
 
-_NAMED = 5
 ABOVE, UNKNOWN = 3, 4
 """Exit codes: a lag is above the limit of --fail-above; a lag is unknown. Without --fail-above, only a lag
 that koff could not find out in time counts as unknown."""
@@ -90,7 +88,12 @@ that koff could not find out in time counts as unknown."""
     help="Print what is known after this time at the latest. If a lag could not be found out until then, say "
     "why on standard error, and exit with code 4.",
 )
-@option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
+@option(
+    "--watch",
+    is_flag=True,
+    help="A live view on a terminal (? shows its keys); piped, or with --partitions or another --format, "
+    "repeat the output until Ctrl-C.",
+)
 @option(
     "--interval",
     default=2.0,
@@ -153,6 +156,8 @@ def lag(
         zookeeper=ZooKeeperConf(cluster.settings["zookeeper"]),
     )
     is_selected: Callable[[str], Any] = group.search if group else lambda name: True
+    if watch and form == "table" and not partitions and has_terminal():
+        sys.exit(_run_live_view(conf, interval, timeout_s, is_selected, sort, lagging, top))
     changes = ClusterChanges()  # what groups did from one view to the next says more about causes
     progress = show_progress if sys.stderr.isatty() else lambda text: None
     # One output, or with --watch one for each view
@@ -180,6 +185,29 @@ def lag(
             sys.exit(_check_limit(found, fail_above) or (UNKNOWN if is_unknown else 0))
 
 
+def _run_live_view(
+    conf: MonitorConf,
+    interval_s: float,
+    timeout_s: float,
+    is_selected: Callable[[str], Any],
+    sort: Sort,
+    is_lagging: bool,
+    top: int | None,
+) -> int:
+    """Shows the live view. Returns the exit code."""
+    from koff.cli.live_view import LiveConf, run_live_view  # textual takes 0.2 s to import
+
+    set_up_logs(level="critical")  # the view says what is missing; a line of the log would be over it
+
+    def take(is_stopped: Callable[[], bool]) -> Iterator[ClusterView]:
+        return take_views(conf, interval_s=interval_s, timeout_s=timeout_s, is_stopped=is_stopped)
+
+    return run_live_view(
+        take,
+        LiveConf(conf.cluster.brokers, is_selected=is_selected, sort=sort, is_lagging=is_lagging, top=top),
+    )
+
+
 def _print_left_out(
     view: ClusterView, group: re.Pattern[str] | None, *, every: int, found: int, shown: int
 ) -> None:
@@ -195,17 +223,7 @@ def _print_left_out(
 
 def print_unknown(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> bool:
     """Whether koff could not find out a lag. Prints how many and why on standard error."""
-    causes = [] if view.readiness.ready else [view.readiness.text]
-    withheld = [row for row in rows if row.reasons & WITHHELD]
-    if withheld:
-        names = sorted({name for row in withheld for name in (row.reasons & WITHHELD).names})
-        causes.append(f"{len(withheld)} of {len(rows)} lags are not known ({', '.join(names)})")
-    causes += view.stats.missing
-    shares = sorted(show(total.group.name) for total in totals if not total.whole)
-    if shares:
-        named = ", ".join([*shares[:_NAMED], *(["..."] if len(shares) > _NAMED else [])])
-        why = f": {view.stats.missing_shares_why}" if view.stats.missing_shares_why else ""
-        causes.append(f"lags of {len(shares)} share groups are missing ({named}){why}")
+    causes = list_unknown(view, rows, totals)
     if causes:
         click.echo(f"not all is known: {'; '.join(causes)}", err=True)
     return bool(causes)
@@ -238,20 +256,9 @@ def _print_table(view: ClusterView, rows: list[PartitionLag], totals: list[Group
         return
     # All of a name, unless it is for people.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    click.echo(format_groups(totals, _find_causes(view, totals), width), nl=False)
+    click.echo(format_groups(totals, find_causes(view, totals), width), nl=False)
     if rows:
         click.echo(f"\n{format_partitions(rows, width)}", nl=False)
-
-
-def _find_causes(view: ClusterView, totals: list[GroupTotal]) -> dict[str, list[Finding] | None]:
-    """By group, why it lags."""
-    shown = {total.group.name for total in totals}
-    return {
-        group.name: find_group_causes(GroupPlace(view, number, place))
-        for number, shard in view.snapshot.shards.items()
-        for place, group in enumerate(shard.groups)
-        if group.name in shown
-    }
 
 
 def _print_csv(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
@@ -261,7 +268,7 @@ def _print_csv(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTo
 
 
 def _print_json(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
-    causes = _find_causes(view, totals)
+    causes = find_causes(view, totals)
     document = {
         "cluster": view.cluster or "",
         "groups": [GROUP.build(ExplainedTotal(t, causes[t.group.name])) for t in totals],

@@ -55,7 +55,7 @@ def format_groups(totals: Sequence[GroupTotal], causes: Causes, width: int | Non
                 *(total.partitions, total.lag),
                 *([_round(total.time_lag_s)] if has_seconds else []),
                 *([total.status.name] if has_status else []),
-                *(total.unknown, _explain(total, causes)),
+                *(total.unknown, explain(total, causes)),
             )
             for total in totals
         ],
@@ -65,7 +65,7 @@ def format_groups(totals: Sequence[GroupTotal], causes: Causes, width: int | Non
     )
 
 
-def _explain(total: GroupTotal, causes: Causes) -> str:
+def explain(total: GroupTotal, causes: Causes) -> str:
     """Why the lag is not known, or its likely cause."""
     found = causes.get(total.group.name)
     return total.reason or (found[0].text if found else "")

@@ -66,6 +66,11 @@ def set_up_standard_streams() -> None:
     sys.stderr = _wrap(sys.stderr, StandardError, 2)
 
 
+def has_terminal() -> bool:
+    """Whether all three streams are a terminal. The live view reads input, and writes to standard error."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
 def _is_open(number: int) -> bool:
     try:
         os.fstat(number)

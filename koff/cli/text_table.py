@@ -46,7 +46,7 @@ def format_table(
         _GAP.join(_pad(columns[i][line], widths[i], to_right=is_number[i]) for i in shown).rstrip()
         for line in range(len(rows) + 1)
     ]
-    return "".join(f"{line if width is None else _cut_end(line, width)}\n" for line in lines)
+    return "".join(f"{line if width is None else cut_end(line, width)}\n" for line in lines)
 
 
 def measure_text(text: str) -> int:
@@ -69,6 +69,19 @@ def shorten_middle(text: str, width: int) -> str:
             break
         start, end = (start + character, end) if is_start else (start, character + end)
     return f"{start}…{end}"
+
+
+def cut_end(line: str, width: int) -> str:
+    """The line, or its start if it takes more than `width` columns."""
+    if measure_text(line) <= width:
+        return line
+    left, kept = width - 1, 0
+    for character in line:
+        left -= _measure_character(character)
+        if left < 0:
+            break
+        kept += 1
+    return f"{line[:kept]}…"
 
 
 def _measure_character(character: str) -> int:
@@ -105,18 +118,6 @@ def _choose_widths(
 def _pad(cell: str, width: int, *, to_right: bool) -> str:
     padding = " " * (width - measure_text(cell))
     return padding + cell if to_right else cell + padding
-
-
-def _cut_end(line: str, width: int) -> str:
-    if measure_text(line) <= width:
-        return line
-    left, kept = width - 1, 0
-    for character in line:
-        left -= _measure_character(character)
-        if left < 0:
-            break
-        kept += 1
-    return f"{line[:kept]}…"
 
 
 def _format_cell(cell: Cell) -> str:

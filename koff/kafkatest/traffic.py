@@ -31,6 +31,19 @@ class TrafficGroup:
     about: str = ""
 
 
+@dataclass(slots=True)
+class Control:
+    """What the members of a group are to do from now on. Any thread may set it.
+
+    `is_away`: they leave the group, and come back when that ends. `pace` takes the place of the group's (0:
+    read nothing). `rewound`: one member goes back by so many offsets, in each partition, and commits that.
+    """
+
+    is_away: bool = False
+    pace: float | None = None
+    rewound: int = 0
+
+
 TOPICS = {"orders": 6, "payments": 3, "clicks": 4}
 GROUPS = (
     TrafficGroup("keeps-up", ("orders",), about="reads all that is written"),
@@ -63,6 +76,7 @@ class Traffic:
         self._rate = rate
         self._topics = topics
         self._groups = groups
+        self.controls = {group.name: Control(pace=group.pace) for group in groups}
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -102,7 +116,15 @@ class Traffic:
         producer.flush(2)
 
     def _run_member(self, group: TrafficGroup, number: int) -> None:
-        """Joins the group, reads and commits, and leaves the group."""
+        """Joins the group, reads and commits, and leaves the group, until that is for good."""
+        while not self._stopping.is_set():
+            if self.controls[group.name].is_away:
+                self._stopping.wait(_TICK_S)
+            elif self._live_in_group(group, number):
+                return
+
+    def _live_in_group(self, group: TrafficGroup, number: int) -> bool:
+        """Joins the group, reads and commits, and leaves the group. Returns whether that is for good."""
         consumer = self._cluster.consumer(
             group.name,
             {
@@ -118,27 +140,34 @@ class Traffic:
             _commit(consumer, standing, group.stands_at)
         finally:
             consumer.close()
+        return not self.controls[group.name].is_away
 
     def _read_and_commit(
         self, consumer: Consumer, group: TrafficGroup, standing: dict[tuple[str, int], int]
     ) -> None:
-        """Reads and commits until the traffic stops, or until the group's `leaves_after` is reached."""
+        """Reads and commits until the traffic stops, the group is away, or its `leaves_after` is reached."""
+        control = self.controls[group.name]
         produced_per_s = self._rate * len(group.topics) / len(self._topics)
-        started_at = committed_at = time.monotonic()
-        read = 0
-        while not self._stopping.is_set():
+        pace, started_at = control.pace, time.monotonic()
+        committed_at, read, read_at_pace = started_at, 0, 0
+        while not self._stopping.is_set() and not control.is_away:
             # Read as many messages as the group's pace allows by now.
             now = time.monotonic()
+            if control.pace != pace:
+                pace, started_at, read_at_pace = control.pace, now, 0
             allowed = (
                 _MAX_MESSAGES
-                if group.pace is None
-                else int((now - started_at) * produced_per_s * group.pace) - read
+                if pace is None
+                else int((now - started_at) * produced_per_s * pace) - read_at_pace
             )
             if allowed > 0:
                 messages = consumer.consume(min(allowed, _MAX_MESSAGES), _TICK_S)
-                read += sum(message.error() is None for message in messages)
+                count = sum(message.error() is None for message in messages)
+                read, read_at_pace = read + count, read_at_pace + count
             else:
                 self._stopping.wait(_TICK_S)
+            if control.rewound:
+                control.rewound -= _rewind(consumer, control.rewound)
             # Leave or commit when that is due.
             if (
                 group.leaves_after is not None
@@ -149,6 +178,17 @@ class Traffic:
             if now - committed_at >= _COMMIT_S:
                 committed_at = now
                 _commit(consumer, standing, group.stands_at)
+
+
+def _rewind(consumer: Consumer, offsets: int) -> int:
+    """Goes back by so many offsets. Returns 0 if the member has no positions yet, else `offsets`."""
+    positions = [each for each in consumer.position(consumer.assignment()) if each.offset >= 0]
+    for each in positions:
+        each.offset = max(each.offset - offsets, 0)
+        consumer.seek(each)
+    if positions:
+        consumer.commit(offsets=positions, asynchronous=False)
+    return offsets if positions else 0
 
 
 def _has_read_all_partitions(consumer: Consumer) -> bool:

@@ -25,6 +25,9 @@ from koff.serve.view import ClusterView
 
 REQUEST_TIMEOUT_S = 4.0
 LOG_SIZES_INTERVAL_S = 60.0
+MOST_START_INTERVAL_S, START_INTERVALS = 60.0, 12
+"""Log start and last stable offsets are sampled so often, or at each 12th sample of end offsets if that is
+sooner."""
 SAVE_S = 10.0
 """How long the last writes to the state directory may take."""
 LOOK_S, LOOK_PART = 0.02, 10
@@ -99,6 +102,7 @@ def build_core_conf(conf: MonitorConf, cluster_id: str, *, saves: bool) -> CoreC
         log_sizes_interval_s=LOG_SIZES_INTERVAL_S if conf.log_sizes else None,
         zookeeper_interval_s=conf.zookeeper.interval_s if conf.zookeeper.hosts else None,
         end_interval_s=conf.end_interval_s,
+        start_interval_s=min(MOST_START_INTERVAL_S, START_INTERVALS * conf.end_interval_s),
         exact_groups=conf.exact_groups,
         exact_per_s=conf.exact_per_s,
     )
@@ -110,8 +114,9 @@ def take_views(
     interval_s: float,
     timeout_s: float,
     progress: Callable[[str], None] = lambda text: None,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[ClusterView]:
-    """Views of the cluster: now, and every `interval_s` for ever.
+    """Views of the cluster: now, and every `interval_s` until `is_stopped`.
 
     The first comes when all that is to be known is known, or after `timeout_s`: it then has what is known,
     and says what is not. Raises `ConnectError` if the cluster cannot be reached at first, and `Denied` if
@@ -132,13 +137,12 @@ def take_views(
             is_known = _is_known(watch.loop, progress)
             ended_s = time.monotonic()
             look_s = ended_s + max(LOOK_S, LOOK_PART * (ended_s - began_s))
-            return is_known or ended_s >= deadline_s
+            return is_known or ended_s >= deadline_s or is_stopped()
 
         watch.run(is_complete)
-        while True:
+        while not is_stopped():
             yield watch.loop.build_view()
-            due_s = time.monotonic() + interval_s
-            watch.run(partial(_is_past, due_s))
+            watch.run(partial(_is_past, time.monotonic() + interval_s, is_stopped))
 
 
 def _connect(conf: ClusterConf, timeout_s: float) -> Cluster:
@@ -162,5 +166,5 @@ def _is_known(loop: Loop, progress: Callable[[str], None]) -> bool:
     return view.readiness.ready and not view.stats.withheld and loop.core.is_settled
 
 
-def _is_past(due_s: float) -> bool:
-    return time.monotonic() >= due_s
+def _is_past(due_s: float, is_stopped: Callable[[], bool]) -> bool:
+    return time.monotonic() >= due_s or is_stopped()

@@ -6,14 +6,15 @@ import json
 import re
 import uuid
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from koff.kafkatest import wait_until
+from koff.kafkatest import incidents, wait_until
 from koff.kafkatest.traffic import GROUPS, Traffic
 from tests.koff_process import monitoring, run_koff
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 EXPECTED = {
     "falls-behind": "too_slow",
@@ -71,3 +72,57 @@ def test_each_incident_of_the_demo_is_named_and_a_group_that_keeps_up_has_no_cau
         cause = wait_until(find_stuck, what="the cause")  # there may be none while the machine is busy
         assert (cause["topic"], cause["partition"]) == (f"orders-{mark}", 2)
         assert cause["client_id"] == f"stuck-{mark}-1"
+
+
+def test_each_scripted_incident_of_the_demo_is_named_and_over_when_it_ends(more_kafka):
+    kafka = more_kafka()
+    with (
+        Traffic(kafka, topics=incidents.TOPICS, groups=incidents.GROUPS) as traffic,
+        monitoring(kafka.bootstrap, "--end-offset-interval", "1") as monitor,
+    ):
+        monitor.wait_until_ready()
+        script = incidents.Incidents(kafka, traffic)
+
+        def find_groups() -> dict[str, dict[str, Any]]:
+            status, body = monitor.get("/api/v1/groups")
+            assert status == 200
+            return {group["group"]: group for group in json.loads(body)["groups"]}
+
+        names = {incident.group for incident in incidents.SCHEDULE}
+        wait_until(
+            lambda: {name for name, group in find_groups().items() if group["status"] == "OK"} == names,
+            timeout_s=120,
+            what="groups that keep up",
+        )
+
+        def has_read_enough() -> bool:
+            """Whether the group that goes back has something to read again for a while."""
+            _, body = monitor.get(f"/api/v1/clusters/{kafka.cluster_id}/groups/search-index")
+            return all((row["committed"] or 0) > 300 for row in json.loads(body)["partitions"])
+
+        wait_until(has_read_enough, timeout_s=180, every_s=1, what="records that were read")
+        for incident in incidents.SCHEDULE:
+            script.begin(incident)
+        waiting = {incident.group: incident.cause for incident in incidents.SCHEDULE}
+
+        def is_named() -> bool:
+            """Each incident was named at some moment: the cause of a lag may change while it lasts."""
+            for name, group in find_groups().items():
+                causes = [cause["cause"] for cause in group["causes"] or ()]
+                if waiting.get(name) in causes:
+                    del waiting[name]
+            return not waiting
+
+        try:
+            wait_until(is_named, timeout_s=240, every_s=1, what="the causes")
+        except TimeoutError as error:
+            raise AssertionError(f"not named: {waiting}") from error
+        finally:
+            for incident in incidents.SCHEDULE:
+                script.end(incident)
+        wait_until(
+            lambda: all(group["lag"] is not None and not group["causes"] for group in find_groups().values()),
+            timeout_s=120,
+            every_s=1,
+            what="groups that have caught up",
+        )

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from koff.kafkatest import kafka_jars, wait_until
+from tests.terminal import koff_in_terminal
 
 pytestmark = pytest.mark.kafka
 
@@ -123,4 +124,14 @@ def test_a_demo_that_is_killed_leaves_nothing(demo: Demo) -> None:
         assert running.stdout is not None
         wait_until(lambda: "starting koff monitor" in (running.stdout.readline() if running.stdout else ""))
         running.kill()
+    demo.check_nothing_is_left()
+
+
+def test_in_a_terminal_the_demo_is_the_live_view_with_the_address_of_the_page(demo: Demo) -> None:
+    name, value = demo.mark.split("=")
+    with koff_in_terminal("demo", env={name: value, "TMPDIR": str(demo.folder)}) as terminal:
+        terminal.wait_for("page: http://127.0.0.1:")
+        terminal.wait_for("invoice-mailer")
+        terminal.press(b"q")
+        assert terminal.wait_for_end() == 0
     demo.check_nothing_is_left()

@@ -247,6 +247,11 @@ def test_watch_and_fail_above_are_refused_together():
     assert (result.exit_code, "--watch" in result.stderr) == (2, True)
 
 
+def test_the_demo_refuses_a_rate_below_zero():
+    result = run("demo", "--rate", "-1")
+    assert (result.exit_code, "--rate" in result.stderr) == (2, True)
+
+
 def test_only_the_chosen_groups_decide_about_the_exit_code(withheld):
     assert run("lag", "--brokers", "a:1", "--group", "^g$").exit_code == 4
     assert run("lag", "--brokers", "a:1", "--group", "^none$").exit_code == 0

@@ -56,7 +56,13 @@ def test_a_line_that_is_no_pair_is_said_in_its_place_and_the_others_are_decoded(
     assert [line.get("error") for line in lines] == [
         None, "line 2 is not a pair KEY VALUE in hex", None, "line 4 is not a pair KEY VALUE in hex",
     ]  # fmt: skip
-    assert "2 lines are not pairs KEY VALUE" in result.stderr
+    assert "lines 2, 4 are not pairs KEY VALUE" in result.stderr
+
+
+def test_one_line_that_is_no_pair_is_named_and_many_are_not_all():
+    assert "Error: line 2 is not a pair KEY VALUE" in decode(["- -", "x"]).stderr
+    named = "lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ... are not pairs"
+    assert named in decode(["x"] * 12).stderr
 
 
 def test_base64_is_read_likewise():

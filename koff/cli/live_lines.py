@@ -1,0 +1,115 @@
+"""The lines of the live view of `koff lag --watch`, as text. No I/O, no clock."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from koff.cli.lag_tables import Causes, explain
+from koff.cli.text_table import format_table, shorten_middle
+from koff.lag import Cause, Status
+from koff.serve.wording import count, show, show_duration
+from koff.tracker import GroupTotal
+
+DROPPED = ("MEMBERS", "STATE", "CATCHES UP", "TREND", "SECONDS")
+"""On a terminal that is too narrow, these columns are left out in this order."""
+TREND_POINTS = 12
+_BARS = "▁▂▃▄▅▆▇█"
+_LEAST_NAME, _NAME_PART = 12, 3
+"""The name of a group takes a third of the width at most, if that is more than `_LEAST_NAME` columns."""
+_WORST_FIRST = (Status.ERR, Status.WARN, Status.UNKNOWN, Status.NOTFOUND, Status.OK)
+
+Trends = Mapping[str, Sequence[float]]
+"""By group, its last lags, the newest last. NaN: unknown."""
+
+
+class Happening(NamedTuple):
+    """What koff saw at a time (UTC): of a group, or (None) of the cluster."""
+
+    time: str
+    group: str | None
+    text: str
+
+
+class CauseLog:
+    """Remembers the first cause of each group, to say when it becomes another one. No clock."""
+
+    def __init__(self) -> None:
+        self._causes: dict[str, Cause] | None = None
+
+    def note(self, causes: Causes, at: str) -> list[Happening]:
+        """What is new since the last call. A group whose causes are not known keeps the one before."""
+        before = self._causes
+        self._causes = {
+            **{name: cause for name, cause in (before or {}).items() if causes.get(name, ()) is None},
+            **{name: found[0].cause for name, found in causes.items() if found},
+        }
+        if before is None:
+            return []
+        return [
+            Happening(at, name, f"group {show(name)}: why it lags: {found[0].text}")
+            for name, found in causes.items()
+            if found and before.get(name) != found[0].cause
+        ]
+
+
+def filter_totals(totals: Sequence[GroupTotal], text: str) -> list[GroupTotal]:
+    """The groups whose name contains all words of the text, whatever the case."""
+    words = text.casefold().split()
+    return [total for total in totals if all(word in total.group.name.casefold() for word in words)]
+
+
+def draw_trend(lags: Sequence[float]) -> str:
+    """The lags as bars, up to the largest of them. Unknown ones are blank."""
+    largest = max((lag for lag in lags if not math.isnan(lag)), default=0.0)
+    return "".join(
+        " " if math.isnan(lag) else _BARS[math.ceil(lag / largest * (len(_BARS) - 1)) if largest > 0 else 0]
+        for lag in lags
+    )
+
+
+def describe_catch_up(total: GroupTotal) -> str | None:
+    """When the group will have caught up; None if that is not known."""
+    if total.pace.never:
+        return "never"
+    if total.pace.catch_up_s is None:
+        return None
+    return show_duration(total.pace.catch_up_s) if total.lag else None
+
+
+def format_live_groups(
+    totals: Sequence[GroupTotal], causes: Causes, trends: Trends, width: int
+) -> tuple[str, list[str]]:
+    """The header and a line for each group. A line begins with the status."""
+    name_width = max(_LEAST_NAME, width // _NAME_PART)
+    text = format_table(
+        ("STATUS", "GROUP", "LAG", "TREND", "SECONDS", "CATCHES UP", "STATE", "MEMBERS", "WHY"),
+        [
+            (
+                *(total.status.name, shorten_middle(total.group.name, name_width), total.lag),
+                draw_trend(list(trends.get(total.group.name, ()))[-TREND_POINTS:]).strip(),
+                None if total.time_lag_s is None else round(total.time_lag_s, 1),
+                *(describe_catch_up(total), total.state, total.member_count),
+                explain(total, causes),
+            )
+            for total in totals
+        ],
+        width=width,
+        dropped=DROPPED,
+        shortened=("GROUP",),
+    )
+    header, *lines = text.splitlines()
+    return header, lines
+
+
+def describe_cluster(cluster: str, totals: Sequence[GroupTotal], age_s: float | None, width: int) -> str:
+    """The summary: how many groups have which status, and how old that is (None: nothing is known yet)."""
+    cluster = shorten_middle(cluster, max(_LEAST_NAME, width // _NAME_PART))
+    if age_s is None:
+        return f"koff  {cluster}  connecting ..."
+    counts = Counter(total.status for total in totals)
+    statuses = ", ".join(f"{counts[each]} {each.name}" for each in _WORST_FIRST if counts[each])
+    age = "now" if age_s < 2 else f"{show_duration(age_s)} old"
+    return f"koff  {age}  {cluster}  {count(len(totals), 'group')}{': ' if statuses else ''}{statuses}"

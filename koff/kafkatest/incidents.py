@@ -1,0 +1,193 @@
+"""Scripted incidents of the demo: consumers stop, rewind and rebalance, records and transactions go wrong."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from koff.kafkatest.kafka_cluster import KafkaCluster
+from koff.kafkatest.traffic import Traffic, TrafficGroup
+
+TOPICS = {"invoices": 2, "searches": 3, "emails": 4, "audits": 2, "transfers": 2}
+GROUPS = (
+    TrafficGroup("invoice-mailer", ("invoices",), about="stops now and then"),
+    TrafficGroup("search-index", ("searches",), about="goes back now and then, and reads again"),
+    TrafficGroup("email-sender", ("emails",), about="rebalances without end now and then"),
+    TrafficGroup("audit-archive", ("audits",), about="is so slow that retention deletes its records"),
+    TrafficGroup("settlement", ("transfers",), about="waits for a transaction that hangs"),
+)
+CYCLE_S = 300.0
+"""After so many seconds, all begins again."""
+_TICK_S = 0.2
+_BACKLOG_S = 10.0
+_JOINED_S = 3.0
+_REWOUND = 500
+
+
+class Incident(NamedTuple):
+    """What goes wrong with a group, from second `begins_s` of the cycle on. koff should name the `cause`."""
+
+    name: str
+    group: str
+    cause: str
+    begins_s: float
+    lasts_s: float
+
+
+class Change(NamedTuple):
+    """The incident begins or ends."""
+
+    at_s: float
+    begins: bool
+    incident: Incident
+
+
+SCHEDULE = (
+    Incident("a consumer stops", "invoice-mailer", "no_members", 20, 50),
+    Incident("a consumer rewinds", "search-index", "reset", 80, 50),
+    Incident("a group rebalances", "email-sender", "rebalancing", 140, 60),
+    Incident("retention deletes records", "audit-archive", "fell_out_of_log", 200, 60),
+    # koff compares the last stable offset with the end offset of 100 seconds before
+    Incident("a transaction hangs", "settlement", "open_transaction", 250, 170),
+)
+
+
+def list_changes(since_s: float, until_s: float) -> list[Change]:
+    """What begins and ends after second `since_s` of the demo, up to second `until_s`, in order."""
+    found = []
+    for cycle in itertools.takewhile(lambda number: number * CYCLE_S <= until_s, itertools.count()):
+        for incident in SCHEDULE:
+            begin_s = cycle * CYCLE_S + incident.begins_s
+            found += [Change(begin_s, True, incident), Change(begin_s + incident.lasts_s, False, incident)]
+    return sorted(change for change in found if since_s < change.at_s <= until_s)
+
+
+class Incidents:
+    """Runs the schedule on the traffic of a cluster, inside `with`, in a thread of its own."""
+
+    def __init__(self, cluster: KafkaCluster, traffic: Traffic) -> None:
+        self._cluster, self._traffic = cluster, traffic
+        self._stopping = threading.Event()
+        self._running: dict[str, ExitStack] = {}
+        self._thread = threading.Thread(target=self._run, name="incidents", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join(10.0)
+
+    def _run(self) -> None:
+        began_s, seen_s = time.monotonic(), 0.0
+        while not self._stopping.wait(_TICK_S):
+            now_s = time.monotonic() - began_s
+            for change in list_changes(seen_s, now_s):
+                if change.begins:
+                    self.begin(change.incident)
+                else:
+                    self.end(change.incident)
+            seen_s = now_s
+        for name in list(self._running):
+            self._close(name)
+
+    def begin(self, incident: Incident) -> None:
+        """Begins the incident. If a broker does not respond, nothing happens."""
+        running = self._running[incident.name] = ExitStack()
+        with suppress(KafkaException):
+            running.enter_context(_ACTIONS[incident.cause](self, incident.group))
+
+    def end(self, incident: Incident) -> None:
+        """Ends the incident, if it runs."""
+        if incident.name in self._running:
+            self._close(incident.name)
+
+    def _close(self, name: str) -> None:
+        with suppress(KafkaException):
+            self._running.pop(name).close()
+
+    # --- What goes wrong: from the start of each block to its end -----------------------------------------
+
+    @contextmanager
+    def _stop(self, group: str) -> Iterator[None]:
+        self._traffic.controls[group].is_away = True
+        yield
+        self._traffic.controls[group].is_away = False
+
+    @contextmanager
+    def _rewind(self, group: str) -> Iterator[None]:
+        control = self._traffic.controls[group]
+        control.rewound, control.pace = _REWOUND, 0.2
+        yield
+        control.pace = None
+
+    @contextmanager
+    def _rebalance(self, group: str) -> Iterator[None]:
+        """A second member comes and leaves, and the first gets little done."""
+        ended, control = threading.Event(), self._traffic.controls[group]
+        (topic,) = next(each.topics for each in GROUPS if each.name == group)
+
+        def come_and_leave() -> None:
+            while not ended.is_set():
+                consumer = self._cluster.consumer(group, {"client.id": f"{group}-flaky"})
+                consumer.subscribe([topic])
+                until_s = time.monotonic() + _JOINED_S
+                while time.monotonic() < until_s and not ended.is_set():
+                    consumer.poll(_TICK_S)
+                consumer.close()
+
+        control.pace = 0.3
+        thread = threading.Thread(target=come_and_leave, name=f"{group}-flaky", daemon=True)
+        thread.start()
+        yield
+        ended.set()
+        control.pace = None
+        thread.join(10.0)
+
+    @contextmanager
+    def _lose_records(self, group: str) -> Iterator[None]:
+        """The group does not get on, and its topic is emptied."""
+        control = self._traffic.controls[group]
+        control.pace = 0.0
+        self._stopping.wait(_BACKLOG_S)
+        for topic in next(each.topics for each in GROUPS if each.name == group):
+            ends = [TopicPartition(topic, partition, -1) for partition in range(TOPICS[topic])]
+            for deleted in self._cluster.admin.delete_records(ends).values():
+                deleted.result(10.0)
+        yield
+        control.pace = None
+
+    @contextmanager
+    def _hang(self, group: str) -> Iterator[None]:
+        """A transaction writes into each partition, and is neither committed nor aborted."""
+        producer = self._cluster.producer(
+            {"transactional.id": f"{group}-hangs", "transaction.timeout.ms": 600_000}
+        )
+        producer.init_transactions(10.0)
+        producer.begin_transaction()
+        for topic in next(each.topics for each in GROUPS if each.name == group):
+            for partition in range(TOPICS[topic]):
+                producer.produce(topic, value="a transfer", partition=partition)
+        producer.flush(10.0)
+        yield
+        producer.abort_transaction(10.0)
+
+
+_ACTIONS: dict[str, Callable[[Incidents, str], AbstractContextManager[None]]] = {
+    "no_members": Incidents._stop,
+    "reset": Incidents._rewind,
+    "rebalancing": Incidents._rebalance,
+    "fell_out_of_log": Incidents._lose_records,
+    "open_transaction": Incidents._hang,
+}
+"""By the cause that koff should name, what is done."""

@@ -1,0 +1,76 @@
+"""`koff lag --watch` in a terminal, on a real Kafka that stops."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+
+from koff.kafkatest import wait_until
+from tests.terminal import koff_in_terminal
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+def commit(cluster, topic: str, group: str) -> None:
+    cluster.create_topic(topic)
+    producer = cluster.producer()
+    for _ in range(100):
+        producer.produce(topic, value=b"x")
+    producer.flush(30)
+    consumer = cluster.consumer(group)
+
+    def is_committed() -> bool:
+        try:
+            consumer.commit(offsets=[TopicPartition(topic, 0, 40)], asynchronous=False)
+        except KafkaException:  # a new cluster has no coordinator for a while
+            return False
+        return True
+
+    wait_until(is_committed, timeout_s=60, what="the commit")
+    consumer.close()
+
+
+def test_the_view_shows_groups_says_that_brokers_stopped_and_ends_with_q(more_kafka):
+    cluster = more_kafka()
+    commit(cluster, "orders", "payments")
+    with koff_in_terminal("lag", "--brokers", cluster.bootstrap, "--watch", "--interval", "1") as terminal:
+        terminal.wait_for("payments")
+        assert b"\x1b[?1049h" in terminal.written  # the alternate screen
+        terminal.press(b"\r")
+        terminal.wait_for("60 offsets in 1 partition")
+        terminal.press(b"\x1b")
+        cluster.stop()
+        terminal.wait_for("not all is known")
+        assert terminal.process.poll() is None
+        terminal.press(b"q")
+        assert terminal.wait_for_end() == 0
+        assert b"\x1b[?1049l" in terminal.written
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (lambda terminal: terminal.press(b"\x03"), 130),
+        (lambda terminal: terminal.process.send_signal(signal.SIGINT), 130),
+        (lambda terminal: terminal.process.send_signal(signal.SIGTERM), 143),
+    ],
+    ids=["ctrl-c", "SIGINT", "SIGTERM"],
+)
+def test_the_view_leaves_the_terminal_as_it_was(kafka, end, code):
+    with koff_in_terminal("lag", "--brokers", kafka.bootstrap, "--watch", env={"NO_COLOR": "1"}) as terminal:
+        terminal.wait_for("q quit")
+        end(terminal)
+        assert terminal.wait_for_end() == code
+        wait_until(lambda: b"\x1b[?1049l" in terminal.written, what="the end of the alternate screen")
+        colors = re.findall(rb"\x1b\[(?:[0-9;]*;)?(?:3[0-7]|4[0-7]|38|48)[;m]", terminal.written)
+        assert colors == []
+
+
+def test_a_cluster_that_cannot_be_reached_is_one_line_after_the_view():
+    with koff_in_terminal("lag", "--brokers", "127.0.0.1:1", "--watch") as terminal:
+        assert terminal.wait_for_end() == 1
+        wait_until(lambda: "Error: " in terminal.text, what="the error")
+        assert "Traceback" not in terminal.text

@@ -1,0 +1,214 @@
+"""The live view on a screen of textual's pilot, with views that the test hands out."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from koff.cli.live_view import LiveConf, LiveView
+from koff.cli.text_table import measure_text
+from koff.errors import ConnectError
+from koff.serve import ClusterView
+from koff.serve.view import MonitorStats, Readiness
+from tests.unit.serve.test_causes import Life
+
+
+class Screen:
+    """A view on a screen, and the end of the queue from which it takes views."""
+
+    def __init__(self, conf: LiveConf) -> None:
+        self.views: queue.Queue[ClusterView | Exception] = queue.Queue()
+        self.app = LiveView(self._take_views, conf)
+
+    def _take_views(self, is_stopped: Callable[[], bool]) -> Iterator[ClusterView]:
+        while not is_stopped():
+            try:
+                view = self.views.get(timeout=0.05)
+            except queue.Empty:
+                continue
+            if isinstance(view, Exception):
+                raise view
+            yield view
+
+    @property
+    def text(self) -> str:
+        """What is shown."""
+        parts = [self.app.query_one(f"#{name}", Static) for name in ("head", "body", "foot")]
+        return "\n".join(str(part.content) for part in parts)
+
+
+def show(
+    use: Callable[[Screen, Pilot[int]], Any],
+    *,
+    size: tuple[int, int] = (100, 24),
+    conf: LiveConf | None = None,
+) -> LiveView:
+    screen = Screen(conf or LiveConf("b:1"))
+
+    async def run() -> None:
+        async with screen.app.run_test(size=size) as pilot:
+            await use(screen, pilot)
+
+    asyncio.run(run())
+    return screen.app
+
+
+async def wait_for(screen: Screen, pilot: Pilot[int], text: str) -> None:
+    async with asyncio.timeout(60):
+        while text not in screen.text:
+            await pilot.pause(0.02)
+
+
+@pytest.fixture
+def stuck() -> Life:
+    life = Life()
+    life.pass_s(120, reads={1: 0})
+    return life
+
+
+def test_the_list_shows_status_lag_and_why(stuck):
+    async def use(screen, pilot):
+        assert "connecting" in screen.text
+        screen.views.put(stuck.take_view())
+        await wait_for(screen, pilot, "ERR")
+        assert "> ERR" in screen.text
+        assert "1200" in screen.text
+        assert "t-1 stands at offset 3,000" in screen.text
+
+    show(use, size=(160, 24))
+
+
+def test_enter_opens_the_group_and_escape_goes_back(stuck):
+    async def use(screen, pilot):
+        screen.views.put(stuck.take_view())
+        await wait_for(screen, pilot, "> ERR")
+        await pilot.press("enter")
+        await wait_for(screen, pilot, "stuck_partition (100% of the lag)")
+        await pilot.press("end")
+        await wait_for(screen, pilot, "--reset-offsets --dry-run")
+        await pilot.press("escape")
+        await wait_for(screen, pilot, "> ERR")
+
+    show(use)
+
+
+def test_typing_filters_and_q_is_then_a_letter(stuck):
+    async def use(screen, pilot):
+        screen.views.put(stuck.take_view())
+        await wait_for(screen, pilot, "> ERR")
+        await pilot.press("slash", "q")
+        await wait_for(screen, pilot, "no group matches")
+        await pilot.press("backspace", "g", "enter")
+        await wait_for(screen, pilot, "filter: g")
+        assert "> ERR" in screen.text
+
+    show(use)
+
+
+def test_the_help_names_the_keys():
+    async def use(screen, pilot):
+        await pilot.press("question_mark")
+        await wait_for(screen, pilot, "only groups with a lag, or all")
+
+    show(use, size=(80, 24))
+
+
+@pytest.mark.parametrize(("key", "code"), [("q", 0), ("ctrl+c", 130)])
+def test_the_keys_that_end_it(key, code):
+    async def use(screen, pilot):
+        await pilot.press(key)
+
+    assert show(use).return_value == code
+
+
+def test_what_is_not_known_is_said_and_goes_when_it_is_known_again(stuck):
+    lost = replace(
+        stuck.take_view(),
+        readiness=Readiness(False, "not ready: no broker responds"),
+        stats=MonitorStats(missing=("the coordinators do not respond",)),
+    )
+
+    async def use(screen, pilot):
+        screen.views.put(lost)
+        await wait_for(
+            screen, pilot, "! not all is known: not ready: no broker responds; the coordinators do"
+        )
+        screen.views.put(stuck.take_view())
+        await wait_for(screen, pilot, "koff  now")
+        async with asyncio.timeout(60):
+            while "!" in screen.text:
+                await pilot.pause(0.02)
+
+    show(use)
+
+
+def test_what_happens_is_told_below_the_list_and_on_the_page_of_the_group(stuck):
+    async def use(screen, pilot):
+        screen.views.put(stuck.take_view())
+        await wait_for(screen, pilot, "> ERR")
+        stuck.join({"c": (0, 1, 2, 3)})
+        stuck.sample()
+        screen.views.put(stuck.take_view())
+        await wait_for(screen, pilot, "group g: rebalanced")
+        await pilot.press("enter", "end")
+        await wait_for(screen, pilot, "What koff saw")
+
+    show(use)
+
+
+def test_each_line_fits_also_after_the_size_has_changed(stuck):
+    def check(screen, width):
+        assert max(map(measure_text, screen.text.splitlines())) <= width
+
+    async def use(screen, pilot):
+        screen.views.put(stuck.take_view())
+        await wait_for(screen, pilot, "TREND")
+        check(screen, 160)
+        await pilot.resize_terminal(60, 12)
+        async with asyncio.timeout(60):
+            while "TREND" in screen.text:
+                await pilot.pause(0.02)
+        check(screen, 60)
+        assert "ERR" in screen.text
+        await pilot.press("enter")
+        await wait_for(screen, pilot, "group     g")
+        check(screen, 60)
+
+    show(use, size=(160, 50))
+
+
+def test_an_error_ends_the_view_and_is_handed_on():
+    async def use(screen, pilot):
+        screen.views.put(ConnectError("no broker responds"))
+        async with asyncio.timeout(60):
+            while screen.app.error is None:
+                await pilot.pause(0.02)
+
+    assert isinstance(show(use).error, ConnectError)
+
+
+def test_without_color_nothing_is_styled_with_a_color(stuck, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    async def use(screen, pilot):
+        screen.views.put(stuck.take_view())
+        await wait_for(screen, pilot, "> ERR")
+        styles = {str(span.style) for span in screen.app.query_one("#body", Static).content.spans}
+        assert styles <= {"bold", "reverse"}
+
+    show(use)
+
+
+def test_textual_is_imported_only_when_the_view_starts():
+    code = "import sys, koff.cli.lag, koff.cli.demo; print({'rich', 'textual'} & set(sys.modules))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout == "set()\n"

@@ -1,0 +1,49 @@
+"""The schedule of the demo's incidents."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from koff.kafkatest.incidents import _ACTIONS as ACTIONS
+from koff.kafkatest.incidents import CYCLE_S, GROUPS, SCHEDULE, TOPICS, list_changes
+from koff.lag import Cause
+
+
+def describe(since_s: float, until_s: float) -> list[tuple[float, bool, str]]:
+    return [(each.at_s, each.begins, each.incident.cause) for each in list_changes(since_s, until_s)]
+
+
+@pytest.mark.parametrize(
+    ("since_s", "until_s", "changes"),
+    [
+        (0, 19.9, []),
+        (19.9, 20, [(20, True, "no_members")]),
+        (20, 79, [(70, False, "no_members")]),
+        (399, 439, [(420, False, "open_transaction"), (430, False, "reset")]),
+        (310, 325, [(320, True, "no_members")]),
+        (0, 0, []),
+    ],
+)
+def test_what_begins_and_ends_in_a_time(since_s, until_s, changes):
+    assert describe(since_s, until_s) == changes
+
+
+def test_looking_often_or_seldom_finds_the_same_changes():
+    often = [change for at_s in range(2000) for change in list_changes(at_s / 2, at_s / 2 + 0.5)]
+    assert often == list_changes(0, 1000)
+
+
+def test_something_begins_each_minute_or_so_and_no_incident_begins_before_it_has_ended():
+    begins = [at_s for at_s, begins, _ in describe(0, 4 * CYCLE_S) if begins]
+    assert max(after - before for before, after in pairwise(begins)) <= 75
+    assert all(incident.lasts_s < CYCLE_S for incident in SCHEDULE)
+
+
+def test_each_incident_has_a_group_with_a_topic_of_its_own_and_a_cause_of_koff():
+    topics = {group.name: group.topics for group in GROUPS}
+    assert {incident.group for incident in SCHEDULE} == topics.keys()
+    assert sorted(topic for names in topics.values() for topic in names) == sorted(TOPICS)
+    assert {incident.cause for incident in SCHEDULE} == ACTIONS.keys()
+    assert ACTIONS.keys() <= {cause.label for cause in Cause}
