@@ -33,6 +33,9 @@ ALWAYS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Each batch adds files to each table: without compaction there would soon be thousands of small files.
     "spark.databricks.delta.autoCompact.enabled": "true",
+    # A task writes a file for each day. With several open files, Spark need not sort the rows by day first.
+    "spark.sql.maxConcurrentOutputFileWriters": "100",
+    "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
 }
@@ -87,8 +90,10 @@ def session(
     options |= settings or {}
     for name, value in options.items():
         builder = builder.config(name, value)
-    if not (submitted or "spark.jars.packages" in options or "spark.jars" in options or _has_delta_jar()):
-        builder = configure_spark_with_delta_pip(builder)
+    packages = [name for name in options.get("spark.jars.packages", "").split(",") if name]
+    has_delta = any("delta-spark" in name for name in packages) or "spark.jars" in options or _has_delta_jar()
+    if not (submitted or has_delta):
+        builder = configure_spark_with_delta_pip(builder, packages)
 
     # With the caller's arguments for Java, Java must run before the session is made.
     if java and not submitted:

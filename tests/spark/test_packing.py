@@ -140,7 +140,7 @@ def test_buckets_hold_every_row_and_all_of_a_topics_partition(
     rows = batch([{**row(g, p, n, c, n), "topic": g * 3} for n, (g, p, c, _) in enumerate(given_)])
     homes = defaultdict(set)
     back = []
-    for each in pack_buckets(rows.select(COMMIT_ROWS.names)):
+    for each in pack_buckets(rows.select(COMMIT_ROWS.names)).to_pylist():
         packed = pa.RecordBatch.from_pylist([{"packed": each["packed"]}], PACKED_ONLY)
         for part in unpack_batches([packed]):
             back += part.column("log_offset").to_pylist()
