@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SPARK_NEEDS_JAVA = 17
+LEAST_TASKS = 16
+"""With dynamic allocation, Spark starts executors only for tasks that wait."""
 LOCAL = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "4",
@@ -101,6 +103,15 @@ def session(
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def count_tasks(spark: SparkSession) -> int:
+    """How many tasks large data is split into: twice as many as run at once, so that none waits for long.
+
+    Before executors have registered, their cores are not known: then it is `LEAST_TASKS`, or what the setting
+    `spark.default.parallelism` says.
+    """
+    return max(LEAST_TASKS, 2 * spark.sparkContext.defaultParallelism)
 
 
 @contextmanager

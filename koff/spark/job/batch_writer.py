@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from koff.spark.job.end_offsets import Sample
 from koff.spark.rows import group_changes as groups
 from koff.spark.rows.packing import COMMIT, EXTENT, GROUP, UNDECODED, Extent, unpack_frame
+from koff.spark.spark_session import count_tasks
 from koff.spark.tables.conflicts import retry_conflicts
 from koff.spark.tables.coverage import Coverage, Intervals, Span, select_offsets
 from koff.spark.tables.current import merge_commits
@@ -102,7 +103,15 @@ class BatchWriter:
                 empty = self._fresh or (
                     self._first and self.tables.cluster_frame("current", self.cluster).isEmpty()
                 )
-                merge_commits(self.tables, self.cluster, packed, span_ms, into_empty=empty, begun=self._begun)
+                merge_commits(
+                    self.tables,
+                    self.cluster,
+                    packed,
+                    span_ms,
+                    buckets=count_tasks(self.tables.spark),
+                    into_empty=empty,
+                    begun=self._begun,
+                )
 
         if UNDECODED in counts:
             self._append_new("quarantine", unpack_frame(packed, UNDECODED))

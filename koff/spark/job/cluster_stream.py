@@ -25,7 +25,7 @@ from koff.spark.job.samples import write_sample_and_lag
 from koff.spark.rows.decoding import DataLost
 from koff.spark.source.kafka import MAX_OFFSETS, make_recreated_error
 from koff.spark.source.log_position import LogPosition
-from koff.spark.spark_session import disable_codegen, persist_frame
+from koff.spark.spark_session import count_tasks, disable_codegen, persist_frame
 from koff.spark.tables.coverage import Coverage, Interval, Span, intersect_spans
 from koff.spark.tables.leases import Lease
 from koff.spark.tables.maintenance import KEEP_ALL, MaintainConf, maintain_cluster
@@ -223,6 +223,7 @@ class ClusterStream:
             "covered": json.dumps(self._coverage.list_complete() if self._coverage else {}),
             "failOnDataLoss": str(self.conf.fail_on_data_loss).lower(),
             "packed": "true",
+            "tasks": str(count_tasks(self._tables.spark)),
             **({"group": watched.groups} if watched.groups else {}),
             **({"commitsTo": watched.topics} if watched.topics else {}),
             **{f"property.{key}": value for key, value in watched.conf.properties.items()},

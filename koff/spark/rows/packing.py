@@ -43,8 +43,6 @@ timestamps (null: no row has one). `packed` is an Arrow IPC stream; of EXTENT, J
 BUCKETED_DDL = "bucket INT, packed BINARY"
 BUCKETED = pa.schema([("bucket", pa.int32()), ("packed", pa.binary())])
 """A row for each part of a batch of commits, as `pack_buckets` splits it."""
-BUCKETS = 32
-"""All commits of a topic partition are in one bucket: at most this many tasks update the table `current`."""
 _AT = ("offsets_partition", "log_offset", "timestamp")
 _COMMIT = (
     *(*_AT, "group", "topic", "partition", "committed", "leader_epoch", "metadata"),
@@ -123,7 +121,7 @@ def _encode_rows(rows: pa.RecordBatch) -> bytes:
     return encoded
 
 
-def pack_buckets(rows: pa.RecordBatch) -> pa.RecordBatch:
+def pack_buckets(rows: pa.RecordBatch, buckets: int) -> pa.RecordBatch:
     """Packs commits (`BUCKETED`), so that all rows of a topic's partition get the same bucket.
 
     Tasks that read different parts of the log must agree on the bucket, so it depends on the name alone.
@@ -132,11 +130,11 @@ def pack_buckets(rows: pa.RecordBatch) -> pa.RecordBatch:
     topics = rows.column("topic").dictionary_encode()
     hashes = [crc32((topic or "").encode()) for topic in topics.dictionary.to_pylist()]
     hash_ = np.array([*hashes, 0], np.int64)[topics.indices.fill_null(len(hashes)).to_numpy()]
-    bucket = (hash_ + rows.column("partition").fill_null(0).to_numpy(zero_copy_only=False)) % BUCKETS
+    bucket = (hash_ + rows.column("partition").fill_null(0).to_numpy(zero_copy_only=False)) % buckets
 
     # Sort by bucket, so that a bucket is one slice; stable, so that log order stays within it.
     order = np.argsort(bucket, kind="stable")
-    ends = np.cumsum(np.bincount(bucket, minlength=BUCKETS))
+    ends = np.cumsum(np.bincount(bucket, minlength=buckets))
     rows = rows.take(pa.array(order))
     packs = [
         {"bucket": number, "packed": _encode_rows(rows.slice(start, end - start))}

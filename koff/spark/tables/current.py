@@ -5,7 +5,8 @@ A row of `current` is the newest commit of a slot, or its deletion. A slot is a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -43,6 +44,7 @@ def merge_commits(
     packed: DataFrame,
     span_ms: tuple[int, int] | None,
     *,
+    buckets: int,
     into_empty: bool = False,
     begun: Intervals | None = None,
 ) -> None:
@@ -50,21 +52,25 @@ def merge_commits(
 
     Commits that are older than the row of their slot change nothing. `span_ms` are the least and the largest
     timestamp of the commits; if None, no end offsets are looked up, and the lags of recent commits stay null.
-    `into_empty` says that `current` has no row of the cluster yet: then there is nothing to merge with.
-    `begun` are offsets whose commits in the table `commits` count too.
+    `into_empty`: `current` has no row of the cluster yet, so there is nothing to merge with.
+    At most `buckets` tasks derive the rows. `begun` are offsets whose commits in `commits` count too.
     """
     from pyspark.sql import functions as f
 
-    # Bring all commits and end offsets of a topic partition into one task, by bucket.
+    # Bring all commits and end offsets of a topic partition into one task, by bucket: a bucket for each task.
+    def bucket_rows(frame: DataFrame, read_commits: _ReadCommits) -> DataFrame:
+        pack = partial(_pack_into_buckets, read_commits, buckets)
+        return frame.mapInArrow(pack, BUCKETED_DDL)
+
     commits = packed.where(f.col("what") == COMMIT).select("packed")
-    rows = commits.mapInArrow(_bucket_commits, BUCKETED_DDL)
+    rows = bucket_rows(commits, _unpack_newest)
     if begun:
         names = [f.col(field.name) for field in COMMIT_ROWS if field.name != "tombstone"]
         written = tables.cluster_frame("commits", cluster).where(select_offsets(begun))
         written = written.select(*names, f.col("committed").isNull().alias("tombstone"))
-        rows = rows.union(written.mapInArrow(_bucket_written, BUCKETED_DDL))
+        rows = rows.union(bucket_rows(written, _read_written))
     if span_ms is not None:
-        rows = rows.union(_read_ends(tables, cluster, *span_ms).mapInArrow(_bucket_ends, BUCKETED_DDL))
+        rows = rows.union(bucket_rows(_read_ends(tables, cluster, *span_ms), _convert_ends))
     updates = rows.repartition("bucket").select("packed").mapInArrow(_derive_updates, _UPDATES_DDL)
     updates = updates.withColumn("cluster", f.lit(cluster)).alias("s")
     if into_empty:
@@ -88,26 +94,35 @@ def _merge_updates(tables: Tables, cluster: str, updates: DataFrame) -> None:
     retry_conflicts(merge.whenNotMatchedInsert(values={**values, "recent": _MORE}).execute)
 
 
-def _bucket_commits(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The packed commits that may matter to `current`, in buckets."""
-    for chunk in coalesce_batches(unpack_batches(batches)):
-        yield pack_buckets(keep_newest(chunk))
+_ReadCommits = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def _bucket_written(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of the table `commits` that may matter to `current`, in buckets."""
+def _pack_into_buckets(
+    read_commits: _ReadCommits, buckets: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for rows in read_commits(batches):
+        yield pack_buckets(rows, buckets)
+
+
+def _unpack_newest(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The packed commits that may matter to `current`."""
+    return map(keep_newest, coalesce_batches(unpack_batches(batches)))
+
+
+def _read_written(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of the table `commits` that may matter to `current`."""
     for chunk in coalesce_batches(batches):
         arrays = [chunk.column(field.name).cast(field.type) for field in COMMIT_ROWS]
-        yield pack_buckets(keep_newest(pa.RecordBatch.from_arrays(arrays, schema=COMMIT_ROWS)))
+        yield keep_newest(pa.RecordBatch.from_arrays(arrays, schema=COMMIT_ROWS))
 
 
-def _bucket_ends(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Sampled end offsets in buckets, with the columns of a commit. A null log offset marks them."""
+def _convert_ends(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Sampled end offsets with the columns of a commit. A null log offset marks them."""
     for chunk in coalesce_batches(batches):
         columns = {name: chunk.column(name) for name in chunk.schema.names}
         nulls = pa.nulls(len(chunk))
         arrays = [columns.get(field.name, nulls).cast(field.type) for field in COMMIT_ROWS]
-        yield pack_buckets(pa.RecordBatch.from_arrays(arrays, schema=COMMIT_ROWS))
+        yield pa.RecordBatch.from_arrays(arrays, schema=COMMIT_ROWS)
 
 
 def _derive_updates(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
