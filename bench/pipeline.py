@@ -4,7 +4,8 @@ Prints JSON. All ways read the same `__consumer_offsets` in turns, in one run, i
 source without decoding (the bare read) and with, Spark's own Kafka connector without and with our decoder,
 the log segments, and both end to end into the Delta tables. CPU seconds are those of Spark's JVM and its
 Python workers: on a machine that has other work to do they say more than the clock. With several `--records`
-the log grows from one to the next; with several `--master`, each is measured.
+the log grows from one to the next; with several `--master`, each is measured. With `--s3`, tables on an S3
+server on this machine (versitygw) are measured, too.
 
     python -m bench.pipeline --records 1000000 --records 5000000 --records 20000000 --groups 2000
 """
@@ -21,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +33,14 @@ from bench.catchup import OFFSETS, as_installed, write
 from koff.client import ClusterConf
 from koff.config.clusters import WatchedCluster
 from koff.kafkatest import KafkaCluster, LocalKafka, wait_until
+from tests.object_store import HADOOP_AWS, ObjectStore, run_object_store
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 DELTA = "io.delta:delta-spark_2.13:4.0.1"
 BARE = "bare read, our source"
 INTO = "into tables"
+ON_S3 = "on S3"
+_numbers = count()
 
 
 def begun(kafka: LocalKafka) -> None:
@@ -69,7 +74,7 @@ def connector(spark: Any, brokers: str) -> Any:
 
 
 def ways(
-    spark: Any, brokers: str, folder: str | None, *, with_connector: bool
+    spark: Any, brokers: str, folder: str | None, *, with_connector: bool, with_s3: bool
 ) -> dict[str, Callable[[Any], None]]:
     """What is measured: each takes all records; `INTO` tables that are given."""
     from koff.spark import decode
@@ -93,6 +98,8 @@ def ways(
     if folder:
         found["decoded, log segments"] = lambda _: sunk(spark.read.format("koff.segments").load(folder))
         found[f"log segments {INTO}"] = lambda tables: segments_into_tables(tables, folder)
+    if with_s3:
+        found |= {f"{name} {ON_S3}": work for name, work in found.items() if INTO in name}
     return found
 
 
@@ -114,7 +121,11 @@ def used_s(process: int) -> float:
 
 
 def measured(
-    spark: Any, found: dict[str, Callable[[Any], None]], total: int, repeat: int
+    spark: Any,
+    found: dict[str, Callable[[Any], None]],
+    total: int,
+    repeat: int,
+    store: ObjectStore | None,
 ) -> dict[str, dict[str, Any]]:
     """Records a second of each way: the median of turns, after one that does not count."""
     process = spark.sparkContext._gateway.proc.pid
@@ -122,7 +133,8 @@ def measured(
     cpu: dict[str, list[float]] = {name: [] for name in found}
     for turn in range(repeat + 1):
         for name, work in found.items():
-            with new_tables(spark) if INTO in name else nullcontext() as tables:
+            on = store if ON_S3 in name else None
+            with new_tables(spark, on) if INTO in name else nullcontext() as tables:
                 started, used = time.monotonic(), used_s(process)
                 work(tables)
                 taken = time.monotonic() - started
@@ -142,12 +154,12 @@ def measured(
 
 
 @contextmanager
-def new_tables(spark: Any) -> Iterator[Any]:
-    """Tables that are made anew, and removed again."""
+def new_tables(spark: Any, store: ObjectStore | None = None) -> Iterator[Any]:
+    """Tables that are made anew, in a folder that is removed again, or in the store."""
     from koff.spark.tables.schemas import Tables
 
     with tempfile.TemporaryDirectory(prefix="koff-bench-") as folder:
-        tables = Tables(spark, folder)
+        tables = Tables(spark, store.url(f"tables-{next(_numbers)}") if store else folder)
         tables.create_tables()
         yield tables
 
@@ -176,23 +188,30 @@ def driver_mib(spark: Any) -> int:
     return int(runtime.totalMemory() - runtime.freeMemory()) >> 20
 
 
-def of_master(master: str, brokers: str, segments: str | None, repeat: int, *, connector: bool) -> Any:
+def of_master(
+    master: str,
+    brokers: str,
+    segments: str | None,
+    repeat: int,
+    *,
+    connector: bool,
+    store: ObjectStore | None,
+) -> Any:
     """All ways on so many cores, in a session of their own."""
     import pyspark
 
     from koff.spark import session
 
-    jars = f"{DELTA},{CONNECTOR}:{pyspark.__version__}" if connector else DELTA
-    spark = session(
-        "bench",
-        master=master,
-        settings={"spark.jars.packages": jars, "spark.ui.showConsoleProgress": "false"},
-    )
+    jars = [DELTA]
+    jars += [f"{CONNECTOR}:{pyspark.__version__}"] if connector else []
+    jars += [HADOOP_AWS] if store else []
+    settings = {"spark.jars.packages": ",".join(jars), "spark.ui.showConsoleProgress": "false"}
+    spark = session("bench", master=master, settings=settings | dict(store.settings if store else {}))
     try:
         spark.sparkContext.setLogLevel("OFF")
         total = spark.read.format("koff").options(brokers=brokers, raw="true").load().count()
-        found = ways(spark, brokers, segments, with_connector=connector)
-        results = measured(spark, found, total, repeat)
+        found = ways(spark, brokers, segments, with_connector=connector, with_s3=store is not None)
+        results = measured(spark, found, total, repeat, store)
         held_mib = driver_mib(spark)
     finally:
         spark.stop()
@@ -221,6 +240,7 @@ def of_master(master: str, brokers: str, segments: str | None, repeat: int, *, c
 @click.option("--brokers", help="A cluster that holds the commits already.")
 @click.option("--segments", help="Where its log segments are.")
 @click.option("--connector/--no-connector", default=True, help="Whether to compare with Spark's.")
+@click.option("--s3", is_flag=True, help="Also into tables on an S3 server (needs versitygw).")
 def main(
     records: tuple[int, ...],
     groups: int,
@@ -230,6 +250,7 @@ def main(
     brokers: str | None,
     segments: str | None,
     connector: bool,
+    s3: bool,
 ) -> None:
     """Measures and prints JSON."""
     os.environ.update(as_installed(sys.executable))
@@ -241,13 +262,18 @@ def main(
             kafka = stack.enter_context(LocalKafka())
             begun(kafka)
             brokers, segments = kafka.bootstrap, str(kafka.folder)
+        store = None
+        if s3:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="koff-bench-"))
+            store = stack.enter_context(run_object_store(Path(folder)))
         written = 0
         for total in records if kafka else (0,):
             if kafka:
                 print(f"written in {write(brokers, total - written, groups, batch):.0f} s", file=sys.stderr)
                 written = total
             for master in masters:
-                found.append(of_master(master, brokers, segments, repeat, connector=connector))
+                figures = of_master(master, brokers, segments, repeat, connector=connector, store=store)
+                found.append(figures)
     print(json.dumps(found, indent=1))
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SPARK_NEEDS_JAVA = 17
+LEAST_TASKS = 16
+"""With dynamic allocation, Spark starts executors only for tasks that wait."""
 LOCAL = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "4",
@@ -33,6 +35,9 @@ ALWAYS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Each batch adds files to each table: without compaction there would soon be thousands of small files.
     "spark.databricks.delta.autoCompact.enabled": "true",
+    # A task writes a file for each day. With several open files, Spark need not sort the rows by day first.
+    "spark.sql.maxConcurrentOutputFileWriters": "100",
+    "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
 }
@@ -87,8 +92,10 @@ def session(
     options |= settings or {}
     for name, value in options.items():
         builder = builder.config(name, value)
-    if not (submitted or "spark.jars.packages" in options or "spark.jars" in options or _has_delta_jar()):
-        builder = configure_spark_with_delta_pip(builder)
+    packages = [name for name in options.get("spark.jars.packages", "").split(",") if name]
+    has_delta = any("delta-spark" in name for name in packages) or "spark.jars" in options or _has_delta_jar()
+    if not (submitted or has_delta):
+        builder = configure_spark_with_delta_pip(builder, packages)
 
     # With the caller's arguments for Java, Java must run before the session is made.
     if java and not submitted:
@@ -96,6 +103,15 @@ def session(
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def count_tasks(spark: SparkSession) -> int:
+    """How many tasks large data is split into: twice as many as run at once, so that none waits for long.
+
+    Before executors have registered, their cores are not known: then it is `LEAST_TASKS`, or what the setting
+    `spark.default.parallelism` says.
+    """
+    return max(LEAST_TASKS, 2 * spark.sparkContext.defaultParallelism)
 
 
 @contextmanager

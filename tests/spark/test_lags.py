@@ -99,3 +99,10 @@ def test_what_is_watched_by_its_topics_id_is_sampled_by_name_and_once() -> None:
 def test_what_is_watched_by_an_id_that_nobody_has_is_gone() -> None:
     (sample,) = EndOffsetSampler(cast(Cluster, OneTopic())).take_sample([("AAAAAAAAAAAAAAAAAAAAAg", 0)])
     assert (sample.topic, sample.gone) == ("AAAAAAAAAAAAAAAAAAAAAg", True)
+
+
+def test_a_partition_that_cannot_be_is_gone_and_is_not_requested() -> None:
+    """A record may name any partition; librdkafka refuses a request with a name that has a zero byte."""
+    rows = EndOffsetSampler(cast(Cluster, OneTopic())).take_sample([("new", -1), ("a\0b", -5), ("new", 0)])
+    assert [(row.topic, row.partition, row.end_offset) for row in rows if not row.gone] == [("new", 0, 7)]
+    assert len(rows) == 3

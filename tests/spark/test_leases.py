@@ -16,7 +16,6 @@ from koff.spark.job.batch_writer import BatchWriter, write_once
 from koff.spark.job.job import backfill_segments
 from koff.spark.rows.packing import PACKED, PACKED_DDL, pack_batches
 from koff.spark.tables import leases as module
-from koff.spark.tables.files import FileTarget, write_batches
 from koff.spark.tables.leases import ALL, Lease, LeaseHeld, LeaseLost, hold_leases
 from koff.spark.tables.maintenance import maintain_tables
 from koff.spark.tables.schemas import TABLES, Tables
@@ -107,21 +106,14 @@ def test_the_lease_of_a_process_that_was_killed_on_this_machine_is_free_at_once(
         Lease(tables, "killed", "the next job").acquire()
 
 
-@pytest.mark.parametrize("writer", ["files", "rows"])
 def test_a_process_that_was_silent_for_too_long_writes_nothing(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch, writer: str
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster, folder = f"late {writer}", tables.folder("commits")
-    assert folder is not None
+    cluster = "late"
 
     def append_commit(lease: Lease, offset: int) -> None:
         decoded = [decode_batch(raw([commit("g", "t", 0, offset)]), cluster)]
-        packs = (
-            write_batches(decoded, FileTarget(folder, cluster))
-            if writer == "files"
-            else pack_batches(decoded)
-        )
-        rows = [row for batch in packs for row in batch.to_pylist()]
+        rows = [row for batch in pack_batches(decoded) for row in batch.to_pylist()]
         frame = tables.spark.createDataFrame(
             [[row[name] for name in PACKED.names] for row in rows], PACKED_DDL
         )

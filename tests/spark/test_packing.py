@@ -140,7 +140,7 @@ def test_buckets_hold_every_row_and_all_of_a_topics_partition(
     rows = batch([{**row(g, p, n, c, n), "topic": g * 3} for n, (g, p, c, _) in enumerate(given_)])
     homes = defaultdict(set)
     back = []
-    for each in pack_buckets(rows.select(COMMIT_ROWS.names)):
+    for each in pack_buckets(rows.select(COMMIT_ROWS.names), 5).to_pylist():
         packed = pa.RecordBatch.from_pylist([{"packed": each["packed"]}], PACKED_ONLY)
         for part in unpack_batches([packed]):
             back += part.column("log_offset").to_pylist()
@@ -150,6 +150,7 @@ def test_buckets_hold_every_row_and_all_of_a_topics_partition(
                 homes[place].add(each["bucket"])
     assert sorted(back) == list(range(len(given_)))
     assert {len(buckets) for buckets in homes.values()} == {1}
+    assert set().union(*homes.values()) <= set(range(5))
 
 
 def test_chunks_hold_all_rows_in_their_order() -> None:

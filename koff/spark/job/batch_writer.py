@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from koff.spark.job.end_offsets import Sample
 from koff.spark.rows import group_changes as groups
-from koff.spark.rows.packing import COMMIT, EXTENT, FILE, GROUP, NOTED, UNDECODED, Extent, unpack_frame
-from koff.spark.tables import files
+from koff.spark.rows.packing import COMMIT, EXTENT, GROUP, UNDECODED, Extent, unpack_frame
+from koff.spark.spark_session import count_tasks
 from koff.spark.tables.conflicts import retry_conflicts
 from koff.spark.tables.coverage import Coverage, Intervals, Span, select_offsets
 from koff.spark.tables.current import merge_commits
@@ -79,36 +79,38 @@ class BatchWriter:
         """
         from pyspark.sql import functions as f
 
-        # What the batch has: counts, times, and the files that workers wrote. `collect` computes the frame,
-        # so here the workers read the log.
-        file = f.when(f.col("what").isin(FILE, EXTENT), f.col("packed"))
-        packs = packed.select("what", "records", "first_ms", "last_ms", file).collect()
-        counts = Counter[str]()
-        for what, records, *_ in packs:
-            counts[what] += records
-
-        extents = [Extent.decode(row[4]) for row in packs if row[0] == EXTENT]
+        # What the batch has: counts, times and extents. `collect` computes the frame, so here the workers
+        # read the log.
+        extent = f.when(f.col("what") == EXTENT, f.col("packed"))
+        totals = packed.groupBy("what", extent.alias("extent")).agg(
+            f.sum("records"), f.min("first_ms"), f.max("last_ms")
+        )
+        packs = {(row[0], row[1]): row[2:] for row in totals.collect()}
+        counts = Counter({what: packs[what, None][0] for what, packed_extent in packs if not packed_extent})
+        extents = [Extent.decode(packed_extent) for _, packed_extent in packs if packed_extent]
         if self._coverage is not None:
             self._coverage.begin(Span(each.partition, each.start, each.end) for each in extents)
 
-        # Commits: files that workers wrote, and rows for Spark to write.
-        if FILE in counts:
-            entries = [row[4] for row in packs if row[0] == FILE]
-            files.commit_files(self.tables, "commits", entries)
         if COMMIT in counts:
             self._append_new("commits", unpack_frame(packed, COMMIT))
 
-        # The newest commit of each slot. NOTED are commits from files that may change it. Of a batch that was
-        # interrupted, the table may have commits that Kafka has compacted since then.
-        if COMMIT in counts or NOTED in counts or self._begun:
-            times = [at for row in packs if row[0] in (COMMIT, NOTED) for at in row[2:4] if at is not None]
+        # The newest commit of each slot. Of a batch that was interrupted, the table may have commits that
+        # Kafka has compacted since then.
+        if COMMIT in counts or self._begun:
+            first_ms, last_ms = packs.get((COMMIT, None), (0, None, None))[1:]
             with _MERGE_LOCK:
-                span_ms = (min(times), max(times)) if times and not self._fresh else None
+                span_ms = None if first_ms is None or self._fresh else (first_ms, last_ms)
                 empty = self._fresh or (
                     self._first and self.tables.cluster_frame("current", self.cluster).isEmpty()
                 )
                 merge_commits(
-                    self.tables, self.cluster, packed, counts, span_ms, into_empty=empty, begun=self._begun
+                    self.tables,
+                    self.cluster,
+                    packed,
+                    span_ms,
+                    buckets=count_tasks(self.tables.spark),
+                    into_empty=empty,
+                    begun=self._begun,
                 )
 
         if UNDECODED in counts:
@@ -117,8 +119,7 @@ class BatchWriter:
             self._write_groups(unpack_frame(packed, GROUP), topic_names)
         if self._coverage is not None:
             self._coverage.complete(Span(each.partition, each.start, each.sound_end) for each in extents)
-        commits = counts[COMMIT] + counts[FILE]
-        return WrittenCounts(commits + counts[UNDECODED] + counts[GROUP], commits)
+        return WrittenCounts(counts.total(), counts[COMMIT])
 
     def write_sample(self, rows: list[Sample], batch: int | None) -> None:
         """Appends a sample of end offsets, of the batch with this number (None: of no batch)."""

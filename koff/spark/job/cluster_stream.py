@@ -25,9 +25,8 @@ from koff.spark.job.samples import write_sample_and_lag
 from koff.spark.rows.decoding import DataLost
 from koff.spark.source.kafka import MAX_OFFSETS, make_recreated_error
 from koff.spark.source.log_position import LogPosition
-from koff.spark.spark_session import disable_codegen, persist_frame
+from koff.spark.spark_session import count_tasks, disable_codegen, persist_frame
 from koff.spark.tables.coverage import Coverage, Interval, Span, intersect_spans
-from koff.spark.tables.files import FileTarget
 from koff.spark.tables.leases import Lease
 from koff.spark.tables.maintenance import KEEP_ALL, MaintainConf, maintain_cluster
 from koff.spark.tables.schemas import Tables, filesystem, read_text
@@ -223,19 +222,12 @@ class ClusterStream:
             "maxOffsetsPerPartition": str(self.conf.max_offsets_per_partition),
             "covered": json.dumps(self._coverage.list_complete() if self._coverage else {}),
             "failOnDataLoss": str(self.conf.fail_on_data_loss).lower(),
-            **self._output_options(),
+            "packed": "true",
+            "tasks": str(count_tasks(self._tables.spark)),
             **({"group": watched.groups} if watched.groups else {}),
             **({"commitsTo": watched.topics} if watched.topics else {}),
             **{f"property.{key}": value for key, value in watched.conf.properties.items()},
         }
-
-    def _output_options(self) -> dict[str, str]:
-        """The options that decide how workers return rows: commits in files, if workers can write files."""
-        folder = self._tables.folder("commits")
-        last_begun = {p: intervals[-1][1] - 1 for p, intervals in self._begun.items()}
-        return (
-            {"into": FileTarget(folder, self.name, last_begun).to_option()} if folder else {"packed": "true"}
-        )
 
     def _process_batch(self, records: DataFrame, batch: int) -> None:
         """Spark calls this for every batch. After a restart, the last batch may be repeated."""

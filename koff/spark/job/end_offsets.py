@@ -96,7 +96,8 @@ class EndOffsetSampler:
         # Partitions by topic name, without duplicates, and those that exist.
         names = self.topic_names
         partitions = sorted({TopicPartition(names.get(topic, topic), number) for topic, number in watched})
-        present = [at for at in partitions if at.partition < self._partitions.get(at.topic, 0)]
+        # A record may contain any number, so also a negative one.
+        present = [at for at in partitions if 0 <= at.partition < self._partitions.get(at.topic, 0)]
 
         now = datetime.now(UTC)  # taken before the requests: the end offsets are at least as new as this time
         offsets = dict(zip(present, self._fetch_all(present), strict=True))

@@ -19,9 +19,8 @@ from koff.spark.job.batch_writer import BatchWriter, WrittenCounts, write_once
 from koff.spark.job.cluster_stream import ClusterStream, PipelineConf, Progress
 from koff.spark.rows.decoding import DataLost
 from koff.spark.source.log_segments import segments_size
-from koff.spark.spark_session import persist_frame
+from koff.spark.spark_session import count_tasks, persist_frame
 from koff.spark.tables.coverage import Coverage
-from koff.spark.tables.files import FileTarget
 from koff.spark.tables.leases import Lease, hold_leases
 from koff.spark.tables.schemas import TABLES, Tables
 from koff.spark.worker_errors import find_koff_error, is_java_gone, make_java_error, summarize_error
@@ -229,12 +228,10 @@ def _write_segments(tables: Tables, path: str, cluster: str, lease: Lease, *, fr
     coverage = Coverage(tables, cluster, lease)
     coverage.load(fresh=fresh)
 
-    # If the tables already have rows of the cluster, Spark compares the new rows with them. Otherwise the
-    # workers may write files.
+    # If the tables already have rows of the cluster, the new rows are compared with them.
     names = () if fresh else ("commits", "groups", "quarantine")
     overlapping = any(not tables.cluster_frame(name, cluster).isEmpty() for name in names)
-    folder = None if overlapping else tables.folder("commits")
-    output = {"into": FileTarget(folder, cluster).to_option()} if folder else {"packed": "true"}
+    output = {"packed": "true", "tasks": str(count_tasks(tables.spark))}
     rows = tables.spark.read.format("koff.segments").options(cluster=cluster, **output).load(path)
     try:
         with persist_frame(rows), write_once(tables.spark, *lease.next_transaction()):

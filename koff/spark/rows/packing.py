@@ -26,14 +26,12 @@ if TYPE_CHECKING:
 COMMIT, GROUP, UNDECODED = "commit", "group", "undecoded"
 """What a packed batch contains (its column `what`): commits and their deletions; records about groups;
 records that could not be decoded."""
-NOTED, FILE, EXTENT = "noted", "file", "extent"
-"""More contents. NOTED: commits that are in files already and may matter to the table `current`. FILE: no
-rows, but the description of such a file. EXTENT: no rows, but an `Extent`."""
-PACKED_DDL = "what STRING, bucket INT, records BIGINT, first_ms BIGINT, last_ms BIGINT, packed BINARY"
+EXTENT = "extent"
+"""One more content: no rows, but an `Extent`."""
+PACKED_DDL = "what STRING, records BIGINT, first_ms BIGINT, last_ms BIGINT, packed BINARY"
 PACKED = pa.schema(
     [
         ("what", pa.string()),
-        ("bucket", pa.int32()),
         ("records", pa.int64()),
         ("first_ms", pa.int64()),
         ("last_ms", pa.int64()),
@@ -41,10 +39,10 @@ PACKED = pa.schema(
     ]
 )
 """A row for each packed batch. `records` is the number of its rows, `first_ms` and `last_ms` bound their
-timestamps (null: no row has one). `bucket` is set by `pack_buckets` only. `packed` is an Arrow IPC stream; of
-FILE, JSON for Delta's log; of EXTENT, JSON."""
-BUCKETS = 32
-"""All commits of a topic partition are in one bucket: at most this many tasks update the table `current`."""
+timestamps (null: no row has one). `packed` is an Arrow IPC stream; of EXTENT, JSON."""
+BUCKETED_DDL = "bucket INT, packed BINARY"
+BUCKETED = pa.schema([("bucket", pa.int32()), ("packed", pa.binary())])
+"""A row for each part of a batch of commits, as `pack_buckets` splits it."""
 _AT = ("offsets_partition", "log_offset", "timestamp")
 _COMMIT = (
     *(*_AT, "group", "topic", "partition", "committed", "leader_epoch", "metadata"),
@@ -52,7 +50,6 @@ _COMMIT = (
 )
 COLUMNS = {
     COMMIT: _COMMIT,
-    NOTED: _COMMIT,
     GROUP: (*_AT, "group", "key", "value"),
     UNDECODED: (*_AT, "key", "value", "reason"),
 }
@@ -104,24 +101,28 @@ def split_by_content(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatc
             yield content, rows.select(list(COLUMNS[content]))
 
 
-def pack_rows(content: str, rows: pa.RecordBatch, bucket: int | None = None) -> dict[str, object]:
+def pack_rows(content: str, rows: pa.RecordBatch) -> dict[str, object]:
     """Packs rows with the columns of that content into one row of `PACKED`."""
     times = pc.min_max(rows.column("timestamp").cast(pa.int64())).as_py()
-    sink = pa.BufferOutputStream()
-    with ipc.new_stream(sink, rows.schema, options=_OPTIONS) as stream:
-        stream.write_batch(rows)
     return {
         "what": content,
-        "bucket": bucket,
         "records": len(rows),
         "first_ms": _to_ms(times["min"]),
         "last_ms": _to_ms(times["max"]),
-        "packed": sink.getvalue().to_pybytes(),
+        "packed": _encode_rows(rows),
     }
 
 
-def pack_buckets(rows: pa.RecordBatch) -> Iterator[dict[str, object]]:
-    """Packs commits as `NOTED`, so that all rows of a topic's partition get the same bucket.
+def _encode_rows(rows: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, rows.schema, options=_OPTIONS) as stream:
+        stream.write_batch(rows)
+    encoded: bytes = sink.getvalue().to_pybytes()
+    return encoded
+
+
+def pack_buckets(rows: pa.RecordBatch, buckets: int) -> pa.RecordBatch:
+    """Packs commits (`BUCKETED`), so that all rows of a topic's partition get the same bucket.
 
     Tasks that read different parts of the log must agree on the bucket, so it depends on the name alone.
     """
@@ -129,15 +130,18 @@ def pack_buckets(rows: pa.RecordBatch) -> Iterator[dict[str, object]]:
     topics = rows.column("topic").dictionary_encode()
     hashes = [crc32((topic or "").encode()) for topic in topics.dictionary.to_pylist()]
     hash_ = np.array([*hashes, 0], np.int64)[topics.indices.fill_null(len(hashes)).to_numpy()]
-    bucket = (hash_ + rows.column("partition").fill_null(0).to_numpy(zero_copy_only=False)) % BUCKETS
+    bucket = (hash_ + rows.column("partition").fill_null(0).to_numpy(zero_copy_only=False)) % buckets
 
     # Sort by bucket, so that a bucket is one slice; stable, so that log order stays within it.
     order = np.argsort(bucket, kind="stable")
-    ends = np.cumsum(np.bincount(bucket, minlength=BUCKETS))
+    ends = np.cumsum(np.bincount(bucket, minlength=buckets))
     rows = rows.take(pa.array(order))
-    for number, (start, end) in enumerate(pairwise([0, *ends.tolist()])):
-        if end > start:
-            yield pack_rows(NOTED, rows.slice(start, end - start), number)
+    packs = [
+        {"bucket": number, "packed": _encode_rows(rows.slice(start, end - start))}
+        for number, (start, end) in enumerate(pairwise([0, *ends.tolist()]))
+        if end > start
+    ]
+    return pa.RecordBatch.from_pylist(packs, schema=BUCKETED)
 
 
 def _to_ms(time_us: int | None) -> int | None:

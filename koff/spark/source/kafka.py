@@ -8,8 +8,7 @@ Options (docs/pipeline.md says more):
   `ending` (earliest, latest or a time);
 * how: `maxOffsetsPerPartition` (of one batch of a stream), `tasks`, `failOnDataLoss`;
 * `covered` (of a stream): offsets to leave out, as JSON: `{"7": [[0, 100]]}`;
-* as what: `raw` (true: as they are in the log), `packed` (true: as `koff.spark.rows.packing` packs them),
-  `into` (packed, with commits in files that `koff.spark.tables.files` writes).
+* as what: `raw` (true: as they are in the log), `packed` (true: as `koff.spark.rows.packing` packs them).
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ from koff.spark.source.source_options import (
     parse_offset,
 )
 from koff.spark.tables.coverage import Intervals
-from koff.spark.tables.files import FileTarget, write_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +65,6 @@ class KafkaOptions:
     tasks: int = TASKS
     raw: bool = False
     packed: bool = False
-    into: FileTarget | None = None
     covered: Intervals = field(default_factory=dict)
 
     @classmethod
@@ -95,7 +92,6 @@ class KafkaOptions:
             tasks=parse_number(options, "tasks", TASKS),
             raw=parse_flag(options, "raw", default=False),
             packed=parse_flag(options, "packed", default=False),
-            into=FileTarget.from_option(options["into"]) if "into" in options else None,
             # The keys of a JSON object are strings.
             covered={int(p): spans for p, spans in json.loads(options.get("covered", "{}")).items()},
         )
@@ -104,7 +100,7 @@ class KafkaOptions:
 _NAMES = frozenset(
     {
         *("brokers", "cluster", "offsetstopic", "group", "topic", "from", "until", "starting", "ending"),
-        *("commitsto", "maxoffsetsperpartition", "tasks", "failondataloss", "raw", "packed", "path", "into"),
+        *("commitsto", "maxoffsetsperpartition", "tasks", "failondataloss", "raw", "packed", "path"),
         "covered",
     }
 )
@@ -205,8 +201,6 @@ class OffsetsLog:
             return map(convert_times, batches)
         decoded = map(Decoder(options.origin.cluster), batches)
         rows = filter(len, map(options.record_filter.filter_rows, decoded))
-        if options.into:
-            return write_batches(rows, options.into)
         return pack_batches(rows) if options.packed else rows
 
 
@@ -359,7 +353,7 @@ class KoffSource(DataSource):
     def schema(self) -> str:
         """The columns as DDL; `koff.spark.rows.decoding` explains them."""
         options = KafkaOptions.parse(self.options)
-        return RAW_DDL if options.raw else PACKED_DDL if options.packed or options.into else DDL
+        return RAW_DDL if options.raw else PACKED_DDL if options.packed else DDL
 
     def reader(self, schema: StructType) -> BatchReader:
         """The reader for `spark.read`."""

@@ -27,7 +27,6 @@ from koff.records.topics import OFFSETS_TOPIC
 from koff.spark.rows.decoding import DDL, SCHEMA, Decoder, RecordFilter
 from koff.spark.rows.packing import PACKED_DDL, Extent, pack_batches
 from koff.spark.source.source_options import check_options, parse_filter, parse_flag, parse_number
-from koff.spark.tables.files import FileTarget, write_batches
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -67,12 +66,11 @@ class SegmentsOptions:
     tasks: int = TASKS
     check_crc: bool = True
     packed: bool = False
-    into: FileTarget | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SegmentsOptions:
         """The options that Spark gives a source. Raises `ConfigError`."""
-        names = "path cluster offsetstopic group topic from until tasks checkcrc packed into"
+        names = "path cluster offsetstopic group topic from until tasks checkcrc packed"
         options = check_options("koff.segments", given, frozenset(names.split()))
         paths = tuple(path.strip() for path in options.get("path", "").split(",") if path.strip())
         if not paths:
@@ -85,7 +83,6 @@ class SegmentsOptions:
             tasks=parse_number(options, "tasks", TASKS),
             check_crc=parse_flag(options, "checkcrc", default=True),
             packed=parse_flag(options, "packed", default=False),
-            into=FileTarget.from_option(options["into"]) if "into" in options else None,
         )
 
 
@@ -118,8 +115,6 @@ class SegmentsReader(DataSourceReader):
             for rows in _read_rows(segments, decoder, options, extents)
         )
         kept = filter(len, map(options.record_filter.filter_rows, decoded))
-        if options.into:
-            return _append_extents(write_batches(kept, options.into), extents)
         return _append_extents(pack_batches(kept), extents) if options.packed else kept
 
 
@@ -141,7 +136,7 @@ class SegmentsSource(DataSource):
     def schema(self) -> str:
         """The columns as DDL; `koff.spark.rows.decoding` explains them."""
         options = SegmentsOptions.parse(self.options)
-        return PACKED_DDL if options.packed or options.into else DDL
+        return PACKED_DDL if options.packed else DDL
 
     def reader(self, schema: StructType) -> SegmentsReader:
         """The reader for `spark.read`."""

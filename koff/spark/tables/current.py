@@ -1,11 +1,11 @@
-"""Brings the table `current` up to date with a batch of commits: by one MERGE, or by files if it is empty.
+"""Brings the table `current` up to date with a batch of commits: by one MERGE.
 
 A row of `current` is the newest commit of a slot, or its deletion. A slot is a (group, topic, partition).
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from koff.lag.window import WINDOW
 from koff.spark.rows.newest import STALE_MS, coalesce_batches, derive_slot_updates, keep_newest
-from koff.spark.rows.packing import COMMIT, COMMIT_ROWS, PACKED, pack_buckets, unpack_batches
-from koff.spark.tables import files
+from koff.spark.rows.packing import BUCKETED_DDL, COMMIT, COMMIT_ROWS, pack_buckets, unpack_batches
 from koff.spark.tables.conflicts import retry_conflicts
 from koff.spark.tables.coverage import Intervals, select_offsets
 from koff.spark.tables.schemas import Tables, quote_sql
@@ -43,50 +42,44 @@ def merge_commits(
     tables: Tables,
     cluster: str,
     packed: DataFrame,
-    contents: Container[str],
     span_ms: tuple[int, int] | None,
     *,
+    buckets: int,
     into_empty: bool = False,
     begun: Intervals | None = None,
 ) -> None:
     """Brings `current` up to date with the commits of a packed frame of one cluster.
 
-    Commits that are older than the row of their slot change nothing. `contents` are the values of `what` in
-    the frame. `span_ms` are the least and the largest timestamp of the commits; if None, no end offsets are
-    looked up, and the lags of recent commits stay null. `into_empty` says that `current` has no row of the
-    cluster yet: then workers write files, if they can reach the table's folder. `begun` are offsets whose
-    commits in the table `commits` count too.
+    Commits that are older than the row of their slot change nothing. `span_ms` are the least and the largest
+    timestamp of the commits; if None, no end offsets are looked up, and the lags of recent commits stay null.
+    `into_empty`: `current` has no row of the cluster yet, so there is nothing to merge with.
+    At most `buckets` tasks derive the rows. `begun` are offsets whose commits in `commits` count too.
     """
     from pyspark.sql import functions as f
 
-    # Bring all commits and end offsets of a topic partition into one task, by bucket.
-    rows = packed.where("bucket IS NOT NULL").select("bucket", "packed")
-    if COMMIT in contents:
-        commits = packed.where(f.col("what") == COMMIT).select("packed")
-        rows = rows.union(commits.mapInArrow(_bucket_commits, _BUCKETS))
+    # Bring all commits and end offsets of a topic partition into one task, by bucket: a bucket for each task.
+    def bucket_rows(frame: DataFrame, read_commits: _ReadCommits) -> DataFrame:
+        pack = partial(_pack_into_buckets, read_commits, buckets)
+        return frame.mapInArrow(pack, BUCKETED_DDL)
+
+    commits = packed.where(f.col("what") == COMMIT).select("packed")
+    rows = bucket_rows(commits, _unpack_newest)
     if begun:
         names = [f.col(field.name) for field in COMMIT_ROWS if field.name != "tombstone"]
         written = tables.cluster_frame("commits", cluster).where(select_offsets(begun))
         written = written.select(*names, f.col("committed").isNull().alias("tombstone"))
-        rows = rows.union(written.mapInArrow(_bucket_written, _BUCKETS))
+        rows = rows.union(bucket_rows(written, _read_written))
     if span_ms is not None:
-        rows = rows.union(_read_ends(tables, cluster, *span_ms).mapInArrow(_bucket_ends, _BUCKETS))
-    rows = rows.repartition("bucket").select("packed")
-
-    # The table has nothing to merge with: the workers write files.
-    folder = tables.folder("current") if into_empty else None
-    if folder:
-        entries = rows.mapInArrow(partial(_write_updates, folder, cluster), "file BINARY").collect()
-        files.commit_files(tables, "current", [row[0] for row in entries])
-        return
-
-    _merge_updates(tables, cluster, rows.mapInArrow(_derive_updates, _UPDATES_DDL))
+        rows = rows.union(bucket_rows(_read_ends(tables, cluster, *span_ms), _convert_ends))
+    updates = rows.repartition("bucket").select("packed").mapInArrow(_derive_updates, _UPDATES_DDL)
+    updates = updates.withColumn("cluster", f.lit(cluster)).alias("s")
+    if into_empty:
+        tables.append_rows("current", updates.withColumn("recent", f.expr(_MORE)))
+    else:
+        _merge_updates(tables, cluster, updates)
 
 
 def _merge_updates(tables: Tables, cluster: str, updates: DataFrame) -> None:
-    from pyspark.sql import functions as f
-
-    updates = updates.withColumn("cluster", f.lit(cluster)).alias("s")
     target = tables.delta_table("current").alias("t")
     values = {name: f"s.`{name}`" for name in target.toDF().columns if name != "recent"}
     same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in _SLOT)
@@ -101,33 +94,35 @@ def _merge_updates(tables: Tables, cluster: str, updates: DataFrame) -> None:
     retry_conflicts(merge.whenNotMatchedInsert(values={**values, "recent": _MORE}).execute)
 
 
-_BUCKETS = "bucket INT, packed BINARY"
+_ReadCommits = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def _bucket_commits(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The packed commits that may matter to `current`, in buckets."""
-    for chunk in coalesce_batches(unpack_batches(batches)):
-        yield _pack_into_buckets(keep_newest(chunk))
+def _pack_into_buckets(
+    read_commits: _ReadCommits, buckets: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for rows in read_commits(batches):
+        yield pack_buckets(rows, buckets)
 
 
-def _bucket_written(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of the table `commits` that may matter to `current`, in buckets."""
+def _unpack_newest(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The packed commits that may matter to `current`."""
+    return map(keep_newest, coalesce_batches(unpack_batches(batches)))
+
+
+def _read_written(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of the table `commits` that may matter to `current`."""
     for chunk in coalesce_batches(batches):
         arrays = [chunk.column(field.name).cast(field.type) for field in COMMIT_ROWS]
-        yield _pack_into_buckets(keep_newest(pa.RecordBatch.from_arrays(arrays, schema=COMMIT_ROWS)))
+        yield keep_newest(pa.RecordBatch.from_arrays(arrays, schema=COMMIT_ROWS))
 
 
-def _bucket_ends(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Sampled end offsets in buckets, with the columns of a commit. A null log offset marks them."""
+def _convert_ends(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Sampled end offsets with the columns of a commit. A null log offset marks them."""
     for chunk in coalesce_batches(batches):
         columns = {name: chunk.column(name) for name in chunk.schema.names}
         nulls = pa.nulls(len(chunk))
         arrays = [columns.get(field.name, nulls).cast(field.type) for field in COMMIT_ROWS]
-        yield _pack_into_buckets(pa.RecordBatch.from_arrays(arrays, schema=COMMIT_ROWS))
-
-
-def _pack_into_buckets(rows: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(list(pack_buckets(rows)), schema=PACKED).select(["bucket", "packed"])
+        yield pa.RecordBatch.from_arrays(arrays, schema=COMMIT_ROWS)
 
 
 def _derive_updates(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -140,17 +135,6 @@ def _derive_updates(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
         is_end = combined.column("log_offset").is_null()
         if not pc.all(is_end).as_py():
             yield derive_slot_updates(combined.filter(pc.invert(is_end)), combined.filter(is_end))
-
-
-def _write_updates(folder: str, cluster: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Writes the updates into a file of the empty table `current`; yields its entry for Delta's log."""
-    for rows in _derive_updates(batches):
-        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-        del columns["cleared"]
-        more = columns.pop("more")
-        columns["recent"] = pa.ListArray.from_arrays(more.offsets, more.values)  # an empty list for null
-        entry = files.write_file(folder, cluster, pa.RecordBatch.from_pydict(columns))
-        yield pa.RecordBatch.from_pydict({"file": pa.array([entry], pa.binary())})
 
 
 def _read_ends(tables: Tables, cluster: str, first_ms: int, last_ms: int) -> DataFrame:

@@ -21,7 +21,7 @@ import structlog
 
 from koff.errors import KoffError
 from koff.spark.tables.conflicts import is_conflict
-from koff.spark.tables.files import seal_table
+from koff.spark.tables.log_store import is_single_driver
 from koff.spark.tables.schemas import TABLES, Tables, quote_sql
 from koff.spark.worker_errors import is_java_gone
 
@@ -72,11 +72,17 @@ class _Row(NamedTuple):
 
 
 class Lease:
-    """The lease of one cluster. `acquire` starts a thread that renews it, `release` ends it."""
+    """The lease of one cluster. `acquire` starts a thread that renews it, `release` ends it.
+
+    If only one process at a time may write the tables, it excludes the leases of other processes for other
+    clusters, too. (Then a race of two processes is found in most cases, not in all: see
+    `koff.spark.tables.log_store`.)
+    """
 
     def __init__(self, tables: Tables, cluster: str, owner: str) -> None:
         self.cluster = cluster
         self._tables, self._owner, self._nonce = tables, owner, str(uuid4())
+        self._excludes_others = is_single_driver(tables.spark, tables.root)
         self._sequence = self._fence = self._batches = 0
         self._renewed_at = 0.0  # monotonic
         self._lost: LeaseLost | None = None
@@ -110,7 +116,7 @@ class Lease:
             if former is not None and not former.released and self.cluster != ALL:
                 app, version = self.next_transaction()
                 for name in APPENDED:
-                    seal_table(self._tables, name, app, version)
+                    self._tables.append_rows(name, self._tables.frame(name).limit(0), (app, version))
         except BaseException:
             _ours.discard(self._nonce)
             raise
@@ -200,10 +206,15 @@ class Lease:
 
     def _list_excluded(self) -> list[str]:
         """The other leases that exclude this one."""
-        if self.cluster != ALL:
+        if self.cluster != ALL and not self._excludes_others:
             return [ALL]
         rows = self._tables.frame("leases").select("cluster").distinct().collect()
-        return [row[0] for row in rows if row[0] != ALL]
+        others = [row[0] for row in rows if row[0] != self.cluster]
+        if self.cluster == ALL:
+            return others
+        # A job holds the leases of all its clusters.
+        newest = {other: self._find_newest(other) for other in others}
+        return [other for other, row in newest.items() if other == ALL or (row and row.nonce not in _ours)]
 
     def _raise_if_live(self, other: _Row | None) -> None:
         if other is None or other.nonce == self._nonce or not other.is_live():

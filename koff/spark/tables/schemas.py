@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from koff.errors import KoffError
+from koff.spark.tables.log_store import is_single_driver
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -125,21 +126,6 @@ class Tables:
         """The path of a table."""
         return f"{self.root}/{name}"
 
-    def folder(self, name: str) -> str | None:
-        """The table's folder on the local file system, into which workers may write Parquet files themselves.
-
-        None if the table is on another file system, or has column mapping: files then have other column
-        names.
-        """
-        fs, path = filesystem(self.spark, self.path(name))
-        mapping = self.delta_log(name).startTransaction().metadata().columnMappingMode().name()
-        return None if mapping != "none" or fs.getUri().getScheme() != "file" else str(path.toUri().getPath())
-
-    def delta_log(self, name: str) -> Any:
-        """Delta's own `DeltaLog` of the table, a Java object."""
-        jvm: Any = self.spark.sparkContext._jvm
-        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path(name))
-
     def checkpoint_path(self, cluster: str) -> str:
         """The path of the checkpoint: how far the stream of a cluster was read."""
         return f"{self.root}/{CHECKPOINTS}/{quote(cluster, safe='')}"
@@ -173,10 +159,12 @@ class Tables:
     def create_tables(self) -> None:
         """Creates the tables that are missing, and migrates the tables of older koffs.
 
-        Raises `WrongTables`, before anything is written, if the root contains other files, or if one of the
-        tables cannot be migrated.
+        Raises `UnsafeLogStore`, and `WrongTables`, before anything is written, if the root contains other
+        files, or if one of the tables cannot be migrated.
         """
         from delta.tables import DeltaTable
+
+        is_single_driver(self.spark, self.root)  # raises `UnsafeLogStore`
 
         # Other files in the root mean that its path is probably wrong.
         present = self._list_names()
