@@ -79,15 +79,15 @@ class BatchWriter:
         """
         from pyspark.sql import functions as f
 
-        # What the batch has: counts, times and extents. `collect` computes the frame, so here the workers
-        # read the log.
-        extent = f.when(f.col("what") == EXTENT, f.col("packed"))
-        totals = packed.groupBy("what", extent.alias("extent")).agg(
-            f.sum("records"), f.min("first_ms"), f.max("last_ms")
-        )
-        packs = {(row[0], row[1]): row[2:] for row in totals.collect()}
-        counts = Counter({what: packs[what, None][0] for what, packed_extent in packs if not packed_extent})
-        extents = [Extent.decode(packed_extent) for _, packed_extent in packs if packed_extent]
+        # What the batch has: counts, times and extents. The first `collect` computes the frame, so here the
+        # workers read the log.
+        totals = packed.groupBy("what").agg(f.sum("records"), f.min("first_ms"), f.max("last_ms"))
+        kinds = {row[0]: row for row in totals.collect()}
+        counts = Counter({what: row[1] for what, row in kinds.items()})
+        extents = []
+        if EXTENT in counts:
+            blobs = packed.where(f.col("what") == EXTENT).select("packed").collect()
+            extents = [Extent.decode(row[0]) for row in blobs]
         if self._coverage is not None:
             self._coverage.begin(Span(each.partition, each.start, each.end) for each in extents)
 
@@ -97,9 +97,11 @@ class BatchWriter:
         # The newest commit of each slot. Of a batch that was interrupted, the table may have commits that
         # Kafka has compacted since then.
         if COMMIT in counts or self._begun:
-            first_ms, last_ms = packs.get((COMMIT, None), (0, None, None))[1:]
+            first_ms, last_ms = kinds[COMMIT][2:] if COMMIT in kinds else (None, None)
             with _MERGE_LOCK:
-                span_ms = None if first_ms is None or self._fresh else (first_ms, last_ms)
+                span_ms = None
+                if first_ms is not None and last_ms is not None and not self._fresh:
+                    span_ms = (first_ms, last_ms)
                 empty = self._fresh or (
                     self._first and self.tables.cluster_frame("current", self.cluster).isEmpty()
                 )
