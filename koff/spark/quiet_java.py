@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from koff.spark.requirements import find_unresolved
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -17,8 +19,9 @@ if TYPE_CHECKING:
 def buffer_java_output() -> Iterator[dict[str, Any]]:
     """Yields the arguments of `subprocess.Popen` for starting Java, and buffers what Java prints.
 
-    If the body raises, the buffered output goes to standard error. After the body, Java's output goes to
-    standard error at once.
+    If the body raises, the buffered output goes to standard error; but if it says that a Java package could
+    not be downloaded, `MissingJars` is raised instead. After the body, Java's output goes to standard error
+    at once.
 
     Java gets a process group of its own. Ctrl-C in a shell, and often SIGTERM, goes to the whole group of
     koff; it must not end Java, because the running batch needs Java to finish. Java ends when its standard
@@ -40,11 +43,14 @@ def buffer_java_output() -> Iterator[dict[str, Any]]:
     forwarder.start()
     try:
         yield {"stderr": write_fd, "process_group": 0}
-    except Exception:
+    except Exception as error:
         # If Java still runs, it has the pipe open, and the thread does not end: do not wait for long.
         os.close(write_fd)
         forwarder.join(1)
-        os.write(2, b"".join(buffered))
+        output = b"".join(buffered)
+        if unresolved := find_unresolved(output):
+            raise unresolved from error
+        os.write(2, output)
         raise
     os.close(write_fd)
     started.set()
