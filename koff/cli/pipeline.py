@@ -1,13 +1,10 @@
-"""`koff pipeline`: the history of groups in tables, through Spark: run, backfill, maintain, report."""
+"""`koff pipeline`: the history of groups in tables, through Spark."""
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,95 +12,34 @@ import click
 import structlog
 from click.core import ParameterSource
 
-from koff.cli.options import Regex, clusters_options, logging_options, option, read_clusters, set_up_logs
+from koff.cli.options import Regex, clusters_options, logging_options, option, set_up_logs
+from koff.cli.pipeline_checks import check, status
 from koff.cli.pipeline_options import Duration, SectionedCommand, tables_options
+from koff.cli.pipeline_session import (
+    check_spark,
+    handle_signals,
+    open_session,
+    read_watched_clusters,
+    require_spark,
+    stop_on_signals,
+)
 from koff.cli.progress_bar import WrittenCounts, format_megabytes, format_offsets, show_bar, show_status_line
 from koff.cli.times import When
-from koff.config.clusters import WatchedCluster, list_watched_clusters
-from koff.errors import ConfigError, KoffError
+from koff.errors import ConfigError
 
 if TYPE_CHECKING:
-    from koff.spark.job.job import Job
     from koff.spark.tables.schemas import Tables
 
 log = structlog.get_logger(component="cli.pipeline")
 
 
-def _read_watched_clusters() -> list[WatchedCluster]:
-    """The clusters that the options of the present command name. Raises `ConfigError`."""
-    file, properties = read_clusters(click.get_current_context())
-    return list_watched_clusters(file, properties)
-
-
-def _check_spark(
-    spark_conf: tuple[str, ...], jars: Path | None, tables: str, *, create: bool
-) -> dict[str, str]:
-    """The settings for Spark. Checks all that can be checked before Spark starts. Raises `KoffError`."""
-    pairs = dict(setting.partition("=")[::2] for setting in spark_conf)  # [::2]: key and value, without "="
-    if not all(pairs) or not all("=" in setting for setting in spark_conf):
-        raise ConfigError("--spark-conf is KEY=VALUE, for example spark.driver.memory=4g")
-    with _require_spark():
-        from koff.spark.requirements import check_versions, list_jars
-        from koff.spark.spark_session import check_java
-        from koff.spark.tables.schemas import check_root
-    check_versions()
-    check_root(tables, create=create)
-    if jars is not None:
-        pairs["spark.jars"] = ",".join([*filter(None, [pairs.get("spark.jars")]), *list_jars(jars)])
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java already
-        check_java()
-    return {"spark.ui.showConsoleProgress": "false", **pairs}
-
-
-@contextmanager
-def _open_session(master: str | None, settings: dict[str, str]) -> Iterator[Any]:
-    """Opens a Spark session that prints nothing of its own, and stops it at the end."""
-    with _require_spark():
-        from koff.spark.quiet_java import buffer_java_output, silence_spark
-        from koff.spark.spark_session import session
-        from koff.spark.worker_errors import map_errors
-    with map_errors():
-        log.info("Spark is starting")
-        with buffer_java_output() as java:
-            spark = session("koff pipeline", master=master, settings=settings, java=java)
-            silence_spark(spark)
-        try:
-            yield spark
-        finally:
-            spark.stop()
-
-
-@contextmanager
-def _stop_on_signals(job: Job, tables: str) -> Iterator[None]:
-    """Stops the job at SIGTERM and Ctrl-C, and then prints where the next run continues.
-
-    Errors after such a signal are not reported: the signal may have ended Java too, and a batch that was
-    interrupted is repeated by the next run.
-    """
-    _handle_signals(job)
-    try:
-        yield
-    except (KoffError, OSError):
-        if not job.stopped:
-            raise
-    if job.stopped:
-        click.echo(
-            f"stopped: {tables} holds what was read so far; the next run continues from there", err=True
-        )
-
-
-def _handle_signals(job: Job) -> None:
-    """Makes SIGTERM and Ctrl-C stop the job.
-
-    Call it again after a session was opened: Spark installs its own handler for Ctrl-C.
-    """
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: job.stop())
-
-
 @click.group()
 def pipeline() -> None:
     """Write the history of groups into tables with Spark, and make reports from them."""
+
+
+for command in (status, check):
+    pipeline.add_command(command)
 
 
 @pipeline.command(cls=SectionedCommand)
@@ -181,8 +117,8 @@ def run(
     """
     set_up_logs(log_format, log_level)
     # Options: checked before Java starts, which takes seconds
-    clusters = _read_watched_clusters()
-    with _require_spark():
+    clusters = read_watched_clusters()
+    with require_spark():
         from koff.serve import ServeConf
         from koff.spark.job.cluster_stream import PipelineConf, Progress
         from koff.spark.job.interval_watch import IntervalWatch
@@ -203,7 +139,7 @@ def run(
         raise ConfigError("--listen serves one cluster: run one job for each cluster, or leave --listen out")
     if listen:
         ServeConf(listen).parse_address()
-    settings = _check_spark(spark_conf, jars, tables, create=True)
+    settings = check_spark(spark_conf, jars, tables, create=True)
     counts, watch = WrittenCounts(tables), IntervalWatch(interval)
 
     def report_batch(done: Progress) -> None:
@@ -215,10 +151,10 @@ def run(
     # The job connects to all clusters first: an error is found before anything is written.
     with (
         Job(clusters, conf, report_batch) as job,
-        _stop_on_signals(job, tables),
-        _open_session(master, settings) as spark,
+        stop_on_signals(job, tables),
+        open_session(master, settings) as spark,
     ):
-        _handle_signals(job)
+        handle_signals(job)
         koff_tables = Tables(spark, tables)
         if not job.stopped:  # a signal may have come while Java started
             _create_tables(koff_tables)
@@ -257,7 +193,7 @@ def backfill(
       koff pipeline backfill --segments /backup/broker-1 --cluster-name europe --tables lag-tables
     """
     set_up_logs(log_format, log_level)
-    with _require_spark():
+    with require_spark():
         from koff.spark.job.batch_progress import ProgressCounter
         from koff.spark.job.cluster_stream import PipelineConf
         from koff.spark.job.job import Job, backfill_segments
@@ -275,8 +211,8 @@ def backfill(
                 "--segments needs --cluster-name (their cluster), and neither --brokers nor --config"
             )
         segments_size(segments)  # a path without segments is an error before Spark starts
-        settings = _check_spark(spark_conf, jars, tables, create=True)
-        with _open_session(master, settings) as spark:
+        settings = check_spark(spark_conf, jars, tables, create=True)
+        with open_session(master, settings) as spark:
             koff_tables, counter = Tables(spark, tables), ProgressCounter(spark)
             _create_tables(koff_tables)
             with (
@@ -287,11 +223,11 @@ def backfill(
         return
     # A cluster. On a terminal the bar shows the progress, elsewhere the log.
     progress = counts.count_batch if sys.stderr.isatty() else counts.count_and_log_batch
-    clusters = _read_watched_clusters()
-    settings = _check_spark(spark_conf, jars, tables, create=True)
+    clusters = read_watched_clusters()
+    settings = check_spark(spark_conf, jars, tables, create=True)
     job = Job(clusters, PipelineConf(once=True, sample=False), progress)
-    with job, _stop_on_signals(job, tables), _open_session(master, settings) as spark:
-        _handle_signals(job)
+    with job, stop_on_signals(job, tables), open_session(master, settings) as spark:
+        handle_signals(job)
         koff_tables = Tables(spark, tables)
         _create_tables(koff_tables)
         with counts.report_total(), show_bar("backfill", job.count_progress, format_offsets):
@@ -313,13 +249,13 @@ def maintain(
     Not beside a job: `koff pipeline run` does it itself, each --maintain-every.
     """
     set_up_logs()
-    with _require_spark():
+    with require_spark():
         from koff.spark.tables.maintenance import MaintainConf, maintain_tables
         from koff.spark.tables.schemas import TABLES, Tables
-    settings = _check_spark(spark_conf, jars, tables, create=False)
+    settings = check_spark(spark_conf, jars, tables, create=False)
     with show_status_line() as show:
         show("maintain: Spark is starting")
-        with _open_session(master, settings) as spark:
+        with open_session(master, settings) as spark:
             koff_tables = Tables(spark, tables)
             koff_tables.check_tables()
             began = time.monotonic()
@@ -384,18 +320,18 @@ def report(
     """
     set_up_logs()
     now = cast(int, When().convert("-0s", None, None))  # an int: only a name from `words` stays a str
-    with _require_spark():
+    with require_spark():
         from koff.spark.report import report as write_report
         from koff.spark.report.period import Period
         from koff.spark.requirements import check_writable
         from koff.spark.tables.schemas import Tables
     Period(since, until or now)  # a period that is none is an error before Spark starts
     check_writable(out, folder=form in ("csv", "png"))
-    settings = _check_spark(spark_conf, jars, tables, create=False)
+    settings = check_spark(spark_conf, jars, tables, create=False)
     began = time.monotonic()
     with show_status_line() as show:
         show("report: Spark is starting")
-        with _open_session(master, settings) as spark:
+        with open_session(master, settings) as spark:
             Tables(spark, tables).check_tables()
             pattern = group.pattern if group is not None else None
             paths = write_report(
@@ -420,16 +356,3 @@ def _create_tables(tables: Tables) -> None:
 
 def _to_days(seconds: float) -> int:
     return max(1, round(seconds / 86_400))
-
-
-@contextmanager
-def _require_spark() -> Iterator[None]:
-    """Raises `ConfigError` with the command to run if a package that the pipeline needs is missing."""
-    try:
-        yield
-    except ImportError as error:
-        raise _missing_package(error) from error
-
-
-def _missing_package(error: ImportError) -> ConfigError:
-    return ConfigError(f"the package {error.name} is missing: pip install 'koff[spark]'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def buffer_java_output() -> Iterator[dict[str, Any]]:
-    """Yields the arguments of `subprocess.Popen` for starting Java, and buffers what Java prints.
+    """Yields the arguments of `subprocess.Popen` for starting Java, and buffers what Java prints to
+    standard error. What it prints to standard output is dropped.
 
     If the body raises, the buffered output goes to standard error; but if it says that a Java package could
     not be downloaded, `MissingJars` is raised instead. After the body, Java's output goes to standard error
@@ -42,7 +44,8 @@ def buffer_java_output() -> Iterator[dict[str, Any]]:
     forwarder = threading.Thread(target=forward_lines, name="koff-java", daemon=True)
     forwarder.start()
     try:
-        yield {"stderr": write_fd, "process_group": 0}
+        # Standard output belongs to koff's results: Delta would print a line there for each VACUUM.
+        yield {"stdout": subprocess.DEVNULL, "stderr": write_fd, "process_group": 0}
     except Exception as error:
         # If Java still runs, it has the pipe open, and the thread does not end: do not wait for long.
         os.close(write_fd)

@@ -198,7 +198,7 @@ def test_a_backfill_ends_with_what_it_took_and_where_it_is(tmp_path: Path) -> No
 
 
 @pytest.mark.timeout(600)
-def test_run_once_ends_with_what_it_wrote_and_maintain_with_its_time(
+def test_run_once_ends_with_what_it_wrote_and_check_agrees_and_maintain_ends_with_its_time(
     kafka: KafkaCluster, tmp_path: Path
 ) -> None:
     topic = kafka.create_topic()
@@ -209,6 +209,11 @@ def test_run_once_ends_with_what_it_wrote_and_maintain_with_its_time(
     assert done.returncode == 0, done.stderr
     (line,) = plain_lines(done.stderr)
     assert re.fullmatch(TOTAL + re.escape(str(tmp_path / "t")), line)
+    done = run_koff("pipeline", "check", *told, "--max-behind", "0", "--format", "json", timeout_s=240)
+    found = {each["name"]: each for each in json.loads(done.stdout) if each["of"] == "c"}
+    assert found["continuous offsets"]["text"] == "without a gap"
+    assert found["agreement with brokers"]["text"] == "0 offsets behind the brokers"
+    assert done.returncode == (0 if found["freshness"]["ok"] else 3), done.stderr
     done = run_koff("pipeline", "maintain", *tables, timeout_s=240)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -239,10 +244,8 @@ def test_a_package_that_cannot_be_downloaded_is_one_line_with_the_cure(tmp_path:
 def test_with_a_folder_of_jars_spark_downloads_nothing(spark: SparkSession, tmp_path: Path) -> None:
     jars = tmp_path / "jars"
     jars.mkdir()
-    context: Any = spark.sparkContext
     for jar in map(Path, spark.conf.get("spark.jars", "").removeprefix("file:").split(",file:")):
         (jars / jar.name).symlink_to(jar.as_posix().removeprefix("//"))
-    assert context
     segments = Path(__file__).parents[1] / "golden" / "segments" / "none.log"
     told = ("--segments", str(segments), "--cluster-name", "c", "--tables", str(tmp_path / "t"))
     # A folder of Ivy's that cannot be made: Spark would fail if it used Ivy.
