@@ -1,129 +1,36 @@
-"""`koff pipeline`: the history of groups in tables, through Spark: run, backfill, maintain, report."""
+"""`koff pipeline`: the history of groups in tables, through Spark."""
 
 from __future__ import annotations
 
-import itertools
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+import structlog
 from click.core import ParameterSource
 
-from koff.cli.options import Regex, clusters_options, logging_options, option, read_clusters, set_up_logs
-from koff.cli.progress_bar import BackfillCounts, format_megabytes, format_offsets, show_bar, show_status_line
+from koff.cli.options import Regex, clusters_options, logging_options, option, set_up_logs
+from koff.cli.pipeline_checks import check, status
+from koff.cli.pipeline_options import Duration, SectionedCommand, tables_options
+from koff.cli.pipeline_session import (
+    check_spark,
+    handle_signals,
+    open_session,
+    read_watched_clusters,
+    require_spark,
+    stop_on_signals,
+)
+from koff.cli.progress_bar import WrittenCounts, format_megabytes, format_offsets, show_bar, show_status_line
 from koff.cli.times import When
-from koff.config.clusters import WatchedCluster, list_watched_clusters
-from koff.errors import ConfigError, KoffError
+from koff.errors import ConfigError
 
 if TYPE_CHECKING:
-    from koff.spark.job.job import Job
+    from koff.spark.tables.schemas import Tables
 
-Decorate = Callable[[Any], Any]
-_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-
-
-class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
-    """The type of an option that takes a duration: seconds, or a number with a unit (30s, 5m, 12h, 90d)."""
-
-    name = "DURATION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds. Fails with click's error."""
-        if isinstance(value, int | float):
-            return float(value)
-        number, unit = (value[:-1], value[-1]) if value[-1:] in _UNITS_S else (value, "s")
-        try:
-            seconds = float(number) * _UNITS_S[unit]
-        except ValueError:
-            self.fail(f"{value!r} is not a duration: write for example 30s, 5m, 12h or 90d", param, ctx)
-        if not 0 < seconds < float("inf"):
-            self.fail(f"{value!r} is not a duration above zero", param, ctx)
-        return seconds
-
-
-def _tables_options(command: Any) -> Any:
-    master = option(
-        "--master",
-        show_default=False,
-        metavar="URL",
-        help="The master URL of Spark.  [default: that of spark-submit, else local[*]]",
-    )
-    tables = option(
-        "--tables",
-        required=True,
-        metavar="DIR",
-        help="The folder of the tables, or another URL that Spark can write to (s3a://...).",
-    )
-    conf = option(
-        "--spark-conf",
-        "spark_conf",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="A setting of Spark; repeatable.",
-    )
-    # As stacked decorators: --tables is the first in --help.
-    return tables(master(conf(command)))
-
-
-def _read_watched_clusters() -> list[WatchedCluster]:
-    """The clusters that the options of the present command name. Raises `ConfigError`."""
-    file, properties = read_clusters(click.get_current_context())
-    return list_watched_clusters(file, properties)
-
-
-@contextmanager
-def _open_session(master: str | None, settings: tuple[str, ...]) -> Iterator[Any]:
-    """Opens a Spark session that prints nothing of its own, and stops it at the end."""
-    try:
-        from koff.spark.quiet_java import buffer_java_output, silence_spark
-        from koff.spark.spark_session import session
-        from koff.spark.worker_errors import map_errors
-    except ImportError as error:
-        raise _missing_package(error) from error
-    pairs = dict(setting.partition("=")[::2] for setting in settings)  # [::2]: key and value, without the "="
-    if not all(pairs):
-        raise ConfigError("--spark-conf is KEY=VALUE, for example spark.driver.memory=4g")
-    spark_settings = {"spark.ui.showConsoleProgress": "false", **pairs}
-    with map_errors():
-        with buffer_java_output() as java:
-            spark = session("koff pipeline", master=master, settings=spark_settings, java=java)
-            silence_spark(spark)
-        try:
-            yield spark
-        finally:
-            spark.stop()
-
-
-@contextmanager
-def _stop_on_signals(job: Job, tables: str) -> Iterator[None]:
-    """Stops the job at SIGTERM and Ctrl-C, and then prints where the next run continues.
-
-    Errors after such a signal are not reported: the signal may have ended Java too, and a batch that was
-    interrupted is repeated by the next run.
-    """
-    _handle_signals(job)
-    try:
-        yield
-    except (KoffError, OSError):
-        if not job.stopped:
-            raise
-    if job.stopped:
-        click.echo(
-            f"stopped: {tables} holds what was read so far; the next run continues from there", err=True
-        )
-
-
-def _handle_signals(job: Job) -> None:
-    """Makes SIGTERM and Ctrl-C stop the job.
-
-    Call it again after a session was opened: Spark installs its own handler for Ctrl-C.
-    """
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: job.stop())
+log = structlog.get_logger(component="cli.pipeline")
 
 
 @click.group()
@@ -131,9 +38,13 @@ def pipeline() -> None:
     """Write the history of groups into tables with Spark, and make reports from them."""
 
 
-@pipeline.command()
+for command in (status, check):
+    pipeline.add_command(command)
+
+
+@pipeline.command(cls=SectionedCommand)
 @clusters_options
-@_tables_options
+@tables_options
 @option(
     "--interval",
     default="30s",
@@ -182,6 +93,7 @@ def run(
     master: str | None,
     tables: str,
     spark_conf: tuple[str, ...],
+    jars: Path | None,
     interval: float,
     once: bool,
     reach: float,
@@ -205,10 +117,12 @@ def run(
     """
     set_up_logs(log_format, log_level)
     # Options: checked before Java starts, which takes seconds
-    clusters = _read_watched_clusters()
-    with _require_spark():
-        from koff.spark.job.cluster_stream import PipelineConf
-        from koff.spark.job.job import Job
+    clusters = read_watched_clusters()
+    with require_spark():
+        from koff.serve import ServeConf
+        from koff.spark.job.cluster_stream import PipelineConf, Progress
+        from koff.spark.job.interval_watch import IntervalWatch
+        from koff.spark.job.job import Job, log_progress
         from koff.spark.job.table_view import serve_tables
         from koff.spark.tables.maintenance import MaintainConf
         from koff.spark.tables.schemas import Tables
@@ -223,23 +137,34 @@ def run(
     )
     if listen and len(clusters) > 1:
         raise ConfigError("--listen serves one cluster: run one job for each cluster, or leave --listen out")
+    if listen:
+        ServeConf(listen).parse_address()
+    settings = check_spark(spark_conf, jars, tables, create=True)
+    counts, watch = WrittenCounts(tables), IntervalWatch(interval)
+
+    def report_batch(done: Progress) -> None:
+        log_progress(done)
+        counts.count_batch(done)
+        if done.sampled is not None:
+            watch.note_sample(done.cluster, time.monotonic())
+
     # The job connects to all clusters first: an error is found before anything is written.
     with (
-        Job(clusters, conf) as job,
-        _stop_on_signals(job, tables),
-        _open_session(master, spark_conf) as spark,
+        Job(clusters, conf, report_batch) as job,
+        stop_on_signals(job, tables),
+        open_session(master, settings) as spark,
     ):
-        _handle_signals(job)
+        handle_signals(job)
         koff_tables = Tables(spark, tables)
         if not job.stopped:  # a signal may have come while Java started
-            koff_tables.create_tables()
-        with serve_tables(listen, job, koff_tables):
+            _create_tables(koff_tables)
+        with serve_tables(listen, job, koff_tables), counts.report_total() if once else nullcontext():
             job.run(koff_tables)
 
 
-@pipeline.command()
+@pipeline.command(cls=SectionedCommand)
 @clusters_options
-@_tables_options
+@tables_options
 @option(
     "--segments",
     metavar="PATH",
@@ -251,6 +176,7 @@ def backfill(
     master: str | None,
     tables: str,
     spark_conf: tuple[str, ...],
+    jars: Path | None,
     segments: str | None,
     log_format: str,
     log_level: str,
@@ -267,13 +193,13 @@ def backfill(
       koff pipeline backfill --segments /backup/broker-1 --cluster-name europe --tables lag-tables
     """
     set_up_logs(log_format, log_level)
-    with _require_spark():
+    with require_spark():
         from koff.spark.job.batch_progress import ProgressCounter
         from koff.spark.job.cluster_stream import PipelineConf
         from koff.spark.job.job import Job, backfill_segments
         from koff.spark.source.log_segments import segments_size
         from koff.spark.tables.schemas import Tables
-    counts = BackfillCounts(tables)
+    counts = WrittenCounts(tables)
     # Log segments: there is no cluster, so the user must name it
     if segments:
         name = cluster["cluster_name"]
@@ -285,9 +211,10 @@ def backfill(
                 "--segments needs --cluster-name (their cluster), and neither --brokers nor --config"
             )
         segments_size(segments)  # a path without segments is an error before Spark starts
-        with _open_session(master, spark_conf) as spark:
+        settings = check_spark(spark_conf, jars, tables, create=True)
+        with open_session(master, settings) as spark:
             koff_tables, counter = Tables(spark, tables), ProgressCounter(spark)
-            koff_tables.create_tables()
+            _create_tables(koff_tables)
             with (
                 counts.report_total(),
                 show_bar("backfill", lambda: (counter.done, counter.todo), format_megabytes),
@@ -296,39 +223,60 @@ def backfill(
         return
     # A cluster. On a terminal the bar shows the progress, elsewhere the log.
     progress = counts.count_batch if sys.stderr.isatty() else counts.count_and_log_batch
-    job = Job(_read_watched_clusters(), PipelineConf(once=True, sample=False), progress)
-    with job, _stop_on_signals(job, tables), _open_session(master, spark_conf) as spark:
-        _handle_signals(job)
+    clusters = read_watched_clusters()
+    settings = check_spark(spark_conf, jars, tables, create=True)
+    job = Job(clusters, PipelineConf(once=True, sample=False), progress)
+    with job, stop_on_signals(job, tables), open_session(master, settings) as spark:
+        handle_signals(job)
         koff_tables = Tables(spark, tables)
-        koff_tables.create_tables()
+        _create_tables(koff_tables)
         with counts.report_total(), show_bar("backfill", job.count_progress, format_offsets):
             job.run(koff_tables)
 
 
-@pipeline.command()
-@_tables_options
+@pipeline.command(cls=SectionedCommand)
+@tables_options
 @option("--keep", default="90d", type=Duration(), help="Delete rows that are older; the current state stays.")
-def maintain(master: str | None, tables: str, spark_conf: tuple[str, ...], keep: float) -> None:
+def maintain(
+    master: str | None,
+    tables: str,
+    spark_conf: tuple[str, ...],
+    jars: Path | None,
+    keep: float,
+) -> None:
     """Delete old rows, merge small files, and delete files that no version of the last week needs.
 
     Not beside a job: `koff pipeline run` does it itself, each --maintain-every.
     """
     set_up_logs()
-    with _require_spark():
+    with require_spark():
         from koff.spark.tables.maintenance import MaintainConf, maintain_tables
-        from koff.spark.tables.schemas import Tables
-    with _open_session(master, spark_conf) as spark:
-        koff_tables = Tables(spark, tables)
-        koff_tables.check_tables()
-        for result in maintain_tables(koff_tables, MaintainConf(keep_days=_to_days(keep))):
-            click.echo(
-                f"{result.table}: {result.deleted} rows deleted, "
-                f"{result.files_before} files before and {result.files} after"
-            )
+        from koff.spark.tables.schemas import TABLES, Tables
+    settings = check_spark(spark_conf, jars, tables, create=False)
+    with show_status_line() as show:
+        show("maintain: Spark is starting")
+        with open_session(master, settings) as spark:
+            koff_tables = Tables(spark, tables)
+            koff_tables.check_tables()
+            began = time.monotonic()
+            texts = [
+                f"maintain: table {number} of {len(TABLES)}, {name}" for number, name in enumerate(TABLES, 1)
+            ]
+            show(texts[0])
+            results = maintain_tables(koff_tables, MaintainConf(keep_days=_to_days(keep)))
+            for result, text in zip(results, [*texts[1:], "maintain: done"], strict=True):
+                show("")
+                click.echo(
+                    f"{result.table}: {result.deleted:,} rows deleted, "
+                    f"{result.files_before:,} files before and {result.files:,} after"
+                )
+                show(text)
+            show("")
+            click.echo(f"{len(TABLES)} tables in {time.monotonic() - began:,.1f} s")
 
 
-@pipeline.command()
-@_tables_options
+@pipeline.command(cls=SectionedCommand)
+@tables_options
 @option(
     "--from",
     "since",
@@ -356,6 +304,7 @@ def report(
     master: str | None,
     tables: str,
     spark_conf: tuple[str, ...],
+    jars: Path | None,
     since: int,
     until: int | None,
     group: Any,
@@ -371,15 +320,20 @@ def report(
     """
     set_up_logs()
     now = cast(int, When().convert("-0s", None, None))  # an int: only a name from `words` stays a str
-    with _require_spark():
+    with require_spark():
         from koff.spark.report import report as write_report
+        from koff.spark.report.period import Period
+        from koff.spark.requirements import check_writable
         from koff.spark.tables.schemas import Tables
-    with _open_session(master, spark_conf) as spark:
-        Tables(spark, tables).check_tables()
-        pattern = group.pattern if group is not None else None
-        steps = itertools.count(1)
-        with show_status_line() as show:
-            show("report: reading")
+    Period(since, until or now)  # a period that is none is an error before Spark starts
+    check_writable(out, folder=form in ("csv", "png"))
+    settings = check_spark(spark_conf, jars, tables, create=False)
+    began = time.monotonic()
+    with show_status_line() as show:
+        show("report: Spark is starting")
+        with open_session(master, settings) as spark:
+            Tables(spark, tables).check_tables()
+            pattern = group.pattern if group is not None else None
             paths = write_report(
                 spark,
                 tables,
@@ -388,24 +342,17 @@ def report(
                 out=out,
                 form=form,
                 groups=pattern,
-                progress=lambda step: show(f"report: {next(steps)} {step}"),
+                progress=lambda step: show(f"report: {step}"),
             )
-        for path in paths:
-            click.echo(path)
+    for path in paths:
+        click.echo(path)
+    click.echo(f"files: {len(paths)}, in {time.monotonic() - began:,.0f} s", err=True)
+
+
+def _create_tables(tables: Tables) -> None:
+    tables.create_tables()
+    log.info("the tables are ready", folder=tables.root, created=len(tables.new_tables))
 
 
 def _to_days(seconds: float) -> int:
     return max(1, round(seconds / 86_400))
-
-
-@contextmanager
-def _require_spark() -> Iterator[None]:
-    """Raises `ConfigError` with the command to run if a package that the pipeline needs is missing."""
-    try:
-        yield
-    except ImportError as error:
-        raise _missing_package(error) from error
-
-
-def _missing_package(error: ImportError) -> ConfigError:
-    return ConfigError(f"the package {error.name} is missing: pip install 'koff[spark]'")

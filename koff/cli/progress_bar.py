@@ -79,8 +79,8 @@ def format_megabytes(done: int, todo: int, per_s: float) -> str:
     return f"{done / 1e6:,.1f} of {todo / 1e6:,.1f} MB, {per_s / 1e6:,.1f} MB/s"
 
 
-class BackfillCounts:
-    """Counts what a backfill writes into `tables`, and reports the total."""
+class WrittenCounts:
+    """Counts what a backfill or `run --once` writes into `tables`, and reports the total."""
 
     def __init__(self, tables: str) -> None:
         self._tables = tables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from koff.kafkatest import KafkaCluster, free_ports, wait_until
-from koff.spark.tables.schemas import Tables, WrongTables
+from koff.spark.tables.schemas import TABLES, Tables, WrongTables
 from tests.koff_process import KOFF, run_koff
 from tests.spark.settings import QUICK_COMMAND
 from tests.spark.test_exactly_once import children
@@ -25,6 +26,7 @@ from tests.unit.builders import commit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+TOTAL = r"[\d,]+ records, [\d,]+ of them commits, in [\d.]+ s \([\d,]+ records/s\), into "
 pytestmark = pytest.mark.spark  # the commands start Java, which takes seconds
 
 
@@ -35,6 +37,11 @@ def last_line(text: str) -> str:
 def only_line(text: str) -> str:
     assert text.count("\n") == 1, text
     return last_line(text)
+
+
+def plain_lines(text: str) -> list[str]:
+    """The lines that are not of the log."""
+    return [line for line in text.splitlines() if not line.startswith("{")]
 
 
 def test_a_cluster_that_cannot_be_reached_is_named_before_anything_is_written(tmp_path: Path) -> None:
@@ -151,8 +158,7 @@ def test_a_job_that_is_stopped_says_so_and_nothing_else(
     assert last_line(running.text) == (
         f"stopped: {tables} holds what was read so far; the next run continues from there"
     )
-    others = [line for line in running.text.splitlines()[:-1] if not line.startswith("{")]
-    assert others == []
+    assert plain_lines(running.text) == [last_line(running.text)]
     assert "Traceback" not in running.text
 
 
@@ -169,11 +175,12 @@ def test_a_second_job_and_a_java_that_is_killed_end_with_one_line(
         running.wait_until(lambda: '"event": "batch"' in running.text, "the first batch")
         second = run_koff("pipeline", "run", *told, timeout_s=150)
         assert second.returncode == 1, second.stderr
-        assert only_line(second.stderr).startswith("Error: cluster c: a job on ")
+        (line,) = plain_lines(second.stderr)
+        assert line.startswith("Error: cluster c: a job on ")
         (java,) = (pid for pid in children(running.pid) if "java" in Path(f"/proc/{pid}/cmdline").read_text())
         os.kill(java, signal.SIGKILL)
         assert running.wait() == 1
-    others = [line for line in running.text.splitlines() if not line.startswith("{")]
+    others = plain_lines(running.text)
     assert len(others) == 1, running.text
     assert others[0].startswith("Error: Spark's Java process has ended")
     assert "Traceback" not in running.text
@@ -185,5 +192,64 @@ def test_a_backfill_ends_with_what_it_took_and_where_it_is(tmp_path: Path) -> No
     told = ("--segments", str(segments), "--cluster-name", "c", "--tables", str(tmp_path / "t"))
     done = run_koff("pipeline", "backfill", *told, *QUICK_COMMAND, timeout_s=240)
     assert done.returncode == 0, done.stderr
-    line = r"[\d,]+ records, [\d,]+ of them commits, in [\d.]+ s \([\d,]+ records/s\), into "
-    assert re.fullmatch(line + re.escape(str(tmp_path / "t")), last_line(done.stderr))
+    assert re.fullmatch(TOTAL + re.escape(str(tmp_path / "t")), last_line(done.stderr))
+    events = [json.loads(line)["event"] for line in done.stderr.splitlines() if line.startswith("{")]
+    assert events[:2] == ["Spark is starting", "the tables are ready"]
+
+
+@pytest.mark.timeout(600)
+def test_run_once_ends_with_what_it_wrote_and_check_agrees_and_maintain_ends_with_its_time(
+    kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    topic = kafka.create_topic()
+    write(kafka, topic, commit("g", "orders", 0, 1))
+    tables = ("--tables", str(tmp_path / "t"), *QUICK_COMMAND)
+    told = ("--brokers", kafka.bootstrap, "--offsets-topic", topic, "--cluster-name", "c", *tables)
+    done = run_koff("pipeline", "run", "--once", *told, timeout_s=240)
+    assert done.returncode == 0, done.stderr
+    (line,) = plain_lines(done.stderr)
+    assert re.fullmatch(TOTAL + re.escape(str(tmp_path / "t")), line)
+    done = run_koff("pipeline", "check", *told, "--max-behind", "0", "--format", "json", timeout_s=240)
+    found = {each["name"]: each for each in json.loads(done.stdout) if each["of"] == "c"}
+    assert found["continuous offsets"]["text"] == "without a gap"
+    assert found["agreement with brokers"]["text"] == "0 offsets behind the brokers"
+    assert done.returncode == (0 if found["freshness"]["ok"] else 3), done.stderr
+    done = run_koff("pipeline", "maintain", *tables, timeout_s=240)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [each.partition(":")[0] for each in lines[:-1]] == list(TABLES)
+    assert re.fullmatch(rf"{len(TABLES)} tables in [\d.]+ s", lines[-1])
+
+
+@pytest.mark.timeout(300)
+def test_a_package_that_cannot_be_downloaded_is_one_line_with_the_cure(tmp_path: Path) -> None:
+    # Ivy looks only in an empty folder, so no network is needed to see it fail.
+    ivy = tmp_path / "ivy.xml"
+    ivy.write_text(
+        '<ivysettings><settings defaultResolver="here"/><resolvers><filesystem name="here">'
+        f'<artifact pattern="{tmp_path}/[artifact].jar"/></filesystem></resolvers></ivysettings>'
+    )
+    settings = (f"spark.jars.ivySettings={ivy}", f"spark.jars.ivy={tmp_path}/ivy")
+    conf = [part for setting in settings for part in ("--spark-conf", setting)]
+    segments = Path(__file__).parents[1] / "golden" / "segments" / "none.log"
+    told = ("--segments", str(segments), "--cluster-name", "c", "--tables", str(tmp_path / "t"))
+    done = run_koff("pipeline", "backfill", *told, *conf, timeout_s=240)
+    assert done.returncode == 1
+    (line,) = plain_lines(done.stderr)
+    assert line.startswith("Error: Spark could not download io.delta:delta-spark_2.13:")
+    assert "--jars DIR" in line
+
+
+@pytest.mark.timeout(300)
+def test_with_a_folder_of_jars_spark_downloads_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    for jar in map(Path, spark.conf.get("spark.jars", "").removeprefix("file:").split(",file:")):
+        (jars / jar.name).symlink_to(jar.as_posix().removeprefix("//"))
+    segments = Path(__file__).parents[1] / "golden" / "segments" / "none.log"
+    told = ("--segments", str(segments), "--cluster-name", "c", "--tables", str(tmp_path / "t"))
+    # A folder of Ivy's that cannot be made: Spark would fail if it used Ivy.
+    conf = ("--spark-conf", "spark.jars.ivy=/dev/null/ivy", "--jars", str(jars))
+    done = run_koff("pipeline", "backfill", *told, *QUICK_COMMAND, *conf, timeout_s=240)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(TOTAL + re.escape(str(tmp_path / "t")), last_line(done.stderr))

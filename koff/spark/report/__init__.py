@@ -23,10 +23,31 @@ from koff.spark.report.sections import SECTIONS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["FORMS", "report"]
+__all__ = ["FORMS", "STEPS", "report"]
 
 FORMS = ("html", "json", "csv", "png")
 """The formats that a report can be written in."""
+STEPS = {
+    "summary": "totals",
+    "worst_by_lag": "worst groups by lag",
+    "worst_by_seconds": "worst groups by time lag",
+    "lag_over_time": "lag over time",
+    "flow_over_time": "records consumed and produced",
+    "lost_by_group": "records lost to retention",
+    "lost_over_time": "records lost to retention, over time",
+    "hot_partitions": "hot partitions",
+    "skewed_groups": "skewed lag",
+    "retention": "time until retention overtakes a group",
+    "changes_by_group": "rebalances and members",
+    "changes_over_time": "rebalances and members, over time",
+    "changes_total": "rebalances and members, in total",
+    "resets_by_group": "rewinds and resets",
+    "resets_over_time": "rewinds and resets, over time",
+    "resets_total": "rewinds and resets, in total",
+    "idle": "dead and silent groups",
+    "idle_total": "dead and silent groups, in total",
+}
+"""The tables of a report in the order in which they are computed, with their names for people."""
 WORST = 8
 """How many groups are shown one by one; the others are shown as a sum."""
 
@@ -47,8 +68,8 @@ def report(
 
     `out` is the file of `html` and `json`, and the folder of `csv` (a file for each table) and `png` (two
     files for each picture, light and dark). `groups` is a regular expression that may match anywhere in the
-    name. `progress` is called with the name of each table that is done, and then with `writing`. Raises
-    ConfigError for a wrong option, and KoffError if there are no tables or `out` cannot be written.
+    name. `progress` is called with a text for people as each step begins. Raises ConfigError for a wrong
+    option, and KoffError if there are no tables or `out` cannot be written.
     """
     if form not in FORMS:
         raise ConfigError(f"--format {form!r} is none of {', '.join(FORMS)}")
@@ -56,19 +77,22 @@ def report(
         raise ConfigError(f"a report of the worst {worst} groups would be empty: give 1 or more")
     history = History(spark, tables, Period(since_ms, until_ms), groups)
     numbers = compute_numbers(history, worst=worst, progress=progress)
-    progress("writing")
+    progress("writing the files")
     return write_report(numbers, history.period, out=out, form=form, groups=groups)
 
 
 def compute_numbers(
     history: History, *, worst: int = WORST, progress: Callable[[str], None] = lambda _table: None
 ) -> Numbers:
-    """All tables of the report, by name. `progress` is called with the name of each table."""
+    """All tables of the report, by name. `progress` is called with a text for people before each table."""
     numbers: Numbers = {}
+    texts = [f"step {number} of {len(STEPS)}, {title}" for number, title in enumerate(STEPS.values(), 1)]
+    progress(texts[0])
     for compute in (compute_lag_numbers, compute_event_numbers):
         for name, rows in compute(history, worst=worst):
             numbers[name] = rows
-            progress(name)
+            if len(numbers) < len(texts):
+                progress(texts[len(numbers)])
     return numbers
 
 

@@ -122,6 +122,17 @@ class Canvas:
         ranks = {self.label(row): rank for rank, row in enumerate(self.numbers["worst_by_lag"])}
         return {name: curves[name] for name in sorted(curves, key=lambda name: ranks.get(name, len(ranks)))}
 
+    def shade_unsampled(self, axes: Axes) -> str:
+        """Shades the steps without a sample. Returns what the shade means; "" if there are none."""
+        sampled = {row["step_ms"] for row in self.numbers["lag_over_time"]}
+        empty = [step for step in self.steps() if step not in sampled]
+        if not sampled or not empty:
+            return ""
+        for step in empty:
+            begin, end = to_datetime(step), to_datetime(step + self.period.step_ms)
+            axes.axvspan(begin, end, color=self.style.grid, linewidth=0, alpha=0.6, zorder=0)  # type: ignore[arg-type]  # dates work
+        return "; shaded: no samples"
+
     def format_time_axis(self, axes: Axes, *, most: int = 8) -> None:
         """Makes the x axis the time of the period, in UTC, with at most about `most` ticks."""
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
@@ -188,7 +199,7 @@ def draw_bars(
     canvas: Canvas, axes: Axes, names: Sequence[str], values: Sequence[float], **options: Any
 ) -> None:
     """Draws horizontal bars, the first on top. `options` are those of `Axes.barh`."""
-    options.setdefault("color", [canvas.color(name) for name in names])
+    options.setdefault("color", canvas.style.cycle[0])  # one colour: the length is what counts
     axes.barh(range(len(names)), values, height=0.62, **options)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()

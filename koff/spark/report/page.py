@@ -8,8 +8,9 @@ from html import escape
 
 from koff.spark.report.charts import Numbers, clean_name, format_count, format_duration
 from koff.spark.report.history import Row, Rows
-from koff.spark.report.period import Period, format_iso, format_span
+from koff.spark.report.period import Period, format_span, format_time
 from koff.spark.report.sections import SECTIONS, Section
+from koff.spark.report.story import describe_period, name_clusters
 
 DrawnPictures = Mapping[str, tuple[Mapping[str, bytes], str]]
 """For each picture's name: its SVG by the name of the style, and its alternative text. Only pictures with
@@ -31,6 +32,7 @@ p { margin: .25rem 0 .75rem } .muted { color: var(--muted) } a { color: inherit 
 .tiles li { background: var(--box); border: 1px solid var(--line); border-radius: .5rem;
             padding: .6rem .8rem }
 .tiles b { display: block; font-size: 1.4rem; line-height: 1.3 }
+.story { margin: 1rem 0; font-size: 1.1rem }
 nav ul { columns: 2; padding-left: 1.2rem }
 figure { margin: 0 0 1rem } figure img { display: block; width: 100%; height: auto }
 details { margin-bottom: .75rem } summary { cursor: pointer; color: var(--muted) }
@@ -50,7 +52,8 @@ def render_page(numbers: Numbers, drawn: DrawnPictures, period: Period, *, title
     summary = numbers["summary"][0]
     sections = "".join(_render_section(section, numbers, drawn) for section in SECTIONS)
     links = "".join(f'<li><a href="#{section.name}">{escape(section.title)}</a></li>' for section in SECTIONS)
-    since, until = format_iso(period.since_ms), format_iso(period.until_ms)
+    since, until = format_time(period.since_ms), format_time(period.until_ms)
+    clusters, story = escape(name_clusters(numbers)), escape(" ".join(describe_period(numbers)))
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -64,7 +67,8 @@ def render_page(numbers: Numbers, drawn: DrawnPictures, period: Period, *, title
 <header>
 <h1>{escape(title)}</h1>
 <p class="muted">{since} to {until}, in steps of {format_span(period.step_ms)}.
-Made by koff at {format_iso(made_ms)}.</p>
+Made by koff at {format_time(made_ms)}.{f" {clusters}." if clusters else ""}</p>
+<p class="story">{story}</p>
 {_render_tiles(summary, numbers)}
 </header>
 <nav aria-label="Sections"><ul>{links}</ul></nav>
@@ -81,7 +85,7 @@ def _render_tiles(summary: Row, numbers: Numbers) -> str:
         (format_count(summary["groups"]), "groups with samples"),
         (format_count(summary["clusters"]), "clusters"),
         (format_count(summary["largest_lag"]), "records: the largest lag"),
-        (format_duration(summary["longest_s"]), "the longest time lag"),
+        (_format_longest(summary), "the longest time lag"),
         (format_count(summary["consumed"]), "records consumed"),
         (format_count(summary["lost"]), "records lost to retention"),
         (format_count(numbers["resets_total"][0]["events"]), "rewinds and resets"),
@@ -92,6 +96,10 @@ def _render_tiles(summary: Row, numbers: Numbers) -> str:
     )
     items = "".join(f"<li><b>{value}</b> {text}</li>" for value, text in tiles)
     return f'<ul class="tiles">{items}</ul>'
+
+
+def _format_longest(summary: Row) -> str:
+    return "unknown" if summary["longest_s"] is None else format_duration(summary["longest_s"])
 
 
 def _render_section(section: Section, numbers: Numbers, drawn: DrawnPictures) -> str:
@@ -159,7 +167,7 @@ def _render_cell(name: str, value: object) -> str:
     if value is None:
         return "-"
     if name.endswith("_ms") and isinstance(value, int):
-        return format_iso(value)
+        return format_time(value)
     if isinstance(value, float):
         return f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int) and name != "partition" else escape(clean_name(str(value)))

@@ -56,6 +56,11 @@ def format_iso(ms: int) -> str:
     return to_datetime(ms).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def format_time(ms: int) -> str:
+    """The time for people, as `2026-03-02 10:00 UTC`."""
+    return to_datetime(ms).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def format_span(ms: int) -> str:
     """The length of a step as `30 min`, `2 h` or `1 d`. `ms` is a whole number of minutes."""
     minutes = ms // 60_000

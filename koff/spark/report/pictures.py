@@ -6,6 +6,7 @@ Each function draws a table of the report on a canvas and returns the alternativ
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from koff.spark.report.charts import (
     Canvas,
@@ -20,7 +21,9 @@ from koff.spark.report.charts import (
     shorten_name,
     to_datetimes,
 )
+from koff.spark.report.history import Row
 from koff.spark.report.period import format_span, to_datetime
+from koff.spark.report.story import describe_trend
 
 
 def draw_worst_by_lag(canvas: Canvas) -> str:
@@ -34,10 +37,23 @@ def draw_worst_by_lag(canvas: Canvas) -> str:
     mean = [row["mean_lag"] or 0 for row in rows]
     axes.plot(mean, range(len(rows)), "D", color=canvas.style.text, markersize=5, linestyle="", label="mean")
     texts = [format_count(value) for value in largest]
-    draw_bar_labels(axes, largest, texts)
+    draw_bar_labels(
+        axes,
+        largest,
+        [_describe_end(row, canvas, text) for row, text in zip(rows, texts, strict=True)],
+        room=0.6,
+    )
     axes.set(title="Worst groups by lag", xlabel="lag, records: bar = largest, diamond = mean of the period")
     format_count_axis(axes.xaxis)
     return f"Bar chart of the largest lag by group: {list_first(names, texts)}."
+
+
+def _describe_end(row: Row, canvas: Canvas, largest: str) -> str:
+    """The largest lag, the lag at the end and its trend."""
+    if row["last_lag"] is None:
+        return f"{largest}; at the end unknown"
+    trend = describe_trend(row, canvas.numbers)
+    return f"{largest}; at the end {format_count(row['last_lag'])}" + (f", {trend}" if trend else "")
 
 
 def draw_worst_by_seconds(canvas: Canvas) -> str:
@@ -70,6 +86,11 @@ def draw_lag_over_time(canvas: Canvas) -> str:
     for name, curve in curves.items():
         line = ":" if name == "all others" else "-"
         axes.plot(times, curve, line, color=canvas.color(name), label=name)  # type: ignore[arg-type]  # dates work
+        # A sample without neighbours has no line.
+        alone = find_isolated(curve)
+        at, values = [times[n] for n in alone], [curve[n] for n in alone]
+        axes.plot(at, values, "o", color=canvas.color(name), markersize=4)  # type: ignore[arg-type]  # dates work
+    shade = canvas.shade_unsampled(axes)
     axes.set_yscale("symlog", linthresh=10)  # linear below 10: a lag of 0 has no logarithm
     axes.set_ylim(bottom=0)
     format_count_axis(axes.yaxis)
@@ -77,12 +98,20 @@ def draw_lag_over_time(canvas: Canvas) -> str:
     canvas.format_time_axis(axes)
     step = format_span(canvas.period.step_ms)
     axes.set(
-        title="Lag over time", ylabel="records (log scale)", xlabel=f"time (UTC), largest in each {step}"
+        title="Lag over time",
+        ylabel="records (log scale)",
+        xlabel=f"time (UTC), largest in each {step}{shade}",
     )
     canvas.figure.legend(loc="outside lower center", ncols=min(4, len(curves)))
     peaks = {name: max((v for v in curve if v == v), default=0) for name, curve in curves.items()}  # noqa: PLR0124 - NaN is not equal to itself
     texts = [f"up to {format_count(peak)}" for peak in peaks.values()]
     return f"Line chart of lag over time: {list_first(list(peaks), texts)}."
+
+
+def find_isolated(curve: Sequence[float]) -> list[int]:
+    """The places of the values that have NaN, or nothing, before and after them."""
+    known = [False, *(not math.isnan(value) for value in curve), False]
+    return [n for n in range(len(curve)) if known[n + 1] and not known[n] and not known[n + 2]]
 
 
 def draw_lag_heat(canvas: Canvas) -> str:

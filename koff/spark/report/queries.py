@@ -20,20 +20,25 @@ _RECENT_MS = 86_400_000
 """The time at the end of the period in which the speed of retention is measured."""
 
 # The inner query sums the partitions of a group in one sample; the outer one takes the largest of a step.
+# `no_seconds`: a partition has lag, and its time lag is unknown. A time lag of 0 in other partitions, or at
+# other times, is then not the longest.
 _GROUP_STEPS = """
 SELECT cluster, `group`, step_ms, max(lag) lag, max(time_lag_s) time_lag_s, max(unknown) unknown,
        max(partitions) partitions, sum(lag) sum_lag, count(lag) samples,
-       max_by(lag, at_ms) last_lag, max_by(time_lag_s, at_ms) last_s
+       max_by(lag, at_ms) last_lag, max_by(time_lag_s, at_ms) last_s, max(no_seconds) no_seconds
 FROM (SELECT cluster, `group`, step_ms, at_ms, sum(CASE WHEN lag > 0 THEN lag WHEN lag <= 0 THEN 0 END) lag,
-             max(time_lag_s) time_lag_s, count_if(lag IS NULL) unknown, count(*) partitions
+             CASE WHEN max(time_lag_s) > 0 OR NOT max(lag > 0 AND time_lag_s IS NULL) THEN max(time_lag_s)
+             END time_lag_s, coalesce(max(lag > 0 AND time_lag_s IS NULL), false) no_seconds,
+             count_if(lag IS NULL) unknown, count(*) partitions
       FROM {lag} GROUP BY cluster, `group`, step_ms, at_ms)
 GROUP BY cluster, `group`, step_ms"""
 
 # One row for each group, over the whole period.
 _GROUPS = """
 SELECT cluster, `group`, max(lag) largest_lag, cast(round(sum(sum_lag) / sum(samples)) AS BIGINT) mean_lag,
-       max_by(last_lag, step_ms) last_lag, max(time_lag_s) longest_s, max_by(last_s, step_ms) last_s,
-       max_by(partitions, step_ms) partitions, max_by(unknown, step_ms) unknown
+       max_by(last_lag, step_ms) last_lag, max_by(last_s, step_ms) last_s,
+       CASE WHEN max(time_lag_s) > 0 OR NOT max(no_seconds) THEN max(time_lag_s) END longest_s,
+       max_by(partitions, step_ms) partitions, max_by(unknown, step_ms) unknown, max(no_seconds) no_seconds
 FROM {steps} GROUP BY cluster, `group`"""
 
 # A group that is not among the worst joins as null, so that all others form one row for each step.
@@ -151,7 +156,10 @@ class LagNumbers:
     def summary(self) -> Row:
         """The number of groups, clusters and partitions, the largest lags, and the total flow and loss."""
         query = """SELECT count(*) groups, count(DISTINCT cluster) clusters, sum(partitions) partitions,
-                          max(largest_lag) largest_lag, cast(max(longest_s) AS BIGINT) longest_s
+                          max(largest_lag) largest_lag,
+                          array_join(slice(sort_array(collect_set(cluster)), 1, 3), ', ') cluster_names,
+                          CASE WHEN max(longest_s) > 0 OR NOT max(no_seconds)
+                          THEN cast(max(longest_s) AS BIGINT) END longest_s
                    FROM {groups}"""
         flow = "SELECT sum(consumed) consumed, sum(produced) produced FROM {flow}"
         lost = "SELECT count(*) losing_groups, coalesce(sum(lost), 0) lost FROM {losers}"
@@ -161,11 +169,11 @@ class LagNumbers:
 
     def worst_by_lag(self) -> Rows:
         """The groups with the largest lags."""
-        return collect_rows(select_top(self._groups, "largest_lag", self._worst))
+        return collect_rows(select_top(self._groups, "largest_lag", self._worst).drop("no_seconds"))
 
     def worst_by_seconds(self) -> Rows:
         """The groups with the longest time lags."""
-        return collect_rows(select_top(self._groups, "longest_s", self._worst))
+        return collect_rows(select_top(self._groups, "longest_s", self._worst).drop("no_seconds"))
 
     def lag_over_time(self) -> Rows:
         """Lag and time lag in each step, of the worst groups by lag, and the sum of the others."""

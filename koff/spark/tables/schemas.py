@@ -11,10 +11,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from koff.errors import KoffError
+from koff.spark.requirements import check_writable
 from koff.spark.tables.log_store import is_single_driver
 
 if TYPE_CHECKING:
@@ -166,14 +168,8 @@ class Tables:
 
         is_single_driver(self.spark, self.root)  # raises `UnsafeLogStore`
 
-        # Other files in the root mean that its path is probably wrong.
         present = self._list_names()
-        foreign = sorted(name for name in present if name not in TABLES and name != CHECKPOINTS)
-        if foreign:
-            names = ", ".join(foreign[:3])
-            raise WrongTables(
-                f"{self.root} contains other files ({names}): give --tables a folder of its own"
-            )
+        _check_names(self.root, present, create=True)
         self._migrate_tables([name for name in TABLES if name in present])
 
         def create_table(name: str) -> None:
@@ -189,12 +185,7 @@ class Tables:
 
     def check_tables(self) -> None:
         """Raises `WrongTables` unless every table exists and has the current version."""
-        missing = sorted(TABLES.keys() - self._list_names())
-        if missing:
-            raise WrongTables(
-                f"no tables of koff's in {self.root} ({missing[0]} is missing): check --tables; "
-                "`koff pipeline run` creates them"
-            )
+        _check_names(self.root, self._list_names(), create=False)
         for name, version in zip(TABLES, _for_each_table(self._read_version, TABLES), strict=True):
             if version < VERSION:
                 raise self._make_version_error(name, version, "`koff pipeline run` migrates it")
@@ -259,6 +250,39 @@ class Tables:
             raise WrongTables(f"{self.root} is a file: give --tables a folder")
         names = {status.getPath().getName() for status in fs.listStatus(path)}
         return {name for name in names if not name.startswith(".")}  # Hadoop's .crc files, for example
+
+
+def check_root(root: str, *, create: bool) -> None:
+    """Raises an error if the local folder `root` cannot be one of tables; needs no Spark.
+
+    `create`: the tables will be created if they are missing. The error is `WrongTables`, or `ConfigError` if
+    the folder cannot be written. A root that is not a local folder is not checked.
+    """
+    if "://" in root:
+        return
+    folder = Path(root).absolute()
+    if folder.is_file():
+        raise WrongTables(f"{folder} is a file: give --tables a folder")
+    names = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
+    _check_names(str(folder), names, create=create)
+    if create:
+        check_writable(folder, folder=True)
+
+
+def _check_names(root: str, present: Iterable[str], *, create: bool) -> None:
+    """Raises `WrongTables` if the names in the root are not those of tables."""
+    missing = sorted(TABLES.keys() - present)
+    if not create and missing:
+        raise WrongTables(
+            f"no tables of koff's in {root} ({missing[0]} is missing): check --tables; "
+            "`koff pipeline run` creates them"
+        )
+    foreign = sorted(name for name in present if name not in TABLES and name != CHECKPOINTS)
+    if create and foreign:
+        # Other files in the root mean that its path is probably wrong.
+        raise WrongTables(
+            f"{root} contains other files ({', '.join(foreign[:3])}): give --tables a folder of its own"
+        )
 
 
 def quote_sql(text: str) -> str:

@@ -47,6 +47,10 @@ def _lags(rows: list[week.Row]) -> dict[str, dict[int, int]]:
     return lags
 
 
+def test_each_table_of_the_report_has_a_name_for_people_in_the_order_of_the_steps(found: Numbers) -> None:
+    assert list(reports.STEPS) == list(found)
+
+
 def test_the_worst_groups_are_those_with_the_largest_sums(found: Numbers, lag_rows: list[week.Row]) -> None:
     lags = _lags(lag_rows)
     largest = sorted(((max(lag.values()), group) for group, lag in lags.items()), reverse=True)[:WORST]

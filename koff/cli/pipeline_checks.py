@@ -1,0 +1,165 @@
+"""`koff pipeline status` and `koff pipeline check`: what the tables hold, and whether it is right."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from koff.cli.options import clusters_options, option, set_up_logs
+from koff.cli.pipeline_options import Duration, SectionedCommand, tables_options
+from koff.cli.pipeline_session import check_spark, read_tables, read_watched_clusters
+from koff.cli.text_table import format_table
+
+if TYPE_CHECKING:
+    from koff.config.clusters import WatchedCluster
+    from koff.spark.job.table_checks import CheckResult
+    from koff.spark.job.table_status import ClusterStatus, TableSize
+    from koff.spark.tables.schemas import Tables
+
+FAILED = 3
+"""Exit code of `check`: a check failed."""
+
+
+_FORMAT = option(
+    "--format", "form", default="text", type=click.Choice(["text", "json"]), help="How to print."
+)
+
+
+@click.command(cls=SectionedCommand)
+@tables_options
+@_FORMAT
+def status(
+    master: str | None, tables: str, spark_conf: tuple[str, ...], jars: Path | None, form: str
+) -> None:
+    """Show how fresh each cluster is, which process writes it, and how large the tables are.
+
+    \b
+    Example:
+      koff pipeline status --tables lag-tables
+    """
+    set_up_logs()
+    with read_tables(master, tables, check_spark(spark_conf, jars, tables, create=False)) as koff_tables:
+        print_status(koff_tables, form)
+
+
+@click.command(cls=SectionedCommand)
+@clusters_options
+@tables_options
+@option("--max-age", default="5m", type=Duration(), help="The highest age of the newest sample of lag.")
+@option(
+    "--max-behind",
+    default=100_000,
+    type=click.IntRange(min=0),
+    help="How many offsets of the brokers the tables may lack (with --brokers or --config).",
+)
+@_FORMAT
+def check(
+    master: str | None,
+    tables: str,
+    spark_conf: tuple[str, ...],
+    jars: Path | None,
+    max_age: float,
+    max_behind: int,
+    form: str,
+    **cluster: Any,
+) -> None:
+    """Check the tables: each row once, no gap in the offsets, and a fresh sample of lag.
+
+    With --brokers or --config, also that the tables agree with what the brokers have. Exit code: 3 if a check
+    failed.
+
+    \b
+    Examples:
+      koff pipeline check --tables lag-tables
+      koff pipeline check --tables lag-tables --config koff.yaml --max-age 10m --format json
+    """
+    set_up_logs()
+    watched = read_watched_clusters() if cluster["brokers"] or cluster["config"] else []
+    with read_tables(master, tables, check_spark(spark_conf, jars, tables, create=False)) as koff_tables:
+        print_checks(koff_tables, watched, max_age_s=max_age, max_behind=max_behind, form=form)
+
+
+def print_status(tables: Tables, form: str) -> None:
+    """Prints the status of all clusters and the sizes of all tables."""
+    from koff.spark.job.table_status import read_clusters_status, read_sizes
+
+    clusters, sizes = read_clusters_status(tables), read_sizes(tables)
+    if form == "json":
+        found = {"clusters": [asdict(each) for each in clusters], "tables": [asdict(each) for each in sizes]}
+        click.echo(json.dumps(found, indent=1))
+    else:
+        click.echo(format_status(clusters, sizes, time.time_ns() // 1_000_000), nl=False)
+
+
+def format_status(clusters: Sequence[ClusterStatus], sizes: Sequence[TableSize], now_ms: int) -> str:
+    """The status for people: a table of clusters, and a table of tables."""
+    if not clusters:
+        text = "no cluster has rows yet\n"
+    else:
+        header = ("CLUSTER", "GROUPS", "SLOTS", "NEWEST COMMIT", "NEWEST SAMPLE", "WRITTEN BY")
+        rows = [
+            (
+                each.cluster,
+                each.groups,
+                each.slots,
+                _format_age(each.newest_commit_ms, now_ms),
+                _format_age(each.newest_sample_ms, now_ms),
+                each.writer or "no process",
+            )
+            for each in clusters
+        ]
+        text = format_table(header, rows)
+    table = [(each.table, each.rows, each.files, round(each.size_bytes / 1e6, 1)) for each in sizes]
+    return f"{text}\n{format_table(('TABLE', 'ROWS', 'FILES', 'MB'), table)}"
+
+
+def _format_age(ms: int | None, now_ms: int) -> str | None:
+    if ms is None:
+        return None
+    at = datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return f"{at} ({max(0, now_ms - ms) // 1000:,} s ago)"
+
+
+def print_checks(
+    tables: Tables, watched: Sequence[WatchedCluster], *, max_age_s: float, max_behind: int, form: str
+) -> None:
+    """Runs all checks and prints a line for each. Exits with `FAILED` if one failed."""
+    results = run_checks(tables, watched, max_age_s=max_age_s, max_behind=max_behind)
+    if form == "json":
+        click.echo(json.dumps([asdict(each) for each in results], indent=1))
+    else:
+        for each in results:
+            click.echo(f"{'ok' if each.ok else 'FAIL':<4} {each.name:<22} {each.of:<14} {each.text}")
+    sys.exit(0 if all(each.ok for each in results) else FAILED)
+
+
+def run_checks(
+    tables: Tables, watched: Sequence[WatchedCluster], *, max_age_s: float, max_behind: int
+) -> list[CheckResult]:
+    """The results of all checks. The check against brokers is only of the clusters in `watched`."""
+    from koff.spark.job import table_checks as checks
+    from koff.spark.job.table_status import read_clusters_status
+
+    ends = dict(checks.fetch_log_ends(each) for each in watched)
+    results = checks.check_keys(tables)
+    coverage, statuses = checks.read_coverage(tables), read_clusters_status(tables)
+    writers = {each.cluster: each.writer for each in statuses}
+    now_ms = time.time_ns() // 1_000_000
+    results += [
+        checks.check_offsets(cluster, rows, writers.get(cluster, ""))
+        for cluster, rows in sorted(coverage.items())
+    ]
+    results += [checks.check_freshness(each, now_ms, max_age_s) for each in statuses]
+    results += [
+        checks.check_against_log(cluster, coverage.get(cluster, []), found, max_behind)
+        for cluster, found in sorted(ends.items())
+    ]
+    return results

@@ -1,0 +1,119 @@
+"""A Spark session for a command of `koff pipeline`: what is checked before it starts, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import structlog
+
+from koff.cli.options import read_clusters
+from koff.config.clusters import WatchedCluster, list_watched_clusters
+from koff.errors import ConfigError, KoffError
+
+if TYPE_CHECKING:
+    from koff.spark.job.job import Job
+    from koff.spark.tables.schemas import Tables
+
+log = structlog.get_logger(component="cli.pipeline")
+
+
+def read_watched_clusters() -> list[WatchedCluster]:
+    """The clusters that the options of the present command name. Raises `ConfigError`."""
+    file, properties = read_clusters(click.get_current_context())
+    return list_watched_clusters(file, properties)
+
+
+def check_spark(
+    spark_conf: tuple[str, ...], jars: Path | None, tables: str, *, create: bool
+) -> dict[str, str]:
+    """The settings for Spark. Checks all that can be checked before Spark starts. Raises `KoffError`."""
+    pairs = dict(setting.partition("=")[::2] for setting in spark_conf)  # [::2]: key and value, without "="
+    if not all(pairs) or not all("=" in setting for setting in spark_conf):
+        raise ConfigError("--spark-conf is KEY=VALUE, for example spark.driver.memory=4g")
+    with require_spark():
+        from koff.spark.requirements import check_versions, list_jars
+        from koff.spark.spark_session import check_java
+        from koff.spark.tables.schemas import check_root
+    check_versions()
+    check_root(tables, create=create)
+    if jars is not None:
+        pairs["spark.jars"] = ",".join([*filter(None, [pairs.get("spark.jars")]), *list_jars(jars)])
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java already
+        check_java()
+    return {"spark.ui.showConsoleProgress": "false", **pairs}
+
+
+@contextmanager
+def open_session(master: str | None, settings: dict[str, str]) -> Iterator[Any]:
+    """Opens a Spark session that prints nothing of its own, and stops it at the end."""
+    with require_spark():
+        from koff.spark.quiet_java import buffer_java_output, silence_spark
+        from koff.spark.spark_session import session
+        from koff.spark.worker_errors import map_errors
+    with map_errors():
+        log.info("Spark is starting")
+        with buffer_java_output() as java:
+            spark = session("koff pipeline", master=master, settings=settings, java=java)
+            silence_spark(spark)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def stop_on_signals(job: Job, tables: str) -> Iterator[None]:
+    """Stops the job at SIGTERM and Ctrl-C, and then prints where the next run continues.
+
+    Errors after such a signal are not reported: the signal may have ended Java too, and a batch that was
+    interrupted is repeated by the next run.
+    """
+    handle_signals(job)
+    try:
+        yield
+    except (KoffError, OSError):
+        if not job.stopped:
+            raise
+    if job.stopped:
+        click.echo(
+            f"stopped: {tables} holds what was read so far; the next run continues from there", err=True
+        )
+
+
+def handle_signals(job: Job) -> None:
+    """Makes SIGTERM and Ctrl-C stop the job.
+
+    Call it again after a session was opened: Spark installs its own handler for Ctrl-C.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: job.stop())
+
+
+@contextmanager
+def read_tables(master: str | None, root: str, settings: dict[str, str]) -> Iterator[Tables]:
+    """The tables that are there, in a session of Spark that the exit stops."""
+    with require_spark():
+        from koff.spark.tables.schemas import Tables
+    with open_session(master, settings) as spark:
+        tables = Tables(spark, root)
+        tables.check_tables()
+        yield tables
+
+
+@contextmanager
+def require_spark() -> Iterator[None]:
+    """Raises `ConfigError` with the command to run if a package that the pipeline needs is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise _missing_package(error) from error
+
+
+def _missing_package(error: ImportError) -> ConfigError:
+    return ConfigError(f"the package {error.name} is missing: pip install 'koff[spark]'")

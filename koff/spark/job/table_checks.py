@@ -1,0 +1,165 @@
+"""Whether the tables are right, for `koff pipeline check`. Changes nothing.
+
+Each function returns one result for each table or cluster that it looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from koff.client import Isolation, OffsetSpec, TopicPartition
+from koff.client.cluster import Cluster
+from koff.errors import KoffError
+from koff.spark.tables.coverage import Interval, merge_intervals, subtract_intervals
+
+if TYPE_CHECKING:
+    from koff.config.clusters import WatchedCluster
+    from koff.spark.job.table_status import ClusterStatus
+    from koff.spark.tables.schemas import Tables
+
+_RECORD = ("cluster", "offsets_partition", "log_offset")
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "commits": _RECORD,
+    "groups": _RECORD,
+    "assignments": (*_RECORD, "member_id", "topic", "partition"),
+    "quarantine": _RECORD,
+    "end_offsets": ("cluster", "at", "topic", "partition"),
+    "lag": ("cluster", "at", "group", "topic", "partition"),
+    "current": ("cluster", "group", "topic", "partition"),
+    "group_states": ("cluster", "group"),
+    "leases": ("cluster", "sequence"),
+}
+"""By table: the columns that tell its rows apart. The rows of `coverage` may repeat each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What a check found. `of` is the table or the cluster."""
+
+    name: str
+    of: str
+    ok: bool
+    text: str
+
+
+class CoverageRow(NamedTuple):
+    """A row of the table `coverage`, as far as checks need it."""
+
+    topic_id: str | None
+    partition: int
+    start: int
+    end: int
+    complete: bool
+
+
+def check_keys(tables: Tables) -> list[CheckResult]:
+    """Fails for a table that has two rows with the same key."""
+    from pyspark.sql import functions as f
+
+    results = []
+    for name, key in KEYS.items():
+        counts = tables.frame(name).groupBy(*(f"`{column}`" for column in key)).count()
+        more = counts.where("count > 1").agg(f.count("*"), f.sum(f.col("count") - 1)).collect()[0]
+        text = f"{more[1]:,} rows too many, of {more[0]:,} keys" if more[0] else "each key once"
+        results.append(CheckResult("unique keys", name, not more[0], text))
+    return results
+
+
+def read_coverage(tables: Tables) -> dict[str, list[CoverageRow]]:
+    """The rows of `coverage` by cluster."""
+    columns = ("topic_id", "offsets_partition", "from_offset", "to_offset", "complete")
+    found: dict[str, list[CoverageRow]] = {}
+    for row in tables.frame("coverage").select("cluster", *columns).collect():
+        found.setdefault(row[0], []).append(CoverageRow(*row[1:]))
+    return found
+
+
+def check_offsets(cluster: str, rows: Sequence[CoverageRow], writer: str) -> CheckResult:
+    """Fails if offsets between others were never read, or were begun and not completed.
+
+    While a process writes the cluster, its newest batches are not complete yet.
+    """
+    missing = unfinished = 0
+    for intervals, complete in _by_partition(rows):
+        merged = merge_intervals(intervals)
+        missing += sum(after[0] - before[1] for before, after in pairwise(merged))
+        unfinished += sum(end - start for start, end in subtract_intervals(merged, complete))
+    if missing:
+        text = f"{missing:,} offsets between others were never read: `koff pipeline backfill` reads them"
+    elif unfinished and not writer:
+        text = f"{unfinished:,} offsets were begun and are not complete: `koff pipeline run` completes them"
+    elif unfinished:
+        text = f"without a gap; {writer} is writing {unfinished:,} offsets"
+    else:
+        text = "without a gap"
+    return CheckResult("continuous offsets", cluster, not missing and (not unfinished or bool(writer)), text)
+
+
+def check_freshness(status: ClusterStatus, now_ms: int, max_age_s: float) -> CheckResult:
+    """Fails if the newest sample of lag is older than `max_age_s`, or there is none."""
+    if status.newest_sample_ms is None:
+        text = "lag was never sampled: `koff pipeline run` samples it"
+        return CheckResult("freshness", status.cluster, ok=False, text=text)
+    age_s = max(0.0, (now_ms - status.newest_sample_ms) / 1000)
+    text = f"the newest sample is {age_s:,.0f} s old"
+    if age_s > max_age_s:
+        writer = status.writer or "no process writes the cluster: start `koff pipeline run`"
+        return CheckResult(
+            "freshness", status.cluster, False, f"{text}, more than {max_age_s:,.0f} s; {writer}"
+        )
+    return CheckResult("freshness", status.cluster, ok=True, text=text)
+
+
+def fetch_log_ends(watched: WatchedCluster) -> tuple[str, dict[int, int]]:
+    """The cluster's name in the tables, and where its offsets topic ends by partition. Raises `KoffError`."""
+    topic = watched.offsets_topic
+    with Cluster(watched.conf) as cluster:
+        cluster.connect()
+        info = cluster.fetch_topic(topic)
+        partitions = [TopicPartition(topic, p) for p in range(info.partitions if info else 0)]
+        offsets = cluster.fetch_offsets(partitions, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
+        if info is None:
+            raise KoffError(f"cluster {watched.name or cluster.id}: there is no topic {topic}")
+        return watched.name or cluster.id, {
+            at.partition: offset for at, offset in offsets.items() if isinstance(offset, int)
+        }
+
+
+def check_against_log(
+    cluster: str, rows: Sequence[CoverageRow], ends: Mapping[int, int], max_behind: int
+) -> CheckResult:
+    """Fails if the tables have offsets that the log has not, or are behind by more than `max_behind`."""
+    read: dict[int, int] = {}
+    for row in rows:
+        read[row.partition] = max(row.end, read.get(row.partition, 0))
+    beyond = {p: (end, ends[p]) for p, end in read.items() if p in ends and end > ends[p]}
+    behind = sum(max(0, end - read.get(p, 0)) for p, end in ends.items())
+    ok = not beyond and behind <= max_behind
+    if beyond:
+        partition, (end, log_end) = next(iter(sorted(beyond.items())))
+        text = (
+            f"partition {partition} ends at {log_end:,}, and the tables have it up to {end:,}: the offsets "
+            "topic was truncated or created again"
+        )
+    else:
+        text = f"{behind:,} offsets behind the brokers" + ("" if ok else f", more than {max_behind:,}")
+    return CheckResult("agreement with brokers", cluster, ok, text)
+
+
+def _by_partition(rows: Iterable[CoverageRow]) -> Iterable[tuple[list[Interval], list[Interval]]]:
+    """For each log (topic id and partition): all of its intervals, and the complete ones.
+
+    Rows without a topic id (of segments) belong to every log of the partition.
+    """
+    rows = list(rows)
+    topics: set[str | None] = {row.topic_id for row in rows if row.topic_id}
+    for topic_id in topics or {None}:
+        for partition in {row.partition for row in rows}:
+            own = [row for row in rows if row.partition == partition and row.topic_id in (topic_id, None)]
+            yield (
+                [(row.start, row.end) for row in own],
+                [(row.start, row.end) for row in own if row.complete],
+            )

@@ -1,0 +1,158 @@
+"""`koff pipeline status` and `check`: each check can fail, and says why."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from koff.cli.pipeline_checks import FAILED, format_status, print_checks, print_status, run_checks
+from koff.spark.job.table_checks import (
+    KEYS,
+    CoverageRow,
+    check_against_log,
+    check_freshness,
+    check_keys,
+    check_offsets,
+)
+from koff.spark.job.table_status import ClusterStatus, TableSize, read_clusters_status, read_sizes
+from koff.spark.tables.leases import hold_leases
+from koff.spark.tables.schemas import TABLES, Tables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+NOW_MS = int(NOW.timestamp() * 1000)
+
+
+def covered(start: int, end: int, *, complete: bool = True, partition: int = 0) -> CoverageRow:
+    return CoverageRow("id", partition, start, end, complete)
+
+
+def test_offsets_between_others_that_were_never_read_fail() -> None:
+    found = check_offsets("c", [covered(5, 10), covered(10, 20), covered(23, 30)], "a job")
+    assert (found.ok, found.text.partition(":")[0]) == (False, "3 offsets between others were never read")
+    assert check_offsets("c", [covered(5, 10), covered(9, 20), covered(0, 3, partition=1)], "").ok
+
+
+def test_offsets_of_segments_close_a_gap_in_the_log_of_any_topic_id() -> None:
+    rows = [covered(0, 10), covered(20, 30), CoverageRow(None, 0, 8, 22, complete=True)]
+    assert check_offsets("c", rows, "").ok
+
+
+def test_offsets_that_were_begun_fail_unless_a_process_is_writing_them() -> None:
+    rows = [covered(0, 10), covered(10, 14, complete=False)]
+    found = check_offsets("c", rows, "")
+    assert not found.ok
+    assert found.text.startswith("4 offsets were begun and are not complete")
+    found = check_offsets("c", rows, "a job on host (process 1)")
+    assert (found.ok, found.text) == (True, "without a gap; a job on host (process 1) is writing 4 offsets")
+
+
+def cluster_status(newest_sample_ms: int | None) -> ClusterStatus:
+    return ClusterStatus("c", NOW_MS, newest_sample_ms, groups=1, slots=1, writer="")
+
+
+@pytest.mark.parametrize(
+    ("sample_ms", "ok", "text"),
+    [
+        (NOW_MS - 300_000, True, "the newest sample is 300 s old"),
+        (NOW_MS - 301_000, False, "the newest sample is 301 s old, more than 300 s; no process writes"),
+        (None, False, "lag was never sampled"),
+    ],
+)
+def test_a_sample_that_is_old_or_missing_fails(sample_ms: int | None, ok: bool, text: str) -> None:
+    found = check_freshness(cluster_status(sample_ms), NOW_MS, 300)
+    assert found.ok is ok
+    assert found.text.startswith(text)
+
+
+def test_tables_that_are_behind_or_ahead_of_the_brokers_fail() -> None:
+    rows = [covered(0, 10), covered(0, 4, partition=1)]
+    found = check_against_log("c", rows, {0: 12, 1: 5, 2: 1}, 4)
+    assert (found.ok, found.text) == (True, "4 offsets behind the brokers")
+    found = check_against_log("c", rows, {0: 12, 1: 5, 2: 1}, 3)
+    assert (found.ok, found.text) == (False, "4 offsets behind the brokers, more than 3")
+    found = check_against_log("c", rows, {0: 12, 1: 3}, 100)
+    assert not found.ok
+    assert found.text.startswith(
+        "partition 1 ends at 3, and the tables have it up to 4: the offsets topic was"
+    )
+
+
+def test_every_table_with_keys_has_these_columns() -> None:
+    for name, key in KEYS.items():
+        words = TABLES[name].ddl.replace("`", "").replace(",", " ").split()
+        assert set(key) <= set(words), name
+    assert TABLES.keys() - KEYS.keys() == {"coverage"}
+
+
+def append(tables: Tables, name: str, *rows: dict[str, Any]) -> None:
+    """Appends rows; columns that a row does not name are null."""
+    schema = tables.frame(name).schema
+    values = [tuple(row.get(column) for column in schema.names) for row in rows]
+    tables.append_rows(name, tables.spark.createDataFrame(values, schema))
+
+
+def test_rows_of_tables_that_are_right_pass_until_one_of_each_kind_is_wrong(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = Tables(spark, str(tmp_path / "t"))
+    tables.create_tables()
+    record = {"cluster": "c", "offsets_partition": 0, "timestamp": NOW, "group": "g", "day": NOW.date()}
+    slot = {"cluster": "c", "group": "g", "topic": "t", "partition": 0}
+    append(tables, "commits", *({**record, "log_offset": n} for n in range(3)))
+    append(tables, "lag", {**slot, "at": NOW, "day": NOW.date(), "lag": 7})
+    append(tables, "current", {**slot, "deleted": False}, {**slot, "partition": 1, "deleted": True})
+    span = {
+        "cluster": "c",
+        "topic_id": "id",
+        "offsets_partition": 0,
+        "complete": True,
+        "filter": "",
+        "at": NOW,
+    }
+    append(tables, "coverage", {**span, "from_offset": 0, "to_offset": 3})
+
+    # All is right.
+    with hold_leases(tables, ["c"], "a job"):
+        (status,) = read_clusters_status(tables)
+        assert status.writer.startswith("a job on ")
+    (status,) = read_clusters_status(tables)
+    assert status == ClusterStatus("c", NOW_MS, NOW_MS, groups=1, slots=1, writer="")
+    sizes = {size.table: size for size in read_sizes(tables)}
+    assert (sizes["commits"].rows, sizes["quarantine"].rows) == (3, 0)
+    assert sizes["commits"].size_bytes > 0
+    results = run_checks(tables, [], max_age_s=3600, max_behind=0)
+    assert all(each.ok for each in results), results
+    assert {each.name for each in results} == {"unique keys", "continuous offsets", "freshness"}
+    print_status(tables, "json")
+    assert json.loads(capsys.readouterr().out)["clusters"][0]["newest_sample_ms"] == NOW_MS
+
+    # A commit twice, a gap, and no sample that is fresh enough.
+    append(tables, "commits", {**record, "log_offset": 1})
+    append(tables, "coverage", {**span, "from_offset": 5, "to_offset": 6})
+    failed = [each for each in check_keys(tables) if not each.ok]
+    assert [(each.of, each.text) for each in failed] == [("commits", "1 rows too many, of 1 keys")]
+    with pytest.raises(SystemExit) as ended:
+        print_checks(tables, [], max_age_s=0, max_behind=0, form="json")
+    assert ended.value.code == FAILED
+    found = json.loads(capsys.readouterr().out)
+    assert {each["name"] for each in found if not each["ok"]} == {
+        "unique keys",
+        "continuous offsets",
+        "freshness",
+    }
+
+
+def test_the_status_names_what_is_not_known_with_a_dash() -> None:
+    text = format_status([cluster_status(None)], [TableSize("lag", 1200, 2, 3_000_000)], NOW_MS + 5_000)
+    assert "(5 s ago)" in text
+    assert text.splitlines()[1].split()[-3:] == ["-", "no", "process"]
+    assert text.splitlines()[-1].split()[:3] == ["lag", "1200", "2"]
+    assert format_status([], [], NOW_MS).startswith("no cluster has rows yet\n")
