@@ -59,10 +59,10 @@ for command in (status, check):
     help="How far back to search for the lag in seconds: a record that arrived earlier has none.",
 )
 @option(
-    "--max-offsets-per-partition",
-    default=1_000_000,
+    "--max-offsets-per-batch",
+    default=10_000_000,
     type=click.IntRange(min=1),
-    help="The highest number of offsets of a partition in one batch.",
+    help="The highest number of offsets in one batch.",
 )
 @option(
     "--ignore-data-loss",
@@ -97,7 +97,7 @@ def run(
     interval: float,
     once: bool,
     reach: float,
-    max_offsets_per_partition: int,
+    max_offsets_per_batch: int,
     ignore_data_loss: bool,
     maintain_every: float,
     keep: float | None,
@@ -129,7 +129,7 @@ def run(
     conf = PipelineConf(
         interval_s=interval,
         once=once,
-        max_offsets_per_partition=max_offsets_per_partition,
+        max_offsets_per_batch=max_offsets_per_batch,
         reach_s=reach,
         fail_on_data_loss=not ignore_data_loss,
         maintain_s=maintain_every,

@@ -90,7 +90,7 @@ def pipeline(kafka: KafkaCluster, topic: str, tables: str, master: str) -> Itera
     """`koff pipeline run --once`; killed at the end if it did not end."""
     command = [*KOFF, "pipeline", "run", "--brokers", kafka.bootstrap, "--cluster-name", "c"]
     command += ["--offsets-topic", topic, "--tables", tables, "--master", master, "--once"]
-    command += ["--max-offsets-per-partition", str(CAP), *QUICK_COMMAND]
+    command += ["--max-offsets-per-batch", str(CAP), *QUICK_COMMAND]
     for setting in (
         "spark.executor.memory=512m",
         "spark.sql.shuffle.partitions=2",  # so that both executors write
@@ -170,7 +170,7 @@ def test_tables_are_those_of_an_undisturbed_run_after_executor_and_driver_were_k
     ours, theirs = Tables(spark, disturbed), Tables(spark, calm)
     mine = WatchedCluster("c", ClusterConf(kafka.bootstrap), offsets_topic=topic)
     for tables in (ours, theirs):  # another driver goes on with ours
-        with Job([mine], PipelineConf(once=True, max_offsets_per_partition=CAP)) as job:
+        with Job([mine], PipelineConf(once=True, max_offsets_per_batch=CAP)) as job:
             tables.create_tables()
             job.run(tables)
     for name in DERIVED:

@@ -340,7 +340,7 @@ def test_a_job_says_how_far_it_is_in_the_midst_of_a_batch_too(
         commit(broker, "far", topic, 0, offset)
     tables = Tables(spark, str(tmp_path / "t"))
     seen: list[tuple[int, int]] = []  # when a batch is read, and written but for Spark's own note of it
-    conf = PipelineConf(once=True, sample=False, max_offsets_per_partition=3)
+    conf = PipelineConf(once=True, sample=False, max_offsets_per_batch=3)
     with Job([watched(broker)], conf, lambda _: seen.append(job.count_progress())) as job:
         tables.create_tables()
         job.run(tables)

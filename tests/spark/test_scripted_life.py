@@ -65,12 +65,12 @@ BESIDES: Mapping[Step, Step] = {
 }
 """What happens after some steps besides, so that there are lags to time."""
 CAPS: Mapping[Step, int] = {
-    life.groups_rebalance: 1_000,
-    changes.a_transaction_is_left_open: 60,
-    changes.a_topic_is_deleted: 1_000,
-    changes.STEPS[-1]: 1_000,
+    life.groups_rebalance: 10_000,
+    changes.a_transaction_is_left_open: 600,
+    changes.a_topic_is_deleted: 10_000,
+    changes.STEPS[-1]: 10_000,
 }
-"""After which steps the pipeline reads on, and how many offsets of a partition a batch takes at most."""
+"""After which steps the pipeline reads on, and how many offsets a batch takes at most."""
 SLOW: Mapping[Step, int] = {
     life.simple_groups_commit: 0,
     life.groups_rebalance: 1,
@@ -106,7 +106,7 @@ class Comparison:
         self._life.close()
 
     def _compare(self, step: Step) -> None:
-        done = run_once(self._tables, self._kafka, max_offsets_per_partition=CAPS[step])
+        done = run_once(self._tables, self._kafka, max_offsets_per_batch=CAPS[step])
         assert done[-1].sampled, done
         self.batches += sum(each.records > 0 for each in done)
         records, samples = self._read(done[-1].batch), self._samples()

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from koff.errors import ConfigError, ConnectError, KoffError
 from koff.spark import DataLost, decode, find_koff_error
-from koff.spark.source.ranges import Range, split_ranges
+from koff.spark.source.ranges import Range, limit_offsets, split_ranges
 from tests.spark.test_decoding import EVERY, decode_batch, raw
 from tests.unit.builders import commit
 
@@ -122,11 +122,11 @@ def test_aborted_commits_never_come_and_those_of_an_open_transaction_and_behind_
 
 def test_a_stream_that_is_started_again_gives_each_record_once_and_caps_its_batches(spark, kafka, tmp_path):
     topic = kafka.create_topic(partitions=2)
-    stream = Stream(spark, kafka, topic, tmp_path, maxOffsetsPerPartition=40)
+    stream = Stream(spark, kafka, topic, tmp_path, maxOffsetsPerBatch=50)
     write(kafka, topic, *(commit("g", "t", 0, n) for n in range(100)))
     write(kafka, topic, *(commit("h", "t", 0, n) for n in range(10)), partition=1)
     stream.run()
-    assert [len(batch) for batch in stream.batches] == [50, 40, 20]
+    assert [len(batch) for batch in stream.batches] == [50, 50, 10]
     stream.run()  # nothing new
     assert len(stream.batches) == 3
     write(kafka, topic, *(commit("g", "t", 0, n) for n in range(30)))
@@ -178,7 +178,7 @@ def test_groups_topics_and_times_are_filtered(spark, kafka):
 def test_records_that_were_deleted_are_an_error_that_says_so_or_are_passed_over(spark, kafka, tmp_path):
     topic = kafka.create_topic(config={"cleanup.policy": "delete"})
     write(kafka, topic, *(commit("g", "t", 0, n) for n in range(10)))
-    strict = Stream(spark, kafka, topic, tmp_path / "strict", maxOffsetsPerPartition=10)
+    strict = Stream(spark, kafka, topic, tmp_path / "strict", maxOffsetsPerBatch=10)
     lenient = Stream(spark, kafka, topic, tmp_path / "lenient", failOnDataLoss="false")
     strict.run()
     lenient.run()
@@ -218,7 +218,7 @@ def test_frames_that_came_another_way_are_decoded_too(spark):
     [
         ({"broker": "x"}, "has no option 'broker'"),
         ({"starting": "soon"}, "option starting: 'soon' is not a time"),
-        ({"maxOffsetsPerPartition": "0"}, "'0' is not a whole number above zero"),
+        ({"maxOffsetsPerBatch": "0"}, "'0' is not a whole number above zero"),
     ],
 )
 def test_what_an_option_cannot_be_is_said(spark, options, message):
@@ -240,6 +240,14 @@ def test_a_cluster_that_cannot_be_reached_is_named_in_one_line(spark):
 def test_errors_that_are_not_koffs_have_no_name():
     assert find_koff_error(ValueError("koff was here")) is None
     assert isinstance(find_koff_error(KoffError("x")), KoffError)
+
+
+def test_a_batch_takes_so_many_offsets_in_all_and_as_many_of_each_partition_as_it_can():
+    assert limit_offsets({0: 100, 1: 10, 2: 0}, 50) == {2: 0, 1: 10, 0: 40}
+    assert limit_offsets({0: 100, 1: 100, 2: 100}, 100) == {0: 33, 1: 33, 2: 34}
+    assert limit_offsets({0: 5, 1: 3}, 100) == {0: 5, 1: 3}
+    assert sum(limit_offsets(dict.fromkeys(range(50), 7), 2).values()) == 2  # each batch goes on
+    assert limit_offsets({}, 5) == {}
 
 
 def test_shares_hold_every_offset_once_and_are_alike_in_size():

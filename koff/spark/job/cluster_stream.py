@@ -52,7 +52,7 @@ class PipelineConf:
     `interval_s` is the time between two samples of end offsets, and between two batches once the stream has
     caught up. With `once`, the job ends when it has read the log up to where the log ended at the start.
     Without `sample`, the job writes neither end offsets nor lag. A batch has at most
-    `max_offsets_per_partition` offsets of each partition. A record that arrived more than `reach_s` ago has
+    `max_offsets_per_batch` offsets. A record that arrived more than `reach_s` ago has
     no time lag. With `fail_on_data_loss`, records that were deleted before they were read are an error;
     otherwise a warning. Each `maintain_s`, the rows of the cluster are maintained between two batches, the
     first time after `FIRST_MAINTENANCE_S`.
@@ -61,7 +61,7 @@ class PipelineConf:
     interval_s: float = 30.0
     once: bool = False
     sample: bool = True
-    max_offsets_per_partition: int = MAX_OFFSETS
+    max_offsets_per_batch: int = MAX_OFFSETS
     reach_s: float = 86_400.0
     fail_on_data_loss: bool = True
     maintain_s: float = 86_400.0
@@ -219,7 +219,7 @@ class ClusterStream:
             "brokers": watched.conf.brokers,
             "cluster": self.name,
             "offsetsTopic": watched.offsets_topic,
-            "maxOffsetsPerPartition": str(self.conf.max_offsets_per_partition),
+            "maxOffsetsPerBatch": str(self.conf.max_offsets_per_batch),
             "covered": json.dumps(self._coverage.list_complete() if self._coverage else {}),
             "failOnDataLoss": str(self.conf.fail_on_data_loss).lower(),
             "packed": "true",

@@ -6,7 +6,7 @@ Options (docs/pipeline.md says more):
   `offsetsTopic`;
 * which records: `group`, `topic`, `commitsTo` (regular expressions), `from`, `until` (times), `starting`,
   `ending` (earliest, latest or a time);
-* how: `maxOffsetsPerPartition` (of one batch of a stream), `tasks`, `failOnDataLoss`;
+* how: `maxOffsetsPerBatch` (of a stream), `tasks`, `failOnDataLoss`;
 * `covered` (of a stream): offsets to leave out, as JSON: `{"7": [[0, 100]]}`;
 * as what: `raw` (true: as they are in the log), `packed` (true: as `koff.spark.rows.packing` packs them).
 """
@@ -31,7 +31,7 @@ from koff.spark.rows.packing import PACKED_DDL, pack_batches
 from koff.spark.source.log_position import LogPosition
 from koff.spark.source.log_segments import SegmentsSource
 from koff.spark.source.range_reader import ReadOrigin, read_ranges
-from koff.spark.source.ranges import Range, drop_covered, make_ranges, split_ranges
+from koff.spark.source.ranges import Range, drop_covered, limit_offsets, make_ranges, split_ranges
 from koff.spark.source.source_options import (
     check_options,
     parse_filter,
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(component="spark.source.kafka")
 TASKS = 16
 """The default of the option `tasks`."""
-MAX_OFFSETS = 1_000_000
-"""The default of the option `maxOffsetsPerPartition`."""
+MAX_OFFSETS = 10_000_000
+"""The default of the option `maxOffsetsPerBatch`."""
 RAW_DDL = "offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY"
 
 
@@ -61,7 +61,7 @@ class KafkaOptions:
     record_filter: RecordFilter
     starting: OffsetSpec | int = OffsetSpec.EARLIEST
     ending: OffsetSpec | int = OffsetSpec.LATEST
-    max_offsets_per_partition: int = MAX_OFFSETS
+    max_offsets_per_batch: int = MAX_OFFSETS
     tasks: int = TASKS
     raw: bool = False
     packed: bool = False
@@ -88,7 +88,7 @@ class KafkaOptions:
             record_filter=record_filter,
             starting=parse_offset(options, "starting", OffsetSpec.EARLIEST if since_ms is None else since_ms),
             ending=parse_offset(options, "ending", OffsetSpec.LATEST),
-            max_offsets_per_partition=parse_number(options, "maxoffsetsperpartition", MAX_OFFSETS),
+            max_offsets_per_batch=parse_number(options, "maxoffsetsperbatch", MAX_OFFSETS),
             tasks=parse_number(options, "tasks", TASKS),
             raw=parse_flag(options, "raw", default=False),
             packed=parse_flag(options, "packed", default=False),
@@ -100,7 +100,7 @@ class KafkaOptions:
 _NAMES = frozenset(
     {
         *("brokers", "cluster", "offsetstopic", "group", "topic", "from", "until", "starting", "ending"),
-        *("commitsto", "maxoffsetsperpartition", "tasks", "failondataloss", "raw", "packed", "path"),
+        *("commitsto", "maxoffsetsperbatch", "tasks", "failondataloss", "raw", "packed", "path"),
         "covered",
     }
 )
@@ -263,14 +263,14 @@ class StreamReader(DataSourceStreamReader):
         return LogPosition(self._log.resolve_offsets(self._log.options.starting)).to_json()
 
     def latestOffset(self) -> dict[str, Any]:
-        """Where the next batch ends: at the last stable offsets, or after `maxOffsetsPerPartition` offsets.
+        """Where the next batch ends: at the last stable offsets, or after `maxOffsetsPerBatch` offsets.
 
         Raises `ConnectError` if the cluster was never reached. After that an unreachable cluster only means
         that there is no new batch. Raises `DataLost` if the topic was created again.
         """
         if self._last_end is None:
             self._last_end = LogPosition.from_json(self.initialOffset())
-        last, cap = self._last_end, self._log.options.max_offsets_per_partition
+        last = self._last_end
         offsets, epochs = dict(last.offsets), dict(last.leader_epochs)
         try:
             latest = self._log.fetch_position()
@@ -282,15 +282,14 @@ class StreamReader(DataSourceStreamReader):
             cluster = self._log.options.origin.cluster
             log.warning("end offsets cannot be fetched: no new batch", cluster=cluster, why=str(error))
             return last.to_json()
-        # At most `cap` offsets of each partition. A last stable offset may go back after an unclean leader
-        # election; a stream must not, and keeps the epoch of the leader that knew the offset.
-        for partition, end in latest.offsets.items():
-            if partition not in offsets:
-                continue  # a new partition whose log start is not known yet
-            start = offsets[partition]
-            if end > start or partition not in epochs:
+        # A last stable offset may go back after an unclean leader election; a stream must not, and keeps the
+        # epoch of the leader that knew the offset. A new partition whose log start is not known yet waits.
+        ends = {p: end for p, end in latest.offsets.items() if p in offsets}
+        counts = {p: max(0, end - offsets[p]) for p, end in ends.items()}
+        for partition, count in limit_offsets(counts, self._log.options.max_offsets_per_batch).items():
+            if counts[partition] or partition not in epochs:
                 epochs[partition] = latest.leader_epochs[partition]
-            offsets[partition] = max(start, min(end, start + cap))
+            offsets[partition] += count
         return LogPosition(offsets, latest.topic_id or last.topic_id, epochs).to_json()
 
     def _raise_if_recreated(self, latest: LogPosition) -> None:

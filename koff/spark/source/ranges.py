@@ -38,6 +38,19 @@ def drop_covered(ranges: Iterable[Range], covered: Intervals) -> list[Range]:
     ]
 
 
+def limit_offsets(counts: Mapping[int, int], most: int) -> dict[int, int]:
+    """How many of each partition's offsets to read: `most` in all, or all of them if there are fewer.
+
+    No partition gets fewer than another one unless it has no more.
+    """
+    limited, left = {}, most
+    # Smallest first: what a small partition does not use is shared by the others.
+    for place, partition in enumerate(sorted(counts, key=lambda partition: counts[partition])):
+        limited[partition] = min(counts[partition], left // (len(counts) - place))
+        left -= limited[partition]
+    return limited
+
+
 def split_ranges(ranges: Iterable[Range], tasks: int) -> list[list[Range]]:
     """Splits ranges into at most `tasks` shares of about equal size; large ranges are cut into pieces.
 
