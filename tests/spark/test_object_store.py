@@ -86,7 +86,7 @@ def test_every_command_makes_on_s3_what_it_makes_in_a_folder(
     lag = [t.frame("lag").drop("at", "day", "batch", "time_lag_s") for t in (there, here)]
     assert list_rows(lag[0]) == list_rows(lag[1])
     assert there.frame("lag").count() > 0
-    assert json.loads(out.read_text())["groups"]
+    assert json.loads(out.read_text())["changes_by_group"]
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "oss"])
