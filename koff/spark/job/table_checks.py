@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 _RECORD = ("cluster", "offsets_partition", "log_offset")
 KEYS: Mapping[str, tuple[str, ...]] = {
     "commits": _RECORD,
-    "groups": _RECORD,
-    "assignments": (*_RECORD, "member_id", "topic", "partition"),
+    "groups": (*_RECORD, "group"),
+    "assignments": (*_RECORD, "group", "member_id", "topic", "partition"),
     "quarantine": _RECORD,
     "end_offsets": ("cluster", "at", "topic", "partition"),
     "lag": ("cluster", "at", "group", "topic", "partition"),
     "current": ("cluster", "group", "topic", "partition"),
-    "group_states": ("cluster", "group"),
+    "group_states": ("cluster", "offsets_partition", "group"),
     "leases": ("cluster", "sequence"),
 }
-"""By table: the columns that tell its rows apart. The rows of `coverage` may repeat each other."""
+"""By table: the columns that tell its rows apart, as in docs/pipeline.md. Rows of `coverage` may be equal."""
 
 
 @dataclass(frozen=True, slots=True)

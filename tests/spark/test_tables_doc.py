@@ -1,0 +1,88 @@
+"""docs/tables.md has every column of every table, and its queries run."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from koff.spark.job.table_checks import KEYS
+from koff.spark.tables.schemas import TABLES, Tables
+from tests.spark.test_table_checks import append
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DOCS = Path(__file__).parents[2] / "docs"
+_NAME = re.compile(r"`?(\w+)`? (\w+(?:<.*>)?)$")
+
+
+def split_columns(ddl: str) -> list[str]:
+    """The columns of a DDL; commas inside <> do not divide."""
+    parts, depth = [""], 0
+    for character in ddl:
+        depth += (character == "<") - (character == ">")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
+
+
+def test_the_page_has_every_column_of_every_table_with_its_type_in_order() -> None:
+    text = (DOCS / "tables.md").read_text().partition("## Queries")[0]
+    described = {
+        name: re.findall(r"^\| `(\w+)` \| (.+?) \| (?:[^|]+) \|$", part, re.MULTILINE)
+        for name, part in re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    }
+    columns = {}
+    for name, table in TABLES.items():
+        matches = [_NAME.match(column) for column in split_columns(table.ddl)]
+        columns[name] = [match.groups() for match in matches if match]
+        assert all(matches), name
+    assert described == columns
+
+
+def test_the_keys_that_check_looks_at_are_those_of_the_documentation() -> None:
+    text = (DOCS / "pipeline.md").read_text()
+    for name, key in KEYS.items():
+        row = re.search(rf"^\| `{name}` \|.*\| ([\w, ]+) \|$", text, re.MULTILINE)
+        assert row, name
+        assert tuple(row[1].split(", ")) == key
+
+
+def test_each_query_finds_what_its_text_says(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(spark, str(tmp_path / "t"))
+    tables.create_tables()
+    now = datetime.now(UTC).replace(microsecond=0)
+    old = now - timedelta(days=40)
+    slot = {"cluster": "c", "group": "payments", "topic": "t", "partition": 0}
+    record = {"offsets_partition": 0, "timestamp": now, "day": now.date()}
+    sample = {**slot, "day": now.date(), "time_lag_s": 9.0}
+    append(
+        tables,
+        "lag",
+        {**sample, "at": now - timedelta(seconds=1), "lag": 50},
+        {**sample, "at": now, "lag": 7},
+        {**sample, "at": now, "lag": -3, "partition": 1},
+    )
+    append(tables, "groups", *({**slot, **record, "log_offset": n, "epoch": n} for n in (4, 6)))
+    commits = enumerate((5, 8, 2, 3))
+    append(tables, "commits", *({**slot, **record, "log_offset": n, "committed": at} for n, at in commits))
+    append(
+        tables,
+        "current",
+        {**slot, "commit_timestamp": now, "deleted": False},
+        {**slot, "group": "old", "commit_timestamp": old, "deleted": False},
+        {**slot, "group": "deleted", "commit_timestamp": old, "deleted": True},
+    )
+    queries = re.findall(r"```sql\n(.*?)```", (DOCS / "tables.md").read_text(), re.DOTALL)
+    worst, hours, rebalances, rewinds, silent = (
+        spark.sql(query.replace("{tables}", tables.root)).collect() for query in queries
+    )
+    assert [tuple(row) for row in worst] == [("c", "payments", 7, 9.0)]
+    assert max(row.largest for row in hours) == 50
+    assert [(row.group, row.rebalances) for row in rebalances] == [("payments", 2)]
+    assert [(row.committed, row.before) for row in rewinds] == [(2, 8)]
+    assert [row.group for row in silent] == ["old"]
