@@ -41,11 +41,11 @@ def check_spark(
         from koff.spark.spark_session import check_java
         from koff.spark.tables.schemas import check_root
     check_versions()
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java already
+        check_java()
     check_root(tables, create=create)
     if jars is not None:
         pairs["spark.jars"] = ",".join([*filter(None, [pairs.get("spark.jars")]), *list_jars(jars)])
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java already
-        check_java()
     return {"spark.ui.showConsoleProgress": "false", **pairs}
 
 
