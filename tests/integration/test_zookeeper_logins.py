@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -14,7 +15,7 @@ from koff.client import ClusterConf
 from koff.client.zookeeper import ConsumerGroupConf, ZooKeeperLogin, join_consumer_group
 from koff.client.zookeeper.session import Session
 from koff.errors import ConfigError, ConnectError, Denied
-from koff.kafkatest import LocalKafka, LocalZooKeeper
+from koff.kafkatest import LocalKafka, LocalZooKeeper, wait_until
 from koff.kafkatest.ports import free_ports
 from koff.kafkatest.settings import KEYSTORE_PASSWORD
 from koff.kafkatest.tls import make_keystore
@@ -40,7 +41,7 @@ def test_nodes_of_a_session_with_a_digest_may_be_private() -> None:
     assert "secret" not in repr(login)
 
 
-def test_a_session_logs_in_by_sasl(tmp_path: Path) -> None:
+def test_a_session_logs_in_by_sasl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "jaas").write_text(JAAS)
     config = {"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
     options = [f"-Djava.security.auth.login.config={tmp_path}/jaas"]
@@ -51,8 +52,18 @@ def test_a_session_logs_in_by_sasl(tmp_path: Path) -> None:
             (acl,), _ = session.call("get_acls", "/mine")
             assert (acl.id.scheme, acl.id.id) == ("sasl", "koff")
         wrong = ZooKeeperLogin("koff", "guess", scheme="sasl")
-        with pytest.raises(ConnectError, match="log-in"):
-            Session(zookeeper.hosts, login=wrong, connect_timeout_s=2.0).connect()
+        with pytest.raises(Denied, match="log-in"):
+            Session(zookeeper.hosts, login=wrong).connect()
+        # The server may have hung up before the first request.
+        submit = Session.submit
+
+        def submit_late(session: Session, *args: Any) -> Any:
+            wait_until(lambda: not session._kazoo.connected, what="the server to hang up")
+            return submit(session, *args)
+
+        monkeypatch.setattr(Session, "submit", submit_late)
+        with pytest.raises(Denied, match="log-in"):
+            Session(zookeeper.hosts, login=wrong).connect()
 
 
 def connect_error(hosts: str, login: ZooKeeperLogin) -> str:

@@ -66,7 +66,7 @@ BESIDES: Mapping[Step, Step] = {
 """What happens after some steps besides, so that there are lags to time."""
 CAPS: Mapping[Step, int] = {
     life.groups_rebalance: 10_000,
-    changes.a_transaction_is_left_open: 600,
+    changes.a_transaction_is_left_open: 100,
     changes.a_topic_is_deleted: 10_000,
     changes.STEPS[-1]: 10_000,
 }

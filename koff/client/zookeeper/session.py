@@ -24,7 +24,7 @@ from kazoo.exceptions import (
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import KazooState
+from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL
 
@@ -38,6 +38,8 @@ NoNode, NodeExists, BadVersion = NoNodeError, NodeExistsError, BadVersionError
 _FOR_CALLERS = (NoNode, NodeExists, BadVersion)
 _LEASE = 0.9
 """The part of the session timeout that is trusted: the clocks of client and server may differ in speed."""
+_CHECK_S = 0.05
+"""How often a session that is being made looks whether it was refused."""
 _NO_VERSION = 2**31 - 1
 _kazoo_log = logging.getLogger("koff.zookeeper.kazoo")
 # kazoo logs each lost connection; koff reports such errors itself.
@@ -163,25 +165,37 @@ class Session(Closing):
 
         Raises `ConnectError` without a session in time, and `ConfigError` when the chroot does not exist.
         """
-        with self._map_errors():
-            connected = self._kazoo.start_async()
-        if not connected.wait(self._connect_timeout_s):
-            self.close()
+        until = time.monotonic() + self._connect_timeout_s
+        try:
+            with self._map_errors():
+                connected = self._kazoo.start_async()
+            lost: ZooKeeperLost | None = None
+            while time.monotonic() < until:
+                # A server that refuses a SASL log-in connects and then hangs up; kazoo tries no more.
+                if lost is not None and self._kazoo.client_state == KeeperState.CLOSED:
+                    raise self._make_denied("the connection was closed after the log-in") from lost
+                try:
+                    if connected.wait(_CHECK_S):
+                        self._check_root(make_chroot=make_chroot)
+                        return self
+                except ZooKeeperLost as error:
+                    lost = error
+                    time.sleep(_CHECK_S)
             raise ConnectError(
                 f"cannot reach ZooKeeper at {self.hosts}: no session within {self._connect_timeout_s:g} s; "
                 "check the address, that it runs, that its port is open from here, and the log-in"
-            )
-        try:
-            if make_chroot and self._root:
-                self.call("ensure_path", "/")
-            if self.call("exists", "/") is None:
-                raise ConfigError(
-                    f"ZooKeeper at {self.hosts} has no {self._root}: check the path behind the hosts"
-                )
+            ) from lost
         except BaseException:  # else kazoo's threads would go on trying for ever
             self.close()
             raise
-        return self
+
+    def _check_root(self, *, make_chroot: bool) -> None:
+        if make_chroot and self._root:
+            self.call("ensure_path", "/")
+        if self.call("exists", "/") is None:
+            raise ConfigError(
+                f"ZooKeeper at {self.hosts} has no {self._root}: check the path behind the hosts"
+            )
 
     def close(self) -> None:
         """Ends the session; ZooKeeper deletes its ephemeral nodes. Safe to call twice."""
@@ -264,10 +278,7 @@ class Session(Closing):
             raise self._make_lost(type(error).__name__) from error
         except KazooException as error:
             if type(error).__name__ in {"NoAuthError", "AuthFailedError"}:
-                raise Denied(
-                    f"ZooKeeper at {self.hosts} denies access: {type(error).__name__}; check the log-in and "
-                    "the nodes' ACLs"
-                ) from error
+                raise self._make_denied(type(error).__name__) from error
             raise ZooKeeperLost(
                 f"request to ZooKeeper at {self.hosts} failed: {type(error).__name__} {error}"
             ) from error
@@ -277,6 +288,9 @@ class Session(Closing):
                 f"request to ZooKeeper at {self.hosts} failed",
                 lambda causes: self._make_lost(causes[0].str() if causes else "no response in time"),
             ) from error
+
+    def _make_denied(self, why: str) -> Denied:
+        return Denied(f"ZooKeeper at {self.hosts} denies access: {why}; check the log-in and the nodes' ACLs")
 
     def _make_lost(self, why: str) -> ZooKeeperLost:
         return ZooKeeperLost(f"ZooKeeper at {self.hosts} does not respond: {why}; check that it runs")
