@@ -69,7 +69,7 @@ def build_source(groups: int, partitions: int) -> Source:
 
 
 def measure(tab: Tab, url: str, groups: int) -> dict[str, Any]:
-    """What a user sees, in seconds and ms."""
+    """The times of the page in the browser: `_s` are seconds, `_ms` milliseconds."""
     tab.open("about:blank", colors="light")
     begun = time.perf_counter()
     tab.open(url, colors="light")

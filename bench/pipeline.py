@@ -155,7 +155,7 @@ def measured(
 
 @contextmanager
 def new_tables(spark: Any, store: ObjectStore | None = None) -> Iterator[Any]:
-    """Tables that are made anew, in a folder that is removed again, or in the store."""
+    """New, empty tables: in the S3 server, or in a temporary folder."""
     from koff.spark.tables.schemas import Tables
 
     with tempfile.TemporaryDirectory(prefix="koff-bench-") as folder:

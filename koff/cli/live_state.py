@@ -1,4 +1,4 @@
-"""What the live view shows, and what each key does to that. No I/O, no clock."""
+"""The state of the live view, and how each key changes it. No I/O, no clock."""
 
 from __future__ import annotations
 

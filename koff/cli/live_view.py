@@ -44,9 +44,9 @@ from koff.tracker import GroupTotal
 INTERRUPTED, TERMINATED = 130, 143
 _STOP_S = 2.0
 _KEPT, _SHOWN, _SHOWN_FROM = 200, 4, 18
-"""So much of what happened is kept; so much is shown below the list, if the terminal has so many lines."""
+"""The view keeps `_KEPT` events. On a terminal of `_SHOWN_FROM` lines or more, it shows `_SHOWN` of them."""
 _MOST_EXPLAINED = 500
-"""With more groups, new causes are not told: to find the causes of all would take too long."""
+"""With more groups, the view does not report new causes: to find the causes of all groups takes too long."""
 _CONSOLE = Console(width=80)
 _STYLES = {"ERR": "bold red", "WARN": "yellow", "OK": "green"}
 
@@ -165,7 +165,7 @@ class LiveView(App[int]):
             loop.add_signal_handler(signal.SIGINT, self.action_end, INTERRUPTED)
             for number in (signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, self.action_end, TERMINATED)
-        self.set_interval(1.0, self._draw)  # the age of what is shown
+        self.set_interval(1.0, self._draw)  # the first line shows the age of the view
         if self._conf.seconds is not None:
             self.set_timer(max(self._conf.seconds, 0.001), lambda: self.action_end(0))
         self._thread.start()

@@ -1,4 +1,4 @@
-"""What the terminal's commands say of a view of a cluster: why groups lag, and what is not known."""
+"""Facts of a view for the terminal: why groups lag, and which lags koff does not know."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def find_causes(view: ClusterView, totals: Sequence[GroupTotal]) -> dict[str, li
 
 
 def list_unknown(view: ClusterView, rows: Sequence[PartitionLag], totals: Sequence[GroupTotal]) -> list[str]:
-    """What koff could not find out, and why. Empty: all is known."""
+    """A text for each thing that koff could not find out, with the reason. Empty if koff knows all lags."""
     causes = [] if view.readiness.ready else [view.readiness.text]
     withheld = [row for row in rows if row.reasons & WITHHELD]
     if withheld:

@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -29,10 +29,11 @@ _TICK_S = 0.2
 _BACKLOG_S = 10.0
 _JOINED_S = 3.0
 _REWOUND = 500
+_NO_RESPONSE = (KafkaException, TimeoutError)
 
 
 class Incident(NamedTuple):
-    """What goes wrong with a group, from second `begins_s` of the cycle on. koff should name the `cause`."""
+    """A fault of one group. It begins at second `begins_s` of the cycle. koff should name the `cause`."""
 
     name: str
     group: str
@@ -104,7 +105,7 @@ class Incidents:
     def begin(self, incident: Incident) -> None:
         """Begins the incident. If a broker does not respond, nothing happens."""
         running = self._running[incident.name] = ExitStack()
-        with suppress(KafkaException):
+        with suppress(*_NO_RESPONSE):
             running.enter_context(_ACTIONS[incident.cause](self, incident.group))
 
     def end(self, incident: Incident) -> None:
@@ -113,59 +114,68 @@ class Incidents:
             self._close(incident.name)
 
     def _close(self, name: str) -> None:
-        with suppress(KafkaException):
+        with suppress(*_NO_RESPONSE):
             self._running.pop(name).close()
 
     # --- What goes wrong: from the start of each block to its end -----------------------------------------
 
     @contextmanager
     def _stop(self, group: str) -> Iterator[None]:
-        self._traffic.controls[group].is_away = True
-        yield
-        self._traffic.controls[group].is_away = False
+        control = self._traffic.controls[group]
+        control.is_away = True
+        try:
+            yield
+        finally:
+            control.is_away = False
 
     @contextmanager
     def _rewind(self, group: str) -> Iterator[None]:
         control = self._traffic.controls[group]
         control.rewound, control.pace = _REWOUND, 0.2
-        yield
-        control.pace = None
+        try:
+            yield
+        finally:
+            control.pace = None
 
     @contextmanager
     def _rebalance(self, group: str) -> Iterator[None]:
         """A second member comes and leaves, and the first gets little done."""
         ended, control = threading.Event(), self._traffic.controls[group]
+        own = {"client.id": f"{group}-flaky"}
         (topic,) = next(each.topics for each in GROUPS if each.name == group)
 
         def come_and_leave() -> None:
-            while not ended.is_set():
-                consumer = self._cluster.consumer(group, {"client.id": f"{group}-flaky"})
-                consumer.subscribe([topic])
-                until_s = time.monotonic() + _JOINED_S
-                while time.monotonic() < until_s and not ended.is_set():
-                    consumer.poll(_TICK_S)
-                consumer.close()
+            while not ended.wait(_TICK_S):
+                with suppress(KafkaException), closing(self._cluster.consumer(group, own)) as consumer:
+                    consumer.subscribe([topic])
+                    until_s = time.monotonic() + _JOINED_S
+                    while time.monotonic() < until_s and not ended.is_set():
+                        consumer.poll(_TICK_S)
 
         control.pace = 0.3
         thread = threading.Thread(target=come_and_leave, name=f"{group}-flaky", daemon=True)
         thread.start()
-        yield
-        ended.set()
-        control.pace = None
-        thread.join(10.0)
+        try:
+            yield
+        finally:
+            ended.set()
+            control.pace = None
+            thread.join(10.0)
 
     @contextmanager
     def _lose_records(self, group: str) -> Iterator[None]:
         """The group does not get on, and its topic is emptied."""
         control = self._traffic.controls[group]
         control.pace = 0.0
-        self._stopping.wait(_BACKLOG_S)
-        for topic in next(each.topics for each in GROUPS if each.name == group):
-            ends = [TopicPartition(topic, partition, -1) for partition in range(TOPICS[topic])]
-            for deleted in self._cluster.admin.delete_records(ends).values():
-                deleted.result(10.0)
-        yield
-        control.pace = None
+        try:
+            self._stopping.wait(_BACKLOG_S)
+            for topic in next(each.topics for each in GROUPS if each.name == group):
+                ends = [TopicPartition(topic, partition, -1) for partition in range(TOPICS[topic])]
+                for deleted in self._cluster.admin.delete_records(ends).values():
+                    deleted.result(10.0)
+            yield
+        finally:
+            control.pace = None
 
     @contextmanager
     def _hang(self, group: str) -> Iterator[None]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from koff.cli.pipeline_checks import FAILED, format_status, print_checks, print_status, run_checks
+from koff.client import ClusterConf, TopicPartition
+from koff.client.cluster import Cluster, TopicInfo
+from koff.config.clusters import WatchedCluster
+from koff.errors import KoffError
 from koff.spark.job.table_checks import (
     KEYS,
     CoverageRow,
@@ -16,6 +21,7 @@ from koff.spark.job.table_checks import (
     check_freshness,
     check_keys,
     check_offsets,
+    fetch_log_ends,
 )
 from koff.spark.job.table_status import ClusterStatus, TableSize, read_clusters_status, read_sizes
 from koff.spark.tables.leases import hold_leases
@@ -83,6 +89,24 @@ def test_tables_that_are_behind_or_ahead_of_the_brokers_fail() -> None:
     assert found.text.startswith(
         "partition 1 ends at 3, and the tables have it up to 4: the offsets topic was"
     )
+
+
+@pytest.mark.parametrize(
+    ("topic", "offsets", "told"),
+    [
+        (None, {}, "cluster c: there is no topic o"),
+        (TopicInfo("o", 2), {0: 7, 1: "LEADER_NOT_AVAILABLE"}, "no end offset of o/1: LEADER_NOT_AVAILABLE"),
+    ],
+)
+def test_brokers_that_do_not_return_all_end_offsets_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, topic: TopicInfo | None, offsets: dict[int, Any], told: str
+) -> None:
+    monkeypatch.setattr(Cluster, "connect", lambda cluster: cluster)
+    monkeypatch.setattr(Cluster, "fetch_topic", lambda cluster, name: topic)
+    found = {TopicPartition("o", partition): offset for partition, offset in offsets.items()}
+    monkeypatch.setattr(Cluster, "fetch_offsets", lambda *_: found)
+    with pytest.raises(KoffError, match=re.escape(told)):
+        fetch_log_ends(WatchedCluster("c", ClusterConf("127.0.0.1:1"), offsets_topic="o"))
 
 
 def test_every_table_with_keys_has_these_columns() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from koff.kafkatest.incidents import _ACTIONS as ACTIONS
-from koff.kafkatest.incidents import CYCLE_S, GROUPS, SCHEDULE, TOPICS, list_changes
+from koff.kafkatest.incidents import CYCLE_S, GROUPS, SCHEDULE, TOPICS, Incidents, list_changes
+from koff.kafkatest.traffic import Control
 from koff.lag import Cause
 
 
@@ -47,3 +52,35 @@ def test_each_incident_has_a_group_with_a_topic_of_its_own_and_a_cause_of_koff()
     assert sorted(topic for names in topics.values() for topic in names) == sorted(TOPICS)
     assert {incident.cause for incident in SCHEDULE} == ACTIONS.keys()
     assert ACTIONS.keys() <= {cause.label for cause in Cause}
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), KafkaException(KafkaError(KafkaError._TIMED_OUT))])
+@pytest.mark.parametrize("incident", SCHEDULE, ids=lambda incident: incident.cause)
+def test_a_broker_that_does_not_respond_ends_no_incident_for_good(incident, error):
+    def delete_records(partitions: list[Any]) -> dict[Any, Future[None]]:
+        futures: dict[Any, Future[None]] = {partition: Future() for partition in partitions}
+        for future in futures.values():
+            future.set_exception(error)
+        return futures
+
+    class Transactions:
+        def init_transactions(self, timeout_s: float) -> None:
+            raise error
+
+    def refuse(*_: Any) -> Any:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    cluster: Any = SimpleNamespace(
+        admin=SimpleNamespace(delete_records=delete_records),
+        consumer=refuse,
+        producer=lambda properties: Transactions(),
+    )
+    control = Control()
+    traffic: Any = SimpleNamespace(controls={incident.group: control})
+    incidents = Incidents(cluster, traffic)
+    incidents._stopping.set()  # do not wait for a backlog
+    incidents.begin(incident)
+    incidents.end(incident)
+    assert (control.is_away, control.pace) == (False, None)
+    incidents.begin(incident)
+    incidents.end(incident)

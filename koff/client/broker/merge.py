@@ -69,7 +69,7 @@ class Mx(Closing):
     A consumer that raises `NoData` leaves the stream; when none is left, the stream closes. `consume` raises
     every other error as `MxError` with that error as its cause; the stream then continues. Closing the
     stream drops messages that were read ahead, and leaves the consumers open. Closing a consumer, or its
-    broker, drops the messages that were read ahead from it.
+    broker, drops the messages that were read ahead from it; so does `seek` of a `PartitionConsumer`.
     """
 
     # Consumers that share a feed are read by one thread. If all consumers share one feed, no thread is made:

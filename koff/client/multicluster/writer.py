@@ -185,9 +185,8 @@ class Writer(Closing):
             self._room_freed.notify_all()
             self._room_freed.wait_for(lambda: self._in_flight == 0, timeout_s)
             left = list(self._calls)
-            for (
-                call
-            ) in left:  # all of them first: none is sent again when the messages of another are taken back
+            # All of them first: none is sent again when the messages of another are taken back.
+            for call in left:
                 call.given_up = call.given_up or "the writer was closed"
         for call in left:
             self._give_up(call, "the writer was closed")

@@ -114,18 +114,24 @@ def check_freshness(status: ClusterStatus, now_ms: int, max_age_s: float) -> Che
 
 
 def fetch_log_ends(watched: WatchedCluster) -> tuple[str, dict[int, int]]:
-    """The cluster's name in the tables, and where its offsets topic ends by partition. Raises `KoffError`."""
+    """The cluster's name in the tables, and the end offset of each partition of its offsets topic.
+
+    Raises `KoffError` without such a topic, and if a partition does not return its end offset.
+    """
     topic = watched.offsets_topic
     with Cluster(watched.conf) as cluster:
         cluster.connect()
-        info = cluster.fetch_topic(topic)
-        partitions = [TopicPartition(topic, p) for p in range(info.partitions if info else 0)]
-        offsets = cluster.fetch_offsets(partitions, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
+        name, info = watched.name or cluster.id, cluster.fetch_topic(topic)
         if info is None:
-            raise KoffError(f"cluster {watched.name or cluster.id}: there is no topic {topic}")
-        return watched.name or cluster.id, {
-            at.partition: offset for at, offset in offsets.items() if isinstance(offset, int)
-        }
+            raise KoffError(f"cluster {name}: there is no topic {topic}")
+        partitions = [TopicPartition(topic, p) for p in range(info.partitions)]
+        offsets = cluster.fetch_offsets(partitions, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
+        ends: dict[int, int] = {}
+        for at, offset in offsets.items():
+            if not isinstance(offset, int):
+                raise KoffError(f"cluster {name}: no end offset of {topic}/{at.partition}: {offset}")
+            ends[at.partition] = offset
+        return name, ends
 
 
 def check_against_log(
