@@ -134,11 +134,12 @@ def make_connect_error(brokers: str, errors: Sequence[KafkaError], *, was_up: bo
     if code == KafkaError._ALL_BROKERS_DOWN and was_up:
         return ConnectError(f"cannot reach Kafka at {brokers}: every connection was lost; {_CHECK_ADDRESS}")
 
-    # Refused and timed-out connections cause errors of their own, which rank before ALL_BROKERS_DOWN. If
-    # ALL_BROKERS_DOWN is alone, the brokers accepted the connections and closed them: a wrong protocol.
+    # librdkafka has no error of its own for a connection that is closed at once (a wrong protocol) or that gets
+    # no response in time, so ALL_BROKERS_DOWN alone may mean either.
     if code == KafkaError._ALL_BROKERS_DOWN:
         return ConnectError(
-            f"cannot speak Kafka's protocol with {brokers}: connections are closed at once; {_CHECK_PROTOCOL}"
+            f"cannot reach Kafka at {brokers}: every connection was closed or got no response in time; "
+            f"{_CHECK_ADDRESS}, and {_CHECK_PROTOCOL.removeprefix('check the port and ')}"
         )
 
     # A wrong protocol has several texts: librdkafka itself names "security.protocol"; the other texts appear

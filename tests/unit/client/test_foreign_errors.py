@@ -1,5 +1,7 @@
 """Foreign errors in koff's words."""
 
+import re
+
 import pytest
 from confluent_kafka import KafkaError
 
@@ -32,10 +34,14 @@ def test_a_refused_log_in_comes_before_all_else():
 
 
 @pytest.mark.parametrize(
-    ("was_up", "words"), [(False, "security.protocol"), (True, "every connection was lost")]
+    ("was_up", "words"),
+    [
+        (False, r"closed or got no response in time; check --brokers, .* security\.protocol"),
+        (True, "every connection was lost"),
+    ],
 )
-def test_brokers_that_just_hang_up_speak_another_protocol_unless_they_were_up_before(was_up, words):
-    assert words in str(make_connect_error("a:1", [ALL_DOWN], was_up=was_up))
+def test_lost_connections_may_have_the_wrong_protocol_unless_they_were_up_before(was_up, words):
+    assert re.search(words, str(make_connect_error("a:1", [ALL_DOWN], was_up=was_up)))
 
 
 def test_silence_is_said():

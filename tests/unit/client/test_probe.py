@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from confluent_kafka import KafkaError
 
 from koff.client import ClusterConf
 from koff.client import probe as probe_module
@@ -173,6 +174,19 @@ def test_a_listener_without_tls_is_named_where_tls_was_meant() -> None:
 def test_another_program_is_named() -> None:
     with listening(respond_as_web) as port:
         assert f"127.0.0.1:{port} answers, but does not speak Kafka" in connect(f"127.0.0.1:{port}")
+
+
+@pytest.mark.usefixtures("silent_at_first")
+def test_brokers_that_accept_connections_and_hang_are_not_said_to_speak_another_protocol() -> None:
+    """librdkafka gives up each connection after a second, and then only says that all brokers are down."""
+    with listening(stay_silent) as first, listening(stay_silent) as second:
+        brokers = f"127.0.0.1:{first},127.0.0.1:{second}"
+        conf = ClusterConf(brokers, {"socket.connection.setup.timeout.ms": "1000"}, connect_timeout_s=60.0)
+        with Cluster(conf) as cluster, pytest.raises(ConnectError) as raised:
+            cluster.connect(should_stop=lambda: cluster.has_seen_error(KafkaError._ALL_BROKERS_DOWN))
+    assert str(raised.value).startswith(
+        f"cannot reach Kafka at {brokers}: every connection was closed or got no response in time; check"
+    )
 
 
 @pytest.mark.parametrize("name", ["ssl.ca.location", "ssl.certificate.location", "ssl.key.location"])
