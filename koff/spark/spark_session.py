@@ -115,12 +115,16 @@ def count_tasks(spark: SparkSession) -> int:
 
 
 @contextmanager
-def disable_codegen(spark: SparkSession) -> Iterator[None]:
-    """In the body, Spark interprets expressions instead of compiling each plan to Java.
+def tune_for_batch(spark: SparkSession, *, small: bool) -> Iterator[None]:
+    """In the body, Spark and Delta have the settings for a batch of little or of much data.
 
-    For a batch of little data, compiling takes longer than the work.
+    For a small batch, to compile each plan to Java takes longer than the work: expressions are interpreted. A
+    large batch is not compacted: Delta would read and write it again at once, in one task for each day. Its
+    files are few and not small, and later small batches or maintenance compact them.
     """
-    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    settings = {"spark.databricks.delta.autoCompact.enabled": "false"}
+    if small:
+        settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     before = {name: str(spark.conf.get(name)) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)

@@ -7,7 +7,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ from koff.spark.job.samples import write_sample_and_lag
 from koff.spark.rows.decoding import DataLost
 from koff.spark.source.kafka import MAX_OFFSETS, make_recreated_error
 from koff.spark.source.log_position import LogPosition
-from koff.spark.spark_session import count_tasks, disable_codegen, persist_frame
+from koff.spark.spark_session import count_tasks, persist_frame, tune_for_batch
 from koff.spark.tables.coverage import Coverage, Interval, Span, intersect_spans
 from koff.spark.tables.leases import Lease
 from koff.spark.tables.maintenance import KEEP_ALL, MaintainConf, maintain_cluster
@@ -310,7 +309,7 @@ class ClusterStream:
         self._coverage.topic_id = position.topic_id or self._coverage.topic_id
         self._refresh_topics()
         with (
-            disable_codegen(spark) if small else nullcontext(),
+            tune_for_batch(spark, small=small),
             persist_frame(records),
             write_once(spark, app, version),
         ):
@@ -345,7 +344,7 @@ class ClusterStream:
         if sum(end - starts.get(p, 0) for p, end in self._positions.items()) >= SMALL_BATCH:
             return False
         if self._slot_count is None:
-            with disable_codegen(tables.spark):
+            with tune_for_batch(tables.spark, small=True):
                 self._slot_count = tables.cluster_frame("current", self.name).count()
         return self._slot_count < SMALL_BATCH
 

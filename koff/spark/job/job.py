@@ -19,7 +19,7 @@ from koff.spark.job.batch_writer import BatchWriter, WrittenCounts, write_once
 from koff.spark.job.cluster_stream import ClusterStream, PipelineConf, Progress
 from koff.spark.rows.decoding import DataLost
 from koff.spark.source.log_segments import segments_size
-from koff.spark.spark_session import count_tasks, persist_frame
+from koff.spark.spark_session import count_tasks, persist_frame, tune_for_batch
 from koff.spark.tables.coverage import Coverage
 from koff.spark.tables.leases import Lease, hold_leases
 from koff.spark.tables.schemas import TABLES, Tables
@@ -234,7 +234,11 @@ def _write_segments(tables: Tables, path: str, cluster: str, lease: Lease, *, fr
     output = {"packed": "true", "tasks": str(count_tasks(tables.spark))}
     rows = tables.spark.read.format("koff.segments").options(cluster=cluster, **output).load(path)
     try:
-        with persist_frame(rows), write_once(tables.spark, *lease.next_transaction()):
+        with (
+            tune_for_batch(tables.spark, small=False),
+            persist_frame(rows),
+            write_once(tables.spark, *lease.next_transaction()),
+        ):
             writer = BatchWriter(tables, cluster, overlapping=overlapping, fresh=fresh, coverage=coverage)
             written = writer.write(rows, {})
         coverage.flush()
