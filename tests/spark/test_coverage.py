@@ -97,6 +97,7 @@ def test_rows_of_an_older_koff_count_as_begun(spark: SparkSession, tmp_path: Pat
         ("groups", 1, 3),
     ):
         row = f"SELECT 'c' cluster, {partition} offsets_partition, {offset}L log_offset, current_date() day"
+        row += ", 'g' `group`" + (", 't' topic, 0 partition" if name == "commits" else ", false gone")
         spark.sql(row).write.format("delta").mode("append").save(tables.path(name))
     coverage = Coverage(tables, "c", Lease(tables, "c", "a test"), topic_id="id")
     coverage.load()

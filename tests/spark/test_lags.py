@@ -37,7 +37,7 @@ def lags(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[
     """The rows of lag of groups that have partitions and have committed nothing."""
     tables = Tables(spark, str(tmp_path_factory.mktemp("lags") / "t"))
     tables.create_tables()
-    states = [("c", 0, group, 1, "consumer", "Stable", "{}", each) for group, each in ASSIGNED.items()]
+    states = [("c", 0, group, 1, "consumer", "Stable", "{}", each, None) for group, each in ASSIGNED.items()]
     frame = spark.createDataFrame(states, tables.frame("group_states").schema)
     frame.write.format("delta").mode("append").save(tables.path("group_states"))
     before = [sampled("growing", 1, 600), sampled("cut", 1, 600), sampled("cut", 2, 100)]

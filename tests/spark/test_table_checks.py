@@ -117,9 +117,13 @@ def test_every_table_with_keys_has_these_columns() -> None:
 
 
 def append(tables: Tables, name: str, *rows: dict[str, Any]) -> None:
-    """Appends rows; columns that a row does not name are null."""
+    """Appends rows; columns that a row does not name are null, or 0, "" or false if they may not be null."""
     schema = tables.frame(name).schema
-    values = [tuple(row.get(column) for column in schema.names) for row in rows]
+    fillers = {"string": "", "integer": 0, "long": 0, "boolean": False}
+    unnamed = {
+        field.name: None if field.nullable else fillers.get(field.dataType.typeName()) for field in schema
+    }
+    values = [tuple((unnamed | row)[column] for column in schema.names) for row in rows]
     tables.append_rows(name, tables.spark.createDataFrame(values, schema))
 
 

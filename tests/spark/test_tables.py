@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from delta.tables import DeltaTable
+from pyspark.sql.types import StructType
 
 from koff.spark.tables import schemas as module
+from koff.spark.tables.descriptions import TABLE_TEXTS, describe_column
+from koff.spark.tables.layout import LAYOUTS, find_layout
 from koff.spark.tables.schemas import PROPERTY, TABLES, VERSION, Table, Tables, WrongTables
 
 if TYPE_CHECKING:
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 
 NEXT = VERSION + 1
 ROW = "'c' cluster, 7 offsets_partition, 1L log_offset, 'g' `group`, date'2026-03-02' day"
+ROWS = {"commits": f"{ROW}, 't' topic, 0 partition", "groups": f"{ROW}, false gone"}
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +30,8 @@ def first(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     folder = tmp_path_factory.mktemp("first") / "t"
     made = Tables(spark, str(folder))
     made.create_tables()
-    for name in ("commits", "groups"):
-        spark.sql(f"SELECT {ROW}").write.format("delta").mode("append").save(made.path(name))
+    for name, row in ROWS.items():
+        spark.sql(f"SELECT {row}").write.format("delta").mode("append").save(made.path(name))
     return folder
 
 
@@ -135,3 +140,73 @@ def test_tables_of_a_newer_koff_and_of_others_are_refused(tables: Tables, versio
     for ask in (tables.create_tables, tables.check_tables):
         with pytest.raises(WrongTables, match=told):
             ask()
+
+
+def test_tables_say_what_they_hold_and_how_long_delta_keeps_their_log(
+    first: Path, spark: SparkSession
+) -> None:
+    made = Tables(spark, str(first))
+    for name in TABLES:
+        assert read_definition(made, name) == (TABLE_TEXTS[name], column_texts(name), properties(name))
+        nullable = {field.name for field in made.frame(name).schema if field.nullable}
+        assert nullable == set(column_texts(name)) - set(find_layout(name).required), name
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("commits", f"{ROW}, 't' topic"),
+        ("groups", ROW),
+        ("groups", f"{ROW}, false gone".replace("'g'", "NULL")),
+    ],
+)
+def test_a_row_without_what_every_row_has_is_refused(tables: Tables, name: str, row: str) -> None:
+    with pytest.raises(Exception, match="NOT NULL"):
+        tables.spark.sql(f"SELECT {row}").write.format("delta").mode("append").save(tables.path(name))
+
+
+def test_every_column_of_a_layout_exists_and_every_table_and_column_has_a_text(spark: SparkSession) -> None:
+    assert TABLE_TEXTS.keys() == TABLES.keys()
+    assert LAYOUTS.keys() <= TABLES.keys()
+    for name in TABLES:
+        texts, layout = column_texts(name), find_layout(name)
+        assert all(texts.values()), name
+        assert {*layout.required, *layout.filtered} <= texts.keys()
+        assert layout.sorted_by in ("", *layout.filtered)
+
+
+def test_tables_of_version_2_get_columns_comments_and_properties_and_keep_their_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = Tables(spark, str(tmp_path / "t"))
+    for name, table in TABLES.items():
+        builder = DeltaTable.createIfNotExists(spark).location(tables.path(name))
+        old = table.ddl.replace(", timestamp TIMESTAMP", "") if name == "group_states" else table.ddl
+        builder = builder.addColumns(StructType.fromDDL(old)).partitionedBy(*table.partitioning)
+        builder.property(PROPERTY, "2").execute()
+    states = tables.path("group_states")
+    spark.sql("SELECT 'c' cluster, 1 offsets_partition, 'g' `group`, 5L log_offset").write.format(
+        "delta"
+    ).mode("append").save(states)
+    tables.create_tables()
+    tables.check_tables()
+    for name in TABLES:
+        assert read_definition(tables, name) == (TABLE_TEXTS[name], column_texts(name), properties(name))
+    (row,) = tables.frame("group_states").collect()
+    assert (row.group, row.log_offset, row.timestamp) == ("g", 5, None)
+
+
+def column_texts(name: str) -> dict[str, str]:
+    columns = StructType.fromDDL(TABLES[name].ddl).names
+    return {column: describe_column(name, column) for column in columns}
+
+
+def properties(name: str) -> dict[str, str]:
+    return {**find_layout(name).make_properties(), PROPERTY: str(VERSION)}
+
+
+def read_definition(tables: Tables, name: str) -> tuple[str, dict[str, str], dict[str, str]]:
+    """The comment of the table, those of its columns, and its properties, as Delta has them."""
+    detail = tables.delta_table(name).detail().select("description", "properties").collect()[0]
+    comments = {field.name: field.metadata["comment"] for field in tables.frame(name).schema}
+    return detail.description, comments, detail.properties

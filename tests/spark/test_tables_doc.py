@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from koff.spark.job.table_checks import KEYS
+from koff.spark.tables.descriptions import TABLE_TEXTS, describe_column
+from koff.spark.tables.layout import find_layout
 from koff.spark.tables.schemas import TABLES, Tables
 from tests.spark.test_table_checks import append
 
@@ -30,18 +32,29 @@ def split_columns(ddl: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def test_the_page_has_every_column_of_every_table_with_its_type_in_order() -> None:
-    text = (DOCS / "tables.md").read_text().partition("## Queries")[0]
-    described = {
-        name: re.findall(r"^\| `(\w+)` \| (.+?) \| (?:[^|]+) \|$", part, re.MULTILINE)
-        for name, part in re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    }
-    columns = {}
+def render_tables() -> str:
+    """The part of the page about tables and columns, from the texts that Delta has as comments."""
+    parts = []
     for name, table in TABLES.items():
-        matches = [_NAME.match(column) for column in split_columns(table.ddl)]
-        columns[name] = [match.groups() for match in matches if match]
-        assert all(matches), name
-    assert described == columns
+        parts.append(f"## {name}\n\n{TABLE_TEXTS[name]}\n\n| column | type | meaning |\n|---|---|---|\n")
+        for column in split_columns(table.ddl):
+            found = _NAME.match(column)
+            assert found, column
+            kind = found[2] + (" NOT NULL" if found[1] in find_layout(name).required else "")
+            parts.append(f"| `{found[1]}` | {kind} | {describe_column(name, found[1])} |\n")
+        parts.append("\n")
+    return "".join(parts)
+
+
+def replace_tables(page: str) -> str:
+    """The page with the part about tables as it should be."""
+    first, end = page.index("## commits\n"), page.index("## Queries\n")
+    return page[:first] + render_tables() + page[end:]
+
+
+def test_the_page_has_every_table_and_column_as_delta_has_them() -> None:
+    page = (DOCS / "tables.md").read_text()
+    assert page == replace_tables(page), "run: python -m tests.spark.test_tables_doc"
 
 
 def test_the_keys_that_check_looks_at_are_those_of_the_documentation() -> None:
@@ -86,3 +99,7 @@ def test_each_query_finds_what_its_text_says(spark: SparkSession, tmp_path: Path
     assert [(row.group, row.rebalances) for row in rebalances] == [("payments", 2)]
     assert [(row.committed, row.before) for row in rewinds] == [(2, 8)]
     assert [row.group for row in silent] == ["old"]
+
+
+if __name__ == "__main__":
+    (DOCS / "tables.md").write_text(replace_tables((DOCS / "tables.md").read_text()))

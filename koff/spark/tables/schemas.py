@@ -17,6 +17,8 @@ from urllib.parse import quote
 
 from koff.errors import KoffError
 from koff.spark.requirements import check_writable
+from koff.spark.tables.descriptions import TABLE_TEXTS, describe_column
+from koff.spark.tables.layout import find_layout
 from koff.spark.tables.log_store import is_single_driver
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Result = TypeVar("Result")
-VERSION = 2
+VERSION = 3
 """The version of the schemas below."""
 PROPERTY = "koff.schema"
 CHECKPOINTS = "_checkpoints"
@@ -92,7 +94,8 @@ TABLES: Mapping[str, Table] = {
     ),
     "group_states": Table(
         "offsets_partition INT, `group` STRING, log_offset BIGINT, type STRING, state STRING, saved STRING, "
-        "assigned ARRAY<STRUCT<topic: STRING, partition: INT, client_id: STRING, client_host: STRING>>",
+        "assigned ARRAY<STRUCT<topic: STRING, partition: INT, client_id: STRING, client_host: STRING>>, "
+        "timestamp TIMESTAMP",
     ),
     "coverage": Table(
         "topic_id STRING, offsets_partition INT, from_offset BIGINT, to_offset BIGINT, complete BOOLEAN, "
@@ -107,8 +110,8 @@ TABLES: Mapping[str, Table] = {
 MIGRATIONS: Mapping[tuple[str, int], Callable[[SparkSession, str], None]] = {}
 """By (table, version): the function that migrates the table at a path from that version to the next one.
 
-A migration that was interrupted runs again, so it must give the same result when it runs twice. New columns
-need no migration: `create_tables` adds the columns that only `TABLES` has."""
+A migration that was interrupted runs again, so it must give the same result when it runs twice. New columns,
+comments and properties need no migration: `create_tables` brings these up to date in every older table."""
 
 
 class Tables:
@@ -175,10 +178,11 @@ class Tables:
         def create_table(name: str) -> None:
             # IfNotExists: another pipeline may create the same tables at the same time.
             builder = DeltaTable.createIfNotExists(self.spark).location(self.path(name))
-            builder = builder.addColumns(_parse_columns(TABLES[name])).partitionedBy(
-                *TABLES[name].partitioning
-            )
-            builder.property(PROPERTY, str(VERSION)).execute()
+            builder = builder.comment(TABLE_TEXTS.get(name, "")).addColumns(_define_columns(name))
+            builder = builder.partitionedBy(*TABLES[name].partitioning)
+            for key, value in _make_properties(name).items():
+                builder = builder.property(key, value)
+            builder.execute()
 
         _for_each_table(create_table, (name for name in TABLES if name not in present))
         self.new_tables = set(TABLES) - present
@@ -205,7 +209,8 @@ class Tables:
     def _migrate_tables(self, names: list[str]) -> None:
         """Migrates the tables that have an older version.
 
-        Each table's version is set when that table is done, so an interrupted migration can be resumed.
+        Each table's version is set when that table is done, so an interrupted migration can be resumed. Delta
+        cannot make an existing column NOT NULL, so the columns of older tables stay nullable.
         """
         versions = dict(zip(names, _for_each_table(self._read_version, names), strict=True))
         old = {name: version for name, version in versions.items() if version < VERSION}
@@ -221,7 +226,15 @@ class Tables:
             alter = f"ALTER TABLE delta.`{self.path(name)}`"
             if missing := self._list_missing_columns(name, old[name]):
                 self.spark.sql(f"{alter} ADD COLUMNS ({', '.join(missing)})")
-            self.spark.sql(f"{alter} SET TBLPROPERTIES ('{PROPERTY}' = '{VERSION}')")
+            comments = (
+                f"`{column}` COMMENT {quote_sql(describe_column(name, column))}"
+                for column in _parse_columns(TABLES[name]).names
+            )
+            self.spark.sql(f"{alter} ALTER COLUMN {', '.join(comments)}")
+            text = quote_sql(TABLE_TEXTS.get(name, ""))
+            self.spark.sql(f"COMMENT ON TABLE delta.`{self.path(name)}` IS {text}")
+            properties = (f"'{key}' = '{value}'" for key, value in _make_properties(name).items())
+            self.spark.sql(f"{alter} SET TBLPROPERTIES ({', '.join(properties)})")
 
         _for_each_table(migrate_table, old)
 
@@ -307,6 +320,23 @@ def _parse_columns(table: Table) -> Any:
     from pyspark.sql.types import StructType
 
     return StructType.fromDDL(table.ddl)
+
+
+def _define_columns(name: str) -> Any:
+    """The columns of a new table as a `StructType`, with comments, and NOT NULL where that holds."""
+    from pyspark.sql.types import StructType
+
+    required = find_layout(name).required
+    columns = StructType()
+    for field in _parse_columns(TABLES[name]):
+        metadata = {"comment": describe_column(name, field.name)}
+        columns.add(field.name, field.dataType, field.name not in required, metadata)
+    return columns
+
+
+def _make_properties(name: str) -> dict[str, str]:
+    """The properties of a table, with the version of its schema."""
+    return {**find_layout(name).make_properties(), PROPERTY: str(VERSION)}
 
 
 def filesystem(spark: SparkSession, path: str) -> tuple[Any, Any]:

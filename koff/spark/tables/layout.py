@@ -1,0 +1,82 @@
+"""How Delta stores each table: its statistics and properties, and which columns are never null."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a table is stored, besides its partitions.
+
+    `required` are the columns that are never null, `filtered` those that queries filter by: Delta keeps the
+    least and the largest value of these in each file, so that a query reads fewer files. Maintenance sorts
+    the rows of past days by `sorted_by` ("": not). A `busy` table is changed with each batch, and its old
+    versions are of no use. With `deletion_vectors`, a change of a few rows does not rewrite their files.
+    """
+
+    required: tuple[str, ...] = ()
+    filtered: tuple[str, ...] = ()
+    sorted_by: str = ""
+    busy: bool = False
+    deletion_vectors: bool = False
+
+    def make_properties(self) -> dict[str, str]:
+        """The properties of Delta."""
+        # A version can be read until its files are deleted, so its log is of no use for longer. Delta deletes
+        # logs by whole days.
+        kept = "interval 1 days" if self.busy else "interval 7 days"
+        properties = {
+            "delta.logRetentionDuration": kept,
+            "delta.deletedFileRetentionDuration": kept,
+            # A checkpoint lists all files of the table. Busy tables have few files and many versions.
+            "delta.checkpointInterval": "50" if self.busy else "20",
+        }
+        if self.filtered:
+            names = (f"`{name}`" for name in self.filtered)
+            properties["delta.dataSkippingStatsColumns"] = ",".join(names)
+        if self.deletion_vectors:
+            properties["delta.enableDeletionVectors"] = "true"
+        return properties
+
+
+_RECORD = ("offsets_partition", "log_offset")
+_SLOT = ("group", "topic", "partition")
+LAYOUTS: Mapping[str, Layout] = {
+    "commits": Layout(("cluster", *_RECORD, *_SLOT), (*_RECORD, "timestamp", *_SLOT), sorted_by="group"),
+    "groups": Layout(("cluster", *_RECORD, "group", "gone"), (*_RECORD, "timestamp", "group"), "group"),
+    "assignments": Layout(
+        ("cluster", *_RECORD, "group"), (*_RECORD, "timestamp", "group", "topic", "partition"), "group"
+    ),
+    "quarantine": Layout(("cluster", *_RECORD), (*_RECORD, "timestamp")),
+    "end_offsets": Layout(
+        ("cluster", "at", "topic", "partition", "gone", "day"), ("at", "topic", "partition")
+    ),
+    "lag": Layout(("cluster", "at", *_SLOT, "day"), ("at", *_SLOT), sorted_by="group"),
+    "current": Layout(
+        ("cluster", *_SLOT, *_RECORD, "deleted"),
+        (*_SLOT, *_RECORD, "timestamp", "commit_timestamp"),
+        busy=True,
+        deletion_vectors=True,
+    ),
+    "group_states": Layout(
+        ("cluster", *_RECORD, "group"), (*_RECORD, "group"), busy=True, deletion_vectors=True
+    ),
+    "coverage": Layout(
+        ("cluster", "offsets_partition", "from_offset", "to_offset", "complete", "filter", "at"),
+        ("offsets_partition", "from_offset", "to_offset", "at"),
+        busy=True,
+    ),
+    "leases": Layout(
+        ("cluster", "sequence", "owner", "host", "process", "nonce", "released", "at"),
+        ("sequence", "at"),
+        busy=True,
+    ),
+}
+"""By table."""
+
+
+def find_layout(table: str) -> Layout:
+    """The layout of a table; the default one if no other is given."""
+    return LAYOUTS.get(table, Layout())
