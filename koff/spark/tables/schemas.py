@@ -94,6 +94,10 @@ TABLES: Mapping[str, Table] = {
         "offsets_partition INT, `group` STRING, log_offset BIGINT, type STRING, state STRING, saved STRING, "
         "assigned ARRAY<STRUCT<topic: STRING, partition: INT, client_id: STRING, client_host: STRING>>",
     ),
+    "end_curves": Table(
+        "topic STRING, partition INT, topic_id STRING, points ARRAY<STRUCT<at_ms: BIGINT, end: BIGINT>>, "
+        "until TIMESTAMP",
+    ),
     "coverage": Table(
         "topic_id STRING, offsets_partition INT, from_offset BIGINT, to_offset BIGINT, complete BOOLEAN, "
         "filter STRING, at TIMESTAMP",
