@@ -19,6 +19,7 @@ from koff.config.clusters import WatchedCluster
 from koff.errors import ConnectError
 from koff.spark.job.batch_progress import ProgressCounter
 from koff.spark.job.batch_writer import BatchWriter, write_once
+from koff.spark.job.end_curves import EndCurves
 from koff.spark.job.end_offsets import EndOffsetSampler, Sample
 from koff.spark.job.samples import write_sample_and_lag
 from koff.spark.rows.decoding import DataLost
@@ -126,6 +127,7 @@ class ClusterStream:
         """With `once`: how many offsets are done, up to the end of the log at the start."""
         self._tables, self._cluster, self._progress, self._lease = tables, cluster, progress, lease
         self._sampler = EndOffsetSampler(cluster, tables.spark)
+        self._curves = EndCurves(self.name, reach_s=conf.reach_s)
         self._stopping, self._stop_deadline = threading.Event(), 0.0
         self._query: StreamingQuery | None = None
         # Mappings of offsets below are by partition of the offsets topic.
@@ -245,10 +247,19 @@ class ClusterStream:
                 raise _Stopped from None
             self.error = error
             raise
+        self._fold_ends()
         if not self.done and time.monotonic() >= self._maintain_at:
             self._maintain()
         # Once caught up, the next batch begins when the next sample is due.
         self._stopping.wait(max(0.0, self._next_batch_at - time.monotonic()))
+
+    def _fold_ends(self) -> None:
+        """Keeps small what the next sample reads. A failure is a warning: the next batch tries again."""
+        try:
+            self._curves.fold_if_due(self._tables)
+        except Exception as error:
+            if not self._stopping.is_set():
+                log.warning("end offsets are not folded", cluster=self.name, why=summarize_error(error))
 
     def _maintain(self) -> None:
         """Maintains the rows of the cluster. A failure is a warning: the next maintenance tries again."""
@@ -324,7 +335,7 @@ class ClusterStream:
             sampled = None
             if self.conf.sample:
                 sampled = write_sample_and_lag(
-                    writer, self._take_sample, batch, reach_s=self.conf.reach_s, small=small
+                    writer, self._take_sample, batch, self._curves, reach_s=self.conf.reach_s, small=small
                 )
             if sampled is not None:
                 self._next_batch_at = began + self.conf.interval_s
@@ -358,7 +369,9 @@ class ClusterStream:
         try:
             with write_once(self._tables.spark, *self._lease.next_transaction()):
                 writer = BatchWriter(self._tables, self.name)
-                write_sample_and_lag(writer, self._make_unknown_sample, None, reach_s=self.conf.reach_s)
+                write_sample_and_lag(
+                    writer, self._make_unknown_sample, None, self._curves, reach_s=self.conf.reach_s
+                )
         except Exception as error:
             log.warning("cannot write that the lag is unknown", cluster=self.name, why=summarize_error(error))
 

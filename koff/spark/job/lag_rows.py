@@ -34,6 +34,7 @@ from koff.lag import (
 )
 from koff.lag.end_history import TICK_MS
 from koff.lag.window import WINDOW
+from koff.spark.job.end_curves import RECENT_S
 from koff.spark.tables.schemas import TABLES
 from koff.tracker.topic_partitions import fold_topic_id
 
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 _MOST_POINTS = 255  # of one partition: `Curves` counts points in 8 bits
-RECENT_S = 900.0
-"""The age of the oldest sample that rates and the status are computed from."""
 _STATUS = np.array([item.name for item in Status], object)
 _REASONS = np.array([",".join(Reason(bits).names) for bits in range(256)], object)
 _ARROW = {
@@ -197,13 +196,21 @@ def _hide_unknown(column: NDArray[Any], known: NDArray[np.bool_]) -> pa.Array:
 
 
 def join_lag_inputs(
-    sample: DataFrame, current: DataFrame, states: DataFrame, ends: DataFrame, *, reach_s: float
+    sample: DataFrame,
+    current: DataFrame,
+    states: DataFrame,
+    ends: DataFrame,
+    curves: DataFrame | None = None,
+    *,
+    reach_s: float,
 ) -> DataFrame:
     """The inputs of `lag_rows`: one row for each slot of one cluster.
 
-    `sample` has the rows of `end_offsets` of one batch; `ends` has all rows of the cluster in `end_offsets`
-    up to that batch; `current` and `states` have the cluster's rows of `current` and `group_states`. Samples
-    older than `reach_s` are left out: if the oldest uncommitted record arrived before, there is no time lag.
+    `sample` has the rows of `end_offsets` of one batch; `current` and `states` have the cluster's rows of
+    `current` and `group_states`. The end offsets before come from `curves`, the cluster's rows of
+    `end_curves`, and `ends`: all rows of `end_offsets` after the time of the curves, and all of the last
+    `RECENT_S`. Without `curves`, `ends` has all rows. Samples older than `reach_s` are left out: if the
+    oldest uncommitted record arrived before, there is no time lag.
     """
     from pyspark.sql import functions as f
 
@@ -217,46 +224,61 @@ def join_lag_inputs(
     rows = slots.crossJoin(f.broadcast(now)).join(sample.drop("at", "day", "batch", "cluster"), here, "left")
     rows = rows.withColumn("oldest_offset", f.greatest("committed", f.coalesce("start_offset", f.lit(0))))
 
-    # The known end offsets within `reach_s`. `end_topic_id` is the topic id at that time: the topic may have
-    # been deleted and created again since.
+    # The known end offsets of each partition, in the order of time. Samples of another topic id do not count:
+    # the topic was deleted and created again since.
     known = ends.where(f.col("end_offset").isNotNull()).select(
         *here,
         f.col("topic_id").alias("end_topic_id"),
-        f.expr("unix_millis(at)").alias("at_ms"),
-        f.col("end_offset").alias("end"),
+        f.struct(f.unix_millis(at).alias("at_ms"), f.col("end_offset").alias("end")).alias("point"),
     )
-    newest = f.broadcast(now.select(f.expr("unix_millis(at)").alias("now_ms")))
-    known = known.crossJoin(newest).where(
-        f.col("at_ms").between(f.col("now_ms") - int(reach_s * 1000), f.col("now_ms"))
-    )
-
-    # The points of the last RECENT_S, for rates and the status.
-    recent = known.where(f.col("at_ms") >= f.col("now_ms") - int(RECENT_S * 1000))
+    topics = sample.select(*here, "topic_id")
     same = f.col("end_topic_id").eqNullSafe(f.col("topic_id"))
-    points = recent.join(sample.select(*here, "topic_id"), here).where(same)
-    points = points.groupBy(*here).agg(
-        f.array_sort(f.collect_list(f.struct("at_ms", "end"))).alias("recent_ends")
+    in_order = f.array_sort(f.collect_list("point")).alias("points")
+    points = known.join(topics, here).where(same).groupBy(*here).agg(in_order)
+    history = "points"
+    if curves is not None:
+        curves = curves.withColumnsRenamed({"topic_id": "end_topic_id", "points": "older"})
+        curves = curves.join(topics, here).where(same).select(*here, "older", "until")
+        points, history = points.join(curves, here, "full_outer"), _CURVE_AND_POINTS
+    newest = f.broadcast(now.select(f.unix_millis(at).alias("now_ms")))
+    since = "p -> p.at_ms BETWEEN now_ms - {} AND now_ms"
+    points = points.crossJoin(newest).select(
+        *here,
+        f.expr(f"filter(points, {since.format(int(RECENT_S * 1000))})").alias("recent_ends"),
+        f.expr(f"filter({history}, {since.format(int(reach_s * 1000))})").alias("history"),
     )
+    points = points.withColumn("history", f.expr(_SINCE_FALL))
 
     # The two samples between which the record at `oldest_offset` arrived: the last sample with an end offset
-    # at or below it, and the first with an end offset above it. Spark orders structs by `at_ms`, their first
-    # field.
+    # at or below it, and the next one.
     behind = rows.where(f.col("end_offset") > f.col("oldest_offset"))
-    behind = behind.select(*here, "topic_id", "oldest_offset").distinct()
-    passed = behind.join(known, here).where(same)
-    below = f.when(f.col("end") <= f.col("oldest_offset"), f.struct("at_ms", "end"))
-    above = f.when(f.col("end") > f.col("oldest_offset"), f.struct("at_ms", "end"))
-    brackets = passed.groupBy(*here, "oldest_offset").agg(
-        f.max(below).alias("below"), f.min(above).alias("above")
-    )
+    behind = behind.select(*here, "oldest_offset").distinct()
+    brackets = behind.join(points.select(*here, "history"), here)
+    brackets = brackets.withColumn(
+        "below", f.expr("array_max(filter(history, p -> p.end <= oldest_offset))")
+    ).withColumn("above", f.expr("array_min(filter(history, p -> p.at_ms > below.at_ms))"))
+    brackets = brackets.select(*here, "oldest_offset", "below", "above")
 
-    rows = rows.join(points, here, "left").join(brackets, [*here, "oldest_offset"], "left")
+    rows = rows.join(points.select(*here, "recent_ends"), here, "left")
+    rows = rows.join(brackets, [*here, "oldest_offset"], "left")
     return _select_inputs(rows.withColumn("at_ms", f.unix_millis(at)).withColumn("ends", f.expr(_ENDS)))
 
 
+_CURVE_AND_POINTS = (
+    "concat(coalesce(older, array()),"
+    " coalesce(filter(points, p -> until IS NULL OR p.at_ms > unix_millis(until)), array()))"
+)
+"""The points of a curve, then the samples after it."""
+_SINCE_FALL = (
+    "slice(history, 1 + coalesce(array_max(filter(sequence(1, greatest(size(history) - 1, 1)), "
+    "i -> get(history, i).end < get(history, i - 1).end)), 0), size(history))"
+)
+"""The points since the log was truncated last: the end offset fell."""
 _ENDS = (
-    "concat(filter(array(below, above), p -> below.at_ms < above.at_ms AND p IS NOT NULL"
-    " AND (recent_ends IS NULL OR p.at_ms < recent_ends[0].at_ms)), coalesce(recent_ends, array()))"
+    "concat(filter(array(below, above), p -> above IS NOT NULL AND p IS NOT NULL"
+    " AND (recent_ends IS NULL OR size(recent_ends) = 0"
+    " OR p.at_ms < get(recent_ends, 0).at_ms)),"
+    " coalesce(recent_ends, array()))"
 )
 """The two end offsets around the arrival of the oldest uncommitted record, then the recent end offsets."""
 

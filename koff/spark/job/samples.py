@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from koff.spark.job.batch_writer import BatchWriter
+from koff.spark.job.end_curves import EndCurves
 from koff.spark.job.end_offsets import Sample
 from koff.spark.job.lag_rows import join_lag_inputs, lag_rows
 from koff.spark.spark_session import persist_frame
@@ -20,14 +21,15 @@ def write_sample_and_lag(
     writer: BatchWriter,
     take_sample: Callable[[DataFrame, DataFrame], list[Sample] | None],
     batch: int | None,
+    curves: EndCurves,
     *,
     reach_s: float,
     small: bool = False,
 ) -> int | None:
     """Writes a sample, and then the lag. A batch that is repeated takes a new sample.
 
-    `take_sample` gets the cluster's rows of `current` and of `group_states`. Its rows have one time. Returns
-    the number of sampled partitions; None if `take_sample` returns None.
+    `take_sample` gets the cluster's rows of `current` and of `group_states`. Its rows have one time. `curves`
+    are those of the cluster. Returns the number of sampled partitions; None if `take_sample` returns None.
     """
     from pyspark.sql import functions as f
 
@@ -50,12 +52,10 @@ def write_sample_and_lag(
             return None if rows is None else 0
         writer.write_sample(rows, batch)
 
-        # Rows of lag. The conditions on `day` let Delta skip files: they keep at least a day more than
-        # `reach_s`.
-        days = f.col("day") >= f.date_sub(f.current_date(), 2 + int(reach_s // 86_400))
-        ends = tables.cluster_frame("end_offsets", cluster).where(days)
+        ends, older = curves.read(tables, rows[0].at)
         at = (f.col("at") == f.lit(rows[0].at)) & (f.col("day") == f.lit(rows[0].at.date()))
         sample = persist_small(ends.where(at))
-        frame = join_lag_inputs(sample, current, states, ends, reach_s=reach_s)
+        frame = join_lag_inputs(sample, current, states, ends, older, reach_s=reach_s)
         writer.write_lag(frame.mapInArrow(lag_rows, TABLES["lag"].ddl))
+    curves.note_sample(rows[0].at)
     return len(rows)

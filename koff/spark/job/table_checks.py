@@ -30,6 +30,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "lag": ("cluster", "at", "group", "topic", "partition"),
     "current": ("cluster", "group", "topic", "partition"),
     "group_states": ("cluster", "offsets_partition", "group"),
+    "end_curves": ("cluster", "topic", "partition", "topic_id"),
     "leases": ("cluster", "sequence"),
 }
 """By table: the columns that tell its rows apart, as in docs/pipeline.md. Rows of `coverage` may be equal."""

@@ -97,6 +97,10 @@ TABLES: Mapping[str, Table] = {
         "assigned ARRAY<STRUCT<topic: STRING, partition: INT, client_id: STRING, client_host: STRING>>, "
         "timestamp TIMESTAMP",
     ),
+    "end_curves": Table(
+        "topic STRING, partition INT, topic_id STRING, points ARRAY<STRUCT<at_ms: BIGINT, end: BIGINT>>, "
+        "until TIMESTAMP",
+    ),
     "coverage": Table(
         "topic_id STRING, offsets_partition INT, from_offset BIGINT, to_offset BIGINT, complete BOOLEAN, "
         "filter STRING, at TIMESTAMP",
