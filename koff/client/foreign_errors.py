@@ -134,8 +134,8 @@ def make_connect_error(brokers: str, errors: Sequence[KafkaError], *, was_up: bo
     if code == KafkaError._ALL_BROKERS_DOWN and was_up:
         return ConnectError(f"cannot reach Kafka at {brokers}: every connection was lost; {_CHECK_ADDRESS}")
 
-    # librdkafka has no error of its own for a connection that is closed at once (a wrong protocol), or that gets
-    # no response in time, so ALL_BROKERS_DOWN alone may mean either.
+    # librdkafka has no error of its own for a connection that is closed at once (a wrong protocol), or that
+    # gets no response in time, so ALL_BROKERS_DOWN alone may mean either.
     if code == KafkaError._ALL_BROKERS_DOWN:
         return ConnectError(
             f"cannot reach Kafka at {brokers}: every connection was closed or got no response in time; "
