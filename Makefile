@@ -86,11 +86,14 @@ clean: ## remove the virtual environment, caches and builds (Kafka's jars stay i
 	rm -rf $(VENV) .venv-audit .venv-build .venv-demo build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The demo needs what koff runs on, and neither Spark nor what tests need. koff itself is run from here.
+# The demo needs what koff runs on, and neither Spark nor what tests need. koff itself is run from here. Kafka's jars
+# come at the same time: the demo would fetch them afterwards.
 .venv-demo/.installed: requirements.lock | check-python
-	@echo "bringing .venv-demo up to the lock file (ten seconds, the first time)"
-	@$(PYTHON) -m venv .venv-demo
-	@.venv-demo/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@echo "bringing .venv-demo up to the lock file, and fetching Kafka's jars (half a minute, the first time)"
+	@$(PYTHON) -m koff.kafkatest.jars & \
+	  $(PYTHON) -m venv .venv-demo && \
+	  .venv-demo/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r $<; \
+	  installed=$$?; wait; exit $$installed
 	@touch $@
 
 check-python:

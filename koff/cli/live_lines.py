@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from koff.cli.lag_tables import Causes, explain
 from koff.cli.text_table import format_table, shorten_middle
+from koff.cli.view_facts import FirstCause
 from koff.lag import Cause, Status
 from koff.serve.wording import count, show, show_duration
 from koff.tracker import GroupTotal
@@ -16,6 +17,8 @@ from koff.tracker import GroupTotal
 DROPPED = ("MEMBERS", "STATE", "CATCHES UP", "TREND", "SECONDS")
 """On a terminal that is too narrow, these columns are left out in this order."""
 TREND_POINTS = 12
+MOST_TOLD = 20
+"""If more groups get a new cause at once, those with the largest lags get a line each, the rest one line."""
 _BARS = "▁▂▃▄▅▆▇█"
 _LEAST_NAME, _NAME_PART = 12, 3
 """The name of a group takes a third of the width at most, if that is more than `_LEAST_NAME` columns."""
@@ -39,20 +42,29 @@ class CauseLog:
     def __init__(self) -> None:
         self._causes: dict[str, Cause] | None = None
 
-    def note(self, causes: Causes, at: str) -> list[Happening]:
-        """What is new since the last call. A group whose causes are not known keeps the one before."""
+    def note(self, causes: Mapping[str, FirstCause | None], at: str) -> list[Happening]:
+        """What is new since the last call: a line for each of the groups that matter most.
+
+        `causes` leaves out groups without a cause. A group whose causes are not known (None) keeps the one
+        before.
+        """
         before = self._causes
         self._causes = {
             **{name: cause for name, cause in (before or {}).items() if causes.get(name, ()) is None},
-            **{name: found[0].cause for name, found in causes.items() if found},
+            **{name: found.cause for name, found in causes.items() if found},
         }
         if before is None:
             return []
-        return [
-            Happening(at, name, f"group {show(name)}: why it lags: {found[0].text}")
-            for name, found in causes.items()
-            if found and before.get(name) != found[0].cause
+        new = [(name, found) for name, found in causes.items() if found and before.get(name) != found.cause]
+        new.sort(key=lambda each: (-each[1].offsets, each[0]))
+        lines = [
+            Happening(at, name, f"group {show(name)}: why it lags: {found.describe()}")
+            for name, found in new[:MOST_TOLD]
         ]
+        if len(new) > MOST_TOLD:
+            more = count(len(new) - MOST_TOLD, "more group")
+            lines.append(Happening(at, None, f"why they lag is new of {more}: see the list"))
+        return lines
 
 
 def filter_totals(totals: Sequence[GroupTotal], text: str) -> list[GroupTotal]:

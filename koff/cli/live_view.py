@@ -33,7 +33,7 @@ from koff.cli.live_lines import (
 )
 from koff.cli.live_state import HELP, LiveState, Screen, press_key
 from koff.cli.text_table import cut_end
-from koff.cli.view_facts import find_causes, list_unknown
+from koff.cli.view_facts import find_causes, find_first_causes, list_unknown
 from koff.serve import ClusterView
 from koff.serve.api.problems import Problem
 from koff.serve.api.queries import show_group
@@ -45,8 +45,6 @@ INTERRUPTED, TERMINATED = 130, 143
 _STOP_S = 2.0
 _KEPT, _SHOWN, _SHOWN_FROM = 200, 4, 18
 """The view keeps `_KEPT` events. On a terminal of `_SHOWN_FROM` lines or more, it shows `_SHOWN` of them."""
-_MOST_EXPLAINED = 500
-"""With more groups, the view does not report new causes: to find the causes of all groups takes too long."""
 _CONSOLE = Console(width=80)
 _STYLES = {"ERR": "bold red", "WARN": "yellow", "OK": "green"}
 
@@ -137,7 +135,9 @@ class LiveView(App[int]):
     def _build_frame(self, view: ClusterView, changes: ClusterChanges, causes: CauseLog) -> Frame:
         is_selected, at = self._conf.is_selected, datetime.now(UTC).strftime("%H:%M:%S")
         totals = [total for total in view.snapshot.totals() if is_selected(total.group.name)]
-        rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
+        # Objects for all rows take seconds with many groups. They are wanted only to say what is withheld.
+        all_rows = view.snapshot.rows() if view.snapshot.withheld_rows() else ()
+        rows = [row for row in all_rows if is_selected(row.group)]
         happenings: list[Happening] = []
         if view.cluster is not None:
             events = changes.compare(view, time.time_ns() // 1_000_000)
@@ -146,8 +146,8 @@ class LiveView(App[int]):
                 for event in events
                 if event.group is None or is_selected(event.group)
             ]
-        if len(totals) <= _MOST_EXPLAINED:
-            happenings += causes.note(find_causes(view, totals), at)
+        firsts = find_first_causes(view).items()
+        happenings += causes.note({name: found for name, found in firsts if is_selected(name)}, at)
         return Frame(view, totals, list_unknown(view, rows, totals), happenings)
 
     # --- The screen ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from koff.kafkatest.guard import reap, spawn
 from koff.kafkatest.java import KafkaTestError, java_command
+from koff.kafkatest.progress_line import ProgressLine
 
 KAFKA_VERSION = "4.3.1"
 # The release of log4j-core that this Kafka depends on. Kafka's poms leave out the binding to slf4j.
@@ -36,6 +37,13 @@ _DEPENDENCY = """
 _WITHOUT_DEPENDENCIES = (
     "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 )
+# Kafka's tools depend on Kafka Connect, and with it on a web server: half of all jars, for nothing here.
+_WITHOUT_CONNECT = (
+    "<exclusions><exclusion><groupId>org.apache.kafka</groupId>"
+    "<artifactId>connect-runtime</artifactId></exclusion></exclusions>"
+)
+# Maven runs for seconds only: compiling less, it needs half of the CPU time.
+_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def cache_folder() -> Path:
@@ -53,11 +61,11 @@ def kafka_jars(version: str = KAFKA_VERSION, progress: Progress | None = None) -
     during the download. Raises `KafkaTestError`, with what to install or to check.
     """
     artifacts = (
-        ("org.apache.kafka", "kafka_2.13", version),
-        ("org.apache.kafka", "kafka-tools", version),
-        ("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J_VERSION),
+        ("org.apache.kafka", "kafka_2.13", version, ""),
+        ("org.apache.kafka", "kafka-tools", version, _WITHOUT_CONNECT),
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", LOG4J_VERSION, ""),
     )
-    dependencies = "".join(_DEPENDENCY.format(*coordinates, "") for coordinates in artifacts)
+    dependencies = "".join(_DEPENDENCY.format(*coordinates) for coordinates in artifacts)
     return _ensure_jars(f"kafka-{version}", f"Apache Kafka {version}", dependencies, progress)
 
 
@@ -146,8 +154,15 @@ def _fetch_jars(product: str, pom: str, jars: Path, report: Progress) -> None:
 def _run_maven(command: list[str], log: Path, repository: Path, task: str, report: Progress) -> int:
     """Maven's exit code; reports once a second how much is downloaded."""
     started_at = time.monotonic()
+    options = f"{_QUICK_JAVA} {os.environ.get('MAVEN_OPTS', '')}"  # the user's own come last, and win
     with log.open("wb") as output:
-        maven = spawn(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        maven = spawn(
+            command,
+            env={**os.environ, "MAVEN_OPTS": options},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
         try:
             while True:
                 jars = [_file_size(path) for path in repository.rglob("*.jar")]
@@ -177,3 +192,8 @@ def _describe_maven_error(product: str, log: Path) -> str:
         f"Maven could not fetch {product}: {cause}. Check the network, and the proxy or mirror"
         f" in Maven's settings.xml, then run this again (the download resumes); Maven's log is {log}"
     )
+
+
+if __name__ == "__main__":  # `make demo` fetches the jars while pip installs koff's dependencies
+    with ProgressLine() as line, contextlib.suppress(KafkaTestError):  # the demo says again what is wrong
+        kafka_jars(progress=line)

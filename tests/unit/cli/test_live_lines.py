@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from koff.cli.live_lines import (
+    MOST_TOLD,
     CauseLog,
     describe_catch_up,
     describe_cluster,
@@ -16,7 +19,8 @@ from koff.cli.live_lines import (
     format_live_groups,
 )
 from koff.cli.text_table import measure_text
-from koff.lag import Status
+from koff.cli.view_facts import find_first_causes
+from koff.lag import Reason, Status
 from koff.tracker import Group, GroupTotal
 from koff.tracker.rows import Pace
 from tests.unit.serve.test_causes import Life
@@ -110,13 +114,48 @@ def test_a_wide_terminal_has_all_columns():
 def test_a_cause_is_told_when_it_is_new_and_not_again_after_a_time_in_which_it_was_unknown():
     life = Life()
     log = CauseLog()
-    assert log.note({"g": life.find()}, "10:00:00") == []
+    assert log.note(find_first_causes(life.take_view()), "10:00:00") == []
     life.pass_s(120, reads={1: 0})
-    (told,) = log.note({"g": life.find()}, "10:02:00")
+    (told,) = log.note(find_first_causes(life.take_view()), "10:02:00")
     assert (told.time, told.group) == ("10:02:00", "g")
     assert told.text.startswith("group g: why it lags: t-1 stands at offset 3,000")
-    assert log.note({"g": life.find()}, "10:03:00") == []
+    assert log.note(find_first_causes(life.take_view()), "10:03:00") == []
     assert log.note({"g": None}, "10:04:00") == []
-    assert log.note({"g": life.find()}, "10:05:00") == []
-    assert log.note({"g": []}, "10:06:00") == []
-    assert len(log.note({"g": life.find()}, "10:07:00")) == 1
+    assert log.note(find_first_causes(life.take_view()), "10:05:00") == []
+    assert log.note({}, "10:06:00") == []
+    assert len(log.note(find_first_causes(life.take_view()), "10:07:00")) == 1
+
+
+def test_the_first_cause_is_the_first_of_all_causes():
+    life = Life()
+    life.pass_s(120, reads={1: 0, 2: 3})
+    found = life.find()
+    assert found
+    first = find_first_causes(life.take_view())["g"]
+    assert first
+    assert (first.cause, first.offsets, first.describe()) == (
+        found[0].cause,
+        found[0].offsets,
+        found[0].text,
+    )
+
+
+def test_a_group_whose_lag_is_withheld_has_an_unknown_first_cause():
+    life = Life()
+    life.pass_s(120, reads={1: 0})
+    view = life.take_view()
+    bits = np.array([Reason.END_NOT_CURRENT, 0, 0, 0], np.uint8)
+    assert find_first_causes(replace(view, snapshot=view.snapshot.withhold({0: bits}, {}))) == {"g": None}
+
+
+def test_of_very_many_new_causes_the_largest_get_a_line_each_and_the_rest_one():
+    life = Life()
+    life.pass_s(120, reads={1: 0})
+    first = find_first_causes(life.take_view())["g"]
+    assert first
+    log = CauseLog()
+    log.note({}, "10:00:00")
+    told = log.note({f"g{n:03}": first._replace(offsets=n) for n in range(600)}, "10:00:01")
+    assert [each.group for each in told[:2]] == ["g599", "g598"]
+    assert len(told) == MOST_TOLD + 1
+    assert told[-1].text == "why they lag is new of 580 more groups: see the list"
