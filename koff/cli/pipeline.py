@@ -28,6 +28,7 @@ from koff.cli.times import When
 from koff.errors import ConfigError
 
 if TYPE_CHECKING:
+    from koff.spark.tables.maintenance import Maintained
     from koff.spark.tables.schemas import Tables
 
 log = structlog.get_logger(component="cli.pipeline")
@@ -77,9 +78,10 @@ for command in (status, check):
 )
 @option(
     "--keep",
-    type=Duration(),
+    default="",
     show_default=False,
-    help="With each maintenance, delete rows that are older.  [default: keep all]",
+    metavar="DAYS",
+    help="At each maintenance, delete rows that are older: 90d, or commits=30d,lag=2y.  [default: keep all]",
 )
 @option(
     "--listen",
@@ -100,7 +102,7 @@ def run(
     max_offsets_per_batch: int,
     ignore_data_loss: bool,
     maintain_every: float,
-    keep: float | None,
+    keep: str,
     listen: str,
     log_format: str,
     log_level: str,
@@ -125,6 +127,7 @@ def run(
         from koff.spark.job.job import Job, log_progress
         from koff.spark.job.table_view import serve_tables
         from koff.spark.tables.maintenance import MaintainConf
+        from koff.spark.tables.retention import parse_retention
         from koff.spark.tables.schemas import Tables
     conf = PipelineConf(
         interval_s=interval,
@@ -133,7 +136,7 @@ def run(
         reach_s=reach,
         fail_on_data_loss=not ignore_data_loss,
         maintain_s=maintain_every,
-        maintain=MaintainConf(keep_days=None if keep is None else _to_days(keep)),
+        maintain=MaintainConf(parse_retention(keep) if keep else {}),
     )
     if listen and len(clusters) > 1:
         raise ConfigError("--listen serves one cluster: run one job for each cluster, or leave --listen out")
@@ -236,13 +239,18 @@ def backfill(
 
 @pipeline.command(cls=SectionedCommand)
 @tables_options
-@option("--keep", default="90d", type=Duration(), help="Delete rows that are older; the current state stays.")
+@option(
+    "--keep",
+    default="90d",
+    metavar="DAYS",
+    help="Delete rows that are older: 90d, or by table commits=30d,lag=2y; the current state stays.",
+)
 def maintain(
     master: str | None,
     tables: str,
     spark_conf: tuple[str, ...],
     jars: Path | None,
-    keep: float,
+    keep: str,
 ) -> None:
     """Delete old rows, merge small files, and delete files that no version of the last week needs.
 
@@ -251,7 +259,9 @@ def maintain(
     set_up_logs()
     with require_spark():
         from koff.spark.tables.maintenance import MaintainConf, maintain_tables
+        from koff.spark.tables.retention import parse_retention
         from koff.spark.tables.schemas import TABLES, Tables
+    conf = MaintainConf(parse_retention(keep))
     settings = check_spark(spark_conf, jars, tables, create=False)
     with show_status_line() as show:
         show("maintain: Spark is starting")
@@ -263,13 +273,10 @@ def maintain(
                 f"maintain: table {number} of {len(TABLES)}, {name}" for number, name in enumerate(TABLES, 1)
             ]
             show(texts[0])
-            results = maintain_tables(koff_tables, MaintainConf(keep_days=_to_days(keep)))
+            results = maintain_tables(koff_tables, conf)
             for result, text in zip(results, [*texts[1:], "maintain: done"], strict=True):
                 show("")
-                click.echo(
-                    f"{result.table}: {result.deleted:,} rows deleted, "
-                    f"{result.files_before:,} files before and {result.files:,} after"
-                )
+                click.echo(f"{result.table}: {_describe_maintenance(result)}")
                 show(text)
             show("")
             click.echo(f"{len(TABLES)} tables in {time.monotonic() - began:,.1f} s")
@@ -354,5 +361,8 @@ def _create_tables(tables: Tables) -> None:
     log.info("the tables are ready", folder=tables.root, created=len(tables.new_tables))
 
 
-def _to_days(seconds: float) -> int:
-    return max(1, round(seconds / 86_400))
+def _describe_maintenance(result: Maintained) -> str:
+    if result.skipped:
+        return "nothing to do"
+    files = f"{result.files_before:,} files before and {result.files:,} after"
+    return f"{result.deleted:,} rows deleted, {files}"

@@ -182,7 +182,7 @@ def test_tables_of_version_2_get_columns_comments_and_properties_and_keep_their_
     for name, table in TABLES.items():
         builder = DeltaTable.createIfNotExists(spark).location(tables.path(name))
         old = table.ddl.replace(", timestamp TIMESTAMP", "") if name == "group_states" else table.ddl
-        builder = builder.addColumns(StructType.fromDDL(old)).partitionedBy(*table.partitioning)
+        builder = builder.addColumns(parse_ddl(old)).partitionedBy(*table.partitioning)
         builder.property(PROPERTY, "2").execute()
     states = tables.path("group_states")
     spark.sql("SELECT 'c' cluster, 1 offsets_partition, 'g' `group`, 5L log_offset").write.format(
@@ -196,8 +196,14 @@ def test_tables_of_version_2_get_columns_comments_and_properties_and_keep_their_
     assert (row.group, row.log_offset, row.timestamp) == ("g", 5, None)
 
 
+def parse_ddl(ddl: str) -> StructType:
+    columns = StructType.fromDDL(ddl)
+    assert isinstance(columns, StructType)
+    return columns
+
+
 def column_texts(name: str) -> dict[str, str]:
-    columns = StructType.fromDDL(TABLES[name].ddl).names
+    columns = parse_ddl(TABLES[name].ddl).names
     return {column: describe_column(name, column) for column in columns}
 
 

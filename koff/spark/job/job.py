@@ -170,7 +170,7 @@ class Job:
     def _start_stream(self, tables: Tables, number: int, *, fresh: bool = False) -> ClusterStream:
         lease, conf = self._leases[self.names[number]], self.conf
         if number:  # files are deleted in whole tables: one stream is enough for that
-            conf = replace(conf, maintain=replace(conf.maintain, vacuum_h=None))
+            conf = replace(conf, maintain=replace(conf.maintain, vacuum=False))
         stream = ClusterStream(tables, *self._pairs[number], conf, self.progress, lease, fresh=fresh)
         stream.start()
         return stream

@@ -22,11 +22,16 @@ class Layout:
     busy: bool = False
     deletion_vectors: bool = False
 
+    @property
+    def replaced_files_days(self) -> int:
+        """How long files stay that a newer version does not have: so long can an old version be read."""
+        return 1 if self.busy else 7
+
     def make_properties(self) -> dict[str, str]:
         """The properties of Delta."""
         # A version can be read until its files are deleted, so its log is of no use for longer. Delta deletes
         # logs by whole days.
-        kept = "interval 1 days" if self.busy else "interval 7 days"
+        kept = f"interval {self.replaced_files_days} days"
         properties = {
             "delta.logRetentionDuration": kept,
             "delta.deletedFileRetentionDuration": kept,

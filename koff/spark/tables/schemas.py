@@ -29,7 +29,8 @@ Result = TypeVar("Result")
 VERSION = 3
 """The version of the schemas below."""
 PROPERTY = "koff.schema"
-CHECKPOINTS = "_checkpoints"
+CHECKPOINTS, MAINTENANCE = "_checkpoints", "_maintenance"
+"""The folders beside the tables."""
 TXN = "spark.databricks.delta.write.txn"
 """The prefix of Delta's settings `AppId` and `Version`: a table takes one write of each version of an
 application."""
@@ -294,7 +295,9 @@ def _check_names(root: str, present: Iterable[str], *, create: bool) -> None:
             f"no tables of koff's in {root} ({missing[0]} is missing): check --tables; "
             "`koff pipeline run` creates them"
         )
-    foreign = sorted(name for name in present if name not in TABLES and name != CHECKPOINTS)
+    foreign = sorted(
+        name for name in present if name not in TABLES and name not in (CHECKPOINTS, MAINTENANCE)
+    )
     if create and foreign:
         # Other files in the root mean that its path is probably wrong.
         raise WrongTables(
