@@ -1,11 +1,14 @@
-"""docs/tables.md has every column of every table, and its queries run."""
+"""docs/tables.md has every column of every table, and its queries run, in Spark SQL and in DuckDB."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from koff.spark.job.table_checks import KEYS
 from koff.spark.tables.descriptions import TABLE_TEXTS, describe_column
@@ -48,7 +51,7 @@ def render_tables() -> str:
 
 def replace_tables(page: str) -> str:
     """The page with the part about tables as it should be."""
-    first, end = page.index("## commits\n"), page.index("## Queries\n")
+    first, end = page.index("## commits\n"), page.index("## Queries for Spark SQL\n")
     return page[:first] + render_tables() + page[end:]
 
 
@@ -65,8 +68,10 @@ def test_the_keys_that_check_looks_at_are_those_of_the_documentation() -> None:
         assert tuple(row[1].split(", ")) == key
 
 
-def test_each_query_finds_what_its_text_says(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables(spark, str(tmp_path / "t"))
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """Tables with rows that the queries find, and a row at least in every table."""
+    tables = Tables(spark, str(tmp_path_factory.mktemp("doc") / "t"))
     tables.create_tables()
     now = datetime.now(UTC).replace(microsecond=0)
     old = now - timedelta(days=40)
@@ -89,16 +94,65 @@ def test_each_query_finds_what_its_text_says(spark: SparkSession, tmp_path: Path
         {**slot, "commit_timestamp": now, "deleted": False},
         {**slot, "group": "old", "commit_timestamp": old, "deleted": False},
         {**slot, "group": "deleted", "commit_timestamp": old, "deleted": True},
+        {**slot, "group": "expired", "commit_timestamp": old, "deleted": False},
     )
-    queries = re.findall(r"```sql\n(.*?)```", (DOCS / "tables.md").read_text(), re.DOTALL)
-    worst, hours, rebalances, rewinds, silent = (
-        spark.sql(query.replace("{tables}", tables.root)).collect() for query in queries
-    )
-    assert [tuple(row) for row in worst] == [("c", "payments", 7, 9.0)]
-    assert max(row.largest for row in hours) == 50
-    assert [(row.group, row.rebalances) for row in rebalances] == [("payments", 2)]
-    assert [(row.committed, row.before) for row in rewinds] == [(2, 8)]
-    assert [row.group for row in silent] == ["old"]
+    for name in TABLES.keys() - {"lag", "groups", "commits", "current"}:
+        times = {"timestamp": now, "at": now, "day": now.date()}
+        append(tables, name, *({**slot, **times, "group": group} for group in ("payments", "expired")))
+    # Rows that are deleted or changed get a deletion vector: their file stays.
+    tables.delta_table("current").delete("`group` = 'expired'")
+    tables.delta_table("group_states").delete("`group` = 'expired'")
+    assert list(Path(tables.path("current")).glob("deletion_vector_*.bin"))
+    return tables
+
+
+def read_queries(title: str) -> list[str]:
+    """The queries of a section of the page."""
+    section = (DOCS / "tables.md").read_text().partition(f"## {title}\n")[2].partition("\n## ")[0]
+    return re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
+
+
+def open_duckdb(tables: Tables) -> Any:
+    """The connection that the page's example opens."""
+    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "tables.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code.replace("{tables}", tables.root), names)
+    assert set(names["TABLES"]) == TABLES.keys()
+    return names["db"]
+
+
+def check_answers(answers: Sequence[Sequence[tuple[Any, ...]]]) -> None:
+    """Fails unless the five queries find what their texts say."""
+    worst, hours, rebalances, rewinds, silent = answers
+    assert worst == [("c", "payments", 7, 9.0)]
+    assert max(largest for _, largest in hours) == 50
+    assert [(row[1], row[3]) for row in rebalances] == [("payments", 2)]
+    assert [row[5:] for row in rewinds] == [(2, 8)]
+    assert [row[1] for row in silent] == ["old"]
+
+
+def test_each_query_for_spark_finds_what_its_text_says(spark: SparkSession, tables: Tables) -> None:
+    queries = read_queries("Queries for Spark SQL")
+    found = (spark.sql(query.replace("{tables}", tables.root)).collect() for query in queries)
+    check_answers([[tuple(row) for row in rows] for rows in found])
+
+
+def test_each_query_for_duckdb_finds_what_its_text_says(tables: Tables) -> None:
+    db = open_duckdb(tables)
+    check_answers([db.sql(query).fetchall() for query in read_queries("Queries for DuckDB")])
+
+
+def test_duckdb_reads_every_table_as_spark_does(tables: Tables) -> None:
+    db = open_duckdb(tables)
+    for name in TABLES:
+        frame = tables.frame(name)
+        columns = [field.name for field in frame.schema if field.dataType.typeName() in ("string", "long")]
+        rows = [tuple(row) for row in frame.select(*columns).collect()]
+        names = ", ".join(f'"{column}"' for column in columns)
+        found = db.sql(f"SELECT {names} FROM {name}").fetchall()
+        assert rows, name
+        assert sorted(map(str, found)) == sorted(map(str, rows)), name
+        assert db.sql(f"DESCRIBE {name}").fetchall()[0][0] == "cluster"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ TABLE_TEXTS: Mapping[str, str] = {
     "lag": "A row is a slot (group, topic, partition) in a sample.",
     "current": "A row is the newest commit of a slot, or its deletion.",
     "group_states": "A row is the newest state of a group.",
+    "end_curves": "A row is the end offset of a partition over time, which time lags come from. "
+    "It follows from `end_offsets`.",
     "coverage": "A row is offsets of the offsets topic that were begun, or that all tables have.",
     "leases": "A row is a heartbeat of the process that may write the cluster's rows.",
 }
@@ -97,6 +99,10 @@ _OWN_TEXTS: Mapping[str, Mapping[str, str]] = {
         "saved": "What the next batch needs to continue, as koff's own JSON. Null: the group was deleted.",
         "assigned": "The partitions that are assigned to members, with the members' clients.",
         "timestamp": "The time of the group's newest record.",
+    },
+    "end_curves": {
+        "points": "Times (milliseconds since 1970) and end offsets, oldest first, at most 120.",
+        "until": "All samples up to this time are in the points, or were left out because they matter least.",
     },
     "coverage": {
         "topic_id": "The id of the offsets topic; null for log segments.",

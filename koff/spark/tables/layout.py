@@ -68,6 +68,7 @@ LAYOUTS: Mapping[str, Layout] = {
     "group_states": Layout(
         ("cluster", *_RECORD, "group"), (*_RECORD, "group"), busy=True, deletion_vectors=True
     ),
+    "end_curves": Layout(("cluster", "topic", "partition"), ("topic", "partition", "until"), busy=True),
     "coverage": Layout(
         ("cluster", "offsets_partition", "from_offset", "to_offset", "complete", "filter", "at"),
         ("offsets_partition", "from_offset", "to_offset", "at"),
