@@ -72,14 +72,21 @@ def test_each_query_finds_what_its_text_says(spark: SparkSession, tmp_path: Path
     old = now - timedelta(days=40)
     slot = {"cluster": "c", "group": "payments", "topic": "t", "partition": 0}
     record = {"offsets_partition": 0, "timestamp": now, "day": now.date()}
-    sample = {**slot, "day": now.date(), "time_lag_s": 9.0}
+    full_at = now - timedelta(seconds=2)
+    sample = {**slot, "day": now.date(), "time_lag_s": 9.0, "full_at": full_at, "ended": False}
     append(
         tables,
         "lag",
-        {**sample, "at": now - timedelta(seconds=1), "lag": 50},
+        {**sample, "at": full_at, "lag": 50},
+        {**sample, "at": full_at, "lag": -3, "partition": 1},
+        {**sample, "at": full_at, "lag": 4, "partition": 2},
         {**sample, "at": now, "lag": 7},
-        {**sample, "at": now, "lag": -3, "partition": 1},
+        {**sample, "at": now, "lag": None, "partition": 2, "ended": True},
+        {**sample, "at": now - timedelta(days=1), "full_at": now - timedelta(days=1), "partition": 3},
     )
+    hour = {"cluster": "c", "group": "payments", "hour": now, "day": now.date(), "samples": 3}
+    hour |= {"max_lag": 50, "avg_lag": 20.0, "known_samples": 2}
+    append(tables, "lag_hourly", hour, {**hour, "topic": "t", "max_lag": 60})
     append(tables, "groups", *({**slot, **record, "log_offset": n, "epoch": n} for n in (4, 6)))
     commits = enumerate((5, 8, 2, 3))
     append(tables, "commits", *({**slot, **record, "log_offset": n, "committed": at} for n, at in commits))
@@ -91,11 +98,12 @@ def test_each_query_finds_what_its_text_says(spark: SparkSession, tmp_path: Path
         {**slot, "group": "deleted", "commit_timestamp": old, "deleted": True},
     )
     queries = re.findall(r"```sql\n(.*?)```", (DOCS / "tables.md").read_text(), re.DOTALL)
-    worst, hours, rebalances, rewinds, silent = (
+    worst, hours, days, rebalances, rewinds, silent = (
         spark.sql(query.replace("{tables}", tables.root)).collect() for query in queries
     )
     assert [tuple(row) for row in worst] == [("c", "payments", 7, 9.0)]
-    assert max(row.largest for row in hours) == 50
+    assert [row.largest for row in hours] == [50]
+    assert [(row.group, row.largest, row["mean"], row.samples) for row in days] == [("payments", 50, 20.0, 3)]
     assert [(row.group, row.rebalances) for row in rebalances] == [("payments", 2)]
     assert [(row.committed, row.before) for row in rewinds] == [(2, 8)]
     assert [row.group for row in silent] == ["old"]
